@@ -1,0 +1,48 @@
+/* process.h: who this process is, and whether another one is dead.
+ *
+ * A process is a random 48-bit token in the upper bits of a 64-bit word; the low 16 bits number its claims, so that no two
+ * claims in the world share an owner word. In each domain directory that it joins it creates processes/<token as 12 hex digits>
+ * (O_EXCL, 0600) and holds an fcntl write lock on its first byte, taken before its first shared store and never closed.
+ * Dead <=> that lock is free. Nothing else declares death (DESIGN 12): not a pid, not a timeout, not a closed socket.
+ *
+ * A file that was deleted by somebody proves nothing; then, and only then, pid and start time decide.
+ *
+ * One registry per process, in this file, guarded by a mutex. A page under MADV_WIPEONFORK holds the token: handles remember
+ * the token that they were made under and compare it at every entry, one load; in a forked child it reads 0. The child may
+ * join again and gets a token of its own. */
+#ifndef HF_PROCESS_H
+#define HF_PROCESS_H
+#include <stdint.h>
+
+/* cffi: begin */
+int64_t hf_process_join(int domain_fd);    /* idempotent per directory (device, inode); HF_OK, or HF_ERRNO - errno */
+uint64_t hf_process_token(void);           /* low 16 bits 0; minted on first call after start or fork; never 0 */
+uint64_t hf_process_claim(void);           /* token | next claim number; wraps within 16 bits, never low bits 0 */
+int hf_process_forked(uint64_t token);     /* 1: `token` (low bits ignored) is not this process's */
+/* 1 alive, 0 proved dead, < 0 HF_ERRNO - errno when neither can be said. pid and start may be 0 (unknown). */
+int64_t hf_process_alive(int domain_fd, uint64_t owner, uint32_t pid, uint64_t start);
+uint64_t hf_process_start(uint32_t pid);   /* start time in clock ticks since boot; 0 if there is no such process (or a zombie) */
+int64_t hf_boot_id(uint8_t *out16);
+void hf_failpoint_arm(const char *spec);   /* test build only: "name=kill@17;name2=stop"; else does nothing */
+/* cffi: end */
+
+/* 0 in a forked child, else this process's token. The pointer is valid after the first hf_process_token(). */
+extern volatile const uint64_t *hf_process_page;
+#define HF_ENTER(handle)                                   \
+    do {                                                   \
+        if (*hf_process_page != (handle)->token) {         \
+            return HF_FORKED;                              \
+        }                                                  \
+    } while (0)
+
+/* Failpoints exist only in the test build (-DHF_FAILPOINTS): HF_FAIL("stream.copied") can kill, stop or delay there;
+ * HF_FAIL_STATUS(name) evaluates to 0 or to an armed errno status. */
+#ifdef HF_FAILPOINTS
+int64_t hf_failpoint(const char *name);
+#define HF_FAIL(name) ((void)hf_failpoint(name))
+#define HF_FAIL_STATUS(name) hf_failpoint(name)
+#else
+#define HF_FAIL(name) ((void)0)
+#define HF_FAIL_STATUS(name) ((int64_t)0)
+#endif
+#endif
