@@ -1,10 +1,11 @@
 /* board.h: one line per participant of a source (layout.h: hf_board_line). Every line has one writer; what the source wants to
  * know (stability, confirmation, pins) it reads. Also the domain's doorbells, which wake sleepers.
  *
- * Claiming: own line of an earlier incarnation (same uuid and role) first, then one that was never used, then one that is
- * closed or whose owner is proved dead, the longest silent first. Only `owner` is compare-and-swapped; the details follow, and
- * `state` is stored last. A claimer that dies in between is dead, so the next one takes the line. Positions (ack, position)
- * survive a re-claim by the same uuid and are reset for another.
+ * Claiming: own line of an earlier incarnation (same uuid and role) first, then one that was never used, then one that was
+ * released or whose owner is proved dead, the longest silent first. Claims of one board take turns (hf_board.claimer), so that
+ * one participant cannot get two lines. Only `owner` is compare-and-swapped; the details follow, and `state` is stored last. A
+ * claimer that dies in between is dead, so the next one takes its turn and its line. Positions (ack, position, range, counters)
+ * survive a re-claim by the same uuid, role and level, and are reset for any other.
  *
  * Garbage in a line (a broken peer may write any byte of the board) must not hurt a reader: hf_board_read copies fields with
  * atomic loads and clamps nothing; callers clamp against what they know. */
@@ -31,17 +32,23 @@ struct hf_line_view {
     int32_t alive; /* 1, 0 = proved dead (or closed), -1 = not tested */
 };
 
-/* index of the line, or HF_FULL, HF_BUSY (a live process holds a line with this uuid and role; *holder tells), HF_FORKED */
+/* Joins the domain if need be. Index of the line, or HF_FULL, HF_BUSY (a live process holds a line with this uuid and role;
+ * *holder tells, may be NULL), HF_AGAIN (others were claiming for 50 ms), HF_FORKED, HF_USAGE, HF_ERRNO - errno. */
 int64_t hf_board_claim(struct hf_map *board, int domain_fd, const struct hf_identity *who, struct hf_line_view *holder);
-int64_t hf_board_release(struct hf_map *board, int64_t index); /* state CLOSED, pin none; positions stay readable */
+/* State CLOSED, pin none, owner 0; positions stay readable. HF_USAGE: the line is not this process's. */
+int64_t hf_board_release(struct hf_map *board, int64_t index);
+/* NULL: no such line, or a forked child. */
 struct hf_board_line *hf_board_line_at(struct hf_map *board, int64_t index);
-/* Copies all lines with state != FREE into out (capacity n). test: also proves death, a system call per line. Returns the count. */
+/* Copies all lines with state != FREE into out (capacity n), each consistent in owner, identity and range; one that changes
+ * hands just then is left out. test: also proves death, a few system calls per line. Returns the count. */
 int64_t hf_board_read(const struct hf_map *board, int domain_fd, int test, struct hf_line_view *out, int64_t n);
 void hf_line_range(struct hf_board_line *line, uint64_t from_sqn, uint64_t to_sqn);
-/* Stores ack (release; never backwards) and position, then rings the source's bell if it waits. bells may be NULL. */
+/* Stores position and ack (release; neither goes backwards, ack <= position), then rings the source's bell if it waits. bells
+ * may be NULL. A line that is not this process's stays as it is. Wait-free. */
 void hf_board_ack(struct hf_map *board, struct hf_map *bells, int64_t index, uint64_t ack, uint64_t position);
 
-int64_t hf_bell_claim(struct hf_map *bells, int domain_fd);    /* index of this process's bell; the same one each time; HF_FULL */
+/* Joins the domain if need be. Index of this process's bell, the same one each time; HF_FULL, HF_FORKED, HF_ERRNO - errno. */
+int64_t hf_bell_claim(struct hf_map *bells, int domain_fd);
 uint32_t hf_bell_read(const struct hf_map *bells, uint32_t bell); /* acquire; pass to hf_bell_wait */
 void hf_bell_ring(struct hf_map *bells, uint32_t bell);        /* a bell out of range is ignored */
 /* Sleeps until the word differs from `seen`, a signal comes, or timeout_ns (capped at 50 ms) passes. 1 rung, 0 not. */

@@ -28,7 +28,8 @@ enum hf_layout_const {
     HF_FRAGMENTS_MAX = 65535,/* fragments per message */
     HF_INCARNATIONS = 64,    /* incarnations that a log's head remembers */
     HF_STAGING_MAX = 262144, /* bytes staged (and checked) before they enter a log; stays in L2 */
-    HF_INDEX_STEP = 65536    /* log bytes per sparse index entry */
+    HF_INDEX_STEP = 65536,   /* log bytes per sparse index entry */
+    HF_SEGMENT_COPY = 2048   /* offset in a log segment of a second copy of its header's first 184 bytes */
 };
 
 /* Which object a mapping holds; the low bits of its magic. */
@@ -117,12 +118,12 @@ struct hf_stream_header {
     uint64_t next_sqn;        /*  520  number of the frame at `tail` */
     uint64_t messages;        /*  528  whole messages committed by this incarnation */
     uint64_t payload_bytes;   /*  536 */
-    uint64_t state;           /*  544  enum hf_stream_state */
-    uint64_t stable_sqn;      /*  552  first number that is not yet stable, as the source last computed it */
-    uint64_t heartbeat_ns;    /*  560  CLOCK_MONOTONIC, advisory */
-    uint8_t _pad1[72];        /*  568 */
+    uint64_t stable_sqn;      /*  544  first number that is not yet stable, as the source last computed it */
+    uint64_t heartbeat_ns;    /*  552  CLOCK_MONOTONIC, advisory */
+    uint8_t _pad1[80];        /*  560 */
     uint64_t trail;           /*  640  line "trail": bytes below it may be overwritten at any time; pairs with hf_board_line.pin */
-    uint8_t _pad2[120];       /*  648 */
+    uint64_t state;           /*  648  enum hf_stream_state; here, because idle readers poll this line and must not touch "tail" */
+    uint8_t _pad2[112];       /*  656 */
     uint64_t sri_version;     /*  768  line "SRI": a sequence lock, odd while the source writes */
     uint32_t sri_count;       /*  776 */
     uint32_t sri_groups;      /*  780 */
@@ -135,9 +136,9 @@ enum hf_role { HF_ROLE_NONE = 0, HF_ROLE_STORE = 1, HF_ROLE_RECEIVER = 2 };
 enum hf_line_state { HF_LINE_FREE = 0, HF_LINE_ACTIVE = 1, HF_LINE_CLOSED = 2 };
 
 /* One participant of a source. writer: the participant that owns it, for ever; `owner` alone changes hands, by compare-and-swap,
- * and only when it is 0, closed, or its process is dead. A crash leaves the line as it was: its ack stays readable. */
+ * and only when it is 0 or its process is dead. A crash leaves the line as it was: its ack stays readable. */
 struct hf_board_line {
-    uint64_t owner;           /*   0  process token | claim count (board.h); 0 = never used */
+    uint64_t owner;           /*   0  process token | claim count (process.h); 0 = nobody: never used, or released */
     uint64_t state;           /*   8  enum hf_line_state, stored last (release) */
     uint64_t from_sqn;        /*  16  the participant counts for numbers in [from_sqn, to_sqn) */
     uint64_t to_sqn;          /*  24  UINT64_MAX while it takes part */
@@ -174,7 +175,9 @@ struct hf_board {
     uint8_t _pad0[124];          /* 132 */
     uint32_t source_waiting;     /* 256  line "source": 1 = ring source_bell after an ack moves; pairs with hf_board_ack */
     uint32_t source_bell;        /* 260 */
-    uint8_t _pad1[248];          /* 264 */
+    uint8_t _pad1[120];          /* 264 */
+    uint64_t claimer;            /* 384  line "claimer": owner word of the claim in progress, 0 = none; a dead one may be replaced */
+    uint8_t _pad2[120];          /* 392 */
     struct hf_board_line lines[128]; /* 512 */
 };                               /* 33280 */
 
@@ -203,7 +206,8 @@ struct hf_seal {
 };                         /* 32 */
 
 /* A log segment: header page, index area, frames. pre.uuid is new each time the file is used; pre.header_bytes is where
- * frames start. One incarnation per segment: a new one rolls. */
+ * frames start. One incarnation per segment: a new one rolls. What precedes the seal is there twice, at HF_SEGMENT_COPY again:
+ * a lost header would cost every frame of its segment, since their CRCs are seeded from it. */
 struct hf_segment_header {
     struct hf_preamble pre;  /*   0 */
     uint8_t source_uuid[16]; /* 128 */
@@ -237,7 +241,8 @@ struct hf_head {
     uint64_t next_sqn;        /* 144  number behind the last published message */
     uint64_t level;           /* 152  enum hf_level of what was published */
     uint64_t poisoned;        /* 160  1 after a sync error: nothing is published any more */
-    uint8_t _pad0[88];        /* 168 */
+    uint32_t begin_crc;       /* 168  of begins[0 .. begin_count], under begin_version; wrong = take what the segments' headers say */
+    uint8_t _pad0[84];        /* 172 */
     uint64_t oldest_sqn;      /* 256  line "retention": first number still kept */
     uint64_t oldest_position; /* 264 */
     uint64_t begin_version;   /* 272  sequence lock over begin_count and begins, odd while written */
@@ -276,6 +281,7 @@ HF_SIZE(hf_board_line, 2 * HF_LINE);
 HF_AT(hf_board_line, uuid, HF_LINE);
 HF_SIZE(hf_board, 512 + HF_BOARD_LINES * 2 * HF_LINE);
 HF_AT(hf_board, source_waiting, 2 * HF_LINE);
+HF_AT(hf_board, claimer, 3 * HF_LINE);
 HF_AT(hf_board, lines, 4 * HF_LINE);
 HF_SIZE(hf_bell, HF_LINE);
 HF_SIZE(hf_bells, HF_LINE + HF_BELLS * HF_LINE);

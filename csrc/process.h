@@ -2,7 +2,8 @@
  *
  * A process is a random 48-bit token in the upper bits of a 64-bit word; the low 16 bits number its claims, so that no two
  * claims in the world share an owner word. In each domain directory that it joins it creates processes/<token as 12 hex digits>
- * (O_EXCL, 0600) and holds an fcntl write lock on its first byte, taken before its first shared store and never closed.
+ * (O_EXCL, 0600) and holds an fcntl write lock on its first byte, taken before its first shared store and never closed. Nobody
+ * in that process may open and close the file again: any close would drop the lock (that is how POSIX has it).
  * Dead <=> that lock is free. Nothing else declares death (DESIGN 12): not a pid, not a timeout, not a closed socket.
  *
  * A file that was deleted by somebody proves nothing; then, and only then, pid and start time decide.
@@ -15,7 +16,7 @@
 #include <stdint.h>
 
 /* cffi: begin */
-int64_t hf_process_join(int domain_fd);    /* idempotent per directory (device, inode); HF_OK, or HF_ERRNO - errno */
+int64_t hf_process_join(int domain_fd);    /* idempotent per directory (device, inode); HF_OK, HF_FULL, HF_ERRNO - errno */
 uint64_t hf_process_token(void);           /* low 16 bits 0; minted on first call after start or fork; never 0 */
 uint64_t hf_process_claim(void);           /* token | next claim number; wraps within 16 bits, never low bits 0 */
 int hf_process_forked(uint64_t token);     /* 1: `token` (low bits ignored) is not this process's */
@@ -26,8 +27,14 @@ int64_t hf_boot_id(uint8_t *out16);
 void hf_failpoint_arm(const char *spec);   /* test build only: "name=kill@17;name2=stop"; else does nothing */
 /* cffi: end */
 
-/* 0 in a forked child, else this process's token. The pointer is valid after the first hf_process_token(). */
+/* 0 in a forked child, else this process's token. Before the first hf_process_token() it points to a static zero. */
 extern volatile const uint64_t *hf_process_page;
+
+/* Serialises rare process-wide set-up (the registry here, a bell's claim); safe to fork under. Not recursive; nothing in this
+ * file that may take it is called while it is held, except with a token already minted. */
+void hf_process_lock(void);
+void hf_process_unlock(void);
+
 #define HF_ENTER(handle)                                   \
     do {                                                   \
         if (*hf_process_page != (handle)->token) {         \

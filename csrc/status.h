@@ -2,6 +2,8 @@
  * call. engine/status.py is the only place that turns them into Python errors. */
 #ifndef HF_STATUS_H
 #define HF_STATUS_H
+#include <stdint.h>
+#include <stdint.h>
 
 /* cffi: begin */
 enum hf_status {

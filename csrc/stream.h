@@ -36,6 +36,7 @@ struct hf_stream_config {
 int64_t hf_source_create(int fd, const struct hf_stream_config *config, struct hf_map *board, struct hf_map *bells, struct hf_source **out);
 void hf_source_destroy(struct hf_source *s);          /* unmaps; the name stays. Stores CLOSED first unless `hf_source_abandon`ed */
 void hf_source_close(struct hf_source *s);            /* stores state CLOSED and wakes everybody */
+void hf_source_abandon(struct hf_source *s);          /* from now on destroy leaves the stream OPEN, as a kill does */
 struct hf_map *hf_source_map(struct hf_source *s);
 
 /* Number of the last fragment, or FLIGHT_SIZE, FLIGHT_BYTES, RETENTION, PINNED, TOO_LARGE, BUSY, FORKED, CLOSED. Never waits. */
@@ -67,6 +68,7 @@ void hf_reader_close(struct hf_reader *r);
 /* Stand before the message that carries `sqn` (any of its fragments). HF_LAPPED: below the trail. HF_AHEAD: beyond the tail
  * (sqn == next number is fine). Uses the marks, then walks. */
 int64_t hf_reader_seek(struct hf_reader *r, uint64_t sqn);
+int64_t hf_reader_seek_oldest(struct hf_reader *r); /* the oldest message that the marks know: within N/64 + one message of the trail */
 uint64_t hf_reader_next(const struct hf_reader *r);    /* number that it will deliver next */
 uint64_t hf_reader_position(const struct hf_reader *r);
 /* 1 ready, 0 nothing, HF_LAPPED, HF_DAMAGED, HF_CLOSED (state CLOSED and everything read). */

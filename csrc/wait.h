@@ -10,17 +10,52 @@
 
 /* cffi: begin */
 enum hf_wait { HF_WAIT_BUSY_SPIN = 0, HF_WAIT_YIELD = 1, HF_WAIT_BACKOFF = 2, HF_WAIT_BLOCK = 3 };
-int hf_wait_setup(void); /* registers this process as a waker; 1 membarrier works, 0 it does not (wakers must fence) */
-/* The source waits for acks: sets board.source_waiting, barrier; the caller looks again, then hf_bell_wait, then 0 to clear. */
-void hf_board_source_waits(struct hf_map *board, uint32_t bell, int waiting);
-/* The owner of a line is about to sleep (1) or is awake again (0): sets `sleeping` and `sleepers`, then the barrier. The caller
- * looks at its stream again before hf_bell_wait. For a thread that waits for several streams. */
-void hf_line_sleeps(struct hf_map *board, int64_t index, int sleeping);
+/* Registers this process as a waker; once per process, again after fork. 1 membarrier works, 0 it does not: wakers fence. */
+int hf_wait_setup(void);
+/* Both: a waiter says that it is about to sleep (1) or is awake again (0). The caller looks again before hf_bell_wait, and sleeps
+ * no longer than the result, in ns: 50 ms, or 1 ms where membarrier does not work. 0 for waiting = 0 or where nothing was set.
+ *
+ * The source waits for acks: sets board.source_waiting, then the barrier. */
+int64_t hf_board_source_waits(struct hf_map *board, uint32_t bell, int waiting);
+/* The owner of a line: sets `sleeping` and `sleepers`, then the barrier. For a thread that waits for one or several streams. */
+int64_t hf_line_sleeps(struct hf_map *board, int64_t index, int sleeping);
 /* cffi: end */
 
-struct hf_waiter { /* private state of one wait: spin -> yield -> sleep, by strategy */
-    int strategy;
-    int64_t deadline_ns; /* CLOCK_MONOTONIC */
-    uint32_t rounds;
+enum {
+    HF_WAIT_MAX_NS = 50000000,    /* of one wait; then the caller looks at signals and at dead peers */
+    HF_WAIT_NAP_NS = 1000000,     /* of one sleep without membarrier: what a lost wake costs */
+    HF_WAIT_SPIN_NS = 20000,      /* backoff spins this long: a futex wake costs about as much */
+    HF_WAIT_SPIN_ROUNDS = 256,    /* rounds between two looks at the clock */
+    HF_WAIT_YIELDS = 4            /* backoff then yields so often, for a peer that shares the core */
 };
+
+/* 1: this process registered, so a compiler barrier is enough between its store and its look for sleepers. 0: fence. */
+int hf_wait_registered(void);
+
+/* One wait, by strategy. busy_spin and yield never sleep; backoff spins, yields, then sleeps; block sleeps at once.
+ *
+ *     hf_waiter_start(&w, strategy, timeout_ns);
+ *     while (!ready()) {
+ *         int step = hf_waiter_pause(&w);
+ *         if (step < 0) break;
+ *         if (step > 0) {
+ *             uint32_t seen = hf_bell_read(bells, bell);
+ *             int64_t nap = hf_line_sleeps(board, index, 1);
+ *             if (!ready()) hf_bell_wait(bells, bell, seen, min(nap, hf_waiter_left(&w)));
+ *             hf_line_sleeps(board, index, 0);
+ *         }
+ *     }
+ */
+struct hf_waiter { /* private to the waiting thread */
+    int strategy;
+    uint32_t rounds;
+    uint32_t yields;
+    int64_t spin_until_ns; /* CLOCK_MONOTONIC, like deadline_ns */
+    int64_t deadline_ns;
+};
+
+void hf_waiter_start(struct hf_waiter *w, int strategy, int64_t timeout_ns); /* capped at HF_WAIT_MAX_NS; < 0 counts as 0 */
+int hf_waiter_pause(struct hf_waiter *w);                /* 0 look again, 1 sleep on the bell now, -1 the deadline passed */
+int64_t hf_waiter_left(const struct hf_waiter *w);       /* ns until the deadline, >= 0 */
+int64_t hf_now_ns(void);                                 /* CLOCK_MONOTONIC */
 #endif

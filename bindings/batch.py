@@ -1,0 +1,106 @@
+"""Many messages at once, in place: for numpy, Arrow and Numba."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from .engine.errors import EvictedError, UsageError
+
+if TYPE_CHECKING:
+    from .engine.feed import View
+    from .engine.inbound import Inbound
+    from .receiver import Receiver
+
+__all__ = ["Batch"]
+
+
+class Batch:
+    """Messages of one source. ``frames`` and every payload are views: they are valid until :meth:`release` says so.
+
+    Attributes:
+        frames: structured array of shape (n,), read-only: ``sequence_number`` (u8, of the last fragment),
+            ``first_sequence_number`` (u8), ``timestamp_ns`` (i8), ``offset`` (u8, of the payload in ``memory``), ``length``
+            (u4, payload bytes), ``flags`` (u2, 8 = retransmission), ``fragments`` (u2).
+        memory: (m,) uint8 array that offsets count in, read-only. A message of several fragments is not contiguous there.
+        topic, source: where they come from.
+    """
+
+    def __init__(
+        self, receiver: Receiver, inbound: Inbound, view: View, frames: Any, memory: Any, ack_slot: int
+    ) -> None:  # noqa: D107
+        self.frames = frames
+        self.memory = memory
+        self.topic = inbound.topic
+        self.source = inbound.source
+        self._receiver = receiver
+        self._inbound = inbound
+        self._view = view
+        self._ack_slot = ack_slot
+        self._live = True
+
+    def __len__(self) -> int:
+        return int(self._view.count)
+
+    def _check(self) -> None:
+        if not self._live:
+            raise ValueError("this batch was released: its memory may be written again")
+
+    def payload(self, index: int) -> memoryview:
+        """Payload of message ``index``: a view, or a copy when it has several fragments."""
+        self._check()
+        frame = self.frames[index]
+        if frame["fragments"] > 1:
+            return memoryview(self._view.gather(index % len(self)))
+        start = int(frame["offset"])
+        return memoryview(self.memory)[start : start + int(frame["length"])]
+
+    def to_arrow(self) -> Any:
+        """The payloads as a pyarrow BinaryArray (LargeBinary above 2 GiB), copied together once.
+
+        Raises:
+            EvictedError: the memory was overwritten meanwhile; nothing was consumed.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        self._check()
+        lengths = self.frames["length"].astype(np.int64)
+        offsets = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        data = np.empty(int(offsets[-1]), np.uint8)
+        for index in range(len(self)):
+            data[offsets[index] : offsets[index + 1]] = np.frombuffer(self.payload(index), np.uint8)
+        wide = offsets[-1] >= 2**31
+        kind = pa.large_binary() if wide else pa.binary()
+        where = pa.py_buffer(offsets if wide else offsets.astype(np.int32))
+        return pa.Array.from_buffers(kind, len(self), [None, where, pa.py_buffer(data)])
+
+    def release(self) -> None:
+        """Consumes all of it. Twice is a no-op.
+
+        Raises:
+            EvictedError: the source went on over it. Nothing is consumed; the range is delivered again, from the stores.
+        """
+        if not self._live:
+            return
+        self._live = False
+        if self._view.release():
+            self._receiver.batch_consumed(self._inbound, self._ack_slot, int(self.frames["sequence_number"][-1]))
+        else:
+            self._receiver.batch_evicted(self._inbound, self._ack_slot)
+            raise EvictedError(
+                f"the source overwrote this batch of {len(self)} messages while it was read; it is delivered again"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.release()
+        elif self._live:
+            self._live = False
+            self._view.release()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise UsageError("a batch cannot be pickled", hint="send batch.to_arrow()")

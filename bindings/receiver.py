@@ -1,0 +1,377 @@
+"""Receiving: one message at a time, in batches, by iterating, by callback, and with asyncio. One thread at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from .batch import Batch
+from .engine.columns import entries_array, new_entries, read_only_bytes
+from .engine.errors import ClosedError, UsageError
+from .engine.feed import View
+from .engine.inbound import Inbound
+from .engine.options import Options
+from .engine.receiver import Receiver as Driver
+from .message import Message, MessagePool
+
+if TYPE_CHECKING:
+    from .engine.context import Context
+
+__all__ = ["Receiver", "ReceiverStats"]
+
+WAIT_NS = 50_000_000
+CALLBACKS_PER_TURN = 256
+BATCH_BYTES = 4 << 20
+"""A batch spans at most this much of a ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverStats:
+    """Counters of one receiver."""
+
+    sources: int
+    """Sources that it is registered with."""
+    delivered: int
+    redelivered: int
+    lag: int
+    """Messages published and not delivered yet."""
+    lapped: int
+    """Times that a ring overtook it."""
+    acknowledged: dict[str, int]
+    """Source -> highest acknowledged number, -1 for none."""
+    pool_allocated: int
+    pool_kept_views: int
+
+
+class Receiver(Driver):
+    """See CONTRACT.md, "Receiver". Made by ``Context.receiver``."""
+
+    def __init__(
+        self, context: Context, topic: str | None, pattern: str | None, options: Options,
+        on_message: Callable[[Message], object] | None, on_event: Callable[[Any], object] | None,
+    ) -> None:  # fmt: skip
+        super().__init__(context, topic, pattern, options, on_event)
+        self.pool = MessagePool(self)
+        self._on_message = on_message
+        self._receiving = threading.Lock()
+        self._held: Message | None = None
+        """The iterator's current message."""
+        self._turn_of = 0
+        self._eventfd = -1
+        self._awaited = False
+        self._out: dict[int, Message] = {}
+        """Delivered and unreleased messages, invalidated by close."""
+        self._immediate = not (options.ume_use_ack_batching or options.ume_explicit_ack_only)
+
+    @property
+    def closed(self) -> bool:
+        """close() was called."""
+        return self._closed
+
+    # Pull -----------------------------------------------------------------------------------------------------------------
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message, or None when the timeout (seconds; None for ever, 0 not at all) is over.
+
+        The message is not consumed until it is released; any number may be held.
+
+        Raises:
+            UsageError: another thread is receiving, or the receiver has a callback.
+            RegistrationError, RegIdInUseError: nothing can come, because a registration failed.
+        """
+        if not self._receiving.acquire(blocking=False):
+            raise UsageError("another thread is receiving from this receiver", hint="one thread at a time")
+        try:
+            message = self._try_receive()
+            if message is None and timeout != 0:
+                message = self._wait_receive(timeout)
+            return message
+        finally:
+            self._receiving.release()
+
+    def _check_pull(self) -> None:
+        if self._closed:
+            raise ClosedError("receiver")
+        if self._on_message is not None:
+            raise UsageError("this receiver has a callback", hint="make one without on_message")
+        self.context.check_usable()
+
+    def _try_receive(self) -> Message | None:
+        """A message that is there now."""
+        inbounds = self.inbounds
+        if not inbounds:
+            self._check_pull()
+            failure = self.failure()
+            if failure is not None:
+                raise failure
+            return None
+        message = self.pool.take()
+        for _ in range(len(inbounds)):
+            turn = self._turn_of
+            self._turn_of = turn + 1 if turn + 1 < len(inbounds) else 0
+            inbound = inbounds[turn if turn < len(inbounds) else 0]
+            feed = inbound.feed
+            if feed is not None and feed.receive(message):
+                return self._arrived(inbound, message)
+        self.pool.give(message)
+        self._check_pull()
+        return None
+
+    def _arrived(self, inbound: Inbound, message: Message) -> Message:
+        feed, window = inbound.feed, inbound.window
+        assert feed is not None
+        assert window is not None
+        entry = message.entry
+        last = entry.sequence_number
+        message.arrived(inbound, window.delivered(entry.first_sequence_number, last), feed.live_from)
+        inbound.delivered += 1
+        if last < feed.live_from or entry.flags:
+            inbound.redelivered += 1
+        return message
+
+    def _wait_receive(self, timeout: float | None) -> Message | None:
+        deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        while True:
+            limit = WAIT_NS if deadline is None else min(WAIT_NS, deadline - time.monotonic_ns())
+            if limit <= 0:
+                return None
+            if self.context.sequential:
+                self.context.poll(0)
+            inbounds = self.inbounds
+            if len(inbounds) == 1 and inbounds[0].feed is not None and inbounds[0].feed.ring is not None:
+                message = self._wait_one(inbounds[0], limit)
+            else:
+                self._wait_any(limit)
+                message = self._try_receive()
+            if message is not None:
+                return message
+            self._check_pull()
+
+    def _wait_one(self, inbound: Inbound, limit_ns: int) -> Message | None:
+        """In C, on the ring itself: the fastest way to a message."""
+        assert inbound.feed is not None
+        message = self.pool.take()
+        if inbound.feed.wait(message, self.strategy, limit_ns):
+            return self._arrived(inbound, message)
+        self.pool.give(message)
+        return None
+
+    def _wait_any(self, limit_ns: int) -> None:
+        """On this process's bell, with every line's flag set."""
+        self.context.sleep_on_bell(self.prepare_sleep, limit_ns)
+        self.awake()
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages for ever; each is consumed when the next is asked for, unless it is retained or released."""
+        while True:
+            message = self.receive()
+            if message is None:
+                continue
+            yield message
+            self._done(message)
+
+    @staticmethod
+    def _done(message: Message) -> None:
+        if not message.retained:
+            message.release()
+
+    # Batches --------------------------------------------------------------------------------------------------------------
+
+    def receive_batch(self, max_messages: int = 4096, timeout: float | None = None) -> Batch | None:
+        """Up to ``max_messages`` messages of one source in place, or None when the timeout is over.
+
+        Raises:
+            As :meth:`receive`.
+        """
+        if max_messages < 1:
+            raise UsageError(f"receive_batch of {max_messages} messages", hint="at least 1")
+        if not self._receiving.acquire(blocking=False):
+            raise UsageError("another thread is receiving from this receiver", hint="one thread at a time")
+        try:
+            deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+            while True:
+                batch = self._try_batch(max_messages)
+                if batch is not None or timeout == 0:
+                    return batch
+                limit = WAIT_NS if deadline is None else min(WAIT_NS, deadline - time.monotonic_ns())
+                if limit <= 0:
+                    return None
+                if self.context.sequential:
+                    self.context.poll(0)
+                self._wait_any(limit)
+        finally:
+            self._receiving.release()
+
+    def _try_batch(self, maximum: int) -> Batch | None:
+        self._check_pull()
+        inbounds = self.inbounds
+        if not inbounds and (failure := self.failure()) is not None:
+            raise failure
+        for _ in range(len(inbounds)):
+            turn = self._turn_of
+            self._turn_of = turn + 1 if turn + 1 < len(inbounds) else 0
+            inbound = inbounds[turn if turn < len(inbounds) else 0]
+            if inbound.feed is not None:
+                view = inbound.feed.batch(new_entries(maximum), maximum, BATCH_BYTES)
+                if view is not None:
+                    return self._batch(inbound, view)
+        return None
+
+    def _batch(self, inbound: Inbound, view: View) -> Batch:
+        feed, window = inbound.feed, inbound.window
+        assert feed is not None
+        assert window is not None
+        frames = entries_array(view.entries, view.count, feed.live_from)
+        first, last = int(frames["first_sequence_number"][0]), int(frames["sequence_number"][-1])
+        inbound.delivered += view.count
+        inbound.redelivered += int((frames["flags"] != 0).sum())
+        return Batch(self, inbound, view, frames, read_only_bytes(view.memory), window.delivered_range(first, last))
+
+    def batch_consumed(self, inbound: Inbound, ack_slot: int, last: int) -> None:
+        """A batch was released in time."""
+        if inbound.window is not None:
+            inbound.window.consumed(ack_slot)
+            self.consumed(inbound, last)
+
+    def batch_evicted(self, inbound: Inbound, ack_slot: int) -> None:
+        """A batch was overwritten: everything from it on is delivered again."""
+        if inbound.window is not None and inbound.feed is not None:
+            again = inbound.window.rewind(ack_slot)
+            if again is not None:
+                inbound.feed.seek(again)
+
+    # Acks -----------------------------------------------------------------------------------------------------------------
+
+    def consumed(self, inbound: Inbound, number: int) -> None:
+        """A message or batch was consumed: immediate mode acknowledges that number now, as UM does."""
+        if self._immediate:
+            inbound.acknowledge(number + 1)
+
+    def explicit_ack(self, inbound: Inbound, number: int) -> None:
+        """Everything up to ``number``, now. Raises UsageError without ``ume_explicit_ack_only``."""
+        if not self.options.ume_explicit_ack_only:
+            raise UsageError("an explicit ack on a receiver that acknowledges by itself", hint="ume_explicit_ack_only=1")
+        inbound.acknowledge(number + 1)
+
+    # Callback -------------------------------------------------------------------------------------------------------------
+
+    def dispatch(self) -> int:
+        """Callback form: the context's thread. Signals the eventfd of the asyncio form."""
+        if self._on_message is None:
+            if self._awaited and any(i.feed is not None and i.feed.ready() for i in self.inbounds):
+                self.wake()
+            return 0
+        count = 0
+        while count < CALLBACKS_PER_TURN and not self._closed:
+            message = self._try_callback()
+            if message is None:
+                break
+            count += 1
+            self.context.callback(self._on_message, message)
+            self._done(message)
+        return count
+
+    def _try_callback(self) -> Message | None:
+        message = self.pool.take()
+        for inbound in self.inbounds:
+            if inbound.feed is not None and inbound.feed.receive(message):
+                return self._arrived(inbound, message)
+        self.pool.give(message)
+        return None
+
+    def wants_messages(self) -> bool:
+        """The context's thread must wake for messages."""
+        return self._on_message is not None or self._awaited
+
+    # asyncio --------------------------------------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """An eventfd that becomes readable when a message may be there. Read it (8 bytes) before you look."""
+        if self._eventfd < 0:
+            self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._awaited = True
+            self.context.wake()
+        return self._eventfd
+
+    def wake(self) -> None:
+        """Driver: something to look at."""
+        if self._eventfd >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_write(self._eventfd, 1)
+
+    async def receive_async(self, timeout: float | None = None) -> Message | None:
+        """As :meth:`receive`; cancelling it loses no message."""
+        loop = asyncio.get_running_loop()
+        fd = self.fileno()
+        ready = asyncio.Event()
+        loop.add_reader(fd, ready.set)
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    ready.clear()
+                    with contextlib.suppress(BlockingIOError):
+                        os.eventfd_read(fd)
+                    message = self.receive(timeout=0)
+                    if message is not None:
+                        return message
+                    self._awaited = True
+                    self.context.wake()
+                    await ready.wait()
+        except TimeoutError:
+            return None
+        finally:
+            loop.remove_reader(fd)
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages for ever, as :meth:`__iter__`."""
+        while not self._closed:
+            message = await self.receive_async()
+            if message is None:
+                continue
+            yield message
+            self._done(message)
+
+    # The end --------------------------------------------------------------------------------------------------------------
+
+    def stats(self) -> ReceiverStats:
+        """A snapshot of counters."""
+        inbounds = self.inbounds
+        return ReceiverStats(
+            len(inbounds),
+            sum(i.delivered for i in inbounds),
+            sum(i.redelivered for i in inbounds),
+            sum(i.lag() for i in inbounds),
+            sum(i.feed.lapped for i in inbounds if i.feed is not None),
+            {i.source: i.window.ack - 1 for i in inbounds if i.window is not None},
+            self.pool.allocated,
+            self.pool.kept_views,
+        )
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flushes due acks, invalidates unreleased messages without consuming them, frees the RegIDs. Idempotent."""
+        if self._closed:
+            return
+        super().close(timeout)
+        self.wake()
+        if self._eventfd >= 0:
+            os.close(self._eventfd)
+            self._eventfd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise UsageError("a receiver cannot be pickled", hint="make one in the other process, with a session ID")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"sources={len(self.inbounds)}"
+        return f"<Receiver {self.name} {state}>"

@@ -1,0 +1,99 @@
+"""Build time only: csrc's headers and sources become the compiled module ``holdfast._core``.
+
+There is no second list of declarations. The text between the cffi markers of each header is what C compiles and what
+cffi parses, and cffi checks every size and offset of it against the compiler.
+
+A build in place (``pip install -e``, ``build_ext --inplace``) also makes ``holdfast._core_fp``, with failpoints, for
+tests. It is strict about warnings; a user's build is not, because a newer compiler's new warning must not stop an
+installation.
+
+``python csrc/build_core.py`` rebuilds both modules in place.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cffi import FFI
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+HERE = Path(__file__).resolve().parent
+HEADERS = ("layout", "status", "process", "segment", "board", "stream", "wait", "crc32c", "log", "drain")
+"""In the order in which one uses what another declares."""
+
+COMPILE = ["-std=c11", "-O2", "-D_GNU_SOURCE", "-fvisibility=hidden", "-fstack-protector-strong"]
+COMPILE += ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]
+"""No -march: what needs newer instructions chooses them at run time (crc32c.c)."""
+LINK = ["-Wl,-z,relro,-z,now"]
+WARN = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
+FAILPOINTS = "-DHF_FAILPOINTS"
+
+_MARKED = re.compile(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", re.DOTALL)
+
+
+def declarations() -> str:
+    """The marked text of all headers. Raises ValueError for a header without a marked region."""
+    parts = []
+    for name in HEADERS:
+        found = _MARKED.findall((HERE / f"{name}.h").read_text())
+        if not found:
+            raise ValueError(f"{name}.h has no text between /* cffi: begin */ and /* cffi: end */")
+        parts += found
+    return "\n".join(parts)
+
+
+def emit(module: str, path: Path) -> None:
+    """Write the C source of ``module`` to ``path``."""
+    ffi = FFI()
+    ffi.cdef(declarations())
+    ffi.set_source(module, "".join(f'#include "{name}.h"\n' for name in HEADERS))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ffi.emit_c_code(str(path))
+
+
+class BuildCore(build_ext):
+    """build_ext that generates cffi's source and compiles ours with warnings on (cffi's is not clean under them)."""
+
+    def finalize_options(self) -> None:
+        """In place: the module with failpoints too, and strict (run() hides ``inplace`` from build_extension)."""
+        self.development = bool(self.inplace or self.editable_mode)
+        extensions = self.distribution.ext_modules or []
+        if self.development and len(extensions) == 1:
+            extensions.append(Extension("holdfast._core_fp", [], py_limited_api=True))
+        super().finalize_options()
+
+    def get_source_files(self) -> list[str]:
+        """All of csrc, for the source distribution."""
+        return sorted(f"csrc/{path.name}" for path in HERE.iterdir() if path.suffix in {".c", ".h", ".py", ".md"})
+
+    def build_extension(self, ext: Extension) -> None:
+        """Generate, compile our files strictly, and let build_ext compile the generated one and link."""
+        variant = Path(self.build_temp) / ext.name.rpartition(".")[2]
+        flags = [*COMPILE, FAILPOINTS] if ext.name.endswith("_fp") else COMPILE
+        flags_of_ours = [*flags, *WARN, *(["-Werror"] if self.development else [])]
+        generated = variant / "module.c"
+        emit(ext.name, generated)
+
+        def compiled(source: str) -> list[str]:
+            made: list[str] = self.compiler.compile(
+                [source], str(variant), include_dirs=[str(HERE)], extra_postargs=flags_of_ours
+            )
+            return made
+
+        sources = [name for name in self.get_source_files() if name.endswith(".c")]
+        with ThreadPoolExecutor() as pool:
+            ext.extra_objects = [made for objects in pool.map(compiled, sources) for made in objects]
+        ext.depends = ext.extra_objects  # so that it links again when only they changed
+        ext.sources = [str(generated)]
+        ext.include_dirs = [str(HERE)]
+        ext.extra_compile_args = flags
+        ext.extra_link_args = LINK
+        super().build_extension(ext)
+
+
+if __name__ == "__main__":
+    # A build folder of its own: a wheel is packed from the default one, and must not find the test build there.
+    setup(script_args=["-q", "build_ext", "--inplace", "--build-lib=build/inplace", "--build-temp=build/inplace/temp"])

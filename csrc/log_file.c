@@ -1,0 +1,392 @@
+/* log_file.c: segment files: names, headers, seals, maps. See log_private.h.
+ *
+ * Headers, index and seal are written with pwrite at both levels (the page cache makes them visible to every mapping), always
+ * before the name or the position that leads a reader to them. A reader checks a CRC over all of it. */
+#include "log_private.h"
+#include "crc32c.h"
+#include "process.h"
+#include "segment.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+int64_t hf_write_all(int fd, const void *data, uint64_t bytes, uint64_t offset)
+{
+    const uint8_t *p = data;
+    while (bytes > 0) {
+        int64_t failed = HF_FAIL_STATUS("log.pwrite");
+        if (failed != 0) {
+            return failed;
+        }
+        ssize_t n = pwrite(fd, p, bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return n < 0 ? hf_errno() : HF_ERRNO - EIO;
+        }
+        p += n;
+        bytes -= (uint64_t)n;
+        offset += (uint64_t)n;
+    }
+    return HF_OK;
+}
+
+static int read_all(int fd, void *data, uint64_t bytes, uint64_t offset)
+{
+    uint8_t *p = data;
+    while (bytes > 0) {
+        ssize_t n = pread(fd, p, bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return 0;
+        }
+        p += n;
+        bytes -= (uint64_t)n;
+        offset += (uint64_t)n;
+    }
+    return 1;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------------ */
+
+void hf_seg_name(char name[HF_SEGMENT_NAME], uint64_t base)
+{
+    snprintf(name, HF_SEGMENT_NAME, "seg-%016" PRIx64, base);
+}
+
+static int name_base(const char *name, uint64_t *base)
+{
+    if (strncmp(name, "seg-", 4) != 0 || strlen(name) != 20 || strspn(name + 4, "0123456789abcdef") != 16) {
+        return 0;
+    }
+    *base = strtoull(name + 4, NULL, 16);
+    return *base % HF_GRANULE == 0;
+}
+
+static int by_base(const void *a, const void *b)
+{
+    uint64_t x = ((const struct hf_seg *)a)->base, y = ((const struct hf_seg *)b)->base;
+    return x < y ? -1 : x > y;
+}
+
+static int64_t list_names(DIR *stream, struct hf_seg **out)
+{
+    int64_t n = 0, room = 0;
+    const struct dirent *entry;
+    while ((errno = 0, entry = readdir(stream)) != NULL) {
+        uint64_t base;
+        if (!name_base(entry->d_name, &base)) {
+            continue;
+        }
+        if (n == room) {
+            room = room == 0 ? 32 : 2 * room;
+            struct hf_seg *more = realloc(*out, (size_t)room * sizeof **out);
+            if (more == NULL) {
+                return HF_ERRNO - ENOMEM;
+            }
+            *out = more;
+        }
+        (*out)[n++] = (struct hf_seg){.base = base, .fd = -1};
+    }
+    return errno == 0 ? n : hf_errno();
+}
+
+int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out)
+{
+    *out = calloc(1, sizeof **out);
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    if (*out == NULL || stream == NULL) {
+        int64_t status = *out == NULL ? HF_ERRNO - ENOMEM : hf_errno();
+        if (stream != NULL) {
+            closedir(stream);
+        } else if (fd >= 0) {
+            close(fd);
+        }
+        free(*out);
+        *out = NULL;
+        return status;
+    }
+    int64_t n = list_names(stream, out);
+    closedir(stream);
+    int64_t status = n < 0 ? n : HF_OK, kept = 0;
+    for (int64_t i = 0; i < n && status == HF_OK; i++) {
+        status = hf_seg_load(dir, &(*out)[i], source_uuid);
+        if ((*out)[i].state != HF_SEG_VANISHED) {
+            (*out)[kept++] = (*out)[i];
+        }
+    }
+    if (status != HF_OK) {
+        free(*out);
+        *out = NULL;
+        return status;
+    }
+    qsort(*out, (size_t)kept, sizeof **out, by_base);
+    return kept;
+}
+
+/* ---- segment headers -------------------------------------------------------------------------------------------------- */
+
+uint64_t hf_seg_header_bytes(uint64_t file_bytes)
+{
+    uint64_t index = (file_bytes + HF_INDEX_STEP - 1) / HF_INDEX_STEP * sizeof(struct hf_index_entry);
+    return HF_HEADER_PAGE + (index + HF_HEADER_PAGE - 1) / HF_HEADER_PAGE * HF_HEADER_PAGE;
+}
+
+static int zeros(const uint8_t *p, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i++) {
+        if (p[i] != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int header_crc_good(const struct hf_segment_header *h)
+{
+    return h->pre.magic == (HF_MAGIC | HF_KIND_SEGMENT) && hf_crc32c(0, (const uint8_t *)h, HF_HEADER_CRC) == h->crc;
+}
+
+static uint32_t seal_crc(const struct hf_seal *seal, const uint8_t *uuid)
+{
+    return hf_crc32c(hf_crc32c(0, uuid, HF_UUID), (const uint8_t *)seal, offsetof(struct hf_seal, crc));
+}
+
+static void take_header(struct hf_seg *s, const struct hf_segment_header *h)
+{
+    uint64_t data = h->pre.total_bytes - h->pre.header_bytes;
+    uint64_t there = s->file_bytes > h->pre.header_bytes ? s->file_bytes - h->pre.header_bytes : 0;
+    memcpy(s->uuid, h->pre.uuid, HF_UUID);
+    s->incarnation = h->pre.incarnation;
+    s->first_sqn = h->first_sqn;
+    s->synced_below = h->synced_below;
+    s->header_bytes = h->pre.header_bytes;
+    s->seed = hf_seed(s->uuid, s->incarnation);
+    s->limit = s->base + ((there < data ? there : data) & ~(uint64_t)(HF_GRANULE - 1));
+}
+
+static int header_sane(const struct hf_segment_header *h)
+{
+    return h->pre.total_bytes >= HF_SEGMENT_MIN && h->pre.total_bytes <= HF_SEGMENT_SANE &&
+           h->pre.header_bytes == hf_seg_header_bytes(h->pre.total_bytes) && h->base_position % HF_GRANULE == 0 &&
+           h->base_position < UINT64_MAX - HF_SEGMENT_SANE;
+}
+
+/* A seal counts only if its CRC fits this very use of the file and it lies within what the file can hold. */
+static void take_seal(struct hf_seg *s, const struct hf_seal *seal)
+{
+    if (zeros((const uint8_t *)seal, sizeof *seal)) {
+        return;
+    }
+    if (seal->crc == seal_crc(seal, s->uuid) && seal->end_position >= s->base && seal->end_position % HF_GRANULE == 0) {
+        s->seal = *seal;
+    } else {
+        s->flaws = 1;
+    }
+}
+
+static int64_t read_header(struct hf_seg *s, const uint8_t *source_uuid)
+{
+    struct hf_segment_header h, copy;
+    memset(&copy, 0, sizeof copy);
+    s->state = HF_SEG_BAD;
+    s->limit = s->base;
+    memset(&s->seal, 0, sizeof s->seal);
+    s->flaws = 0;
+    if (!read_all(s->fd, &h, sizeof h, 0)) {
+        return HF_OK;
+    }
+    int copied = read_all(s->fd, &copy, HF_HEADER_CRC + sizeof copy.crc, HF_SEGMENT_COPY);
+    int first = header_crc_good(&h), second = copied && header_crc_good(&copy);
+    const struct hf_segment_header *good = first ? &h : &copy;
+    s->flaws = !first || !second || !zeros(h._pad2, sizeof h._pad2);
+    if (!first && !second) {
+        return HF_OK;
+    }
+    if (good->pre.layout_version != HF_LAYOUT_VERSION || good->pre.struct_hash != hf_struct_hash()) {
+        return HF_LAYOUT;
+    }
+    if (!header_sane(good)) {
+        return HF_OK;
+    }
+    if (source_uuid != NULL && memcmp(good->source_uuid, source_uuid, HF_UUID) != 0) {
+        return HF_OK;
+    }
+    s->state = good->base_position == s->base ? HF_SEG_GOOD : HF_SEG_ALIEN;
+    if (s->state == HF_SEG_GOOD) {
+        take_header(s, good);
+        take_seal(s, &h.seal);
+    }
+    return HF_OK;
+}
+
+static int64_t open_segment(int dir, struct hf_seg *s, const uint8_t *source_uuid)
+{
+    char name[HF_SEGMENT_NAME];
+    struct stat st;
+    hf_seg_name(name, s->base);
+    s->state = HF_SEG_VANISHED;
+    s->fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (s->fd < 0) {
+        return errno == ENOENT ? HF_OK : hf_errno();
+    }
+    int64_t status = fstat(s->fd, &st) < 0 ? hf_errno() : HF_OK;
+    if (status == HF_OK) {
+        s->file_bytes = (uint64_t)st.st_size;
+        s->allocated = (uint64_t)st.st_blocks * 512;
+        status = read_header(s, source_uuid);
+    }
+    return status;
+}
+
+int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid)
+{
+    int64_t status = open_segment(dir, s, source_uuid);
+    if (s->fd >= 0) {
+        close(s->fd);
+        s->fd = -1;
+    }
+    return status;
+}
+
+int64_t hf_seg_map(int dir, struct hf_seg *s)
+{
+    if (s->map != NULL) {
+        return HF_OK;
+    }
+    struct hf_seg now = {.base = s->base, .fd = -1};
+    int64_t status = open_segment(dir, &now, NULL);
+    if (status == HF_OK && (now.state != HF_SEG_GOOD || memcmp(now.uuid, s->uuid, HF_UUID) != 0)) {
+        status = HF_GONE;
+    }
+    uint64_t bytes = now.header_bytes + (now.limit - now.base); /* within the file as it is now */
+    if (status == HF_OK && bytes <= now.header_bytes) {
+        bytes = now.file_bytes;
+    }
+    if (status == HF_OK) {
+        void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, now.fd, 0);
+        if (map == MAP_FAILED) {
+            status = hf_errno();
+        } else {
+            s->map = map;
+            s->mapped = bytes;
+            s->limit = now.limit;
+            s->seal = now.seal;
+        }
+    }
+    if (now.fd >= 0) {
+        close(now.fd);
+    }
+    return status;
+}
+
+void hf_seg_unmap(struct hf_seg *s)
+{
+    if (s->map != NULL) {
+        munmap(s->map, s->mapped);
+        s->map = NULL;
+        s->mapped = 0;
+    }
+}
+
+void hf_seg_list_free(struct hf_seg *segs, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        hf_seg_unmap(&segs[i]);
+        if (segs[i].fd >= 0) {
+            close(segs[i].fd);
+        }
+    }
+    free(segs);
+}
+
+void hf_fill_preamble(struct hf_preamble *pre, uint32_t kind)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    memset(pre, 0, sizeof *pre);
+    pre->magic = HF_MAGIC | kind;
+    pre->layout_version = HF_LAYOUT_VERSION;
+    pre->struct_hash = hf_struct_hash();
+    pre->page_size = (uint32_t)sysconf(_SC_PAGESIZE);
+    pre->owner = hf_process_token();
+    pre->created_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    pre->owner_pid = (uint32_t)getpid();
+    pre->owner_start = hf_process_start(pre->owner_pid);
+    hf_boot_id(pre->boot_id);
+}
+
+int64_t hf_seg_begin(struct hf_seg *s, const uint8_t *source_uuid)
+{
+    struct hf_segment_header h;
+    uint8_t page[HF_HEADER_PAGE];
+    memset(&h, 0, sizeof h);
+    hf_fill_preamble(&h.pre, HF_KIND_SEGMENT);
+    if (getrandom(h.pre.uuid, HF_UUID, 0) != HF_UUID) {
+        return hf_errno();
+    }
+    h.pre.header_bytes = (uint32_t)hf_seg_header_bytes(s->file_bytes);
+    h.pre.total_bytes = s->file_bytes;
+    h.pre.incarnation = s->incarnation;
+    memcpy(h.source_uuid, source_uuid, HF_UUID);
+    h.base_position = s->base;
+    h.first_sqn = s->first_sqn;
+    h.synced_below = s->synced_below;
+    h.crc = hf_crc32c(0, (const uint8_t *)&h, HF_HEADER_CRC);
+    memset(page, 0, sizeof page);
+    memcpy(page, &h, sizeof h);
+    memcpy(page + HF_SEGMENT_COPY, &h, HF_HEADER_CRC + sizeof h.crc);
+    int64_t status = hf_write_all(s->fd, page, sizeof page, 0);
+    if (status == HF_OK) {
+        memset(&s->seal, 0, sizeof s->seal);
+        s->state = HF_SEG_GOOD;
+        take_header(s, &h);
+    }
+    return status;
+}
+
+int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index_entry *index, uint32_t count)
+{
+    struct hf_seal seal;
+    memset(&seal, 0, sizeof seal);
+    seal.end_position = end;
+    seal.next_sqn = next_sqn;
+    seal.index_count = count;
+    seal.index_crc = hf_crc32c(0, (const uint8_t *)index, count * sizeof *index);
+    seal.crc = seal_crc(&seal, s->uuid);
+    int64_t status = hf_write_all(s->fd, index, count * sizeof *index, HF_HEADER_PAGE);
+    if (status == HF_OK) {
+        status = hf_write_all(s->fd, &seal, sizeof seal, offsetof(struct hf_segment_header, seal));
+    }
+    if (status == HF_OK) {
+        s->seal = seal;
+    }
+    return status;
+}
+
+int64_t hf_seg_index(const struct hf_seg *s, struct hf_index_entry *out, uint64_t max)
+{
+    uint64_t count = s->seal.index_count;
+    if (s->seal.end_position == 0 || s->map == NULL || count > max ||
+        HF_HEADER_PAGE + count * sizeof *out > s->header_bytes || s->header_bytes > s->mapped) {
+        return 0;
+    }
+    memcpy(out, s->map + HF_HEADER_PAGE, count * sizeof *out);
+    if (hf_crc32c(0, (const uint8_t *)out, count * sizeof *out) != s->seal.index_crc) {
+        return 0;
+    }
+    return (int64_t)count;
+}

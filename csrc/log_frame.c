@@ -1,0 +1,252 @@
+/* log_frame.c: frames in a log: their CRC, their verification, and walking over them.
+ *
+ * A frame is valid at a position if its commit word carries that position, its length is possible, its padding is zero and its
+ * CRC, seeded with the segment's uuid and incarnation, fits. Old frames of a recycled file fail twice: by position and by uuid. */
+#include "log_private.h"
+#include "crc32c.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t hf_seed(const uint8_t *segment_uuid, uint64_t incarnation)
+{
+    uint8_t text[HF_UUID + 8];
+    memcpy(text, segment_uuid, HF_UUID);
+    memcpy(text + HF_UUID, &incarnation, sizeof incarnation);
+    return hf_crc32c(0, text, sizeof text);
+}
+
+/* CRCs of n <= 3 frames whose lengths were checked. The header's part is computed from a copy of the commit words, so that
+ * the length that is used is the length that was checked. */
+static void frame_crcs(const uint8_t *const frame[3], const uint32_t length[3], int n, uint32_t seed, uint32_t out[3])
+{
+    if (n < 3) {
+        for (int i = 0; i < n; i++) {
+            uint32_t crc = hf_crc32c(seed, frame[i], HF_CRC_BYTES);
+            out[i] = hf_crc32c(crc, frame[i] + sizeof(struct hf_frame), length[i] - sizeof(struct hf_frame));
+        }
+        return;
+    }
+    const uint32_t seeds[3] = {seed, seed, seed};
+    static const uint64_t header[3] = {HF_CRC_BYTES, HF_CRC_BYTES, HF_CRC_BYTES};
+    const uint8_t *payload[3];
+    uint64_t bytes[3];
+    uint32_t middle[3];
+    for (int i = 0; i < 3; i++) {
+        payload[i] = frame[i] + sizeof(struct hf_frame);
+        bytes[i] = length[i] - sizeof(struct hf_frame);
+    }
+    hf_crc32c_3(seeds, frame, header, middle);
+    hf_crc32c_3(middle, payload, bytes, out);
+}
+
+void hf_frames_stamp(uint8_t *const frame[3], int n, uint32_t seed)
+{
+    const uint8_t *const view[3] = {frame[0], frame[n > 1 ? 1 : 0], frame[n > 2 ? 2 : 0]};
+    uint32_t length[3] = {0, 0, 0}, crc[3];
+    for (int i = 0; i < n; i++) {
+        length[i] = (uint32_t)((struct hf_frame *)(void *)frame[i])->commit;
+    }
+    frame_crcs(view, length, n, seed, crc);
+    for (int i = 0; i < n; i++) {
+        ((struct hf_frame *)(void *)frame[i])->crc = crc[i];
+    }
+}
+
+static int padding_is_zero(const uint8_t *frame, uint32_t length)
+{
+    uint64_t room = hf_frame_room(length);
+    uint8_t any = 0;
+    for (uint64_t i = length; i < room; i++) {
+        any |= frame[i];
+    }
+    return any == 0;
+}
+
+/* The frame's length if its commit word fits its place, else 0. */
+static uint32_t plausible(const uint8_t *at, uint64_t room, uint64_t position)
+{
+    uint64_t commit;
+    memcpy(&commit, at, sizeof commit);
+    uint32_t length = (uint32_t)commit;
+    if (commit != hf_commit_word(position, length) || length < sizeof(struct hf_frame) || hf_frame_room(length) > room) {
+        return 0;
+    }
+    return length;
+}
+
+static uint32_t stored_crc(const uint8_t *frame)
+{
+    uint32_t crc;
+    memcpy(&crc, frame + HF_CRC_BYTES, sizeof crc);
+    return crc;
+}
+
+uint64_t hf_frames_verified(const uint8_t *block, uint64_t room, uint64_t want, uint64_t position, uint32_t seed)
+{
+    uint64_t done = 0;
+    while (done < want && room - done >= sizeof(struct hf_frame)) {
+        const uint8_t *frame[3];
+        uint32_t length[3], crc[3];
+        uint64_t at = done;
+        int n = 0;
+        while (n < 3 && at < want && room - at >= sizeof(struct hf_frame)) {
+            frame[n] = block + at;
+            length[n] = plausible(block + at, room - at, position + at);
+            if (length[n] == 0) {
+                break;
+            }
+            at += hf_frame_room(length[n]);
+            n++;
+        }
+        frame_crcs(frame, length, n, seed, crc);
+        for (int i = 0; i < n; i++) {
+            if (crc[i] != stored_crc(frame[i]) || !padding_is_zero(frame[i], length[i])) {
+                return done;
+            }
+            done += hf_frame_room(length[i]);
+        }
+        if (n < 3) {
+            return done;
+        }
+    }
+    return done;
+}
+
+/* ---- walking ---------------------------------------------------------------------------------------------------------- */
+
+void hf_walk_start(struct hf_walk *w, const struct hf_seg *s, uint64_t position, uint64_t limit)
+{
+    memset(w, 0, sizeof *w);
+    w->data = s->map + s->header_bytes;
+    w->base = s->base;
+    w->limit = limit < s->limit ? limit : s->limit;
+    w->position = position;
+    w->verified = position;
+    w->seed = s->seed;
+}
+
+int hf_walk_frame(struct hf_walk *w)
+{
+    if (w->position >= w->limit) {
+        return 0;
+    }
+    const uint8_t *at = w->data + (w->position - w->base);
+    if (w->position >= w->verified) {
+        w->verified = w->position + hf_frames_verified(at, w->limit - w->position, HF_SCAN_CHUNK, w->position, w->seed);
+        if (w->verified == w->position) {
+            return 0;
+        }
+    }
+    memcpy(&w->frame, at, sizeof w->frame);
+    /* The map may change under a reader when the file is recycled: what was verified is checked again on the copy. */
+    uint32_t length = (uint32_t)w->frame.commit;
+    if (w->frame.commit != hf_commit_word(w->position, length) || length < sizeof w->frame ||
+        hf_frame_room(length) > w->verified - w->position) {
+        return 0;
+    }
+    if (w->frame.flags & HF_FRAME_CONTROL) {
+        if (length != HF_CONTROL_BYTES) {
+            return 0;
+        }
+        memcpy(&w->body, at + sizeof w->frame, sizeof w->body);
+    }
+    return 1;
+}
+
+void hf_walk_step(struct hf_walk *w)
+{
+    w->position += hf_frame_room((uint32_t)w->frame.commit);
+}
+
+uint64_t hf_walk_claimed(const struct hf_walk *w)
+{
+    if (w->position >= w->limit || w->limit - w->position < sizeof(struct hf_frame)) {
+        return 0;
+    }
+    return hf_frame_room(plausible(w->data + (w->position - w->base), w->limit - w->position, w->position));
+}
+
+int hf_walk_resync(struct hf_walk *w)
+{
+    while (w->position < w->limit) {
+        w->position += HF_GRANULE;
+        w->verified = w->verified < w->position ? w->position : w->verified;
+        if (w->position < w->limit && w->limit - w->position >= sizeof(struct hf_frame) &&
+            plausible(w->data + (w->position - w->base), w->limit - w->position, w->position) != 0 && hf_walk_frame(w)) {
+            if (w->frame.flags & (HF_FRAME_FIRST | HF_FRAME_CONTROL)) {
+                return 1;
+            }
+            w->position += hf_frame_room((uint32_t)w->frame.commit) - HF_GRANULE;
+        }
+    }
+    w->position = w->limit;
+    w->verified = w->limit;
+    return 0;
+}
+
+static int take_control(struct hf_chain *c, const struct hf_walk *w)
+{
+    uint64_t sqn = w->frame.sequence_number;
+    if (c->fragment != 0 || (c->jump ? sqn < c->next_sqn : sqn != c->next_sqn)) {
+        return 0;
+    }
+    if (w->frame.fragment == HF_CONTROL_LOST) {
+        if (w->body.first != sqn || w->body.last < sqn || w->body.last == UINT64_MAX) {
+            return 0;
+        }
+        c->next_sqn = w->body.last + 1;
+    } else if (w->frame.fragment == HF_CONTROL_SYNC) {
+        c->next_sqn = sqn;
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+static int take_fragment(struct hf_chain *c, const struct hf_walk *w)
+{
+    const struct hf_frame *f = &w->frame;
+    int first = (f->flags & HF_FRAME_FIRST) != 0;
+    if (first != (c->fragment == 0) || f->fragment != c->fragment || (f->flags & ~(HF_FRAME_FIRST | HF_FRAME_LAST)) != 0) {
+        return 0;
+    }
+    if (first && c->jump ? f->sequence_number < c->next_sqn : f->sequence_number != c->next_sqn) {
+        return 0;
+    }
+    if (f->sequence_number == UINT64_MAX) {
+        return 0;
+    }
+    c->next_sqn = f->sequence_number + 1;
+    c->fragment = f->flags & HF_FRAME_LAST ? 0 : c->fragment + 1;
+    return 1;
+}
+
+int hf_chain_take(struct hf_chain *c, const struct hf_walk *w)
+{
+    if (!(w->frame.flags & HF_FRAME_CONTROL ? take_control(c, w) : take_fragment(c, w))) {
+        return 0;
+    }
+    c->jump = 0;
+    if (c->fragment == 0) {
+        c->whole = w->position + hf_frame_room((uint32_t)w->frame.commit);
+        c->whole_sqn = c->next_sqn;
+    }
+    return 1;
+}
+
+int64_t hf_index_reset(struct hf_index *x, uint64_t file_bytes)
+{
+    uint64_t max = (file_bytes + HF_INDEX_STEP - 1) / HF_INDEX_STEP;
+    if (max > x->max) {
+        struct hf_index_entry *more = realloc(x->entries, max * sizeof *more);
+        if (more == NULL) {
+            return HF_ERRNO - ENOMEM;
+        }
+        x->entries = more;
+        x->max = (uint32_t)max;
+    }
+    x->count = 0;
+    x->next_offset = 0;
+    return HF_OK;
+}

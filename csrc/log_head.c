@@ -1,0 +1,153 @@
+/* log_head.c: the file `head` of a log: what readers need with the store dead. See hf_head in layout.h. */
+#include "log_private.h"
+#include "atomic.h"
+#include "crc32c.h"
+#include "process.h"
+#include "segment.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int64_t hf_head_create(int dir, const uint8_t *uuid)
+{
+    union {
+        struct hf_head head;
+        uint8_t page[HF_HEADER_PAGE];
+    } file;
+    memset(&file, 0, sizeof file);
+    hf_fill_preamble(&file.head.pre, HF_KIND_HEAD);
+    file.head.pre.header_bytes = (uint32_t)HF_HEADER_PAGE;
+    file.head.pre.total_bytes = HF_HEADER_PAGE;
+    memcpy(file.head.pre.uuid, uuid, HF_UUID);
+    file.head.end_check = hf_head_mask(&file.head);
+    file.head.begin_crc = hf_crc32c(0, NULL, 0);
+    int fd = openat(dir, "head-new", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return hf_errno();
+    }
+    int64_t status = HF_FAIL_STATUS("log.fallocate");
+    if (status == HF_OK) { /* mapped stores must never meet a full disk */
+        int failed = posix_fallocate(fd, 0, (off_t)HF_HEADER_PAGE);
+        status = failed != 0 ? HF_ERRNO - failed : HF_OK;
+    }
+    if (status == HF_OK) {
+        status = hf_write_all(fd, &file, sizeof file, 0);
+    }
+    if (status == HF_OK && fdatasync(fd) != 0) {
+        status = hf_errno();
+    }
+    close(fd);
+    if (status == HF_OK && (renameat(dir, "head-new", dir, "head") != 0 || fsync(dir) != 0)) {
+        status = hf_errno();
+    }
+    if (status != HF_OK) {
+        unlinkat(dir, "head-new", 0);
+    }
+    return status;
+}
+
+int64_t hf_head_map(int dir, int writable, struct hf_head **out)
+{
+    struct stat st;
+    int fd = openat(dir, "head", (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) {
+        return errno == ENOENT ? HF_AGAIN : hf_errno();
+    }
+    int64_t status = fstat(fd, &st) != 0 ? hf_errno() : HF_OK;
+    if (status == HF_OK && st.st_size < (off_t)HF_HEADER_PAGE) {
+        status = HF_DAMAGED;
+    }
+    void *map = MAP_FAILED;
+    if (status == HF_OK) {
+        map = mmap(NULL, HF_HEADER_PAGE, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+        status = map == MAP_FAILED ? hf_errno() : HF_OK;
+    }
+    close(fd);
+    if (status != HF_OK) {
+        return status;
+    }
+    struct hf_head *head = map;
+    if (hf_load_acquire_u64(&head->pre.magic) != (HF_MAGIC | HF_KIND_HEAD)) {
+        status = HF_DAMAGED;
+    } else if (head->pre.layout_version != HF_LAYOUT_VERSION || head->pre.struct_hash != hf_struct_hash()) {
+        status = HF_LAYOUT;
+    }
+    if (status != HF_OK) {
+        hf_head_unmap(head);
+        return status;
+    }
+    madvise(head, HF_HEADER_PAGE, MADV_DONTFORK);
+    *out = head;
+    return HF_OK;
+}
+
+void hf_head_unmap(struct hf_head *head)
+{
+    munmap(head, HF_HEADER_PAGE);
+}
+
+uint64_t hf_head_mask(const struct hf_head *head)
+{
+    uint64_t mask;
+    memcpy(&mask, head->pre.uuid, sizeof mask);
+    return mask;
+}
+
+/* ---- incarnations ----------------------------------------------------------------------------------------------------- */
+
+int64_t hf_head_begins(const struct hf_head *head, struct hf_begin out[HF_INCARNATIONS], uint64_t *version)
+{
+    *version = hf_load_acquire_u64(&head->begin_version); /* pairs with hf_head_store_begins */
+    if (*version & 1) {
+        return HF_AGAIN;
+    }
+    uint64_t count = hf_load_relaxed_u64(&head->begin_count);
+    uint32_t crc = hf_load_relaxed_u32(&head->begin_crc);
+    for (uint64_t i = 0; i < count && i < HF_INCARNATIONS; i++) {
+        out[i].incarnation = hf_load_relaxed_u64(&head->begins[i].incarnation);
+        out[i].start_sqn = hf_load_relaxed_u64(&head->begins[i].start_sqn);
+    }
+    hf_fence_acquire();
+    if (hf_load_relaxed_u64(&head->begin_version) != *version) {
+        return HF_AGAIN;
+    }
+    if (count > HF_INCARNATIONS || hf_crc32c(0, (const uint8_t *)out, count * sizeof *out) != crc) {
+        return HF_DAMAGED;
+    }
+    return (int64_t)count;
+}
+
+/* A crash inside leaves an odd version; the next open rewrites the table from what the segments and its own caller know. */
+void hf_head_store_begins(struct hf_head *head, const struct hf_begin *begins, uint64_t count)
+{
+    uint64_t version = hf_load_relaxed_u64(&head->begin_version) | 1;
+    hf_store_relaxed_u64(&head->begin_version, version);
+    hf_fence_release(); /* the odd version is seen before any of the new table; pairs with hf_head_begins' fence */
+    for (uint64_t i = 0; i < count; i++) {
+        hf_store_relaxed_u64(&head->begins[i].incarnation, begins[i].incarnation);
+        hf_store_relaxed_u64(&head->begins[i].start_sqn, begins[i].start_sqn);
+    }
+    hf_store_relaxed_u64(&head->begin_count, count);
+    hf_store_relaxed_u32(&head->begin_crc, hf_crc32c(0, (const uint8_t *)begins, count * sizeof *begins));
+    hf_store_release_u64(&head->begin_version, version + 1);
+}
+
+uint64_t hf_void_from(const struct hf_seg *segs, int64_t n, int64_t i, const struct hf_begin *begins, int64_t count)
+{
+    uint64_t from = UINT64_MAX;
+    for (int64_t j = i + 1; j < n; j++) {
+        if (segs[j].state == HF_SEG_GOOD && segs[j].incarnation > segs[i].incarnation && segs[j].first_sqn < from) {
+            from = segs[j].first_sqn;
+        }
+    }
+    for (int64_t j = 0; j < count; j++) {
+        if (begins[j].incarnation > segs[i].incarnation && begins[j].start_sqn < from) {
+            from = begins[j].start_sqn;
+        }
+    }
+    return from;
+}

@@ -1,0 +1,419 @@
+/* log_open.c: opening a log, and mending what a crash or a power cut left (log.h rule 6).
+ *
+ * S is the highest position below which all is known to have been stable: the head's published end, every segment header's
+ * synced_below, every valid SYNC frame. A bad frame below S is damage: kept, counted, stepped over. A bad frame at or above S is
+ * a torn tail, whatever lies beyond: pages reach the disk in any order. Whole messages only: a message whose last fragment is
+ * missing is torn as a whole.
+ *
+ * Every step can be killed and repeated: segments behind a cut are unlinked newest first, then the cut one is sealed, then the
+ * head is written. The next append always goes to a new segment with a new uuid, so nothing beyond a cut can ever be taken for
+ * a later write at the same place. */
+#include "log_private.h"
+#include "atomic.h"
+#include "process.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FIRST_SEGMENT (UINT64_C(1) << 20)
+#define LARGEST_SEGMENT (UINT64_C(64) << 20)
+
+struct recovery {
+    struct hf_log *log;
+    uint64_t stable;    /* S */
+    uint64_t end;       /* of the log, as far as it was walked */
+    uint64_t next_sqn;  /* there */
+    int64_t first;      /* index of the segment where the walk starts */
+    int64_t last;       /* and of the last one that it met */
+    int torn;           /* the walk ended at a cut */
+    int hurt;           /* the last segment has damage: it is kept as it is, not punched */
+    int lost_tail;      /* the end of the log is damaged: its numbers are not known from frames */
+};
+
+/* ---- what is known before any frame is read ---------------------------------------------------------------------------- */
+
+/* The head's end. After a reboot the pages of a memory log on a disk may be older than its head, so there it says nothing. */
+static uint64_t head_stable(const struct hf_head *head)
+{
+    uint8_t boot[HF_UUID];
+    if (head->level != HF_LEVEL_DISK && (hf_boot_id(boot) != HF_OK || memcmp(boot, head->pre.boot_id, sizeof boot) != 0)) {
+        return 0;
+    }
+    uint64_t end = head->end, check = head->end_check ^ hf_head_mask(head);
+    end = end < check ? end : check; /* the smaller one was published; see log.c */
+    return end & ~(uint64_t)(HF_GRANULE - 1);
+}
+
+static int64_t remove_segment(struct hf_log *log, int64_t i)
+{
+    char name[HF_SEGMENT_NAME];
+    hf_seg_name(name, log->segs[i].base);
+    if (unlinkat(log->dir, name, 0) != 0) {
+        return hf_errno();
+    }
+    hf_seg_unmap(&log->segs[i]);
+    memmove(log->segs + i, log->segs + i + 1, (size_t)(log->count - i - 1) * sizeof *log->segs);
+    log->count--;
+    log->dir_dirty = 1;
+    return HF_OK;
+}
+
+/* Leftovers of a recycling whose rename was lost, and of a roll whose header was lost. */
+static int64_t remove_leftovers(struct recovery *r)
+{
+    struct hf_log *log = r->log;
+    for (int64_t i = log->count - 1; i >= 0; i--) {
+        int half_made = log->segs[i].state == HF_SEG_BAD && i == log->count - 1 && r->stable <= log->segs[i].base;
+        if (log->segs[i].state == HF_SEG_ALIEN || half_made) {
+            int64_t status = remove_segment(log, i);
+            if (status != HF_OK) {
+                return status;
+            }
+        }
+    }
+    return HF_OK;
+}
+
+static void find_stable(struct recovery *r)
+{
+    const struct hf_log *log = r->log;
+    r->stable = head_stable(log->head);
+    for (int64_t i = 0; i < log->count; i++) {
+        const struct hf_seg *s = &log->segs[i];
+        if (s->state == HF_SEG_GOOD && s->synced_below > r->stable && s->synced_below <= s->base) {
+            r->stable = s->synced_below;
+        }
+    }
+}
+
+/* The head's table, and what only the segments know (the head's page may be torn). */
+static void find_begins(struct hf_log *log)
+{
+    uint64_t version = log->head->begin_version;
+    if (version & 1) { /* its writer died inside: the crc decides */
+        hf_store_release_u64(&log->head->begin_version, version + 1);
+    }
+    int64_t n = hf_head_begins(log->head, log->begins, &version);
+    log->begin_count = n > 0 ? (uint64_t)n : 0;
+    for (int64_t i = 0; i < log->count; i++) {
+        const struct hf_seg *s = &log->segs[i];
+        uint64_t newest = log->begin_count > 0 ? log->begins[log->begin_count - 1].incarnation : 0;
+        if (s->state == HF_SEG_GOOD && s->incarnation > newest) {
+            if (log->begin_count == HF_INCARNATIONS) {
+                memmove(log->begins, log->begins + 1, (HF_INCARNATIONS - 1) * sizeof log->begins[0]);
+                log->begin_count--;
+            }
+            log->begins[log->begin_count++] = (struct hf_begin){s->incarnation, s->first_sqn};
+        }
+    }
+    if (log->begin_count > 0) {
+        log->incarnation = log->begins[log->begin_count - 1].incarnation;
+        log->begin_sqn = log->begins[log->begin_count - 1].start_sqn;
+    }
+}
+
+/* ---- the walk ---------------------------------------------------------------------------------------------------------- */
+
+static void take_sync(struct recovery *r, const struct hf_walk *w)
+{
+    if ((w->frame.flags & HF_FRAME_CONTROL) && w->frame.fragment == HF_CONTROL_SYNC && w->body.first <= w->position &&
+        w->body.first > r->stable) {
+        r->stable = w->body.first;
+    }
+}
+
+/* Looks beyond a bad place for a SYNC frame that proves it durable. Returns the end of the farthest frame that it met. */
+static uint64_t look_beyond(struct recovery *r, struct hf_walk w)
+{
+    uint64_t farthest = w.position + hf_walk_claimed(&w);
+    while (hf_walk_resync(&w)) {
+        uint64_t end = w.position + hf_frame_room((uint32_t)w.frame.commit);
+        farthest = end > farthest ? end : farthest;
+        take_sync(r, &w);
+    }
+    return farthest;
+}
+
+/* Walks the frames of segment i. Sets r->end and r->next_sqn to where it got; r->torn if that is a cut. */
+static int64_t walk_segment(struct recovery *r, int64_t i)
+{
+    struct hf_log *log = r->log;
+    struct hf_seg *s = &log->segs[i];
+    /* Where it must end: where its successor begins, or at its seal; 0 = nobody knows. */
+    uint64_t expected = i + 1 < log->count ? log->segs[i + 1].base : s->seal.end_position;
+    struct hf_chain chain = {.next_sqn = s->first_sqn, .whole = s->base, .whole_sqn = s->first_sqn};
+    struct hf_walk w;
+    int64_t status = hf_index_reset(&log->index, s->file_bytes);
+    if (status == HF_OK) {
+        status = hf_seg_map(log->dir, s);
+    }
+    if (status != HF_OK) {
+        return status;
+    }
+    hf_walk_start(&w, s, s->base, expected != 0 ? expected : s->limit);
+    r->hurt = 0;
+    r->lost_tail = 0;
+    for (;;) {
+        if (hf_walk_frame(&w) && hf_chain_take(&chain, &w)) {
+            if (w.frame.flags & HF_FRAME_FIRST) {
+                hf_index_note(&log->index, s->header_bytes + (w.position - s->base), w.frame.sequence_number);
+            }
+            take_sync(r, &w);
+            hf_walk_step(&w);
+            continue;
+        }
+        r->end = chain.whole;
+        r->next_sqn = chain.whole_sqn;
+        if (chain.fragment == 0 && w.position == expected) {
+            break; /* as it must be */
+        }
+        if (r->stable <= chain.whole) {
+            uint64_t farthest = look_beyond(r, w);
+            if (r->stable <= chain.whole) {
+                log->cut_bytes += farthest - chain.whole;
+                r->torn = 1;
+                break;
+            }
+        }
+        log->damaged++;
+        r->hurt = 1;
+        chain = (struct hf_chain){.next_sqn = chain.whole_sqn, .whole_sqn = chain.whole_sqn, .jump = 1};
+        if (!hf_walk_resync(&w)) {
+            r->lost_tail = 1;
+            r->end = expected != 0 ? expected : (r->stable < s->limit ? r->stable : s->limit);
+            break;
+        }
+        chain.whole = w.position;
+    }
+    hf_seg_unmap(s);
+    return HF_OK;
+}
+
+static int64_t walk(struct recovery *r)
+{
+    struct hf_log *log = r->log;
+    int64_t status = HF_OK;
+    r->first = 0;
+    for (int64_t i = 0; i < log->count; i++) {
+        r->first = log->segs[i].base <= r->stable ? i : r->first;
+    }
+    for (int64_t i = r->first; i < log->count && !r->torn && status == HF_OK; i++) {
+        if (log->segs[i].state == HF_SEG_GOOD) {
+            status = walk_segment(r, i);
+        } else {
+            log->damaged++;
+            r->lost_tail = 1;
+            r->end = i + 1 < log->count ? log->segs[i + 1].base : r->stable;
+        }
+        r->last = i;
+    }
+    if (status == HF_OK && r->stable > r->end) { /* a file is missing, or shorter than it was */
+        log->damaged += !r->lost_tail;
+        r->end = r->stable;
+        r->lost_tail = 1;
+    }
+    return status;
+}
+
+/* ---- mending ----------------------------------------------------------------------------------------------------------- */
+
+/* The number after a lost tail is the head's, if the lost bytes can have held so many frames. */
+static uint64_t number_at_end(const struct recovery *r)
+{
+    const struct hf_log *log = r->log;
+    uint64_t next = r->next_sqn, head = log->head->next_sqn;
+    if (r->lost_tail && head > next && head - next <= r->end / HF_GRANULE) {
+        next = head;
+    }
+    for (uint64_t i = 0; log->count > 0 && i < log->begin_count; i++) { /* begun, but nothing appended since */
+        if (log->begins[i].incarnation > log->segs[log->count - 1].incarnation && log->begins[i].start_sqn < next) {
+            next = log->begins[i].start_sqn;
+        }
+    }
+    return next;
+}
+
+static int64_t sync_directory(struct hf_log *log)
+{
+    if (log->dir_dirty && log->config.level == HF_LEVEL_DISK && fsync(log->dir) != 0) {
+        return hf_errno();
+    }
+    log->dir_dirty = 0;
+    return HF_OK;
+}
+
+/* What lies behind a cut was never stable: newest first, so that a kill leaves a log with a shorter tail. */
+static int64_t cut(struct recovery *r)
+{
+    struct hf_log *log = r->log;
+    int64_t status = HF_OK;
+    while (r->torn && log->count - 1 > r->last && status == HF_OK) {
+        log->cut_bytes += log->segs[log->count - 1].limit - log->segs[log->count - 1].base;
+        status = remove_segment(log, log->count - 1);
+    }
+    if (status == HF_OK) {
+        status = sync_directory(log);
+    }
+    HF_FAIL("open.cut");
+    return status;
+}
+
+/* What open found must be stable before it is published: a killed store leaves frames in the page cache only. */
+static int64_t sync_found(struct recovery *r)
+{
+    struct hf_log *log = r->log;
+    int64_t status = HF_OK;
+    for (int64_t i = log->head->level == HF_LEVEL_DISK ? r->first : 0; i < log->count && status == HF_OK; i++) {
+        char name[HF_SEGMENT_NAME];
+        hf_seg_name(name, log->segs[i].base);
+        int fd = openat(log->dir, name, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || HF_FAIL_STATUS("log.fdatasync") != 0 || fdatasync(fd) != 0) {
+            status = hf_errno();
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    return status;
+}
+
+/* The last segment takes nothing more. An empty one stays as it is: the next roll replaces it. */
+static int64_t seal_last(struct recovery *r)
+{
+    struct hf_log *log = r->log;
+    struct hf_seg *s = log->count > 0 ? &log->segs[log->count - 1] : NULL;
+    if (s == NULL || s->state != HF_SEG_GOOD || r->end == s->base) {
+        return HF_OK;
+    }
+    uint64_t end = r->end < s->limit ? r->end : s->limit;
+    if (s->seal.end_position == end) {
+        return HF_OK;
+    }
+    char name[HF_SEGMENT_NAME];
+    hf_seg_name(name, s->base);
+    s->fd = openat(log->dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (s->fd < 0) {
+        return hf_errno();
+    }
+    int64_t status = hf_log_end_segment(s, end, r->next_sqn, &log->index, !r->hurt);
+    close(s->fd);
+    s->fd = -1;
+    return status;
+}
+
+static int64_t publish(struct recovery *r)
+{
+    struct hf_log *log = r->log;
+    log->end = r->end;
+    log->tail_sqn = r->next_sqn;
+    log->appended_sqn = number_at_end(r);
+    log->empty = log->count == 0 || log->end == log->segs[0].base;
+    log->dirty_from = log->count;
+    log->must_roll = 1;
+    log->next_bytes = log->count > 0 ? log->segs[log->count - 1].file_bytes : log->config.first_segment_bytes;
+    if (log->next_bytes < HF_SEGMENT_MIN || log->next_bytes > log->config.max_segment_bytes) {
+        log->next_bytes = log->config.max_segment_bytes;
+    }
+    hf_head_store_begins(log->head, log->begins, log->begin_count);
+    hf_log_oldest(log);
+    hf_store_release_u64(&log->head->level, log->config.level);
+    hf_log_publish(log);
+    int64_t status = hf_boot_id(log->head->pre.boot_id); /* after `end`: it says which boot's pages `end` speaks of */
+    if (status == HF_OK && log->config.level == HF_LEVEL_DISK && fdatasync(log->head_fd) != 0) {
+        status = hf_errno();
+    }
+    return status;
+}
+
+static int64_t recover(struct hf_log *log)
+{
+    struct recovery r = {.log = log, .last = log->count - 1};
+    find_stable(&r);
+    int64_t status = remove_leftovers(&r);
+    find_begins(log);
+    if (status == HF_OK) {
+        status = walk(&r);
+    }
+    if (status == HF_OK) {
+        status = cut(&r);
+    }
+    if (status == HF_OK) {
+        status = seal_last(&r);
+    }
+    if (status == HF_OK && log->config.level == HF_LEVEL_DISK) {
+        status = sync_found(&r);
+    }
+    return status == HF_OK ? publish(&r) : status;
+}
+
+/* ---- open -------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t file_size(uint64_t bytes, uint64_t fallback)
+{
+    bytes = bytes == 0 ? fallback : bytes;
+    bytes = bytes < HF_SEGMENT_MIN ? HF_SEGMENT_MIN : bytes;
+    bytes = bytes > HF_SEGMENT_SANE ? HF_SEGMENT_SANE : bytes;
+    return (bytes + HF_HEADER_PAGE - 1) & ~(HF_HEADER_PAGE - 1);
+}
+
+static int64_t open_head(struct hf_log *log)
+{
+    int64_t status = hf_head_map(log->dir, 1, &log->head);
+    if (status == HF_AGAIN || status == HF_DAMAGED) { /* none, or one that nobody can read: the segments know all of it */
+        status = hf_head_create(log->dir, log->config.uuid);
+        if (status == HF_OK) {
+            status = hf_head_map(log->dir, 1, &log->head);
+        }
+    }
+    if (status != HF_OK) {
+        return status;
+    }
+    if (memcmp(log->head->pre.uuid, log->config.uuid, HF_UUID) != 0) {
+        return HF_DAMAGED;
+    }
+    log->head_fd = openat(log->dir, "head", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (log->head_fd < 0) {
+        return hf_errno();
+    }
+    /* What a failed sync dropped stays in the page cache as if it were clean, so even what reads well proves nothing. */
+    return log->head->poisoned ? HF_POISONED : HF_OK;
+}
+
+int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_log **out)
+{
+    struct hf_log *log = calloc(1, sizeof *log);
+    if (log == NULL) {
+        return HF_ERRNO - ENOMEM;
+    }
+    log->token = hf_process_token();
+    log->config = *config;
+    log->config.first_segment_bytes = file_size(config->first_segment_bytes, FIRST_SEGMENT);
+    log->config.max_segment_bytes = file_size(config->max_segment_bytes, LARGEST_SEGMENT);
+    log->head_fd = -1;
+    log->spare.fd = -1;
+    pthread_mutex_init(&log->spare.lock, NULL);
+    log->dir = fcntl(dir_fd, F_DUPFD_CLOEXEC, 3);
+    int64_t status = log->dir < 0 ? hf_errno() : HF_OK;
+    if (status == HF_OK && config->level != HF_LEVEL_MEMORY && config->level != HF_LEVEL_DISK) {
+        status = HF_USAGE;
+    }
+    if (status == HF_OK) {
+        hf_spare_adopt(log);
+        status = open_head(log);
+    }
+    if (status == HF_OK) {
+        int64_t n = hf_seg_list(log->dir, config->uuid, &log->segs);
+        log->count = n < 0 ? 0 : n;
+        log->room = log->count;
+        status = n < 0 ? n : recover(log);
+    }
+    if (status != HF_OK) {
+        log->poisoned = 1; /* nothing may be published by the closing */
+        hf_log_close(log);
+        return status;
+    }
+    *out = log;
+    return HF_OK;
+}

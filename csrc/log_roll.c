@@ -1,0 +1,441 @@
+/* log_roll.c: the store's cold side of a log: the next segment, retention, and the spare file that joins them.
+ *
+ * Roll, and what a crash leaves after each step:
+ *   1. the next file is there, under `spare` or `roll-new`, with its whole size      -> open adopts or removes it
+ *   2. the old segment is sealed                                                     -> it has no successor yet; fine
+ *   3. the new header is written into the file                                       -> as 1
+ *   4. the file gets its name, seg-<position>                                        -> an empty last segment
+ * On disk nothing of it is synced here: the next group commit syncs both files and the directory before it publishes.
+ *
+ * Retirement: head.oldest_* first, so that no reader looks for it; then the oldest file is renamed to `spare` (or unlinked).
+ * Its header is rewritten only after the directory is synced; else a power cut could leave its old name on a new header. */
+#include "log_private.h"
+#include "atomic.h"
+#include "process.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ZEROS_BYTES (UINT64_C(1) << 20)
+
+static const char spare_name[] = "spare";
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static int on_disk(const struct hf_log *log)
+{
+    return log->config.level == HF_LEVEL_DISK;
+}
+
+static int64_t allocate(int fd, uint64_t bytes)
+{
+    int64_t armed = HF_FAIL_STATUS("log.fallocate");
+    if (armed != 0) {
+        return armed;
+    }
+    int failed;
+    do {
+        failed = posix_fallocate(fd, 0, (off_t)bytes);
+    } while (failed == EINTR);
+    return failed == 0 ? HF_OK : HF_ERRNO - failed;
+}
+
+/* The memory level writes through this mapping. Populating it here keeps first-touch faults (3 us per page) out of append. */
+static int64_t map_writable(int fd, uint64_t bytes, uint8_t **out)
+{
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) {
+        return hf_errno();
+    }
+    madvise(map, bytes, MADV_DONTFORK);
+    madvise(map, bytes, MADV_POPULATE_WRITE); /* before Linux 5.14: append faults */
+    *out = map;
+    return HF_OK;
+}
+
+/* A file of full size under `name`. prewrite: convert its extents now, so that a later sync of an append writes data only. */
+static int64_t make_file(const struct hf_log *log, const char *name, uint64_t bytes, int prewrite, int *out_fd)
+{
+    int fd = openat(log->dir, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return hf_errno();
+    }
+    int64_t status = allocate(fd, bytes);
+    if (status == HF_OK && prewrite) {
+        uint8_t *blank = calloc(1, ZEROS_BYTES);
+        status = blank == NULL ? HF_ERRNO - ENOMEM : HF_OK;
+        for (uint64_t at = 0; at < bytes && status == HF_OK; at += ZEROS_BYTES) {
+            status = hf_write_all(fd, blank, bytes - at < ZEROS_BYTES ? bytes - at : ZEROS_BYTES, at);
+        }
+        free(blank);
+        if (status == HF_OK && fdatasync(fd) != 0) {
+            status = hf_errno();
+        }
+    }
+    if (status != HF_OK) {
+        close(fd);
+        unlinkat(log->dir, name, 0);
+        return status;
+    }
+    *out_fd = fd;
+    return HF_OK;
+}
+
+/* ---- the spare -------------------------------------------------------------------------------------------------------- */
+
+static void drop_spare(struct hf_log *log)
+{
+    struct hf_spare *spare = &log->spare;
+    if (spare->map != NULL) {
+        munmap(spare->map, spare->bytes);
+        spare->map = NULL;
+    }
+    if (spare->fd >= 0) {
+        close(spare->fd);
+        spare->fd = -1;
+        unlinkat(log->dir, spare_name, 0);
+    }
+}
+
+/* BUSY holds the other thread off; the state before it is returned. */
+static int spare_take(struct hf_spare *spare)
+{
+    pthread_mutex_lock(&spare->lock);
+    int state = spare->state;
+    spare->state = HF_SPARE_BUSY;
+    pthread_mutex_unlock(&spare->lock);
+    return state;
+}
+
+static void spare_give(struct hf_spare *spare, int state)
+{
+    pthread_mutex_lock(&spare->lock);
+    spare->state = state;
+    pthread_mutex_unlock(&spare->lock);
+}
+
+/* From a retired file to one that a roll can take. */
+static int64_t finish_used(struct hf_log *log)
+{
+    struct hf_spare *spare = &log->spare;
+    if (on_disk(log)) {
+        return fsync(log->dir) == 0 ? HF_OK : hf_errno();
+    }
+    return spare->map != NULL ? HF_OK : map_writable(spare->fd, spare->bytes, &spare->map);
+}
+
+static int64_t make_spare(struct hf_log *log, uint64_t bytes)
+{
+    struct hf_spare *spare = &log->spare;
+    int64_t status = make_file(log, "spare-new", bytes, on_disk(log), &spare->fd);
+    if (status != HF_OK) {
+        return status;
+    }
+    spare->bytes = bytes;
+    if (!on_disk(log)) {
+        status = map_writable(spare->fd, bytes, &spare->map);
+    }
+    if (status == HF_OK && renameat(log->dir, "spare-new", log->dir, spare_name) != 0) {
+        status = hf_errno();
+    }
+    if (status != HF_OK) {
+        unlinkat(log->dir, "spare-new", 0);
+        drop_spare(log);
+    }
+    return status;
+}
+
+int64_t hf_log_prepare(struct hf_log *log)
+{
+    HF_ENTER(log);
+    struct hf_spare *spare = &log->spare;
+    uint64_t want = hf_load_acquire_u64(&log->next_bytes); /* pairs with hf_log_roll */
+    pthread_mutex_lock(&spare->lock);
+    int state = spare->state, due = state == HF_SPARE_NONE || state == HF_SPARE_USED ||
+                                    (state == HF_SPARE_READY && spare->bytes != want);
+    spare->state = due ? HF_SPARE_BUSY : state;
+    pthread_mutex_unlock(&spare->lock);
+    if (!due) {
+        return 0;
+    }
+    int64_t status = HF_OK;
+    if (state == HF_SPARE_USED && spare->bytes == want) {
+        status = finish_used(log);
+        spare_give(spare, status == HF_OK ? HF_SPARE_READY : HF_SPARE_USED);
+    } else {
+        drop_spare(log);
+        status = make_spare(log, want);
+        spare_give(spare, status == HF_OK ? HF_SPARE_READY : HF_SPARE_NONE);
+    }
+    return status == HF_OK ? 1 : status;
+}
+
+void hf_spare_adopt(struct hf_log *log)
+{
+    struct stat st;
+    struct hf_spare *spare = &log->spare;
+    unlinkat(log->dir, "spare-new", 0);
+    unlinkat(log->dir, "roll-new", 0);
+    unlinkat(log->dir, "head-new", 0);
+    spare->fd = openat(log->dir, spare_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (spare->fd < 0) {
+        return;
+    }
+    if (fstat(spare->fd, &st) != 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < HF_SEGMENT_MIN ||
+        (uint64_t)st.st_size > HF_SEGMENT_SANE || (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size) {
+        drop_spare(log);
+        return;
+    }
+    spare->bytes = (uint64_t)st.st_size;
+    spare->state = HF_SPARE_USED;
+}
+
+/* The file stays for the next open. */
+void hf_spare_close(struct hf_log *log)
+{
+    struct hf_spare *spare = &log->spare;
+    if (spare->map != NULL && !hf_process_forked(log->token)) {
+        munmap(spare->map, spare->bytes);
+    }
+    if (spare->fd >= 0) {
+        close(spare->fd);
+    }
+    pthread_mutex_destroy(&spare->lock);
+}
+
+/* ---- retention -------------------------------------------------------------------------------------------------------- */
+
+/* A number is kept if some segment that is not void for it starts at or below it. */
+void hf_log_oldest(struct hf_log *log)
+{
+    uint64_t sqn = log->appended_sqn, position = log->end;
+    for (int64_t i = 0; i < log->count; i++) {
+        const struct hf_seg *s = &log->segs[i];
+        if (s->state == HF_SEG_GOOD && s->first_sqn < sqn) {
+            sqn = s->first_sqn;
+        }
+        position = i == 0 ? s->base : position;
+    }
+    hf_store_release_u64(&log->head->oldest_sqn, sqn);
+    hf_store_release_u64(&log->head->oldest_position, position);
+}
+
+/* Takes segs[0] out. reuse: we hold the spare, it is empty, and this file becomes it if it is what the next roll wants.
+ * Returns 1 if it did. */
+static int retire_oldest(struct hf_log *log, int reuse)
+{
+    struct hf_seg old = log->segs[0];
+    struct hf_spare *spare = &log->spare;
+    char name[HF_SEGMENT_NAME];
+    hf_seg_name(name, old.base);
+    memmove(log->segs, log->segs + 1, (size_t)(log->count - 1) * sizeof *log->segs);
+    log->count--;
+    log->dirty_from--;
+    hf_log_oldest(log);
+    log->dir_dirty = 1;
+    if (reuse && old.state == HF_SEG_GOOD && old.file_bytes == log->next_bytes && old.allocated >= old.file_bytes) {
+        spare->fd = openat(log->dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (spare->fd >= 0 && renameat(log->dir, name, log->dir, spare_name) == 0) {
+            HF_FAIL("retire.renamed");
+            spare->bytes = old.file_bytes;
+            return 1;
+        }
+        if (spare->fd >= 0) {
+            close(spare->fd);
+            spare->fd = -1;
+        }
+    }
+    unlinkat(log->dir, name, 0);
+    return 0;
+}
+
+/* Only segments that are synced and not the last one go. Returns the spare's state. */
+static int retain(struct hf_log *log, int state)
+{
+    uint64_t total = 0;
+    for (int64_t i = 0; i < log->count; i++) {
+        total += log->segs[i].allocated;
+    }
+    while (log->config.retain_bytes != 0 && total > log->config.retain_bytes && log->count > 1 && log->dirty_from > 0) {
+        total -= log->segs[0].allocated;
+        state = retire_oldest(log, state == HF_SPARE_NONE) ? HF_SPARE_USED : state;
+    }
+    return state;
+}
+
+/* ---- roll ------------------------------------------------------------------------------------------------------------- */
+
+int64_t hf_log_reserve(struct hf_log *log, int64_t count)
+{
+    if (count > log->room) {
+        int64_t room = count < 32 ? 32 : 2 * count;
+        struct hf_seg *more = realloc(log->segs, (size_t)room * sizeof *more);
+        if (more == NULL) {
+            return HF_ERRNO - ENOMEM;
+        }
+        log->segs = more;
+        log->room = room;
+    }
+    return HF_OK;
+}
+
+int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index, int punch)
+{
+    int64_t status = hf_seg_seal(s, end, next_sqn, index->entries, index->count);
+    if (status != HF_OK || !punch) {
+        return status;
+    }
+    uint64_t used = (s->header_bytes + (end - s->base) + HF_HEADER_PAGE - 1) & ~(HF_HEADER_PAGE - 1);
+    struct stat st;
+    /* A file system that cannot punch keeps the room: no harm. */
+    if (used < s->file_bytes &&
+        fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)used, (off_t)(s->file_bytes - used)) == 0 &&
+        fstat(s->fd, &st) == 0) {
+        s->allocated = (uint64_t)st.st_blocks * 512;
+    }
+    return HF_OK;
+}
+
+/* File size of the next segment: doubles when the last one was filled, always takes the block that is waiting. */
+static uint64_t wanted_bytes(const struct hf_log *log)
+{
+    uint64_t bytes = log->config.first_segment_bytes;
+    if (log->count > 0) {
+        bytes = log->segs[log->count - 1].file_bytes;
+        bytes = log->filled ? 2 * bytes : bytes;
+    }
+    bytes = bytes < log->config.max_segment_bytes ? bytes : log->config.max_segment_bytes;
+    bytes = bytes > HF_SEGMENT_MIN ? bytes : HF_SEGMENT_MIN;
+    while (bytes - hf_seg_header_bytes(bytes) < log->need) {
+        bytes *= 2;
+    }
+    return bytes;
+}
+
+/* The file of the next segment, opened (memory: mapped) in *s: the spare if it has the right size, else a new one.
+ * `name` says where it lies. */
+static int64_t open_next(struct hf_log *log, int spare_state, struct hf_seg *s, const char **name)
+{
+    struct hf_spare *spare = &log->spare;
+    if ((spare_state == HF_SPARE_READY || spare_state == HF_SPARE_USED) && spare->bytes == s->file_bytes) {
+        int64_t status = spare_state == HF_SPARE_USED ? finish_used(log) : HF_OK;
+        *name = spare_name;
+        s->fd = spare->fd;
+        s->map = spare->map;
+        return status;
+    }
+    *name = "roll-new";
+    int64_t status = make_file(log, *name, s->file_bytes, 0, &s->fd);
+    if (status == HF_OK && !on_disk(log)) {
+        status = map_writable(s->fd, s->file_bytes, &s->map);
+    }
+    return status;
+}
+
+/* A roll that failed: what was made for it goes, the spare stays. */
+static void forget_next(const struct hf_log *log, struct hf_seg *s, const char *name)
+{
+    if (name != spare_name && s->fd >= 0) {
+        hf_seg_unmap(s);
+        close(s->fd);
+        unlinkat(log->dir, name, 0);
+    }
+}
+
+/* Seals what was active and gives the new file its header and its name. Repeatable after a failure. */
+static int64_t switch_over(struct hf_log *log, struct hf_seg *s, const char *from)
+{
+    struct hf_seg *old = log->count > 0 ? &log->segs[log->count - 1] : NULL;
+    int64_t status = hf_index_reset(&log->next_index, s->file_bytes);
+    if (status == HF_OK && old != NULL && old->fd >= 0 && old->base != s->base && old->seal.end_position != log->end) {
+        status = hf_log_end_segment(old, log->end, log->tail_sqn, &log->index, !log->filled);
+        HF_FAIL("roll.sealed");
+    }
+    if (status == HF_OK) {
+        status = hf_seg_begin(s, log->config.uuid);
+    }
+    if (status == HF_OK) {
+        char name[HF_SEGMENT_NAME];
+        hf_seg_name(name, s->base);
+        HF_FAIL("roll.header");
+        status = renameat(log->dir, from, log->dir, name) == 0 ? HF_OK : hf_errno();
+    }
+    return status;
+}
+
+/* The new segment is the last one of the list. An empty one of the same position was replaced by the rename. */
+static void take_over(struct hf_log *log, const struct hf_seg *s)
+{
+    struct hf_index done = log->index;
+    int64_t dirty = log->count;
+    if (log->count > 0) {
+        struct hf_seg *old = &log->segs[log->count - 1];
+        int replaced = old->base == s->base;
+        hf_seg_unmap(old);
+        if (old->fd >= 0 && (replaced || !on_disk(log))) {
+            close(old->fd);
+            old->fd = -1;
+        }
+        log->count -= replaced;
+        dirty = replaced || old->fd < 0 ? log->count : log->count - 1;
+    }
+    log->segs[log->count++] = *s;
+    log->dirty_from = dirty < log->dirty_from ? dirty : log->dirty_from;
+    if (!on_disk(log)) {
+        log->dirty_from = log->count;
+    }
+    log->dir_dirty = 1;
+    log->index = log->next_index;
+    log->next_index = done;
+    log->must_roll = 0;
+    log->filled = 0;
+    log->need = 0;
+    log->tail_sqn = log->appended_sqn;
+}
+
+int64_t hf_log_roll(struct hf_log *log)
+{
+    HF_ENTER(log);
+    if (log->poisoned) {
+        return HF_POISONED;
+    }
+    int64_t status = hf_log_reserve(log, log->count + 1);
+    if (status != HF_OK) {
+        return status;
+    }
+    struct hf_spare *spare = &log->spare;
+    struct hf_seg s = {.base = log->end, .first_sqn = log->appended_sqn, .incarnation = log->incarnation, .fd = -1};
+    s.file_bytes = s.allocated = s.mapped = wanted_bytes(log);
+    s.synced_below = on_disk(log) ? log->synced : 0; /* the memory level has nothing that outlives a power cut */
+    int state = spare_take(spare);
+    const char *from = NULL;
+    status = open_next(log, state, &s, &from);
+    if (status == HF_OK) {
+        status = switch_over(log, &s, from);
+    }
+    if (status != HF_OK) {
+        forget_next(log, &s, from);
+    } else {
+        HF_FAIL("roll.renamed");
+        if (from == spare_name) {
+            spare->fd = -1;
+            spare->map = NULL;
+            state = HF_SPARE_NONE;
+        }
+        take_over(log, &s);
+        uint64_t next = 2 * s.file_bytes < log->config.max_segment_bytes ? 2 * s.file_bytes : log->config.max_segment_bytes;
+        hf_store_release_u64(&log->next_bytes, next); /* pairs with hf_log_prepare */
+        state = retain(log, state);
+    }
+    if (state != HF_SPARE_BUSY) { /* else it is the helper's */
+        spare_give(spare, state);
+    }
+    return status;
+}

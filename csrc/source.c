@@ -1,0 +1,196 @@
+/* source.c: a source's life (create, close, destroy) and what policy says to it: limits, release, the SRI. Sending is send.c. */
+#include <errno.h>
+#include <stdlib.h>
+#include "process.h"
+#include "source.h"
+#include "wait.h"
+
+#define HF_SQN_MAX (UINT64_C(1) << 62) /* of a start: every later number stays a positive int64 */
+
+static int config_valid(const struct hf_stream_config *c)
+{
+    return c->ring_bytes >= HF_RING_MIN && c->ring_bytes <= HF_RING_MAX && (c->ring_bytes & (c->ring_bytes - 1)) == 0 &&
+           c->start_position % HF_GRANULE == 0 && c->start_sqn <= HF_SQN_MAX && c->fragment_bytes >= HF_GRANULE &&
+           c->fragment_bytes <= c->ring_bytes / 4 - HF_GRANULE && memchr(c->topic, '\0', sizeof c->topic) != NULL;
+}
+
+static void header_fill(struct hf_stream_header *header, const struct hf_stream_config *c, uint32_t fenced)
+{
+    header->ring_bytes = c->ring_bytes;
+    header->start_position = c->start_position;
+    header->start_sqn = c->start_sqn;
+    header->fragment_bytes = c->fragment_bytes;
+    header->fenced = fenced;
+    header->session_id = c->session_id;
+    memcpy(header->topic, c->topic, sizeof c->topic);
+    header->tail = c->start_position;
+    header->trail = c->start_position;
+    header->next_sqn = c->start_sqn;
+    header->stable_sqn = c->start_sqn;
+    header->heartbeat_ns = (uint64_t)hf_now_ns();
+    header->state = HF_STREAM_OPEN;
+}
+
+int64_t hf_source_create(int fd, const struct hf_stream_config *config, struct hf_map *board, struct hf_map *bells,
+                         struct hf_source **out)
+{
+    if (!config_valid(config) || (board != NULL && board->kind != HF_KIND_BOARD)) {
+        return HF_USAGE;
+    }
+    struct hf_source *s = aligned_alloc(_Alignof(struct hf_source), sizeof *s);
+    if (s == NULL) {
+        return HF_ERRNO - ENOMEM;
+    }
+    uint32_t fenced = hf_wait_setup() ? 0 : 1;
+    struct hf_map *map;
+    int64_t status = hf_map_create(fd, HF_KIND_STREAM, sizeof(struct hf_stream_header), config->ring_bytes, config->uuid,
+                                   config->incarnation, &map);
+    if (status < 0) {
+        free(s);
+        return status;
+    }
+    *s = (struct hf_source){.ring = map->base + (map->mapped_bytes - 2 * map->ring_bytes),
+                            .header = (struct hf_stream_header *)(void *)map->base,
+                            .mask = config->ring_bytes - 1,
+                            .position = config->start_position,
+                            .next_sqn = config->start_sqn,
+                            .room_position = config->start_position, /* no room: the first send computes it */
+                            .token = hf_process_token(),
+                            .stripe = ~UINT64_C(0),
+                            .stripe_shift = (uint32_t)__builtin_ctzll(config->ring_bytes / HF_MARKS),
+                            .fragment_bytes = config->fragment_bytes,
+                            .fenced = fenced,
+                            .admit = config->start_position + config->ring_bytes,
+                            .pin_timeout_ns = (int64_t)config->pin_timeout_ms * 1000000,
+                            .incarnation = config->incarnation,
+                            .map = map,
+                            .board = board,
+                            .bells = bells,
+                            .released_position = config->start_position,
+                            .released_sqn = config->start_sqn};
+    s->sleepers = board != NULL && bells != NULL ? &((struct hf_board *)(void *)board->base)->sleepers : &s->nobody;
+    header_fill(s->header, config, fenced);
+    hf_map_publish(map);
+    *out = s;
+    return HF_OK;
+}
+
+/* Comes after the sender's last send, as a send does after another (the caller's lock): a reader that sees CLOSED and then no
+ * frame has seen everything. */
+void hf_source_close(struct hf_source *s)
+{
+    if (hf_process_forked(s->token) || hf_load_relaxed_u32(&s->closed) != 0) {
+        return;
+    }
+    hf_store_relaxed_u32(&s->closed, 1);
+    hf_add_u32(&s->changes, 1);
+    hf_store_release_u64(&s->header->state, HF_STREAM_CLOSED); /* pairs with reader.c: idle */
+    hf_fence_seq_cst();
+    if (s->sleepers != &s->nobody) {
+        hf_board_wake_slow(s->board, s->bells);
+    }
+}
+
+void hf_source_abandon(struct hf_source *s)
+{
+    s->abandoned = 1;
+}
+
+void hf_source_destroy(struct hf_source *s)
+{
+    if (!s->abandoned) {
+        hf_source_close(s);
+    }
+    hf_map_detach(s->map);
+    free(s);
+}
+
+struct hf_map *hf_source_map(struct hf_source *s)
+{
+    return s->map;
+}
+
+/* ---- policy ---- */
+
+uint64_t hf_source_next(const struct hf_source *s)
+{
+    /* The header is not mapped in a forked child; the private copy is. Pairs with publish. */
+    return hf_process_forked(s->token) ? s->next_sqn : hf_load_acquire_u64(&s->header->next_sqn);
+}
+
+void hf_source_limits(struct hf_source *s, uint64_t flight_messages, uint64_t flight_bytes, uint64_t retained_bytes)
+{
+    hf_store_relaxed_u64(&s->flight_messages, flight_messages);
+    hf_store_relaxed_u64(&s->flight_bytes, flight_bytes);
+    hf_store_relaxed_u64(&s->retained_bytes, retained_bytes);
+    hf_add_u32(&s->changes, 1); /* pairs with admit, which every send enters that sees the change */
+}
+
+int64_t hf_source_release(struct hf_source *s, uint64_t sqn)
+{
+    HF_ENTER(s);
+    uint64_t committed = hf_load_acquire_u64(&s->header->next_sqn); /* pairs with publish: those frames are complete */
+    uint64_t begin = s->released_sqn;
+    uint64_t position = s->released_position;
+    uint64_t payload = s->released_payload;
+    uint64_t end = sqn < committed ? sqn : committed;
+    if (end <= begin) {
+        return 0;
+    }
+    for (uint64_t at = begin; at < end; at++) {
+        uint64_t word = hf_load_relaxed_u64(hf_word(s->ring + (position & s->mask), HF_WORD_COMMIT));
+        uint64_t length = (uint32_t)word;
+        if (!hf_commit_own(word, position) || length < HF_GRANULE || length > s->fragment_bytes + (uint64_t)HF_GRANULE) {
+            return HF_DAMAGED; /* somebody in this process wrote into the ring; nothing is released */
+        }
+        payload += length - HF_GRANULE;
+        position += hf_frame_span(length);
+    }
+    hf_store_relaxed_u64(&s->released_payload, payload);
+    hf_store_release_u64(&s->released_position, position); /* both pair with admit: what lies below may be overwritten now, */
+    hf_store_release_u64(&s->released_sqn, end);           /* and the number never runs ahead of the position */
+    return (int64_t)(end - begin);
+}
+
+void hf_source_in_flight(const struct hf_source *s, uint64_t *fragments, uint64_t *bytes, uint64_t *retained_bytes)
+{
+    *fragments = *bytes = *retained_bytes = 0;
+    if (hf_process_forked(s->token)) {
+        return;
+    }
+    *fragments = hf_load_acquire_u64(&s->header->next_sqn) - hf_load_relaxed_u64(&s->released_sqn);
+    *bytes = hf_load_relaxed_u64(&s->header->payload_bytes) - hf_load_relaxed_u64(&s->released_payload);
+    *retained_bytes = hf_load_relaxed_u64(&s->header->tail) - hf_load_relaxed_u64(&s->released_position);
+}
+
+void hf_source_stable(struct hf_source *s, uint64_t sqn)
+{
+    if (hf_process_forked(s->token)) {
+        return;
+    }
+    hf_store_relaxed_u64(&s->header->stable_sqn, sqn);
+    hf_store_relaxed_u64(&s->header->heartbeat_ns, (uint64_t)hf_now_ns());
+}
+
+void hf_source_sri(struct hf_source *s, const struct hf_sri_store *stores, uint32_t count, uint32_t groups)
+{
+    if (hf_process_forked(s->token)) {
+        return;
+    }
+    struct hf_stream_header *header = s->header;
+    uint64_t version = header->sri_version;
+    uint32_t kept = count < HF_STORES_MAX ? count : HF_STORES_MAX;
+    hf_store_relaxed_u64(&header->sri_version, version + 1);
+    hf_fence_seq_cst(); /* odd before the first change; pairs with the acquire fence in hf_stream_sri */
+    hf_store_relaxed_u32(&header->sri_count, kept);
+    hf_store_relaxed_u32(&header->sri_groups, groups);
+    for (uint32_t i = 0; i < kept; i++) {
+        struct hf_sri_store store = stores[i];
+        for (uint32_t at = 0; at < sizeof store; at += 8) {
+            uint64_t word;
+            memcpy(&word, (const uint8_t *)&store + at, sizeof word);
+            hf_store_relaxed_u64(hf_word((uint8_t *)&header->sri[i], at), word);
+        }
+    }
+    hf_store_release_u64(&header->sri_version, version + 2); /* pairs with hf_stream_sri */
+}

@@ -1,0 +1,53 @@
+/* source.h: private to source.c and send.c. The private memory of a source's process.
+ *
+ * One thread at a time sends (send.c); `busy` finds a second one. Policy (source.c: limits, release, in_flight, stable, sri) may
+ * run on another thread, itself one at a time: it writes lines of its own and never waits. */
+#ifndef HF_SOURCE_H
+#define HF_SOURCE_H
+#include "frame.h"
+
+struct hf_source {
+    /* The sender's; every send uses these two lines. */
+    _Alignas(64) uint8_t *ring;
+    struct hf_stream_header *header;
+    const uint32_t *sleepers; /* the board's hint, or `nobody` */
+    uint64_t mask;
+    uint64_t position; /* of the next frame */
+    uint64_t next_sqn;
+    uint64_t room_position; /* the word behind a message must end at or below this, */
+    uint64_t room_sqn;      /* its last number below this, */
+    uint64_t room_payload;  /* and the payload count at or below this */
+    uint64_t payload;
+    uint64_t messages;
+    uint64_t token;
+    uint64_t stripe;       /* position >> stripe_shift of the last mark */
+    uint32_t stripe_shift;
+    uint32_t fragment_bytes;
+    uint32_t fenced;
+    uint32_t seen;         /* `changes` that the room was computed from */
+    uint32_t busy;         /* taken by exchange at entry */
+    uint32_t nobody;       /* always 0 */
+    /* The sender's, slow path. */
+    uint64_t admit;         /* trail that was checked against pins, + ring */
+    uint64_t grant;         /* trail that is stored, but waits for a pin */
+    int64_t grant_until_ns; /* CLOCK_MONOTONIC; then the pin is passed. 0: no grant waits */
+    int64_t pin_timeout_ns;
+    uint64_t claimed;       /* payload bytes of the open claim + 1; 0: none */
+    uint64_t incarnation;
+    struct hf_map *map;
+    struct hf_map *board;
+    struct hf_map *bells;
+    uint32_t abandoned;
+    /* Policy's wishes. writer: policy; read by every send, written rarely. */
+    _Alignas(64) uint32_t changes; /* grows with each change of this line */
+    uint32_t closed;
+    uint64_t flight_messages;
+    uint64_t flight_bytes;
+    uint64_t retained_bytes;
+    /* Everything below is released. writer: policy; the sender reads it when it has run out of room. */
+    _Alignas(64) uint64_t released_position;
+    uint64_t released_sqn; /* stored last (release) */
+    uint64_t released_payload;
+};
+
+#endif

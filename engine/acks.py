@@ -1,0 +1,171 @@
+"""Which acknowledgement a receiver may send: everything up to the first message that is not consumed yet.
+
+An AckWindow is a ring of records in anonymous memory, one per delivered message or batch, in order of delivery. A
+record's tag is 2 * slot while it is delivered and 2 * slot + 1 once it is consumed. Slots are free-running, so an old
+tag never means a new record: whatever races, an acknowledgement can come late, never early.
+
+Threads: `delivered`, `lost` and `rewind` belong to the receiving thread. `consumed` may come from any thread, signal
+handler or finalizer; it takes no lock. `advance` may come from any thread.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import kernels
+from .errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+INITIAL_SLOTS = 4096
+MAXIMUM_SLOTS = 1 << 20
+_WORDS = 3  # of 8 bytes in a record: first, last, tag (kernels.ack_record)
+
+
+class _Ring:
+    """Records, seen twice: by field for Python (memoryviews store faster than numpy), as a record array for kernels."""
+
+    __slots__ = ("firsts", "lasts", "mask", "records", "slots", "tags")
+
+    def __init__(self, slots: int) -> None:
+        import numpy as np
+
+        memory = mmap.mmap(-1, slots * _WORDS * 8)
+        self.slots = slots
+        self.mask = slots - 1
+        words = memoryview(memory).cast("q")
+        self.firsts, self.lasts, self.tags = (words[field::_WORDS] for field in range(_WORDS))
+        self.records: NDArray[Any] = np.frombuffer(memory, kernels.ack_record())
+
+
+class AckWindow:
+    """The deliveries of one receiver from one source."""
+
+    def __init__(self, start: int, *, slots: int = INITIAL_SLOTS, maximum: int = MAXIMUM_SLOTS) -> None:
+        """Begin with everything below `start` acknowledged. `slots` and `maximum` are powers of two, in records."""
+        if not 1 <= slots <= maximum or slots & (slots - 1) or maximum & (maximum - 1):
+            raise ValueError(f"{slots} and {maximum} slots: powers of two, the first not above the second")
+        self._ring = _Ring(slots)
+        self._maximum = maximum
+        self._head = 0
+        self._tail = 0
+        self._ack = start
+        self._told = start
+        self._lock = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
+        self._sweeping = False
+
+    @property
+    def ack(self) -> int:
+        """First number that is not acknowledged, as the last `advance` saw it."""
+        return self._told
+
+    @property
+    def outstanding(self) -> int:
+        """Records that are delivered and not yet passed by the acknowledgement."""
+        return self._tail - self._head
+
+    @property
+    def slots(self) -> int:
+        """Records that the window has room for now."""
+        return self._ring.slots
+
+    def delivered(self, first: int, last: int) -> int:
+        """Record that numbers first..last go to the user, as one unit; return the slot to give to `consumed`.
+
+        Raises UsageError (HF_FULL) when the user holds more than the maximum of messages unreleased.
+        """
+        slot = self._tail
+        ring = self._ring
+        if slot - self._head >= ring.slots:
+            self._sweep()
+            if slot - self._head >= ring.slots:
+                ring = self._grow()
+        at = slot & ring.mask
+        ring.firsts[at] = first
+        ring.lasts[at] = last
+        ring.tags[at] = 2 * slot
+        self._tail = slot + 1
+        return slot
+
+    delivered_range = delivered  # a batch is one record: it is released as a whole
+
+    def lost(self, first: int, last: int) -> None:
+        """Record that numbers first..last will never come: they hold nothing back."""
+        self.consumed(self.delivered(first, last))
+
+    def consumed(self, slot: int) -> None:
+        """Record that the user is done with a slot. A second time is a no-op."""
+        while True:
+            ring = self._ring
+            at = slot & ring.mask
+            if ring.tags[at] == 2 * slot:
+                ring.tags[at] = 2 * slot + 1
+            # `_grow` publishes the new ring before it takes over what was consumed in the old one.
+            if self._ring is ring:
+                return
+
+    def rewind(self, slot: int) -> int | None:
+        """Forget `slot` and all later deliveries: they will be delivered again. Returns the number to go on from.
+
+        For views that were evicted. None: the slot was consumed and acknowledged before, nothing changes.
+        """
+        if not self._head <= slot < self._tail:
+            return None
+        ring = self._ring
+        first = ring.firsts[slot & ring.mask]
+        # Latest first: the prefix cannot pass `slot` before everything behind it says that nothing there is
+        # acknowledged.
+        for forgotten in range(self._tail - 1, slot - 1, -1):
+            at = forgotten & ring.mask
+            ring.firsts[at] = first
+            ring.lasts[at] = first - 1
+            ring.tags[at] = 2 * forgotten + 1
+        return first
+
+    def advance(self) -> int | None:
+        """Return the new acknowledgement (last number of the consumed prefix, plus 1), or None if it has not moved."""
+        with self._lock:
+            self._sweep()
+            if self._ack <= self._told:
+                return None
+            self._told = self._ack
+            return self._ack
+
+    def _sweep(self) -> None:
+        """Move the head over what is consumed."""
+        with self._lock:
+            # Never inside itself: the records that the outer one walks over must not be free for use before it ends.
+            if self._sweeping:
+                return
+            self._sweeping = True
+            try:
+                prefix = kernels.best(kernels.contiguous_prefix)
+                head, last = prefix(self._ring.records, self._head, self._tail)
+                if head > self._head:
+                    self._head = head
+                    self._ack = max(self._ack, int(last) + 1)
+            finally:
+                self._sweeping = False
+
+    def _grow(self) -> _Ring:
+        """Move to a ring of twice the slots."""
+        old = self._ring
+        if old.slots >= self._maximum:
+            oldest = old.firsts[self._head & old.mask]
+            raise UsageError(
+                f"{old.slots} messages are delivered and not released, the oldest has number {oldest}",
+                hint="release messages that you hold",
+                code="HF_FULL",
+            )
+        new = _Ring(old.slots * 2)
+        live = range(self._head, self._tail)
+        for slot in live:
+            new.records[slot & new.mask] = old.records[slot & old.mask]
+        self._ring = new
+        for slot in live:
+            if old.tags[slot & old.mask] == 2 * slot + 1:
+                new.tags[slot & new.mask] = 2 * slot + 1
+        return new

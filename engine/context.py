@@ -1,0 +1,295 @@
+"""A context: one domain as a program sees it, with its sources and receivers and the thread that serves them.
+
+The thread runs registration, timers, events and callbacks; messages of the pull form never pass it. It sleeps on the
+process's bell, 50 ms at most. ``operational_mode`` ``sequential`` has no thread: the program calls :meth:`Context.poll`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from . import wire
+from .core import lib
+from .directory import Directory
+from .domain import Domain
+from .errors import ClosedError, ConfigError, ForkedHandleError, UsageError
+from .link import StoreLink
+from .options import Options, resolve
+from .receiver import Receiver
+from .segments import Bells
+from .source import Source
+
+__all__ = ["Context"]
+
+_log = logging.getLogger("holdfast")
+
+SLEEP_NS = 50_000_000
+STORES_NS = 500_000_000
+"""How often new stores are looked for."""
+
+
+class Context:
+    """See CONTRACT.md, "Context, source".
+
+    Raises:
+        ConfigError: a bad name or option.
+        ForeignOwnerError: the domain's directory is not ours alone.
+    """
+
+    def __init__(
+        self,
+        domain: str | None = None,
+        session_id: int | str | None = None,
+        *,
+        name: str | None = None,
+        application: str | None = None,
+        config: str | os.PathLike[str] | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> None:
+        if config is not None:
+            raise ConfigError("configuration files are not read in this version", hint="pass options={...}")
+        given = dict(options or {})
+        if session_id is not None:
+            given["ume_session_id"] = session_id
+        self.options: Options = resolve("context", given)
+        self.session_id: int = self.options.ume_session_id
+        self.application = application
+        self.domain = Domain(domain)
+        self.name = name or f"context-{os.getpid()}"
+        self.bells = Bells.of(self.domain)
+        lib.hf_wait_setup()
+        self.directory = Directory(self.domain)
+        self._token = int(lib.hf_process_token())
+        self._links: dict[str, StoreLink] = {}
+        self._sources: list[Source] = []
+        self._receivers: list[Receiver] = []
+        self._stores_ns = 0
+        self._turning = threading.RLock()
+        """Held while the context's work is done: by its thread, by poll(), or by a close()."""
+        self._closing = False
+        self.callback_errors = 0
+        self._raised: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._sequential = self.options.operational_mode == "sequential"
+        if not self._sequential:
+            self._thread = threading.Thread(target=self._run, name=f"holdfast-{self.name}", daemon=True)
+            self._thread.start()
+
+    # Making things --------------------------------------------------------------------------------------------------------
+
+    def source(
+        self,
+        topic: str,
+        *,
+        options: Mapping[str, object] | None = None,
+        on_event: Callable[[Any], None] | None = None,
+    ) -> Source:
+        """A source on ``topic``; returns at once and registers in the background.
+
+        Raises:
+            ConfigError: a bad topic or option.
+        """
+        self.check_usable()
+        _check_topic(topic)
+        source = Source(self, topic, resolve("source", options or {}, self.options), on_event)
+        with self._turning:
+            self._sources.append(source)
+            source.start(time.monotonic_ns())
+        self.wake()
+        return source
+
+    def add_receiver(self, receiver: Receiver) -> None:
+        """Takes a receiver in (the binding's ``receiver`` makes it)."""
+        self.check_usable()
+        if receiver.topic is not None:
+            _check_topic(receiver.topic)
+        with self._turning:
+            self._receivers.append(receiver)
+        self.wake()
+
+    def link(self, store: str) -> StoreLink:
+        """The one connection of this context to a store."""
+        link = self._links.get(store)
+        if link is None:
+            link = self._links[store] = StoreLink(self.domain, store, self.bells.index)
+        return link
+
+    def store_links(self) -> Iterable[StoreLink]:
+        """Connections to every store that was ever seen in the domain: receivers ask them for sources without a stream."""
+        return list(self._links.values())
+
+    # The thread -----------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float | None = 0) -> int:
+        """Does the context's work on the caller's thread: returns after the first turn that found some, or the timeout.
+
+        Only with ``operational_mode`` ``sequential``. Raises what a callback raised if ``callback_errors`` is ``raise``.
+        """
+        if not self._sequential:
+            raise UsageError("poll() of a context that has a thread", hint='options={"operational_mode": "sequential"}')
+        self.check_usable()
+        deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        while True:
+            work = self._turn()
+            if self._raised is not None:
+                raised, self._raised = self._raised, None
+                raise raised
+            left = SLEEP_NS if deadline is None else deadline - time.monotonic_ns()
+            if work or left <= 0:
+                return work
+            self._sleep(left)
+
+    def wait(self, condition: threading.Condition, timeout: float) -> None:
+        """Waits for ``condition``; in a sequential context by doing the work that makes it true."""
+        if self._sequential:
+            self.poll(min(timeout, 0.005))
+            return
+        with condition:
+            condition.wait(timeout)
+
+    def _run(self) -> None:
+        while not self._closing:
+            try:
+                if not self._turn():
+                    self._sleep(SLEEP_NS)
+            except Exception:
+                if self._closing:
+                    return
+                _log.exception("the thread of %s failed in a turn; it goes on", self.name)
+                time.sleep(0.05)
+
+    def _turn(self) -> int:
+        with self._turning:
+            if self._closing:
+                return 0
+            now = time.monotonic_ns()
+            if self._receivers and now >= self._stores_ns:
+                self._stores_ns = now + STORES_NS
+                for store in self.domain.store_names():
+                    self.link(store)
+            work = sum(link.turn(now) for link in list(self._links.values()))
+            work += sum(source.turn(now) for source in self._sources)
+            return work + sum(receiver.turn(now) for receiver in self._receivers)
+
+    def _sleep(self, limit_ns: int) -> None:
+        """On the bell, until it rings or something is due. Flags first, then a last look (csrc/wait.h)."""
+        bells = self.bells
+        seen = lib.hf_bell_read(bells.handle, bells.index)
+        with self._turning:
+            listening = [receiver for receiver in self._receivers if receiver.wants_messages()]
+            found = False
+            for receiver in listening:
+                found = receiver.prepare_sleep() or found
+            for source in self._sources:
+                found = source.prepare_sleep() or found
+            due = min((receiver.deadline() for receiver in self._receivers), default=2**62) - time.monotonic_ns()
+        if not found and not self._closing:
+            lib.hf_bell_wait(bells.handle, bells.index, seen, max(1, min(limit_ns, SLEEP_NS, due)))
+        for receiver in listening:
+            receiver.awake()
+
+    @property
+    def sequential(self) -> bool:
+        """There is no thread: whoever waits does the work."""
+        return self._sequential
+
+    def sleep_on_bell(self, prepare: Callable[[], bool], limit_ns: int) -> None:
+        """Sleeps until this process's bell rings, ``limit_ns`` (50 ms at most) pass, or ``prepare`` finds something."""
+        bells = self.bells
+        seen = lib.hf_bell_read(bells.handle, bells.index)
+        if not prepare():
+            lib.hf_bell_wait(bells.handle, bells.index, seen, limit_ns)
+
+    def wake(self) -> None:
+        """Makes the context's thread look around."""
+        self.bells.ring()
+
+    # Callbacks ------------------------------------------------------------------------------------------------------------
+
+    def callback(self, function: Callable[[Any], object], argument: object) -> None:
+        """Calls the program. What it raises is logged and counted, or raised by ``poll`` (``callback_errors``)."""
+        try:
+            function(argument)
+        except Exception as error:  # noqa: BLE001  (the program's)
+            self.callback_failed(error)
+
+    def callback_failed(self, error: Exception) -> None:
+        """A callback of the program raised."""
+        self.callback_errors += 1
+        if self.options.callback_errors == "raise" and self._sequential:
+            self._raised = self._raised or error
+        _log.error("a callback of %s raised", self.name, exc_info=error)
+
+    # The end --------------------------------------------------------------------------------------------------------------
+
+    def leave(self, child: Source | Receiver, timeout: float | None = None) -> None:
+        """Takes a child out and tells its stores, so that its RegIDs are free at once. Answers are awaited, 1 s at most."""
+        with self._turning:
+            if child in self._sources:
+                self._sources.remove(child)  # type: ignore[arg-type]
+            if child in self._receivers:
+                self._receivers.remove(child)  # type: ignore[arg-type]
+            links = set()
+            for link, request in list(child.leave_requests()):
+                if link.ask(request, _ignore):
+                    links.add(link)
+            limit = int((1.0 if timeout is None else min(timeout, 1.0)) * 1e9)
+            for link in links:
+                link.settle(limit, time.monotonic_ns)
+            for link in self._links.values():
+                if child in link.listeners:
+                    link.listeners.remove(child)  # type: ignore[arg-type]
+
+    def close(self, timeout: float | None = None) -> None:
+        """Closes its receivers and sources, then itself. Idempotent."""
+        if self._closing:
+            return
+        if lib.hf_process_forked(self._token):
+            self._closing = True
+            return
+        for receiver in list(self._receivers):
+            receiver.close(timeout)
+        for source in list(self._sources):
+            source.close(timeout)
+        self._closing = True
+        self.wake()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        for link in self._links.values():
+            with contextlib.suppress(OSError):
+                link.close()
+        self.domain.close()
+
+    def check_usable(self) -> None:
+        """Raises ForkedHandleError in a forked child, ClosedError after close."""
+        if lib.hf_process_forked(self._token):
+            raise ForkedHandleError("context")
+        if self._closing:
+            raise ClosedError("context")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise UsageError("a context cannot be pickled", hint="make one in the other process")
+
+    def __repr__(self) -> str:
+        return f"<Context {self.name} domain={self.domain.name}>"
+
+
+def _ignore(_: wire.Answer) -> None:
+    return
+
+
+def _check_topic(topic: object) -> None:
+    if not isinstance(topic, str) or not topic or len(topic.encode()) > lib.HF_TOPIC_MAX - 1 or "\0" in topic:
+        raise ConfigError(f"topic {topic!r}", hint=f"a string of 1 to {lib.HF_TOPIC_MAX - 1} bytes without NUL")

@@ -1,0 +1,106 @@
+"""Which sources exist: streams in shared memory, seen through their headers. Re-read only when /dev/shm has changed."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from .core import CData, ffi, lib
+from .domain import SHM_DIR, Domain, open_object
+from .errors import Error
+from .inbound import Found
+from .segments import UnpublishedError, attach_stream
+
+__all__ = ["Directory"]
+
+TICK_NS = 50_000_000
+
+
+class Directory:
+    """The rings of a domain. Any thread may ask; each sees a listing that was right at some moment since its call began."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._mtime = -1
+        self._streams: dict[bytes, list[tuple[int, str]]] = {}
+        self._headers: dict[str, Found | None] = {}
+
+    def refresh(self) -> bool:
+        """Looks again if something was created or removed. True when it did."""
+        mtime = os.stat(SHM_DIR).st_mtime_ns
+        if mtime == self._mtime:
+            return False
+        # The clock of file times ticks every few ms: a listing made in the tick of a change may miss the next one.
+        settled = time.time_ns() - mtime > TICK_NS
+        streams: dict[bytes, list[tuple[int, str]]] = {}
+        for item in self._domain.objects():
+            if item.kind == "stream":
+                streams.setdefault(item.uuid, []).append((item.incarnation, item.name))
+        self._streams = streams
+        names = {name for entries in streams.values() for _, name in entries}
+        self._headers = {name: found for name, found in self._headers.items() if name in names}
+        self._mtime = mtime if settled else -1
+        return True
+
+    def streams(self, uuid: bytes) -> list[tuple[int, str]]:
+        """(incarnation, name) of a source's rings, oldest first."""
+        self.refresh()
+        return self._streams.get(uuid, [])
+
+    def sources(self) -> list[Found]:
+        """The newest ring of every source whose SRI can be read; one that registers right now comes a little later."""
+        self.refresh()
+        found = []
+        for entries in list(self._streams.values()):
+            name = entries[-1][1]
+            source = self._headers.get(name)
+            if source is None:
+                source = self._headers[name] = self._read(name)
+            if source is not None:
+                found.append(source)
+        return found
+
+    def _read(self, name: str) -> Found | None:
+        try:
+            with attach_stream(name, populate=False) as mapping:
+                stores = ffi.new("struct hf_sri_store[]", lib.HF_STORES_MAX)
+                version, groups = ffi.new("uint64_t *"), ffi.new("uint32_t *")
+                count = lib.hf_stream_sri(mapping.handle, stores, version, groups)
+                if count < 0 or version[0] == 0:
+                    return None
+                header = mapping.stream
+                names = tuple(ffi.string(stores[i].name, lib.HF_NAME_MAX).decode(errors="replace") for i in range(count))
+                topic = ffi.string(header.topic, lib.HF_TOPIC_MAX).decode(errors="replace")
+                return Found(mapping.uuid, topic, names, stores[0].registration_id, int(header.session_id))
+        except (FileNotFoundError, UnpublishedError, Error):  # of another boot, layout or user: not for us
+            return None
+
+    def header(self, uuid: bytes) -> CData | None:
+        """A copy of the newest ring's header."""
+        entries = self.streams(uuid)
+        if not entries:
+            return None
+        try:
+            fd = open_object(entries[-1][1])
+        except FileNotFoundError:
+            return None
+        try:
+            size = ffi.sizeof("struct hf_stream_header")
+            data = os.pread(fd, size, 0)
+        finally:
+            os.close(fd)
+        if len(data) < size:
+            return None
+        out = ffi.new("struct hf_stream_header *")
+        ffi.memmove(out, data, size)
+        return out if out.pre.magic else None
+
+    def next_sqn(self, uuid: bytes) -> int:
+        """Number behind the newest message in shared memory, 0 when there is no ring."""
+        header = self.header(uuid)
+        return int(header.next_sqn) if header is not None else 0
+
+    def start_sqn(self, uuid: bytes) -> int:
+        """First number of the newest ring."""
+        header = self.header(uuid)
+        return int(header.start_sqn) if header is not None else 0

@@ -1,0 +1,292 @@
+"""Every error that holdfast raises: one tree, each with a code, a hint and a verdict whether trying again can help.
+
+The text of an error is one line: code, what happened with value and limit, what to do about it. `code` is UM's name
+where UM has one (LBM_...), else HF_.... `exit_code` is what the command line returns for it: 2 usage or configuration,
+3 not running, 4 timeout, 5 data damage, 1 anything else. All of them can be pickled, because they travel between
+processes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+WouldBlockReason = Literal["flight_size", "flight_bytes", "retention", "ring"]
+
+_WOULD_BLOCK: dict[WouldBlockReason, tuple[str, str]] = {
+    "flight_size": ("as many messages are in flight as ume_flight_size allows", "wait, or raise ume_flight_size"),
+    "flight_bytes": (
+        "as many bytes are in flight as ume_flight_size_bytes allows",
+        "wait, or raise ume_flight_size_bytes",
+    ),
+    "retention": (
+        "the retention buffer is full of unreleased messages",
+        "wait, or raise retransmit_retention_size_limit",
+    ),
+    "ring": ("a receiver still looks at the part of the ring that comes next", "try again, or release views sooner"),
+}
+
+
+def _rebuild(cls: type[Error], args: tuple[object, ...], state: dict[str, object]) -> Error:
+    """Make an error again from its pickled parts, whatever its constructor takes."""
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class Error(Exception):
+    """Root of all holdfast errors.
+
+    `send_batch` leaves `first_sequence_number` and `sent` (rows published before the failure) on the error it raises.
+    """
+
+    code: str = "HF_ERROR"
+    hint: str = ""
+    retriable: bool = False
+    exit_code: int = 1
+    first_sequence_number: int | None = None
+    sent: int | None = None
+
+    def __init__(self, message: str, *, hint: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        if hint is not None:
+            self.hint = hint
+        if code is not None:
+            self.code = code
+
+    def __str__(self) -> str:
+        """Give the one line: code, message, hint."""
+        line = f"{self.code}: {self.args[0]}"
+        return f"{line}; {self.hint}" if self.hint else line
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by parts: subclasses' constructors take other arguments than `args`."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class UsageError(Error):
+    """The caller broke a rule of the interface."""
+
+    code = "LBM_EINVAL"
+    exit_code = 2
+
+
+class ClosedError(UsageError):
+    """The object was closed before."""
+
+    code = "HF_CLOSED"
+    hint = "make a new one"
+
+    def __init__(self, what: str = "handle") -> None:
+        super().__init__(f"{what} is closed")
+        self.what = what
+
+
+class ConfigError(Error):
+    """A value of the configuration is wrong. `file`, `line`, `column` say where, or are None."""
+
+    code = "LBM_EINVAL"
+    exit_code = 2
+
+    def __init__(
+        self,
+        message: str,
+        file: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        *,
+        hint: str | None = None,
+    ) -> None:
+        place = ":".join(str(part) for part in (file, line, column) if part is not None)
+        super().__init__(f"{place}: {message}" if place else message, hint=hint)
+        self.file = file
+        self.line = line
+        self.column = column
+
+
+class NotRegisteredError(Error):
+    """The source is not registered with enough stores to send."""
+
+    code = "LBM_EUMENOREG"
+    hint = "start the stores, or wait_registered()"
+    retriable = True
+    exit_code = 3
+
+    def __init__(self, message: str = "not registered with enough stores", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+
+
+class QuorumLostError(NotRegisteredError):
+    """There was a quorum of stores, and it is lost."""
+
+    hint = "restart the stores; sending goes on by itself when a quorum is back"
+
+    def __init__(self, message: str = "the quorum of stores is lost", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+
+
+class WouldBlockError(Error):
+    """A send could not proceed within its timeout; nothing was published. `reason` says what it waited for."""
+
+    code = "LBM_EWOULDBLOCK"
+    retriable = True
+    exit_code = 4
+
+    def __init__(self, reason: WouldBlockReason) -> None:
+        message, hint = _WOULD_BLOCK[reason]
+        super().__init__(f"{message} ({reason})", hint=hint)
+        self.reason = reason
+
+
+class MessageTooLargeError(Error):
+    """The message can never be sent with this configuration. Sizes in bytes; `option` is the one to raise."""
+
+    code = "LBM_EINVAL"
+    exit_code = 2
+
+    def __init__(self, size: int, limit: int, option: str = "ring_size") -> None:
+        super().__init__(f"a message of {size} bytes, the limit is {limit}", hint=f"raise {option} or send less")
+        self.size = size
+        self.limit = limit
+        self.option = option
+
+
+class RegistrationError(Error):
+    """A registration was refused or failed."""
+
+    code = "HF_REGISTRATION"
+    exit_code = 1
+
+
+class RegIdInUseError(RegistrationError):
+    """A live process holds this RegID or session. `pid` is its process, `since` seconds since the epoch."""
+
+    code = "HF_REGID_IN_USE"
+    hint = "stop that process, or use another RegID or session id; it is granted as soon as that process is dead"
+    retriable = True
+
+    def __init__(self, registration_id: int, pid: int, since: float) -> None:
+        super().__init__(f"registration id {registration_id} is held by process {pid} since {since:.3f}")
+        self.registration_id = registration_id
+        self.pid = pid
+        self.since = since
+
+
+class RegistrationTimeout(Error):  # noqa: N818 - the public name
+    """Registration did not complete in time; it goes on in the background."""
+
+    code = "LBM_ETIMEDOUT"
+    hint = "check that the stores run: holdfast stat"
+    retriable = True
+    exit_code = 4
+
+    def __init__(self, message: str = "registration did not complete in time", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+
+
+class StabilityTimeout(Error):  # noqa: N818 - the public name
+    """`sequence_number` was not stable in time; `stable` is the first number that is not stable yet."""
+
+    code = "LBM_ETIMEDOUT"
+    hint = "wait longer, or look at the stores: holdfast stat"
+    retriable = True
+    exit_code = 4
+
+    def __init__(self, sequence_number: int, stable: int) -> None:
+        super().__init__(f"number {sequence_number} is not stable yet, only those below {stable}")
+        self.sequence_number = sequence_number
+        self.stable = stable
+
+
+class EvictedError(Error):
+    """What a view showed may be overwritten. Nothing of it is acknowledged; it is delivered again from the stores."""
+
+    code = "HF_EVICTED"
+    hint = "release views sooner, or raise receiver_pin_timeout; it is delivered again"
+    retriable = True
+
+    def __init__(self, message: str = "the source went on over this view", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+
+
+class LayoutMismatchError(Error):
+    """A shared object was made by an incompatible version of holdfast. Layout versions, or descriptions of them."""
+
+    code = "HF_LAYOUT"
+    hint = "run one version of holdfast everywhere in a domain, or remove the object: holdfast gc"
+
+    def __init__(self, theirs: object, ours: object) -> None:
+        super().__init__(f"layout {theirs} found, this process has {ours}")
+        self.theirs = theirs
+        self.ours = ours
+
+
+class SharedMemoryFullError(Error):
+    """Shared memory is full. `need` and `free` in bytes; -1 where unknown."""
+
+    code = "LBM_ENOMEM"
+    hint = "enlarge /dev/shm (docker: --shm-size), lower ring_size, or remove dead objects: holdfast gc"
+    retriable = True
+
+    def __init__(self, need: int, free: int) -> None:
+        super().__init__(f"shared memory is full: {need} bytes needed, {free} free")
+        self.need = need
+        self.free = free
+
+
+class SystemCallError(Error):
+    """A system call failed. `errno` is its number; the code is its name, such as EIO."""
+
+    def __init__(self, message: str, errno: int, name: str) -> None:
+        super().__init__(message, code=name)
+        self.errno = errno
+
+
+class CorruptionError(Error):
+    """Bytes that no correct writer leaves, on disk or in shared memory."""
+
+    code = "HF_DAMAGED"
+    hint = "stop using the object and look at it: holdfast store check"
+    exit_code = 5
+
+
+class ForeignOwnerError(Error):
+    """A shared object belongs to another user, or lets others in."""
+
+    code = "HF_FOREIGN"
+    hint = "use a domain directory of your own, mode 0700"
+
+    def __init__(self, message: str = "owned by another user, or open to others", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+
+
+class DirectoryInUseError(Error):
+    """Another store runs on this directory. `pid` is its process, 0 if unknown."""
+
+    code = "HF_DIRECTORY_IN_USE"
+    hint = "stop that store, or give each store its own directory"
+
+    def __init__(self, pid: int, directory: str = "") -> None:
+        super().__init__(f"directory {directory or 'of this store'} is in use by the store of process {pid}")
+        self.pid = pid
+        self.directory = directory
+
+
+class ForkedHandleError(Error):
+    """A handle of the parent process was used in a forked child."""
+
+    code = "HF_FORKED"
+    hint = "make a new Context in the child"
+    exit_code = 2
+
+    def __init__(self, what: str = "handle") -> None:
+        super().__init__(f"this {what} belongs to the parent process")
+        self.what = what
+
+
+class CallableStoreError(Error):
+    """store_main() and Contexts do not share a process, and it runs once per process."""
+
+    code = "HF_CALLABLE_STORE"
+    hint = "use spawn_store()"
+    exit_code = 2

@@ -1,0 +1,46 @@
+"""What callback options receive: one argument each, with UM's field names (um_semantics F.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+
+
+class RecoveryInfoFlags(IntFlag):
+    """Flags of RecoverySequenceNumberInfo."""
+
+    SRC_SID = 0x1
+
+
+@dataclass(slots=True)
+class RecoverySequenceNumberInfo:
+    """Where a receiver is about to start. Assign `low_sequence_number` to start elsewhere; the rest is for reading."""
+
+    flags: RecoveryInfoFlags
+    low_sequence_number: int
+    low_rxreq_max_sequence_number: int
+    high_sequence_number: int
+    source: str
+    source_clientd: object = None
+    src_session_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationInfo:
+    """A receiver is about to register with a store; the callback returns the RegID to ask for, 0 = any."""
+
+    flags: int
+    src_registration_id: int
+    store_index: int
+    store: str
+    source: str
+    source_clientd: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNotificationInfo:
+    """A receiver found a source (`create` returns its source_clientd), or the source is gone (`delete`)."""
+
+    topic: str
+    source: str
+    source_clientd: object = None

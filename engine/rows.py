@@ -1,0 +1,54 @@
+"""What ``send_batch`` takes: rows of bytes in numpy or Arrow memory, as a function that publishes from some row on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .core import CData, ffi, lib
+from .errors import UsageError
+
+__all__ = ["feed_of"]
+
+
+def feed_of(rows: Any) -> tuple[Callable[[CData, int], int], int]:
+    """A function that publishes from row ``sent`` on, and the number of rows."""
+    if hasattr(rows, "buffers") and hasattr(rows, "type"):
+        return _arrow_feed(rows)
+    shape = getattr(rows, "shape", None)
+    if shape is None or len(shape) != 2 or getattr(rows, "dtype", None) != "uint8" or rows.strides[1] != 1:
+        raise UsageError(
+            "send_batch takes a (n, width) uint8 array with contiguous rows, or a pyarrow Binary array",
+            hint="np.ascontiguousarray(records).view(np.uint8).reshape(n, -1)",
+        )
+    count, width = shape
+    stride = rows.strides[0]
+    if stride < 0:
+        raise UsageError("send_batch of rows in reverse order", hint="np.ascontiguousarray(rows)")
+    address = ffi.cast("const uint8_t *", rows.ctypes.data)
+
+    def feed(handle: CData, sent: int) -> int:
+        return int(lib.hf_source_send_rows(handle, address + sent * stride, width, stride, count - sent))
+
+    feed.rows = rows  # type: ignore[attr-defined]  # keeps the array alive
+    return feed, count
+
+
+def _arrow_feed(array: Any) -> tuple[Callable[[CData, int], int], int]:
+    name = str(array.type)
+    if name not in {"binary", "large_binary", "string", "large_string"}:
+        raise UsageError(f"send_batch of a pyarrow {name} array", hint="cast it to pa.binary()")
+    if array.null_count:
+        raise UsageError(f"send_batch of an array with {array.null_count} nulls", hint="drop_null() first")
+    _, offsets, data = array.buffers()
+    wide = name.startswith("large")
+    at = ffi.cast("const uint8_t *", offsets.address)
+    base = ffi.cast("const uint8_t *", data.address if data is not None else 0)
+
+    def feed(handle: CData, sent: int) -> int:
+        return int(
+            lib.hf_source_send_binary(handle, base, at, wide, array.offset + sent, len(array) - sent)
+        )
+
+    feed.rows = array  # type: ignore[attr-defined]  # keeps the buffers alive
+    return feed, len(array)

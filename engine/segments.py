@@ -1,0 +1,151 @@
+"""Python lifetime of mapped shared memory: who maps what, and when it goes.
+
+Mappings are made by the C core from descriptors that posix_ipc opened; a descriptor is closed as soon as it is mapped. Objects
+that several processes may create (a source's board, a domain's bells) are created under the domain's lock: then an object
+without a magic is one whose creator died, and the next creator replaces it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Self
+
+from .core import CData, ffi, lib
+from .domain import Domain, open_object, unlink_object
+from .status import check
+
+__all__ = ["Bells", "Mapping", "attach_board", "attach_stream", "own_board"]
+
+
+class UnpublishedError(Exception):
+    """An object without a magic: its creator is not done yet, or died."""
+
+
+class Mapping:
+    """One mapped object. ``handle`` is the C core's ``struct hf_map *``; NULL after :meth:`close`."""
+
+    def __init__(self, handle: CData, name: str) -> None:
+        self.handle = handle
+        self.name = name
+        self._memory: CData = ffi.NULL
+
+    @property
+    def preamble(self) -> CData:
+        """``struct hf_preamble *`` at its start."""
+        return ffi.cast("struct hf_preamble *", self.handle.base)
+
+    @property
+    def stream(self) -> CData:
+        """``struct hf_stream_header *`` at its start; only for streams."""
+        return ffi.cast("struct hf_stream_header *", self.handle.base)
+
+    @property
+    def uuid(self) -> bytes:
+        """UUID of the source it belongs to."""
+        return bytes(ffi.buffer(self.preamble.uuid))
+
+    def memory(self, address: int, size: int) -> object:
+        """A Python buffer of ``size`` bytes at ``address`` inside the mapping.
+
+        From now on the mapping goes only when the last such buffer, and every array over one, is gone: a program that keeps
+        an array longer than it may reads old bytes, it does not crash.
+        """
+        if not self._memory:
+            handle = self.handle
+            self._memory = ffi.gc(ffi.cast("uint8_t *", handle.base), lambda _: lib.hf_map_detach(handle))
+        offset = address - int(ffi.cast("uintptr_t", self._memory))
+        return memoryview(ffi.buffer(self._memory, offset + size))[offset:].toreadonly()
+
+    def close(self) -> None:
+        """Unmaps, unless buffers are out; the name stays. Idempotent."""
+        handle, self.handle = self.handle, ffi.NULL
+        memory, self._memory = self._memory, ffi.NULL
+        if handle and not memory:
+            lib.hf_map_detach(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _attach(name: str, kind: int, *, writable: bool, populate: bool) -> Mapping:
+    fd = open_object(name, writable=writable)
+    try:
+        out = ffi.new("struct hf_map **")
+        status = lib.hf_map_attach(fd, kind, writable, populate, out)
+        if status == lib.HF_AGAIN:
+            raise UnpublishedError(name)
+        check(status, what=name)
+        return Mapping(out[0], name)
+    finally:
+        os.close(fd)
+
+
+def attach_stream(name: str, *, populate: bool = True) -> Mapping:
+    """Maps a stream read-only. Raises FileNotFoundError, UnpublishedError, or why it is refused."""
+    return _attach(name, lib.HF_KIND_STREAM, writable=False, populate=populate)
+
+
+def attach_board(domain: Domain, uuid: bytes, *, writable: bool = True) -> Mapping:
+    """Maps the board of a source. Raises FileNotFoundError when there is none."""
+    return _attach(domain.board_name(uuid), lib.HF_KIND_BOARD, writable=writable, populate=True)
+
+
+def _create(name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
+    fd = open_object(name, create=True)
+    try:
+        out = ffi.new("struct hf_map **")
+        check(lib.hf_map_create(fd, kind, ffi.sizeof(struct), 0, uuid, 0, out), what=name)
+    except BaseException:
+        unlink_object(name)
+        raise
+    finally:
+        os.close(fd)
+    lib.hf_map_publish(out[0])
+    return Mapping(out[0], name)
+
+
+def _own(domain: Domain, name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
+    """Attaches, or creates; the domain's lock makes it one object for everybody."""
+    with domain.exclusive():
+        try:
+            return _attach(name, kind, writable=True, populate=True)
+        except FileNotFoundError:
+            return _create(name, kind, struct, uuid)
+        except UnpublishedError:  # under the lock: its creator died before it stored the magic
+            unlink_object(name)
+            return _create(name, kind, struct, uuid)
+
+
+def own_board(domain: Domain, uuid: bytes) -> Mapping:
+    """The board of a source identity, created by its first source. Raises SharedMemoryFullError."""
+    return _own(domain, domain.board_name(uuid), lib.HF_KIND_BOARD, "struct hf_board", uuid)
+
+
+class Bells:
+    """The domain's doorbells, and the one that is this process's. One mapping per domain and process, kept for life."""
+
+    _lock = threading.Lock()
+    _known: dict[tuple[str, int], Bells] = {}  # noqa: RUF012  (guarded by _lock)
+
+    def __init__(self, domain: Domain) -> None:
+        self.mapping = _own(domain, domain.bells_name, lib.HF_KIND_BELLS, "struct hf_bells", bytes(16))
+        self.handle = self.mapping.handle
+        self.index = int(check(lib.hf_bell_claim(self.handle, domain.fd)))
+
+    @classmethod
+    def of(cls, domain: Domain) -> Bells:
+        """This process's view of a domain's bells; a forked child gets its own."""
+        key = (domain.prefix, int(lib.hf_process_token()))
+        with cls._lock:
+            bells = cls._known.get(key)
+            if bells is None or not os.path.exists(f"/dev/shm/{bells.mapping.name}"):
+                bells = cls._known[key] = cls(domain)
+            return bells
+
+    def ring(self) -> None:
+        """Wakes the threads of this process that wait on its bell."""
+        lib.hf_bell_ring(self.handle, self.index)

@@ -1,0 +1,37 @@
+"""Where one message lands: a recycled buffer and the entry that describes it. A message of the public API is a slot."""
+
+from __future__ import annotations
+
+import sys
+
+from .core import CData, ffi
+
+__all__ = ["Slot"]
+
+SMALL = 8192
+"""Bytes of a new slot's buffer: messages below it are always copied (DESIGN 26)."""
+
+
+class Slot:
+    """``entry`` (struct hf_entry) and ``memory`` (uint8_t[capacity]) are what the C core fills.
+
+    ``base`` exposes the memory to Python. Every view of it, and every view of a view, holds a reference to it, so that its
+    reference count tells whether the program still looks at the memory.
+    """
+
+    __slots__ = ("base", "capacity", "entry", "memory", "resting")
+
+    def __init__(self, capacity: int = SMALL) -> None:
+        self.entry: CData = ffi.new("struct hf_entry *")
+        self.allocate(capacity)
+
+    def allocate(self, capacity: int) -> None:
+        """A new buffer; the old one lives as long as somebody looks at it."""
+        self.capacity = capacity
+        self.memory: CData = ffi.new("uint8_t[]", capacity)
+        self.base = ffi.buffer(self.memory, capacity)
+        self.resting = sys.getrefcount(self.base)
+
+    def viewed(self) -> bool:
+        """Somebody holds a view of the buffer."""
+        return sys.getrefcount(self.base) > self.resting

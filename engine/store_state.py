@@ -1,0 +1,184 @@
+"""What a store remembers: RegIDs, sessions, source identities and their incarnations, receivers and their acks.
+
+``state.0`` and ``state.1`` are written alternately, each a header, a CRC-32C and one msgpack record, and synced before the answer
+that depends on it leaves the store (DESIGN 23). A crash while one is written leaves the other. Acks are saved lazily: until
+then they stand on the source's board, which survives every process.
+
+Only one store uses a directory: it holds an fcntl lock on ``lock`` for life.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+from typing import ClassVar, Self
+
+import msgspec
+
+from .core import lib
+from .errors import CorruptionError, DirectoryInUseError
+
+__all__ = ["ReceiverState", "SourceState", "State", "StateFile", "StoreDirectory"]
+
+_HEADER = struct.Struct("<8sIIQI4x")
+_MAGIC = b"HFSTATE1"
+_STATE_MAX = 1 << 28
+
+
+class ReceiverState(msgspec.Struct):
+    """A receiver of one source."""
+
+    uuid: bytes
+    registration_id: int
+    session_id: int
+    ack: int
+    """Everything below is acknowledged."""
+
+
+class SourceState(msgspec.Struct):
+    """A source identity and its newest BEGIN."""
+
+    uuid: bytes
+    topic: str
+    registration_id: int
+    session_id: int
+    incarnation: int = 0
+    start_sqn: int = 0
+    stores: list[str] = msgspec.field(default_factory=list)
+    receivers: list[ReceiverState] = msgspec.field(default_factory=list)
+
+
+class State(msgspec.Struct):
+    """The whole record."""
+
+    name: str
+    uuid: bytes
+    opened: int
+    """How often this directory was opened: a restored backup shows by it (DESIGN 15)."""
+    next_registration_id: int
+    sources: list[SourceState] = msgspec.field(default_factory=list)
+
+
+class StateFile:
+    """The two slots in a directory. One writer."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._generation = 0
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def load(self) -> State | None:
+        """The newest valid slot, or None in a new directory.
+
+        Raises:
+            CorruptionError: there are slots, and none is valid.
+        """
+        slots = [self._read(index) for index in range(2)]
+        valid = [slot for slot in slots if isinstance(slot, tuple)]
+        if not valid:
+            if any(slot is not None for slot in slots):
+                raise CorruptionError(
+                    f"{self.directory}: neither state.0 nor state.1 is valid; the logs are untouched",
+                    hint="restore the directory from a backup, or remove both to start without state",
+                )
+            return None
+        self._generation, state = max(valid, key=lambda slot: slot[0])
+        return state
+
+    def _read(self, index: int) -> tuple[int, State] | str | None:
+        path = self.directory / f"state.{index}"
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if len(data) < _HEADER.size:
+            return "short"
+        magic, length, crc, generation, _ = _HEADER.unpack_from(data)
+        body = data[_HEADER.size : _HEADER.size + length]
+        if magic != _MAGIC or length > _STATE_MAX or len(body) != length:
+            return "header"
+        if crc != lib.hf_crc32c(generation & 0xFFFFFFFF, body, length):
+            return "crc"
+        try:
+            return generation, msgspec.msgpack.decode(body, type=State)
+        except msgspec.DecodeError as error:
+            return str(error)
+
+    def save(self, state: State, *, sync: bool = True) -> None:
+        """Writes the older slot. With ``sync``, it is on disk when this returns. Raises OSError."""
+        body = self._encoder.encode(state)
+        generation = self._generation + 1
+        crc = lib.hf_crc32c(generation & 0xFFFFFFFF, body, len(body))
+        path = self.directory / f"state.{generation % 2}"
+        fresh = not path.exists()
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            data = _HEADER.pack(_MAGIC, len(body), crc, generation, 0) + body
+            written = 0
+            while written < len(data):
+                written += os.pwrite(fd, data[written:], written)
+            if sync:
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        if sync and fresh:
+            sync_directory(self.directory)
+        self._generation = generation
+
+
+def sync_directory(path: Path) -> None:
+    """Makes new names in ``path`` durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class StoreDirectory:
+    """A store's directory, held exclusively.
+
+    Raises:
+        DirectoryInUseError: another store, in this process or another one, holds it.
+    """
+
+    _held: ClassVar[set[tuple[int, int]]] = set()
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (path / "logs").mkdir(mode=0o700, exist_ok=True)
+        found = path.stat()
+        self._key = (found.st_dev, found.st_ino)
+        if self._key in self._held:
+            raise DirectoryInUseError(os.getpid(), str(path))
+        fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 32, 0).split()
+            os.close(fd)
+            raise DirectoryInUseError(int(holder[0]) if holder and holder[0].isdigit() else 0, str(path)) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+        self._held.add(self._key)
+
+    def log_path(self, uuid: bytes) -> Path:
+        """Directory of a source's log."""
+        return self.path / "logs" / uuid.hex()
+
+    def close(self) -> None:
+        """Lets the next store in. Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._held.discard(self._key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,210 @@
+"""The control protocol between clients and stores: one msgspec struct per SEQPACKET datagram. Never on the data path.
+
+A client says Hello first; both sides refuse another PROTOCOL. Every request carries an ``id`` that its answer repeats. The
+peer's uid is checked with SO_PEERCRED before a byte of it is decoded.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from typing import TypeVar
+
+import msgspec
+
+from .errors import CorruptionError, ForeignOwnerError
+
+__all__ = ["PROTOCOL"]
+
+PROTOCOL = 1
+PACKET_MAX = 128 * 1024
+"""Bytes of one datagram; a socket buffer takes it whole."""
+
+
+class Hello(msgspec.Struct, tag="hello", frozen=True):
+    """First packet of a client: who it is, and the bell that the store rings after an answer."""
+
+    protocol: int
+    token: int
+    pid: int
+    start: int
+    bell: int
+
+
+class Welcome(msgspec.Struct, tag="welcome", frozen=True):
+    """The store's answer to Hello."""
+
+    protocol: int
+    name: str
+    uuid: bytes
+    directory: str
+    level: int
+    """enum hf_level that its stability means."""
+    pid: int
+    token: int
+
+
+class RegisterSource(msgspec.Struct, tag="register_source", frozen=True):
+    """PREG of a source (um_semantics B.1). ``uuid`` is a proposal; the store answers with the one it keeps."""
+
+    id: int
+    topic: str
+    registration_id: int
+    session_id: int
+    uuid: bytes
+    incarnation: int = 0
+    """Of the live stream that registers again; 0 for a new source object."""
+
+
+class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
+    """The old owner is dead or gone, its ring is drained, and this is what the store holds (DESIGN 14)."""
+
+    id: int
+    registration_id: int
+    uuid: bytes
+    incarnation: int
+    """Highest that this store has seen; 0 = none."""
+    next_sqn: int
+    old: bool
+
+
+class Begin(msgspec.Struct, tag="begin", frozen=True):
+    """BEGIN(uuid, incarnation, start): answered when it is durable and the store reads the stream."""
+
+    id: int
+    uuid: bytes
+    incarnation: int
+    start_sqn: int
+    stream: str
+    stores: list[str]
+    """Names of all stores that the source declares."""
+
+
+class Begun(msgspec.Struct, tag="begun", frozen=True):
+    """The store takes part in this incarnation."""
+
+    id: int
+    next_sqn: int
+
+
+class RegisterReceiver(msgspec.Struct, tag="register_receiver", frozen=True):
+    """PREG of a receiver with one source (um_semantics B.3)."""
+
+    id: int
+    source: bytes
+    topic: str
+    registration_id: int
+    session_id: int
+    uuid: bytes
+
+
+class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
+    """What the store knows of this receiver: it acknowledged everything below ``next_sqn``."""
+
+    id: int
+    source_registration_id: int
+    source_session_id: int
+    registration_id: int
+    uuid: bytes
+    next_sqn: int
+    oldest_sqn: int
+    high_sqn: int
+    """Number behind the newest message that the store has."""
+    old: bool
+    log: str
+    """Directory of the source's log, for reading it in place."""
+
+
+class Refused(msgspec.Struct, tag="refused", frozen=True):
+    """A request that was not granted, and why. ``code``: reg_id_in_use, topic_mismatch, unknown_source, busy, usage."""
+
+    id: int
+    code: str
+    text: str
+    pid: int = 0
+    since_ns: int = 0
+    registration_id: int = 0
+
+
+class ListSources(msgspec.Struct, tag="list_sources", frozen=True):
+    """Which sources do you keep on this topic (empty: on all)?"""
+
+    id: int
+    topic: str
+
+
+class SourceInfo(msgspec.Struct, frozen=True):
+    """One source as a store knows it, living or dead."""
+
+    uuid: bytes
+    topic: str
+    registration_id: int
+    session_id: int
+    incarnation: int
+    stores: list[str]
+    """Names of the stores that the source declared."""
+    log: str
+
+
+class Sources(msgspec.Struct, tag="sources", frozen=True):
+    """Answer to ListSources."""
+
+    id: int
+    sources: list[SourceInfo]
+
+
+class Leave(msgspec.Struct, tag="leave", frozen=True):
+    """A clean close: the RegID is free for its next owner at once. Not a deregistration."""
+
+    id: int
+    role: str
+    """source or receiver."""
+    source: bytes
+    uuid: bytes
+
+
+class Left(msgspec.Struct, tag="left", frozen=True):
+    """Answer to Leave."""
+
+    id: int
+
+
+Request = Hello | RegisterSource | Begin | RegisterReceiver | ListSources | Leave
+Answer = Welcome | SourceGranted | Begun | ReceiverGranted | Refused | Sources | Left
+
+_encoder = msgspec.msgpack.Encoder()
+_requests = msgspec.msgpack.Decoder(Request)
+_answers = msgspec.msgpack.Decoder(Answer)
+_T = TypeVar("_T")
+
+
+def encode(message: Request | Answer) -> bytes:
+    """One datagram."""
+    return _encoder.encode(message)
+
+
+def decode_request(packet: bytes) -> Request:
+    """Raises CorruptionError for anything that is not a request of this protocol."""
+    return _decode(_requests, packet)
+
+
+def decode_answer(packet: bytes) -> Answer:
+    """Raises CorruptionError for anything that is not an answer of this protocol."""
+    return _decode(_answers, packet)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_T], packet: bytes) -> _T:
+    try:
+        return decoder.decode(packet)
+    except msgspec.DecodeError as error:
+        raise CorruptionError(f"a control packet of {len(packet)} bytes does not decode: {error}") from error
+
+
+def check_peer(sock: socket.socket) -> int:
+    """The pid of the process at the other end. Raises ForeignOwnerError unless it runs as us or as root."""
+    size = struct.calcsize("3i")
+    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    if uid not in {os.geteuid(), 0}:
+        raise ForeignOwnerError(f"a process of uid {uid} (pid {pid}) is at the other end of a control socket")
+    return int(pid)

@@ -1,0 +1,118 @@
+"""The other processes of the Python rows: a store, and the far side of a measurement, driven over a pipe.
+
+measuring process (core 0) <-- pipe: "do it", "done" --> far process (core 1)
+          \\--------------- holdfast ---------------/          store process (not pinned)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+
+    from .harness import Bench
+
+    Body = Callable[[Connection, hf.Context], None]
+
+DOMAIN = "perf"
+TIMEOUT_S = 30.0
+SPIN = {"wait_strategy": "busy_spin"}
+
+
+def store_options(name: str) -> dict[str, object]:
+    """Options of a source that registers with one store."""
+    return {"ume_store_name": [f"{name}:0:0"], "ume_store_group": ["0:1"]}
+
+
+@contextmanager
+def domain(bench: Bench) -> Iterator[None]:
+    """A domain directory of this run's own, for this process and those that it starts; goes with the bench's own."""
+    before = os.environ.get("HOLDFAST_DIR")
+    place = bench.memory / "domain"
+    place.mkdir(mode=0o700, exist_ok=True)
+    os.environ["HOLDFAST_DIR"] = str(place)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HOLDFAST_DIR"]
+        else:
+            os.environ["HOLDFAST_DIR"] = before
+
+
+@contextmanager
+def running_store(bench: Bench, name: str, kind: str) -> Iterator[hf.StoreProcess]:
+    """A store process of type ``memory`` or ``disk``, its directory where that type belongs; stopped at the end."""
+    place = (bench.memory if kind == "memory" else bench.disk) / f"store-{name}"
+    bench.unpin()
+    store = hf.spawn_store(hf.StoreConfig(name=name, directory=place, domain=DOMAIN, type=kind), timeout=TIMEOUT_S)
+    try:
+        yield store
+    finally:
+        store.stop()
+
+
+class Far:
+    """A process that runs ``body(connection, context)`` pinned to the other core, in the run's domain."""
+
+    def __init__(self, bench: Bench, body: Body, options: dict[str, Any] | None = None) -> None:
+        """Start it and wait until it says that it is ready. Raises RuntimeError if it ends instead."""
+        ways = multiprocessing.get_context("spawn")
+        self.connection, theirs = ways.Pipe()
+        core = bench.core(1) if bench.pinned else None
+        self._process = ways.Process(target=_far_main, args=(theirs, body, core, options or {}), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.expect("ready")
+
+    def tell(self, what: object) -> None:
+        """Send one object."""
+        self.connection.send(what)
+
+    def expect(self, what: str | None = None) -> Any:  # noqa: ANN401  (whatever the far side sends)
+        """Its next object. Raises RuntimeError if it is not ``what``, is late, or the process has ended."""
+        if not self.connection.poll(TIMEOUT_S):
+            raise RuntimeError("the far process does not answer")
+        try:
+            said = self.connection.recv()
+        except EOFError:
+            raise RuntimeError("the far process has ended") from None
+        if what is not None and said != what:
+            raise RuntimeError(f"the far process said {said!r} instead of {what!r}")
+        return said
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid or 0
+
+    def close(self) -> None:
+        """End it: closing the pipe is the signal."""
+        self.connection.close()
+        self._process.join(TIMEOUT_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def __enter__(self) -> Far:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self.close()
+
+
+def _far_main(connection: Connection, body: Body, core: int | None, options: dict[str, Any]) -> None:
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    with contextlib.suppress(EOFError, BrokenPipeError), hf.Context(domain=DOMAIN, options=options) as context:
+        body(connection, context)

@@ -1,0 +1,86 @@
+"""How fast does a receiver get back what it missed?
+
+C:       segments (mapped read-only) -> verified copies of 256 KiB -> entries          no store takes part
+Python:  a receiver that starts late: segments -> receive_batch -> Numba, until it has caught up
+beside:  CRC-32C of the same bytes in place
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import holdfast as hf
+
+from .cli import Script, run_one
+from .consumer import Consumer
+from .harness import Reading
+from .peers import DOMAIN, TIMEOUT_S, domain, running_store, store_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .harness import Bench, Series
+
+CASES = {
+    "checksum:128": "bare CRC-32C in place, 128 B",
+    "replay:128": "C replay into batches, 128 B",
+    "checksum:1024": "bare CRC-32C in place, 1 KiB",
+    "replay:1024": "C replay into batches, 1 KiB",
+}
+STORE = "recovery"
+MESSAGES = 500_000
+ROWS = 1000
+WIDTH = 128
+
+
+def _late_receiver() -> Reading:
+    """A new receiver reads everything that the store kept, from its first batch to its last message."""
+    consumer = Consumer()
+    with hf.Context(domain=DOMAIN) as context, context.receiver("history") as receiver:
+        start = time.perf_counter_ns()
+        seen = 0
+        while seen < MESSAGES:
+            batch = receiver.receive_batch(max_messages=4096, timeout=TIMEOUT_S)
+            if batch is None:
+                raise RuntimeError(f"{MESSAGES - seen} of {MESSAGES} messages did not come")
+            if seen == 0:
+                start = time.perf_counter_ns()
+            seen += consumer.take(batch)
+            batch.release()
+        elapsed = time.perf_counter_ns() - start
+    if bad := consumer.finish():
+        raise RuntimeError(f"{bad} messages out of order")
+    return Reading(seen * 1e9 / elapsed, "msg/s", bytes=WIDTH, count=seen)
+
+
+def _python(bench: Bench) -> Iterator[Series]:
+    with ExitStack() as stack:
+        stack.enter_context(domain(bench))
+        stack.enter_context(running_store(bench, STORE, "memory"))
+        context = stack.enter_context(hf.Context(domain=DOMAIN))
+        source = context.source("history", options=store_options(STORE))
+        source.wait_registered(TIMEOUT_S)
+        rows = np.full((ROWS, WIDTH), 120, dtype=np.uint8)
+        for _ in repeat(None, MESSAGES // ROWS):
+            source.send_batch(rows)
+        source.wait_stable(timeout=TIMEOUT_S)
+        bench.pin(0)
+        stack.callback(bench.unpin)
+        yield from bench.interleave({"py-late": ("Python late receiver → Numba, 128 B", _late_receiver)})
+
+
+def measure(bench: Bench) -> Iterator[Series]:
+    """C rows, then Python rows."""
+    yield from bench.cases(CASES)
+    yield from _python(bench)
+
+
+SCRIPT = Script("recovery", "How fast does a receiver get back what it missed?", measure)
+
+if __name__ == "__main__":
+    run_one(SCRIPT)

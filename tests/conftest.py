@@ -1,0 +1,77 @@
+"""A test session lives in a directory of its own: domains, caches, temporary files. It leaves nothing in /dev/shm."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Short, because a Unix socket's path takes 107 bytes. Set before anything of holdfast or numba is imported, and
+# inherited by every process that a test starts.
+ROOT = Path(tempfile.mkdtemp(prefix="hf", dir="/tmp"))
+os.environ["HOLDFAST_DIR"] = str(ROOT / "run")
+os.environ["XDG_CACHE_HOME"] = str(ROOT / "cache")
+os.environ["NUMBA_CACHE_DIR"] = str(ROOT / "cache" / "numba")
+os.environ.pop("HOLDFAST_DOMAIN", None)
+
+_numbers = itertools.count()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Puts tmp_path below ROOT, unless --basetemp says otherwise."""
+    if config.option.basetemp is None:
+        config.option.basetemp = str(ROOT / "t")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(ROOT, ignore_errors=True)
+
+
+def objects_of(directory: Path) -> list[str]:
+    """Names in /dev/shm of the domain that lives in ``directory``."""
+    from holdfast.engine.domain import SHM_DIR, Domain
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_DIR", str(directory.parent))
+        domain = Domain(directory.name, join=False)
+    try:
+        return sorted(entry.name for entry in SHM_DIR.iterdir() if entry.name.startswith(domain.prefix))
+    finally:
+        domain.close()
+
+
+def remove_objects(directory: Path) -> list[str]:
+    """Unlinks them and returns their names."""
+    from holdfast.engine.domain import unlink_object
+
+    names = objects_of(directory)
+    for name in names:
+        unlink_object(name)
+    return names
+
+
+@pytest.fixture
+def domain() -> Iterator[str]:
+    """Name of a domain that no other test uses. Its objects in shared memory outlive their processes, not the test."""
+    name = f"d{next(_numbers)}"
+    yield name
+    directory = Path(os.environ["HOLDFAST_DIR"]) / name
+    if directory.exists():
+        remove_objects(directory)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_in_shared_memory() -> Iterator[None]:
+    """Fails the session if a test used a domain of its own and left objects of it behind; removes them all the same."""
+    yield
+    domains = [path.parent for path in ROOT.rglob("processes") if path.is_dir()]
+    left = {str(path.relative_to(ROOT)): names for path in domains if (names := remove_objects(path))}
+    assert not left, f"left in /dev/shm: {left}"

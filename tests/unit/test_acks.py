@@ -1,0 +1,260 @@
+"""AckWindow: acks follow the contiguous consumed prefix, whatever the order and the thread of consumption."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+from holdfast.engine import kernels
+from holdfast.engine.acks import AckWindow
+from holdfast.engine.errors import UsageError
+
+
+def window_with(count: int, start: int = 0, slots: int = 8) -> tuple[AckWindow, list[int]]:
+    window = AckWindow(start, slots=slots)
+    return window, [window.delivered(n, n) for n in range(start, start + count)]
+
+
+@pytest.mark.parametrize(
+    ("start", "count", "steps"),
+    [
+        (0, 7, [([0, 1, 5, 2, 4], 2), ([3], 5), ([6], 6)]),
+        (1, 10, [([1, 2], 2), ([4, 5, 7, 8, 6, 10, 3], 8)]),
+        (0, 3, [([2], None), ([1], None), ([0], 2)]),
+    ],
+)
+def test_the_table_of_um(start: int, count: int, steps: list[tuple[list[int], int | None]]) -> None:
+    window, slots = window_with(count, start)
+    for consumed, highest in steps:
+        for number in consumed:
+            window.consumed(slots[number - start])
+        assert window.advance() == (None if highest is None else highest + 1)
+        assert window.advance() is None
+
+
+def test_an_ack_covers_all_fragments_of_the_last_message() -> None:
+    window = AckWindow(10)
+    window.consumed(window.delivered(10, 14))
+    assert window.advance() == 15
+    assert window.ack == 15
+
+
+def test_a_batch_is_one_record() -> None:
+    window = AckWindow(0, slots=1, maximum=1)
+    slot = window.delivered_range(0, 99_999)
+    assert window.outstanding == 1
+    window.consumed(slot)
+    assert window.advance() == 100_000
+
+
+def test_lost_numbers_hold_nothing_back() -> None:
+    window = AckWindow(0)
+    first = window.delivered(0, 0)
+    window.lost(1, 5)
+    second = window.delivered(6, 6)
+    window.consumed(second)
+    assert window.advance() is None
+    window.consumed(first)
+    assert window.advance() == 7
+
+
+def test_consuming_twice_or_late_changes_nothing() -> None:
+    window, slots = window_with(2, slots=2)
+    window.consumed(slots[0])
+    window.consumed(slots[0])
+    assert window.advance() == 1
+    reused = window.delivered(2, 2)  # in the record of slot 0
+    window.consumed(slots[0])
+    window.consumed(slots[1])
+    assert window.advance() == 2
+    window.consumed(reused)
+    window.consumed(slots[0])
+    assert window.advance() == 3
+
+
+def test_it_grows_while_the_user_holds_messages_and_loses_nothing() -> None:
+    window, slots = window_with(100, slots=4)
+    assert window.slots == 128
+    for slot in reversed(slots[1:]):
+        window.consumed(slot)
+    assert window.advance() is None
+    window.consumed(slots[0])
+    assert window.advance() == 100
+
+
+def test_it_reuses_consumed_records_instead_of_growing() -> None:
+    window = AckWindow(0, slots=4)
+    for number in range(1000):
+        window.consumed(window.delivered(number, number))
+    assert window.slots == 4
+    assert window.advance() == 1000
+
+
+def test_growing_keeps_what_was_consumed_before() -> None:
+    window, slots = window_with(4, slots=4)
+    window.consumed(slots[2])
+    last = window.delivered(4, 4)
+    for slot in (slots[0], slots[1], slots[3], last):
+        window.consumed(slot)
+    assert window.advance() == 5
+
+
+class Interrupted:
+    """Tags of a ring; the first look at them is interrupted by another thread's work."""
+
+    def __init__(self, tags: memoryview[int], work: Callable[[], object]) -> None:
+        self.tags, self.work = tags, [work]
+
+    def __getitem__(self, at: int) -> int:
+        if self.work:
+            self.work.pop()()
+        return self.tags[at]
+
+    def __setitem__(self, at: int, tag: int) -> None:
+        self.tags[at] = tag
+
+
+def test_a_release_that_growing_overtakes_is_not_lost() -> None:
+    window, slots = window_with(2, slots=2)
+    ring = window._ring
+    ring.tags = Interrupted(ring.tags, lambda: window.delivered(2, 2))  # type: ignore[assignment]
+    window.consumed(slots[0])
+    assert window.slots == 4
+    assert window.advance() == 1
+
+
+def test_too_many_held_messages_are_a_typed_error_that_names_the_oldest() -> None:
+    window = AckWindow(7, slots=2, maximum=4)
+    slots = [window.delivered(n, n) for n in range(7, 11)]
+    with pytest.raises(UsageError, match=r"HF_FULL: 4 messages .* number 7") as raised:
+        window.delivered(11, 11)
+    assert raised.value.hint
+    window.consumed(slots[0])
+    window.delivered(11, 11)
+
+
+@pytest.mark.parametrize(("slots", "maximum"), [(3, 8), (0, 8), (8, 4), (4, 6)])
+def test_sizes_are_powers_of_two(slots: int, maximum: int) -> None:
+    with pytest.raises(ValueError, match="powers of two"):
+        AckWindow(0, slots=slots, maximum=maximum)
+
+
+@pytest.mark.parametrize("start", [0, 5])
+def test_what_was_evicted_is_acknowledged_only_after_it_was_delivered_again(start: int) -> None:
+    window, (before, evicted, behind) = window_with(3, start)
+    window.consumed(behind)
+    assert window.rewind(evicted) == start + 1
+    window.consumed(before)
+    assert window.advance() == start + 1
+    window.consumed(behind)  # the user lets go of an old view
+    again = [window.delivered(n, n) for n in (start + 1, start + 2)]
+    window.consumed(again[1])
+    assert window.advance() is None
+    window.consumed(again[0])
+    assert window.advance() == start + 3
+
+
+def test_the_very_first_message_may_be_evicted() -> None:
+    window, (slot,) = window_with(1)
+    assert window.rewind(slot) == 0
+    assert window.advance() is None
+    window.consumed(window.delivered(0, 0))
+    assert window.advance() == 1
+
+
+def test_nothing_is_rewound_behind_the_acknowledgement() -> None:
+    window, slots = window_with(2)
+    window.consumed(slots[0])
+    window.advance()
+    assert window.rewind(slots[0]) is None
+    assert window.rewind(99) is None
+
+
+def test_threads_that_release_while_the_window_grows_lose_nothing() -> None:
+    window = AckWindow(0, slots=2)
+    count, workers = 4000, 3
+    handed: list[list[int]] = [[] for _ in range(workers)]
+    done = threading.Event()
+
+    def release(mine: list[int]) -> None:
+        while mine or not done.is_set():
+            if mine:
+                window.consumed(mine.pop())
+            window.advance()
+
+    threads = [threading.Thread(target=release, args=(mine,)) for mine in handed]
+    for thread in threads:
+        thread.start()
+    for number in range(count):
+        handed[number % workers].append(window.delivered(number, number))
+    done.set()
+    for thread in threads:
+        thread.join()
+    window.advance()
+    assert window.ack == count
+    assert window.outstanding == 0
+
+
+def test_a_release_within_a_sweep_does_not_disturb_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    window, slots = window_with(2, slots=2)
+
+    def sweep(records: object, head: int, tail: int) -> tuple[int, int]:
+        window.consumed(slots[1])  # a finalizer runs in the middle
+        assert window.advance() is None
+        return 1, 0
+
+    window.consumed(slots[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "contiguous_prefix", sweep)
+        assert window.advance() == 1
+    assert window.advance() == 2
+
+
+def reference(consumed: set[int], records: list[tuple[int, int]], start: int) -> int:
+    ack = start
+    for slot, (_, last) in enumerate(records):
+        if slot not in consumed:
+            break
+        ack = last + 1
+    return ack
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_interleaving_gives_the_ack_of_the_reference(data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, 2**62))
+    window = AckWindow(start, slots=2)
+    records: list[tuple[int, int]] = []
+    open_slots: list[int] = []
+    consumed: set[int] = set()
+    for step in data.draw(st.lists(st.sampled_from(["deliver", "lose", "consume", "advance"]), max_size=60)):
+        if step in ("deliver", "lose"):
+            first = records[-1][1] + 1 if records else start
+            records.append((first, first + data.draw(st.integers(0, 3))))
+            if step == "deliver":
+                open_slots.append(window.delivered(*records[-1]))
+            else:
+                window.lost(*records[-1])
+                consumed.add(len(records) - 1)
+        elif step == "consume" and open_slots:
+            slot = open_slots.pop(data.draw(st.integers(0, len(open_slots) - 1)))
+            window.consumed(slot)
+            consumed.add(slot)
+        elif step == "advance":
+            window.advance()
+            assert window.ack == reference(consumed, records, start)
+    window.advance()
+    assert window.ack == reference(consumed, records, start)
+
+
+def test_a_record_is_as_long_as_the_window_writes_it() -> None:
+    assert kernels.ack_record().itemsize == 24
+    assert np.zeros(1, kernels.ack_record()).dtype.names == ("first", "last", "tag")
