@@ -27,7 +27,7 @@ class Batch:
 
     def __init__(
         self, receiver: Receiver, inbound: Inbound, view: View, frames: Any, memory: Any, ack_slot: int
-    ) -> None:  # noqa: D107
+    ) -> None:
         self.frames = frames
         self.memory = memory
         self.topic = inbound.topic

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .engine.context import Context as Driver
 from .engine.options import resolve
-from .message import Message
 from .receiver import Receiver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .message import Message
 
 __all__ = ["Context"]
 
@@ -30,6 +33,8 @@ class Context(Driver):
         Raises:
             ConfigError: a bad topic, pattern or option.
         """
-        receiver = Receiver(self, topic, pattern, resolve("receiver", options or {}, self.options), on_message, on_event)
+        receiver = Receiver(
+            self, topic, pattern, resolve("receiver", options or {}, self.options), on_message, on_event
+        )
         self.add_receiver(receiver)
         return receiver

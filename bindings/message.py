@@ -46,15 +46,15 @@ class Message(Slot):
         self._retained = False
 
     def _from(self) -> Inbound:
-        if not self._live or self._inbound is None:
-            raise ValueError("this message was released: its buffer belongs to another one now")
+        if not self._live or self._inbound is None or self._receiver.closed:
+            raise ValueError("this message was released, or its receiver closed: its buffer belongs to another one now")
         return self._inbound
 
     @property
     def data(self) -> memoryview:
         """The payload, a read-only view. Raises ValueError after release."""
+        self._from()
         if self._data is None:
-            self._from()
             self._data = memoryview(self.base)[: self.entry.length].toreadonly()
         return self._data
 

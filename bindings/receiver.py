@@ -7,21 +7,23 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from .batch import Batch
 from .engine.columns import entries_array, new_entries, read_only_bytes
 from .engine.errors import ClosedError, UsageError
-from .engine.feed import View
-from .engine.inbound import Inbound
-from .engine.options import Options
 from .engine.receiver import Receiver as Driver
 from .message import Message, MessagePool
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
     from .engine.context import Context
+    from .engine.feed import View
+    from .engine.inbound import Inbound
+    from .engine.options import Options
 
 __all__ = ["Receiver", "ReceiverStats"]
 
@@ -60,13 +62,10 @@ class Receiver(Driver):
         self.pool = MessagePool(self)
         self._on_message = on_message
         self._receiving = threading.Lock()
-        self._held: Message | None = None
-        """The iterator's current message."""
         self._turn_of = 0
         self._eventfd = -1
         self._awaited = False
-        self._out: dict[int, Message] = {}
-        """Delivered and unreleased messages, invalidated by close."""
+        self._evicted: deque[tuple[Inbound, int]] = deque()
         self._immediate = not (options.ume_use_ack_batching or options.ume_explicit_ack_only)
 
     @property
@@ -104,6 +103,8 @@ class Receiver(Driver):
 
     def _try_receive(self) -> Message | None:
         """A message that is there now."""
+        if self._evicted:
+            self._go_back()
         inbounds = self.inbounds
         if not inbounds:
             self._check_pull()
@@ -210,6 +211,8 @@ class Receiver(Driver):
 
     def _try_batch(self, maximum: int) -> Batch | None:
         self._check_pull()
+        if self._evicted:
+            self._go_back()
         inbounds = self.inbounds
         if not inbounds and (failure := self.failure()) is not None:
             raise failure
@@ -240,11 +243,17 @@ class Receiver(Driver):
             self.consumed(inbound, last)
 
     def batch_evicted(self, inbound: Inbound, ack_slot: int) -> None:
-        """A batch was overwritten: everything from it on is delivered again."""
-        if inbound.window is not None and inbound.feed is not None:
-            again = inbound.window.rewind(ack_slot)
-            if again is not None:
-                inbound.feed.seek(again)
+        """A batch was overwritten. Any thread; the receiving thread goes back before it delivers anything else."""
+        self._evicted.append((inbound, ack_slot))
+
+    def _go_back(self) -> None:
+        """Everything from an evicted batch on is delivered again. Until then its record holds the acks back."""
+        while self._evicted:
+            inbound, ack_slot = self._evicted.popleft()
+            if inbound.window is not None and inbound.feed is not None:
+                again = inbound.window.rewind(ack_slot)
+                if again is not None:
+                    inbound.feed.seek(again)
 
     # Acks -----------------------------------------------------------------------------------------------------------------
 
@@ -256,7 +265,9 @@ class Receiver(Driver):
     def explicit_ack(self, inbound: Inbound, number: int) -> None:
         """Everything up to ``number``, now. Raises UsageError without ``ume_explicit_ack_only``."""
         if not self.options.ume_explicit_ack_only:
-            raise UsageError("an explicit ack on a receiver that acknowledges by itself", hint="ume_explicit_ack_only=1")
+            raise UsageError(
+                "an explicit ack on a receiver that acknowledges by itself", hint="ume_explicit_ack_only=1"
+            )
         inbound.acknowledge(number + 1)
 
     # Callback -------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@
  * a line does. A stopped claimer makes others fail (HF_AGAIN), never overlap. */
 #include "board.h"
 
-#include <sched.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,7 +24,7 @@
 #include "status.h"
 #include "wait.h"
 
-enum { WORDS = sizeof(struct hf_board_line) / 8, DETAILS = 2, READ_TRIES = 16, NOBODY = -1 };
+enum { WORDS = sizeof(struct hf_board_line) / 8, DETAILS = 2, READ_TRIES = 16, TURN_NAP_NS = 100000, NOBODY = -1 };
 _Static_assert(offsetof(struct hf_board_line, from_sqn) == DETAILS * 8, "owner and state come first, the details behind them");
 
 static struct hf_board *board_of(const struct hf_map *map)
@@ -68,7 +67,7 @@ static int64_t take_turn(struct hf_board *board, int domain_fd, uint64_t claim)
         if (hf_now_ns() >= deadline) {
             return HF_AGAIN;
         }
-        sched_yield();
+        nanosleep(&(struct timespec){0, TURN_NAP_NS}, NULL); /* not a yield: a crowd of claimers would starve the one whose turn it is */
     }
 }
 

@@ -21,6 +21,7 @@ struct hf_drain_item {
     uint64_t messages;     /* frames appended since it was made */
     uint64_t bytes;
     uint64_t rolls;
+    uint64_t level;        /* enum hf_level of the log */
 };
 
 /* items whose status is HF_OK are served. Returns the number of items with another status (the caller looks at them, mends

@@ -1,9 +1,10 @@
-/* frame.h: private to csrc. The arithmetic of frames, and how bytes of a ring are read and written, for source.c, reader.c and
- * frames.c. Nothing here knows who reads or why.
+/* frame.h: private to csrc. The arithmetic of frames, and how bytes of a ring are read and written, for send.c,
+ * source.c, reader.c and frames.c. Nothing here knows who reads or why.
  *
- * A frame's header is four 64-bit words: commit, number, timestamp, kind (flags, fragment and crc together). A lapped reader may
- * look at words while the source writes the next lap's over them; so ring words are only touched as relaxed (the commit word:
- * release, acquire) atomics, and what was read counts only after hf_ring_passed said no. */
+ * A frame's header is four 64-bit words: commit, number, timestamp, kind (flags, fragment and crc together). A
+ * lapped reader may look at words while the source writes the next lap's over them; so ring words are only touched
+ * as relaxed (the commit word: release, acquire) atomics, and what was read counts only after hf_ring_passed said
+ * no. */
 #ifndef HF_FRAME_H
 #define HF_FRAME_H
 #include <string.h>
@@ -13,16 +14,20 @@
 
 enum { HF_WORD_COMMIT = 0, HF_WORD_SQN = 8, HF_WORD_TIME = 16, HF_WORD_KIND = 24 };
 #define HF_RING_MIN (UINT64_C(1) << 16)
-#define HF_RING_MAX (UINT64_C(1) << 34) /* so that every message's length fits hf_entry.length, and no tag repeats in a ring */
+#define HF_RING_MAX                                                                                                    \
+    (UINT64_C(1) << 34) /* so that every message's length fits hf_entry.length, and no tag repeats in a ring */
 #define HF_LIKELY(x) __builtin_expect(!!(x), 1)
 
 _Static_assert(offsetof(struct hf_frame, commit) == HF_WORD_COMMIT, "frame");
 _Static_assert(offsetof(struct hf_frame, sequence_number) == HF_WORD_SQN, "frame");
 _Static_assert(offsetof(struct hf_frame, timestamp_ns) == HF_WORD_TIME, "frame");
-_Static_assert(offsetof(struct hf_frame, flags) == HF_WORD_KIND && offsetof(struct hf_frame, fragment) == HF_WORD_KIND + 2 &&
-                   offsetof(struct hf_frame, crc) == HF_WORD_KIND + 4, "frame");
+_Static_assert(offsetof(struct hf_frame, flags) == HF_WORD_KIND &&
+                   offsetof(struct hf_frame, fragment) == HF_WORD_KIND + 2 &&
+                   offsetof(struct hf_frame, crc) == HF_WORD_KIND + 4,
+               "frame");
 
-/* Bytes that a frame of `length` (header + payload) takes. No overflow: lengths come from 32 bits or are checked before. */
+/* Bytes that a frame of `length` (header + payload) takes. No overflow: lengths come from 32 bits or are checked
+ * before. */
 static inline uint64_t hf_frame_span(uint64_t length)
 {
     return (length + (HF_GRANULE - 1)) & ~(uint64_t)(HF_GRANULE - 1);
@@ -62,9 +67,9 @@ static inline const volatile uint64_t *hf_word_at(const uint8_t *frame, uint32_t
 }
 
 #if defined(__SANITIZE_THREAD__)
-/* Payload copies race by design: the reader finds out afterwards, by the trail, that it was overtaken. The thread sanitizer
- * would report each such memcpy; copies made of relaxed atomics say what is meant and leave every other race visible. The ring
- * side is always whole words: frames are aligned to the granule and padded up to it. */
+/* Payload copies race by design: the reader finds out afterwards, by the trail, that it was overtaken. The thread
+ * sanitizer would report each such memcpy; copies made of relaxed atomics say what is meant and leave every other
+ * race visible. The ring side is always whole words: frames are aligned to the granule and padded up to it. */
 static inline void hf_copy_in(uint8_t *ring, const uint8_t *from, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i += 8) {
@@ -87,7 +92,8 @@ static inline void hf_copy_16(uint8_t *to, const uint8_t *from)
     __builtin_memcpy(to, from, 16);
 }
 
-/* memcpy for payloads: inline up to 128 bytes by overlapping moves, because the call costs as much as the rest of a send. */
+/* memcpy for payloads: inline up to 128 bytes by overlapping moves, because the call costs as much as the rest of a
+ * send. */
 static inline void hf_copy_bytes(uint8_t *restrict to, const uint8_t *restrict from, uint64_t n)
 {
     if (n > 128) {
@@ -156,8 +162,8 @@ static inline const uint8_t *hf_ring_frame(const struct hf_ring *ring, uint64_t 
     return ring->bytes + (position & ring->mask);
 }
 
-/* 1: the source may have overwritten bytes from `position` on before they were read. Pairs with trail_raise (source.c): the new
- * trail is stored and fenced before the first overwriting store. */
+/* 1: the source may have overwritten bytes from `position` on before they were read. Pairs with trail_raise
+ * (send.c): the new trail is stored and fenced before the first overwriting store. */
 static inline int hf_ring_passed(const struct hf_ring *ring, uint64_t position)
 {
     hf_fence_acquire();
@@ -176,16 +182,17 @@ static inline void hf_entry_fill(struct hf_entry *entry, const struct hf_message
 
 /* HF_DAMAGED: not a stream that this code could have made. */
 int64_t hf_ring_open(const struct hf_map *stream, struct hf_ring *out);
-/* The message at `position` whose first frame must carry `sqn`. 1: all its frames are there, as far as was read; 0: nothing yet;
- * HF_DAMAGED: neither. The caller then asks hf_ring_passed: if so, none of this counts. */
+/* The message at `position` whose first frame must carry `sqn`. 1: all its frames are there, as far as was read; 0:
+ * nothing yet; HF_DAMAGED: neither. The caller then asks hf_ring_passed: if so, none of this counts. */
 int64_t hf_ring_message(const struct hf_ring *ring, uint64_t position, uint64_t sqn, struct hf_message *out);
-/* The committed mark with the largest number <= sqn, or, oldest, with the smallest; the start counts as a mark while it is there.
- * 1, or 0: none. */
+/* The committed mark with the largest number <= sqn, or, oldest, with the smallest; the start counts as a mark
+ * while it is there. 1, or 0: none. */
 int64_t hf_ring_mark(const struct hf_ring *ring, uint64_t sqn, int oldest, uint64_t *position, uint64_t *number);
-/* From a message's start towards the message that carries `sqn`, within one ring's length. 1: stands before it; 0: stands at the
- * committed end (or has gone a whole ring); HF_LAPPED, HF_DAMAGED: at *position. */
+/* From a message's start towards the message that carries `sqn`, within one ring's length. 1: stands before it; 0:
+ * stands at the committed end (or has gone a whole ring); HF_LAPPED, HF_DAMAGED: at *position. */
 int64_t hf_ring_walk(const struct hf_ring *ring, uint64_t sqn, uint64_t *position, uint64_t *number);
-/* One whole message (or control frame) at the start of a private block. own: NULL in a log; else the ring position that the
- * block was copied from, which every commit word must carry. 1; 0: the block ends within it; HF_DAMAGED. */
-int64_t hf_block_message(const uint8_t *block, uint64_t bytes, const uint64_t *own, struct hf_message *out);
+/* One whole message (or a log's control frame) at the start of a private block. ring: where the block was copied
+ * from, at `position`, whose commit words it must carry; NULL: a log. 1; 0: the block ends within it; HF_DAMAGED. */
+int64_t hf_block_message(const uint8_t *block, uint64_t bytes, const struct hf_ring *ring, uint64_t position,
+                         struct hf_message *out);
 #endif

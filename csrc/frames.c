@@ -1,5 +1,6 @@
-/* frames.c: walks over frames, in a ring that lives, in a ring whose source died, and in private blocks. All of it reads bytes
- * that somebody else wrote: each word is loaded once, checked, and every loop is bounded by the ring or the block. */
+/* frames.c: walks over frames, in a ring that lives, in a ring whose source died, and in private blocks. All of it
+ * reads bytes that somebody else wrote: each word is loaded once, checked, and every loop is bounded by the ring or
+ * the block. */
 #include "frame.h"
 
 #define HF_WALK_TRIES 64 /* restarts of a walk that the source keeps overtaking */
@@ -19,8 +20,8 @@ int64_t hf_ring_open(const struct hf_map *stream, struct hf_ring *out)
                             .start_position = header->start_position,
                             .start_sqn = header->start_sqn,
                             .incarnation = header->pre.incarnation};
-    if (header->ring_bytes != ring_bytes || out->start_position % HF_GRANULE != 0 ||
-        out->frame_max < 2 * HF_GRANULE || out->frame_max > ring_bytes / 4) {
+    if (header->ring_bytes != ring_bytes || out->start_position % HF_GRANULE != 0 || out->frame_max < 2 * HF_GRANULE ||
+        out->frame_max > ring_bytes / 4) {
         return HF_DAMAGED;
     }
     return HF_OK;
@@ -31,7 +32,7 @@ int64_t hf_ring_message(const struct hf_ring *ring, uint64_t position, uint64_t 
     struct hf_message m = {.sqn = sqn};
     for (uint32_t index = 0; index < HF_FRAGMENTS_MAX; index++) {
         const uint8_t *frame = hf_ring_frame(ring, position + m.bytes);
-        uint64_t word = hf_load_acquire_u64(hf_word_at(frame, HF_WORD_COMMIT)); /* pairs with frame_put, source.c */
+        uint64_t word = hf_load_acquire_u64(hf_word_at(frame, HF_WORD_COMMIT)); /* pairs with frame_commit, send.c */
         if (word == 0 && index == 0) {
             return 0;
         }
@@ -60,8 +61,8 @@ int64_t hf_ring_message(const struct hf_ring *ring, uint64_t position, uint64_t 
     return HF_DAMAGED;
 }
 
-/* A torn mark, or a forged one, is harmless: it must point to a committed first frame of its own position that carries its
- * number, inside [trail, trail + ring). */
+/* A torn mark, or a forged one, is harmless: it must point to a committed first frame of its own position that
+ * carries its number, inside [trail, trail + ring). */
 static int mark_valid(const struct hf_ring *ring, uint64_t position, uint64_t sqn)
 {
     uint64_t trail = hf_load_acquire_u64(&ring->header->trail);
@@ -69,7 +70,7 @@ static int mark_valid(const struct hf_ring *ring, uint64_t position, uint64_t sq
         return 0;
     }
     const uint8_t *frame = hf_ring_frame(ring, position);
-    uint64_t word = hf_load_acquire_u64(hf_word_at(frame, HF_WORD_COMMIT)); /* pairs with frame_put, source.c */
+    uint64_t word = hf_load_acquire_u64(hf_word_at(frame, HF_WORD_COMMIT)); /* pairs with frame_commit, send.c */
     uint64_t kind = hf_load_relaxed_u64(hf_word_at(frame, HF_WORD_KIND));
     return hf_commit_own(word, position) && hf_load_relaxed_u64(hf_word_at(frame, HF_WORD_SQN)) == sqn &&
            ((uint32_t)kind & ~(uint32_t)HF_FRAME_LAST) == hf_kind(0) && !hf_ring_passed(ring, position);
@@ -118,11 +119,11 @@ int64_t hf_ring_walk(const struct hf_ring *ring, uint64_t sqn, uint64_t *positio
     return *number == sqn;
 }
 
-/* The committed end is found from a mark, not from `tail`: tail and next_sqn are two words, and a source that died between the
- * two stores leaves a pair that does not belong together. A mark proves itself. */
+/* The committed end is found from a mark, not from `tail`: tail and next_sqn are two words, and a source that died
+ * between the two stores leaves a pair that does not belong together. A mark proves itself. */
 static int64_t ring_end(const struct hf_ring *ring, int oldest, uint64_t *position, uint64_t *number)
 {
-    uint64_t published = hf_load_acquire_u64(&ring->header->tail); /* pairs with publish, source.c */
+    uint64_t published = hf_load_acquire_u64(&ring->header->tail); /* pairs with publish, send.c */
     for (int i = 0; i < HF_WALK_TRIES; i++) {
         uint64_t trail = hf_load_acquire_u64(&ring->header->trail);
         if (!hf_ring_mark(ring, UINT64_MAX, oldest, position, number)) {
@@ -188,7 +189,8 @@ int64_t hf_stream_sri(const struct hf_map *stream, struct hf_sri_store *out25, u
     return HF_AGAIN;
 }
 
-int64_t hf_block_message(const uint8_t *block, uint64_t bytes, const uint64_t *own, struct hf_message *out)
+int64_t hf_block_message(const uint8_t *block, uint64_t bytes, const struct hf_ring *ring, uint64_t position,
+                         struct hf_message *out)
 {
     struct hf_message m = {0};
     for (uint32_t index = 0; index < HF_FRAGMENTS_MAX; index++) {
@@ -198,21 +200,23 @@ int64_t hf_block_message(const uint8_t *block, uint64_t bytes, const uint64_t *o
         }
         memcpy(&frame, block + m.bytes, sizeof frame);
         uint64_t length = (uint32_t)frame.commit;
-        if (length < HF_GRANULE || (own != NULL && !hf_commit_own(frame.commit, *own + m.bytes))) {
+        if (length < HF_GRANULE ||
+            (ring != NULL && (!hf_commit_own(frame.commit, position + m.bytes) || length > ring->frame_max))) {
             return HF_DAMAGED;
         }
         if (hf_frame_span(length) > bytes - m.bytes) {
             return 0;
         }
-        int control = own == NULL && index == 0 && (frame.flags & HF_FRAME_CONTROL) != 0;
+        int control = ring == NULL && index == 0 && (frame.flags & HF_FRAME_CONTROL) != 0;
         if (index == 0) {
             m.sqn = frame.sequence_number;
             m.timestamp_ns = frame.timestamp_ns;
         }
         m.bytes += hf_frame_span(length);
         m.payload += length - HF_GRANULE;
-        if (!control && (frame.sequence_number != m.sqn + index ||
-                         ((uint32_t)(frame.flags & ~HF_FRAME_LAST) | (uint32_t)frame.fragment << 16) != hf_kind(index))) {
+        if (!control &&
+            (frame.sequence_number != m.sqn + index ||
+             ((uint32_t)(frame.flags & ~HF_FRAME_LAST) | (uint32_t)frame.fragment << 16) != hf_kind(index))) {
             return HF_DAMAGED;
         }
         if (control || (frame.flags & HF_FRAME_LAST) != 0) {
@@ -232,7 +236,7 @@ int64_t hf_scan(const uint8_t *block, uint64_t bytes, struct hf_entry *entries, 
     int64_t count = 0;
     int64_t found = 1;
     struct hf_message m;
-    while (count < max && (found = hf_block_message(block + at, bytes - at, NULL, &m)) == 1) {
+    while (count < max && (found = hf_block_message(block + at, bytes - at, NULL, 0, &m)) == 1) {
         if (!m.control) {
             hf_entry_fill(&entries[count++], &m, at + HF_GRANULE);
         }
@@ -250,7 +254,7 @@ int64_t hf_gather(const uint8_t *base, uint64_t wrap, const struct hf_entry *ent
         uint64_t header = wrap != 0 ? at & (wrap - 1) : at; /* header words lie in the first mapping */
         uint64_t word;
         if (wrap != 0) {
-            word = hf_load_acquire_u64(hf_word_at(base + header, HF_WORD_COMMIT)); /* pairs with frame_put, source.c */
+            word = hf_load_acquire_u64(hf_word_at(base + header, HF_WORD_COMMIT)); /* pairs with frame_commit, send.c */
         } else {
             memcpy(&word, base + header, sizeof word); /* private, and aligned as its owner likes */
         }

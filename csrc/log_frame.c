@@ -75,6 +75,11 @@ static uint32_t plausible(const uint8_t *at, uint64_t room, uint64_t position)
     return length;
 }
 
+uint64_t hf_frame_claimed(const uint8_t *at, uint64_t room, uint64_t position)
+{
+    return room < sizeof(struct hf_frame) ? 0 : hf_frame_room(plausible(at, room, position));
+}
+
 static uint32_t stored_crc(const uint8_t *frame)
 {
     uint32_t crc;
@@ -159,14 +164,6 @@ void hf_walk_step(struct hf_walk *w)
     w->position += hf_frame_room((uint32_t)w->frame.commit);
 }
 
-uint64_t hf_walk_claimed(const struct hf_walk *w)
-{
-    if (w->position >= w->limit || w->limit - w->position < sizeof(struct hf_frame)) {
-        return 0;
-    }
-    return hf_frame_room(plausible(w->data + (w->position - w->base), w->limit - w->position, w->position));
-}
-
 int hf_walk_resync(struct hf_walk *w)
 {
     while (w->position < w->limit) {
@@ -185,18 +182,18 @@ int hf_walk_resync(struct hf_walk *w)
     return 0;
 }
 
-static int take_control(struct hf_chain *c, const struct hf_walk *w)
+static int take_control(struct hf_chain *c, const struct hf_frame *f, const struct hf_control_body *body)
 {
-    uint64_t sqn = w->frame.sequence_number;
+    uint64_t sqn = f->sequence_number;
     if (c->fragment != 0 || (c->jump ? sqn < c->next_sqn : sqn != c->next_sqn)) {
         return 0;
     }
-    if (w->frame.fragment == HF_CONTROL_LOST) {
-        if (w->body.first != sqn || w->body.last < sqn || w->body.last == UINT64_MAX) {
+    if (f->fragment == HF_CONTROL_LOST) {
+        if (body->first != sqn || body->last < sqn || body->last == UINT64_MAX) {
             return 0;
         }
-        c->next_sqn = w->body.last + 1;
-    } else if (w->frame.fragment == HF_CONTROL_SYNC) {
+        c->next_sqn = body->last + 1;
+    } else if (f->fragment == HF_CONTROL_SYNC) {
         c->next_sqn = sqn;
     } else {
         return 0;
@@ -204,9 +201,8 @@ static int take_control(struct hf_chain *c, const struct hf_walk *w)
     return 1;
 }
 
-static int take_fragment(struct hf_chain *c, const struct hf_walk *w)
+static int take_fragment(struct hf_chain *c, const struct hf_frame *f)
 {
-    const struct hf_frame *f = &w->frame;
     int first = (f->flags & HF_FRAME_FIRST) != 0;
     if (first != (c->fragment == 0) || f->fragment != c->fragment || (f->flags & ~(HF_FRAME_FIRST | HF_FRAME_LAST)) != 0) {
         return 0;
@@ -222,14 +218,14 @@ static int take_fragment(struct hf_chain *c, const struct hf_walk *w)
     return 1;
 }
 
-int hf_chain_take(struct hf_chain *c, const struct hf_walk *w)
+int hf_chain_take(struct hf_chain *c, const struct hf_frame *f, const struct hf_control_body *body, uint64_t position)
 {
-    if (!(w->frame.flags & HF_FRAME_CONTROL ? take_control(c, w) : take_fragment(c, w))) {
+    if (!(f->flags & HF_FRAME_CONTROL ? take_control(c, f, body) : take_fragment(c, f))) {
         return 0;
     }
     c->jump = 0;
     if (c->fragment == 0) {
-        c->whole = w->position + hf_frame_room((uint32_t)w->frame.commit);
+        c->whole = position + hf_frame_room((uint32_t)f->commit);
         c->whole_sqn = c->next_sqn;
     }
     return 1;

@@ -127,7 +127,10 @@ static void take_sync(struct recovery *r, const struct hf_walk *w)
 /* Looks beyond a bad place for a SYNC frame that proves it durable. Returns the end of the farthest frame that it met. */
 static uint64_t look_beyond(struct recovery *r, struct hf_walk w)
 {
-    uint64_t farthest = w.position + hf_walk_claimed(&w);
+    uint64_t farthest = w.position;
+    if (w.position < w.limit) {
+        farthest += hf_frame_claimed(w.data + (w.position - w.base), w.limit - w.position, w.position);
+    }
     while (hf_walk_resync(&w)) {
         uint64_t end = w.position + hf_frame_room((uint32_t)w.frame.commit);
         farthest = end > farthest ? end : farthest;
@@ -156,7 +159,7 @@ static int64_t walk_segment(struct recovery *r, int64_t i)
     r->hurt = 0;
     r->lost_tail = 0;
     for (;;) {
-        if (hf_walk_frame(&w) && hf_chain_take(&chain, &w)) {
+        if (hf_walk_frame(&w) && hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
             if (w.frame.flags & HF_FRAME_FIRST) {
                 hf_index_note(&log->index, s->header_bytes + (w.position - s->base), w.frame.sequence_number);
             }
@@ -179,13 +182,12 @@ static int64_t walk_segment(struct recovery *r, int64_t i)
         }
         log->damaged++;
         r->hurt = 1;
-        chain = (struct hf_chain){.next_sqn = chain.whole_sqn, .whole_sqn = chain.whole_sqn, .jump = 1};
         if (!hf_walk_resync(&w)) {
             r->lost_tail = 1;
             r->end = expected != 0 ? expected : (r->stable < s->limit ? r->stable : s->limit);
             break;
         }
-        chain.whole = w.position;
+        hf_chain_jump(&chain, w.position);
     }
     hf_seg_unmap(s);
     return HF_OK;
@@ -269,7 +271,8 @@ static int64_t sync_found(struct recovery *r)
         char name[HF_SEGMENT_NAME];
         hf_seg_name(name, log->segs[i].base);
         int fd = openat(log->dir, name, O_RDONLY | O_CLOEXEC);
-        if (fd < 0 || HF_FAIL_STATUS("log.fdatasync") != 0 || fdatasync(fd) != 0) {
+        status = fd < 0 ? hf_errno() : HF_FAIL_STATUS("log.fdatasync");
+        if (status == HF_OK && fdatasync(fd) != 0) {
             status = hf_errno();
         }
         if (fd >= 0) {

@@ -6,7 +6,8 @@
  *   log.c         the store's hot side: append, sync, publish
  *   log_roll.c    the store's cold side: roll, retention, the spare
  *   log_open.c    recovery
- *   log_reader.c  readers: find a number, copy, verify
+ *   log_reader.c  readers: list the segments, find a number
+ *   log_copy.c    readers: copy and verify
  *   log_check.c   verification of everything, beside a live store */
 #ifndef HF_LOG_PRIVATE_H
 #define HF_LOG_PRIVATE_H
@@ -24,6 +25,7 @@
 #define HF_CONTROL_BYTES (sizeof(struct hf_frame) + sizeof(struct hf_control_body))
 #define HF_CONTROL_ROOM UINT64_C(64)                    /* a control frame, rounded up to the granule */
 #define HF_SCAN_CHUNK UINT64_C(65536)                   /* frames verified ahead while walking */
+#define HF_COPY_CHUNK UINT64_C(32768)                   /* copied, then verified while it is in L1 */
 #define HF_SEGMENT_NAME 24                              /* "seg-" + 16 hex digits + NUL */
 
 /* The errno of a failed system call as a status. */
@@ -77,6 +79,8 @@ void hf_seg_name(char name[HF_SEGMENT_NAME], uint64_t base);
 int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out);
 int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid); /* HF_OK or an errno; s->state says more */
 int64_t hf_seg_map(int dir, struct hf_seg *s);  /* read-only; HF_GONE: the file is another one by now */
+/* 1: the file under this name is still the one that was listed. To be asked before anything in it is called damage. */
+int hf_seg_same(int dir, const struct hf_seg *s);
 void hf_seg_unmap(struct hf_seg *s);
 void hf_seg_list_free(struct hf_seg *segs, int64_t n);
 uint64_t hf_seg_header_bytes(uint64_t file_bytes);
@@ -110,6 +114,9 @@ void hf_frames_stamp(uint8_t *const frame[3], int n, uint32_t seed);
  * are verified. Returns the verified bytes. Zero padding is part of a valid frame. */
 uint64_t hf_frames_verified(const uint8_t *block, uint64_t room, uint64_t want, uint64_t position, uint32_t seed);
 
+/* Room that the commit word at `at` claims; 0 if it is not of this position, or claims more than `room`. */
+uint64_t hf_frame_claimed(const uint8_t *at, uint64_t room, uint64_t position);
+
 /* A walk over one segment's frames, in its map. */
 struct hf_walk {
     const uint8_t *data; /* of position `base` */
@@ -124,7 +131,6 @@ struct hf_walk {
 void hf_walk_start(struct hf_walk *w, const struct hf_seg *s, uint64_t position, uint64_t limit);
 int hf_walk_frame(struct hf_walk *w);  /* 1: a valid frame is here; 0: none (wrong bytes, or the limit) */
 void hf_walk_step(struct hf_walk *w);  /* behind the frame */
-uint64_t hf_walk_claimed(const struct hf_walk *w); /* room that the commit word here claims; 0 if it is not of this place */
 /* Moves to the next valid frame behind `position` that starts a message or is a control frame. 0: there is none, position = limit. */
 int hf_walk_resync(struct hf_walk *w);
 
@@ -136,7 +142,16 @@ struct hf_chain {
     uint32_t fragment;   /* expected; 0 = between messages */
     int jump;            /* 1: behind a gap, the next number may be larger */
 };
-int hf_chain_take(struct hf_chain *c, const struct hf_walk *w); /* 1: w->frame continues; 0: it does not */
+/* 1: this frame continues; 0: it does not. body: of a control frame, else not read. */
+int hf_chain_take(struct hf_chain *c, const struct hf_frame *f, const struct hf_control_body *body, uint64_t position);
+/* Behind damage: the next frame starts a message or is a control frame, and its number may be larger. */
+static inline void hf_chain_jump(struct hf_chain *c, uint64_t position)
+{
+    c->next_sqn = c->whole_sqn;
+    c->whole = position;
+    c->fragment = 0;
+    c->jump = 1;
+}
 
 /* The sparse index of one segment while it is walked or written. */
 struct hf_index {
@@ -217,4 +232,45 @@ int64_t hf_log_reserve(struct hf_log *log, int64_t count); /* room for so many i
 int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index, int punch);
 void hf_spare_adopt(struct hf_log *log);   /* open: takes over a `spare` of an earlier process, removes half-made files */
 void hf_spare_close(struct hf_log *log);
+
+/* ---- a reader: log_reader.c, log_copy.c --------------------------------------------------------------------------------- */
+
+#define HF_LOGR_RETRY 1 /* refresh the list and come again */
+#define HF_LOGR_FOUND 2
+
+struct hf_logr {
+    uint64_t token;
+    int dir;
+    const struct hf_head *head;
+    struct hf_seg *segs;
+    int64_t count;
+    struct hf_begin begins[HF_INCARNATIONS];
+    int64_t begin_count;
+    uint64_t begin_version; /* of `begins`, and of `segs` with them */
+    struct hf_index index;  /* of the segment index_uuid: from its file, or from our own walks */
+    uint8_t index_uuid[16];
+    uint8_t cursor_uuid[16]; /* the segment of the last read */
+    uint64_t cursor;         /* position behind it */
+    uint64_t cursor_sqn;     /* number there */
+};
+
+/* One call of hf_logr_read. */
+struct hf_request {
+    uint64_t sqn;
+    uint64_t end;       /* published position */
+    uint64_t published; /* published next number */
+    int fresh;          /* the list was made during this call */
+    uint8_t *buf;
+    uint64_t capacity;
+    uint64_t *next;
+};
+
+/* Position behind the last published byte of segment i. */
+uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end);
+/* What follows segment i in numbers: the next readable one's first, or what is published. */
+uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t published);
+/* The frames of segment i end at `position`, before q->sqn: the answer to the call. */
+int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position);
+/* Copies from the message at `position`, which has number `sqn`, in segment i, which is mapped. */
+int64_t hf_logr_copy(struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position, uint64_t sqn);
 #endif

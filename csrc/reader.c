@@ -1,17 +1,18 @@
-/* reader.c: the reading side of a stream (stream.h, rules 1-4 and 7). A reader writes nothing but its own board line; what it
- * reads counts only after it saw that the trail has not passed it. One thread at a time per reader.
+/* reader.c: the reading side of a stream (stream.h, rules 1-4 and 7). A reader writes nothing but its own board
+ * line; what it reads counts only after it saw that the trail has not passed it. One thread at a time per reader.
  *
- * The way of every read: the commit word (acquire), the header's other words, the payload, acquire fence, trail. A word that is
- * not its position's own and a header that cannot be are told apart by the trail alone: passed = lapped, else damaged. */
+ * The way of every read: the commit word (acquire), the header's other words, the payload, acquire fence, trail. A
+ * word that is not its position's own and a header that cannot be are told apart by the trail alone: passed =
+ * lapped, else damaged. */
 #include <errno.h>
 #include <stdlib.h>
 #include "frame.h"
 #include "process.h"
 #include "wait.h"
 
-#define HF_NO_PIN UINT64_MAX  /* no position: positions are multiples of 32 */
-#define HF_SPAN_MESSAGES 64   /* as many as a source commits between two stores of its tail line */
-#define HF_PREFETCH 512       /* bytes that a batch runs behind its prefetches */
+#define HF_NO_PIN UINT64_MAX /* no position: positions are multiples of 32 */
+#define HF_SPAN_MESSAGES 64  /* as many as a source commits between two stores of its tail line */
+#define HF_PREFETCH 512      /* bytes that a batch runs behind its prefetches */
 
 struct hf_reader {
     struct hf_ring ring;
@@ -32,7 +33,8 @@ int64_t hf_reader_open(const struct hf_map *stream, struct hf_map *board, struct
     if (r == NULL) {
         return HF_ERRNO - ENOMEM;
     }
-    int64_t status = line_index >= HF_BOARD_LINES || (line_index >= 0 && board == NULL) ? HF_USAGE : hf_ring_open(stream, &r->ring);
+    int64_t status =
+        line_index >= HF_BOARD_LINES || (line_index >= 0 && board == NULL) ? HF_USAGE : hf_ring_open(stream, &r->ring);
     if (status != HF_OK) {
         free(r);
         return status;
@@ -109,8 +111,8 @@ static int64_t lapped_or(const struct hf_reader *r, int64_t status)
     return hf_ring_passed(&r->ring, r->position) ? HF_LAPPED : status;
 }
 
-/* No frame of ours at the position: `word` is there. CLOSED is stored after the last commit: if it is seen and the word is
- * still 0 after that, nothing will come. Pairs with hf_source_close. */
+/* No frame of ours at the position: `word` is there. CLOSED is stored after the last commit: if it is seen and the
+ * word is still 0 after that, nothing will come. Pairs with hf_source_close. */
 static __attribute__((noinline)) int64_t idle(const struct hf_reader *r, uint64_t word)
 {
     if (word != 0 || hf_ring_passed(&r->ring, r->position)) {
@@ -143,7 +145,8 @@ static void advance(struct hf_reader *r, const struct hf_message *m)
 }
 
 /* A message that is not one plain frame: of several fragments, too large for buf, lapped or damaged. */
-static __attribute__((noinline)) int64_t receive_slow(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf, uint64_t capacity)
+static __attribute__((noinline)) int64_t receive_slow(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf,
+                                                      uint64_t capacity)
 {
     struct hf_message m;
     int64_t found = hf_ring_message(&r->ring, r->position, r->next_sqn, &m);
@@ -238,8 +241,8 @@ int64_t hf_reader_wait(struct hf_reader *r, int strategy, int64_t timeout_ns)
     return status;
 }
 
-int64_t hf_reader_receive_wait(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf, uint64_t capacity, int strategy,
-                               int64_t timeout_ns)
+int64_t hf_reader_receive_wait(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf, uint64_t capacity,
+                               int strategy, int64_t timeout_ns)
 {
     HF_ENTER(r);
     int64_t status = receive(r, entry, buf, capacity);
@@ -252,8 +255,8 @@ int64_t hf_reader_receive_wait(struct hf_reader *r, struct hf_entry *entry, uint
 
 /* ---- in place ---- */
 
-/* Pins `position`, unless a pin that still holds covers it. Pairs with trail_raise and pinned (send.c): either the source sees
- * the pin, or this sees the trail. Older views keep the pin that they had if this one comes too late. */
+/* Pins `position`, unless a pin that still holds covers it. Pairs with trail_raise and pinned (send.c): either the
+ * source sees the pin, or this sees the trail. Older views keep the pin that they had if this one comes too late. */
 static int64_t pin_take(struct hf_reader *r, uint64_t position)
 {
     uint64_t before = r->pin;
@@ -261,7 +264,8 @@ static int64_t pin_take(struct hf_reader *r, uint64_t position)
     if (before != HF_NO_PIN && !hf_after(trail, before) && !hf_after(before, position)) {
         return HF_OK;
     }
-    hf_store_relaxed_u64(&r->line->pin_stream, r->ring.incarnation); /* before the pin: a pin is never read with another's stream */
+    /* The stream first: a pin is never read with another's stream. */
+    hf_store_relaxed_u64(&r->line->pin_stream, r->ring.incarnation);
     hf_store_seq_cst_u64(&r->line->pin, position);
     r->pin = position;
     HF_FAIL("reader.pinned");
@@ -273,7 +277,8 @@ static int64_t pin_take(struct hf_reader *r, uint64_t position)
     return HF_OK;
 }
 
-/* Entries of whole messages from the reader's position on; what is wrong ends the batch, and the next call reports it. */
+/* Entries of whole messages from the reader's position on; what is wrong ends the batch, and the next call reports
+ * it. */
 static int64_t batch_collect(struct hf_reader *r, struct hf_entry *entries, int64_t max, uint64_t max_bytes)
 {
     const struct hf_ring ring = r->ring;
@@ -313,7 +318,8 @@ static int64_t batch_collect(struct hf_reader *r, struct hf_entry *entries, int6
     return count > 0 ? count : lapped_or(r, HF_DAMAGED);
 }
 
-int64_t hf_reader_batch(struct hf_reader *r, struct hf_entry *entries, int64_t max, uint64_t max_bytes, uint64_t *from, uint64_t *to)
+int64_t hf_reader_batch(struct hf_reader *r, struct hf_entry *entries, int64_t max, uint64_t max_bytes, uint64_t *from,
+                        uint64_t *to)
 {
     HF_ENTER(r);
     if (r->line == NULL || max < 1) {
@@ -352,8 +358,8 @@ int64_t hf_reader_unpin(struct hf_reader *r, uint64_t from, uint64_t keep)
 
 /* ---- bulk copy ---- */
 
-/* Committed bytes from the reader's position on, whole messages unless cut at `capacity`. `tail` is at most one publication
- * behind, and a dead source's stays there: then, and where it is nonsense, frames are walked instead. */
+/* Committed bytes from the reader's position on, whole messages unless cut at `capacity`. `tail` is at most one
+ * publication behind, and a dead source's stays there: then, and where it is nonsense, frames are walked instead. */
 static uint64_t span_committed(const struct hf_reader *r, uint64_t capacity)
 {
     uint64_t span = hf_load_acquire_u64(&r->ring.header->tail) - r->position; /* pairs with publish, send.c */
@@ -391,10 +397,9 @@ int64_t hf_reader_copy(struct hf_reader *r, uint8_t *buf, uint64_t capacity, uin
     struct hf_message m;
     uint64_t used = 0;
     uint64_t sqn = r->next_sqn;
-    uint64_t own = r->position;
-    while (used < span && hf_block_message(buf + used, span - used, &own, &m) == 1 && m.sqn == sqn) {
+    while (used < span && hf_block_message(buf + used, span - used, &r->ring, r->position + used, &m) == 1 &&
+           m.sqn == sqn) {
         used += m.bytes;
-        own += m.bytes;
         sqn = m.next;
     }
     if (used == 0) {

@@ -1,8 +1,9 @@
-/* send.c: the hot path of a source: admission, frames, commit (stream.h, rules 1-3 and 5-7). Wait-free; no allocation, and no
- * system call but the clock's and a wake that somebody sleeps for.
+/* send.c: the hot path of a source: admission, frames, commit (stream.h, rules 1-3 and 5-7). Wait-free; no
+ * allocation, and no system call but the clock's and a wake that somebody sleeps for.
  *
- * A send knows three numbers: how far the position, the sequence number and the payload count may go. Everything that can hold a
- * source back (trail and pins, flight size, retention) is folded into them by `admit`, which runs when one of them is reached. */
+ * A send knows three numbers: how far the position, the sequence number and the payload count may go. Everything
+ * that can hold a source back (trail and pins, flight size, retention) is folded into them by `admit`, which runs
+ * when one of them is reached. */
 #include <time.h>
 #include "process.h"
 #include "source.h"
@@ -13,8 +14,8 @@
 
 /* ---- admission ---- */
 
-/* 1: some participant pins a position in [from, to). Pins below `from` were passed by an earlier grant: they are evicted, and
- * count no more; nor can a broken peer's garbage hold the source longer than one timeout per grant. */
+/* 1: some participant pins a position in [from, to). Pins below `from` were passed by an earlier grant: they are
+ * evicted, and count no more; nor can a broken peer's garbage hold the source longer than one timeout per grant. */
 static int pinned(const struct hf_source *s, uint64_t from, uint64_t to)
 {
     if (s->board == NULL) {
@@ -23,7 +24,8 @@ static int pinned(const struct hf_source *s, uint64_t from, uint64_t to)
     const struct hf_board *board = (const struct hf_board *)(const void *)s->board->base;
     for (int i = 0; i < HF_BOARD_LINES; i++) {
         const struct hf_board_line *line = &board->lines[i];
-        uint64_t pin = hf_load_seq_cst_u64(&line->pin); /* pairs with reader.c: pin_take; pin_stream was stored before it */
+        uint64_t pin =
+            hf_load_seq_cst_u64(&line->pin); /* pairs with reader.c: pin_take; pin_stream was stored before it */
         if (pin - from < to - from && hf_load_relaxed_u64(&line->pin_stream) == s->incarnation &&
             hf_load_acquire_u64(&line->state) == HF_LINE_ACTIVE) {
             return 1;
@@ -66,14 +68,16 @@ static void room_compute(struct hf_source *s, uint64_t released_position, uint64
     uint64_t bytes = hf_load_relaxed_u64(&s->flight_bytes);
     uint64_t retained = hf_load_relaxed_u64(&s->retained_bytes);
     s->room_sqn = messages != 0 && messages < HF_FAR ? released_sqn + messages : s->next_sqn + HF_FAR;
-    s->room_payload = bytes != 0 && bytes < HF_FAR ? hf_load_relaxed_u64(&s->released_payload) + bytes : s->payload + HF_FAR;
+    s->room_payload =
+        bytes != 0 && bytes < HF_FAR ? hf_load_relaxed_u64(&s->released_payload) + bytes : s->payload + HF_FAR;
     s->room_position = s->admit;
     if (retained != 0 && retained < HF_FAR && hf_after(s->admit, released_position + retained + HF_GRANULE)) {
         s->room_position = released_position + retained + HF_GRANULE;
     }
 }
 
-/* 1: a message of `span` bytes of frames fits what is known. Limits reached, limits changed, a closed source: 0, ask admit. */
+/* 1: a message of `span` bytes of frames fits what is known. 0: a limit is reached, the limits changed, or the source is
+ * closed; admit says which. */
 static inline int fits(const struct hf_source *s, uint64_t span, uint64_t fragments, uint64_t payload)
 {
     return (int64_t)(s->room_position - s->position) >= (int64_t)(span + HF_GRANULE) &&
@@ -89,8 +93,9 @@ static __attribute__((noinline)) int64_t admit(struct hf_source *s, uint64_t spa
         return HF_CLOSED; /* with the change unseen, so that every later send comes here too */
     }
     s->seen = changes;
-    uint64_t released_sqn = hf_load_acquire_u64(&s->released_sqn); /* pairs with hf_source_release: its walk is over; and */
-    uint64_t released = hf_load_acquire_u64(&s->released_position); /* the position is never behind the number */
+    /* Both pair with hf_source_release: its walk is over, and the position is never behind the number. */
+    uint64_t released_sqn = hf_load_acquire_u64(&s->released_sqn);
+    uint64_t released = hf_load_acquire_u64(&s->released_position);
     room_compute(s, released, released_sqn);
     if (released_sqn != s->next_sqn) { /* a message is always admitted when nothing is in flight */
         if ((int64_t)(s->room_sqn - s->next_sqn) < (int64_t)fragments) {
@@ -99,8 +104,7 @@ static __attribute__((noinline)) int64_t admit(struct hf_source *s, uint64_t spa
         if ((int64_t)(s->room_payload - s->payload) < (int64_t)payload) {
             return HF_FLIGHT_BYTES;
         }
-        if (s->room_position != s->admit &&
-            (int64_t)(s->room_position - s->position) < (int64_t)(span + HF_GRANULE)) {
+        if (s->room_position != s->admit && (int64_t)(s->room_position - s->position) < (int64_t)(span + HF_GRANULE)) {
             return HF_RETENTION;
         }
     }
@@ -124,7 +128,8 @@ static int64_t realtime_ns(void)
 }
 
 /* Everything of a frame but its commit word. */
-static inline uint8_t *frame_fill(const struct hf_source *s, uint64_t position, uint64_t sqn, int64_t timestamp_ns, uint32_t kind)
+static inline uint8_t *frame_fill(const struct hf_source *s, uint64_t position, uint64_t sqn, int64_t timestamp_ns,
+                                  uint32_t kind)
 {
     uint8_t *frame = s->ring + (position & s->mask);
     hf_store_relaxed_u64(hf_word(frame, HF_WORD_SQN), sqn);
@@ -140,15 +145,17 @@ static inline void frame_end(const struct hf_source *s, uint64_t position)
     HF_FAIL("source.zeroed");
 }
 
+/* Pairs with every acquire load of a commit word. */
 static inline void frame_commit(uint8_t *frame, uint64_t position, uint64_t length)
 {
-    hf_store_release_u64(hf_word(frame, HF_WORD_COMMIT), hf_commit_word(position, length)); /* pairs with every acquire of one */
+    hf_store_release_u64(hf_word(frame, HF_WORD_COMMIT), hf_commit_word(position, length));
 }
 
+/* Two words: a torn mark fails its own check (frames.c: mark_valid). */
 static void mark(struct hf_source *s)
 {
     struct hf_mark *m = &s->header->marks[(s->position >> s->stripe_shift) % HF_MARKS];
-    hf_store_relaxed_u64(&m->position, s->position); /* two words: a torn mark fails its own check (frames.c: mark_valid) */
+    hf_store_relaxed_u64(&m->position, s->position);
     hf_store_relaxed_u64(&m->sqn, s->next_sqn);
     s->stripe = s->position >> s->stripe_shift;
 }
@@ -169,8 +176,8 @@ static inline void publish(struct hf_source *s)
 {
     hf_store_relaxed_u64(&s->header->messages, s->messages);
     hf_store_relaxed_u64(&s->header->payload_bytes, s->payload);
-    hf_store_release_u64(&s->header->tail, s->position);       /* pairs with reader.c: span_committed */
-    hf_store_release_u64(&s->header->next_sqn, s->next_sqn);   /* pairs with hf_source_release */
+    hf_store_release_u64(&s->header->tail, s->position);     /* pairs with reader.c: span_committed */
+    hf_store_release_u64(&s->header->next_sqn, s->next_sqn); /* pairs with hf_source_release */
     HF_FAIL("source.published");
 }
 

@@ -1,4 +1,5 @@
-/* source.c: a source's life (create, close, destroy) and what policy says to it: limits, release, the SRI. Sending is send.c. */
+/* source.c: a source's life (create, close, destroy) and what policy says to it: limits, release, the SRI. Sending
+ * is send.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include "process.h"
@@ -43,8 +44,8 @@ int64_t hf_source_create(int fd, const struct hf_stream_config *config, struct h
     }
     uint32_t fenced = hf_wait_setup() ? 0 : 1;
     struct hf_map *map;
-    int64_t status = hf_map_create(fd, HF_KIND_STREAM, sizeof(struct hf_stream_header), config->ring_bytes, config->uuid,
-                                   config->incarnation, &map);
+    int64_t status = hf_map_create(fd, HF_KIND_STREAM, sizeof(struct hf_stream_header), config->ring_bytes,
+                                   config->uuid, config->incarnation, &map);
     if (status < 0) {
         free(s);
         return status;
@@ -75,8 +76,8 @@ int64_t hf_source_create(int fd, const struct hf_stream_config *config, struct h
     return HF_OK;
 }
 
-/* Comes after the sender's last send, as a send does after another (the caller's lock): a reader that sees CLOSED and then no
- * frame has seen everything. */
+/* Comes after the sender's last send, as a send does after another (the caller's lock): a reader that sees CLOSED
+ * and then no frame has seen everything. */
 void hf_source_close(struct hf_source *s)
 {
     if (hf_process_forked(s->token) || hf_load_relaxed_u32(&s->closed) != 0) {
@@ -140,15 +141,17 @@ int64_t hf_source_release(struct hf_source *s, uint64_t sqn)
     for (uint64_t at = begin; at < end; at++) {
         uint64_t word = hf_load_relaxed_u64(hf_word(s->ring + (position & s->mask), HF_WORD_COMMIT));
         uint64_t length = (uint32_t)word;
-        if (!hf_commit_own(word, position) || length < HF_GRANULE || length > s->fragment_bytes + (uint64_t)HF_GRANULE) {
+        if (!hf_commit_own(word, position) || length < HF_GRANULE ||
+            length > s->fragment_bytes + (uint64_t)HF_GRANULE) {
             return HF_DAMAGED; /* somebody in this process wrote into the ring; nothing is released */
         }
         payload += length - HF_GRANULE;
         position += hf_frame_span(length);
     }
     hf_store_relaxed_u64(&s->released_payload, payload);
-    hf_store_release_u64(&s->released_position, position); /* both pair with admit: what lies below may be overwritten now, */
-    hf_store_release_u64(&s->released_sqn, end);           /* and the number never runs ahead of the position */
+    hf_store_release_u64(&s->released_position,
+                         position);              /* both pair with admit: what lies below may be overwritten now, */
+    hf_store_release_u64(&s->released_sqn, end); /* and the number never runs ahead of the position */
     return (int64_t)(end - begin);
 }
 

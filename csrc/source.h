@@ -1,7 +1,7 @@
 /* source.h: private to source.c and send.c. The private memory of a source's process.
  *
- * One thread at a time sends (send.c); `busy` finds a second one. Policy (source.c: limits, release, in_flight, stable, sri) may
- * run on another thread, itself one at a time: it writes lines of its own and never waits. */
+ * One thread at a time sends (send.c); `busy` finds a second one. Policy (source.c: limits, release, in_flight,
+ * stable, sri) may run on another thread, itself one at a time: it writes lines of its own and never waits. */
 #ifndef HF_SOURCE_H
 #define HF_SOURCE_H
 #include "frame.h"
@@ -20,19 +20,19 @@ struct hf_source {
     uint64_t payload;
     uint64_t messages;
     uint64_t token;
-    uint64_t stripe;       /* position >> stripe_shift of the last mark */
+    uint64_t stripe; /* position >> stripe_shift of the last mark */
     uint32_t stripe_shift;
     uint32_t fragment_bytes;
     uint32_t fenced;
-    uint32_t seen;         /* `changes` that the room was computed from */
-    uint32_t busy;         /* taken by exchange at entry */
-    uint32_t nobody;       /* always 0 */
+    uint32_t seen;   /* `changes` that the room was computed from */
+    uint32_t busy;   /* taken by exchange at entry */
+    uint32_t nobody; /* always 0 */
     /* The sender's, slow path. */
     uint64_t admit;         /* trail that was checked against pins, + ring */
     uint64_t grant;         /* trail that is stored, but waits for a pin */
     int64_t grant_until_ns; /* CLOCK_MONOTONIC; then the pin is passed. 0: no grant waits */
     int64_t pin_timeout_ns;
-    uint64_t claimed;       /* payload bytes of the open claim + 1; 0: none */
+    uint64_t claimed; /* payload bytes of the open claim + 1; 0: none */
     uint64_t incarnation;
     struct hf_map *map;
     struct hf_map *board;

@@ -23,7 +23,7 @@ def entries_array(entries: CData, count: int, live_from: int) -> NDArray[Any]:
     """(count,) array of layout.ENTRY over ``entries``; numbers below ``live_from`` get the retransmission flag."""
     import numpy as np
 
-    array = np.frombuffer(ffi.buffer(entries), layout.ENTRY, count)
+    array: NDArray[Any] = np.frombuffer(memoryview(ffi.buffer(entries)), layout.ENTRY, count)
     if int(array["sequence_number"][0]) < live_from:
         old = array["sequence_number"] < live_from
         array["flags"][old] |= 8

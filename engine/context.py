@@ -11,19 +11,23 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from . import wire
 from .core import lib
 from .directory import Directory
 from .domain import Domain
 from .errors import ClosedError, ConfigError, ForkedHandleError, UsageError
 from .link import StoreLink
 from .options import Options, resolve
-from .receiver import Receiver
 from .segments import Bells
 from .source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from . import wire
+    from .outbound import Outbound
+    from .receiver import Receiver
 
 __all__ = ["Context"]
 
@@ -88,7 +92,7 @@ class Context:
         topic: str,
         *,
         options: Mapping[str, object] | None = None,
-        on_event: Callable[[Any], None] | None = None,
+        on_event: Callable[[Any], object] | None = None,
     ) -> Source:
         """A source on ``topic``; returns at once and registers in the background.
 
@@ -197,7 +201,7 @@ class Context:
     @property
     def sequential(self) -> bool:
         """There is no thread: whoever waits does the work."""
-        return self._sequential
+        return bool(self._sequential)
 
     def sleep_on_bell(self, prepare: Callable[[], bool], limit_ns: int) -> None:
         """Sleeps until this process's bell rings, ``limit_ns`` (50 ms at most) pass, or ``prepare`` finds something."""
@@ -216,7 +220,7 @@ class Context:
         """Calls the program. What it raises is logged and counted, or raised by ``poll`` (``callback_errors``)."""
         try:
             function(argument)
-        except Exception as error:  # noqa: BLE001  (the program's)
+        except Exception as error:
             self.callback_failed(error)
 
     def callback_failed(self, error: Exception) -> None:
@@ -228,13 +232,11 @@ class Context:
 
     # The end --------------------------------------------------------------------------------------------------------------
 
-    def leave(self, child: Source | Receiver, timeout: float | None = None) -> None:
+    def leave(self, child: Outbound | Receiver, timeout: float | None = None) -> None:
         """Takes a child out and tells its stores, so that its RegIDs are free at once. Answers are awaited, 1 s at most."""
         with self._turning:
-            if child in self._sources:
-                self._sources.remove(child)  # type: ignore[arg-type]
-            if child in self._receivers:
-                self._receivers.remove(child)  # type: ignore[arg-type]
+            self._sources = [source for source in self._sources if source is not child]
+            self._receivers = [receiver for receiver in self._receivers if receiver is not child]
             links = set()
             for link, request in list(child.leave_requests()):
                 if link.ask(request, _ignore):
@@ -243,8 +245,7 @@ class Context:
             for link in links:
                 link.settle(limit, time.monotonic_ns)
             for link in self._links.values():
-                if child in link.listeners:
-                    link.listeners.remove(child)  # type: ignore[arg-type]
+                link.listeners[:] = [listener for listener in link.listeners if listener is not child]
 
     def close(self, timeout: float | None = None) -> None:
         """Closes its receivers and sources, then itself. Idempotent."""

@@ -69,7 +69,9 @@ class Directory:
                 if count < 0 or version[0] == 0:
                     return None
                 header = mapping.stream
-                names = tuple(ffi.string(stores[i].name, lib.HF_NAME_MAX).decode(errors="replace") for i in range(count))
+                names = tuple(
+                    ffi.string(stores[i].name, lib.HF_NAME_MAX).decode(errors="replace") for i in range(count)
+                )
                 topic = ffi.string(header.topic, lib.HF_TOPIC_MAX).decode(errors="replace")
                 return Found(mapping.uuid, topic, names, stores[0].registration_id, int(header.session_id))
         except (FileNotFoundError, UnpublishedError, Error):  # of another boot, layout or user: not for us

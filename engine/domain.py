@@ -19,9 +19,9 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import posix_ipc
 
@@ -29,7 +29,10 @@ from .core import ffi, lib
 from .errors import ConfigError, ForeignOwnerError
 from .status import check
 
-__all__ = ["Domain", "ObjectName", "SHM_DIR"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["SHM_DIR", "Domain", "ObjectName"]
 
 SHM_DIR = Path("/dev/shm")
 SOCKET_PATH_MAX = 107

@@ -10,15 +10,18 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from .core import ffi, lib
 from .errors import Error
-from .repository import Repository
-from .segments import Bells
 from .status import check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .repository import Repository
+    from .segments import Bells
 
 __all__ = ["Drainer"]
 
@@ -80,7 +83,7 @@ class Drainer:
                 return
             try:
                 future.set_result(work())
-            except BaseException as error:  # noqa: BLE001  (handed to the caller)
+            except BaseException as error:
                 future.set_exception(error)
 
         self._calls.put(run)
@@ -206,4 +209,3 @@ class Drainer:
         status = lib.hf_log_prepare(repo.log)
         if status < 0:  # the roll will meet it, and say so where it matters
             _log.debug("%s: the next segment could not be prepared: %d", repo.path, status)
-

@@ -172,7 +172,7 @@ class RegIdInUseError(RegistrationError):
         self.since = since
 
 
-class RegistrationTimeout(Error):  # noqa: N818 - the public name
+class RegistrationTimeout(Error):  # noqa: N818  (the public name)
     """Registration did not complete in time; it goes on in the background."""
 
     code = "LBM_ETIMEDOUT"
@@ -184,7 +184,7 @@ class RegistrationTimeout(Error):  # noqa: N818 - the public name
         super().__init__(message, hint=hint)
 
 
-class StabilityTimeout(Error):  # noqa: N818 - the public name
+class StabilityTimeout(Error):  # noqa: N818  (the public name)
     """`sequence_number` was not stable in time; `stable` is the first number that is not stable yet."""
 
     code = "LBM_ETIMEDOUT"

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .core import CData, ffi, lib
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
-from .slot import Slot
 from .status import check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .slot import Slot
 
 __all__ = ["Feed", "RingReader", "View"]
 
@@ -388,11 +391,10 @@ class Feed:
             try:
                 out = ffi.new("struct hf_logr **")
                 if lib.hf_logr_open(fd, out) == lib.HF_OK:
-                    self._logs[path] = out[0]
-                    return out[0]
+                    log = self._logs[path] = out[0]
             finally:
                 os.close(fd)
-        return ffi.NULL
+        return log
 
 
 def _room(length: int) -> int:

@@ -16,13 +16,13 @@ from .core import ffi, lib
 from .events import info as callbacks
 from .events import receiver as events
 from .feed import Feed
-from .link import StoreLink
+from .outbound import refusal_of
 from .recovery import limited_low, start_number
 from .segments import Mapping, own_board
-from .outbound import refusal_of
 from .status import check
 
 if TYPE_CHECKING:
+    from .link import StoreLink
     from .receiver import Receiver
 
 __all__ = ["Found", "Inbound"]
@@ -126,7 +126,7 @@ class Inbound:
         if wanted is None:
             try:
                 wanted = self._wanted(store)
-            except Exception as error:  # noqa: BLE001  (the program's callback)
+            except Exception as error:
                 self.failure = error
                 self.receiver.failed(self, error)
                 return
@@ -174,7 +174,7 @@ class Inbound:
             self._join()
             high = self._high()
             start, limited = self._start(action.sequence_number, high)
-        except Exception as error:  # noqa: BLE001  (the program's callback, or shared memory that is full)
+        except Exception as error:
             self.failure = error
             self.receiver.failed(self, error)
             return
@@ -303,5 +303,3 @@ class Inbound:
                 lib.hf_board_release(self.board.handle, self.line)
             self.board.close()
             self.board = None
-
-

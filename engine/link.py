@@ -9,13 +9,16 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from . import wire
 from .core import lib
-from .domain import Domain
 from .errors import CorruptionError, ForeignOwnerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .domain import Domain
 
 __all__ = ["LinkListener", "StoreLink"]
 

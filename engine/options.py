@@ -136,7 +136,7 @@ class Options:
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_given", given)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the table types each value
+    def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name in self._values:
             return self._values[name]
         raise AttributeError(f"the {self.scope} scope has no option {name}")

@@ -10,17 +10,14 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import registration as reg
 from . import wire
 from .core import CData, ffi, lib
 from .domain import open_object, unlink_object
-from .errors import RegIdInUseError, RegistrationError
+from .errors import ConfigError, RegIdInUseError, RegistrationError
 from .events import source as events
-from .link import StoreLink
-from .options import Options, StoreAddress
 from .quorum import stable_number
 from .registration import Phase
 from .retention import Retention, RetentionConfig
@@ -28,7 +25,12 @@ from .segments import Mapping, own_board
 from .status import check
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from .context import Context
+    from .link import StoreLink
+    from .option_values import StoreAddress
+    from .options import Options
 
 __all__ = ["InFlight", "Outbound", "refusal_error", "refusal_of"]
 
@@ -44,8 +46,13 @@ class Outbound:
     """See the module. What it owns of C is NULL before the stream is open and after close."""
 
     def __init__(
-        self, context: Context, topic: str, options: Options, on_event: Callable[[object], None] | None
+        self, context: Context, topic: str, options: Options, on_event: Callable[[Any], object] | None
     ) -> None:
+        if any(not store.name or store.group for store in options.stores):
+            raise ConfigError(
+                "stores by port and more than one group of stores come in a later version",
+                hint='ume_store_name=["NAME:0:0", ...]',
+            )
         self.context = context
         self.topic = topic
         self.options = options
@@ -216,7 +223,7 @@ class Outbound:
         link.ask(request, lambda answer: self._answered(store, answer))
 
     def _ring_bytes(self) -> int:
-        return int(self.options.ring_bytes)
+        return int(self.options.ring_size)
 
     def _open(self, incarnation: int, start_sqn: int) -> list[reg.Action]:
         """Creates board and stream. A failure is what ``wait_registered`` raises; it is tried again at the next tick."""
@@ -248,7 +255,7 @@ class Outbound:
                 raise
             finally:
                 os.close(fd)
-        except Exception as error:  # noqa: BLE001  (kept for wait_registered; shared memory may be full now, not later)
+        except Exception as error:
             self._failure = error
             return []
         self._failure = None
@@ -315,9 +322,7 @@ class Outbound:
                 )
             case reg.RefusedBy(store, refusal):
                 self._events.append(
-                    events.RegistrationError(
-                        refusal.text, self.stores[store].name, refusal.pid, refusal.since_ns / 1e9
-                    )
+                    events.RegistrationError(refusal.text, self.stores[store].name, refusal.pid, refusal.since_ns / 1e9)
                 )
             case reg.Unresponsive(store, lost, registered, required):
                 name = self.stores[store].name
@@ -332,6 +337,7 @@ class Outbound:
         return len(queued)
 
     def tell_now(self, event: object) -> None:
+        """Delivers one event on the calling thread."""
         if self.on_event is not None:
             self.context.callback(self.on_event, event)
 

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import kernels, wire
 from .core import lib
 from .errors import ConfigError, RegistrationError
 from .events import info as callbacks
 from .inbound import Found, Inbound
-from .link import StoreLink
-from .options import Options
 from .outbound import refusal_error
 from .waiting import STRATEGIES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .context import Context
+    from .link import StoreLink
+    from .options import Options
 
 __all__ = ["Receiver"]
 
@@ -35,7 +36,7 @@ class Receiver:
 
     def __init__(
         self, context: Context, topic: str | None, pattern: str | None, options: Options,
-        on_event: Callable[[object], None] | None,
+        on_event: Callable[[Any], object] | None,
     ) -> None:  # fmt: skip
         if (topic is None) == (pattern is None):
             raise ConfigError("a receiver has a topic or a pattern, not both", hint="ctx.receiver('quotes')")
@@ -140,7 +141,7 @@ class Receiver:
             try:
                 info = callbacks.SourceNotificationInfo(found.topic, inbound.source)
                 inbound.client_data = notify[0](info)
-            except Exception as error:  # noqa: BLE001  (the program's callback)
+            except Exception as error:
                 inbound.failure = error
                 self.failed(inbound, error)
                 return

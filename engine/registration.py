@@ -11,10 +11,13 @@ makes BEGIN durable at each store, and may send as long as a quorum is active.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from . import quorum
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["ReceiverRegistration", "SourceRegistration"]
 
@@ -131,7 +134,7 @@ class _Registration:
 
     stores: int
     interval_ns: int
-    behavior: str = "majority"
+    behavior: quorum.Consensus = "majority"
     slots: list[_Slot] = field(init=False)
     first_ns: int = field(default=-1, init=False)
 
@@ -179,7 +182,9 @@ class _Registration:
 
     def waiting_for(self) -> list[int]:
         """Stores that have not granted."""
-        return [store for store, slot in enumerate(self.slots) if slot.phase in {Phase.DOWN, Phase.ASKED, Phase.REFUSED}]
+        return [
+            store for store, slot in enumerate(self.slots) if slot.phase in {Phase.DOWN, Phase.ASKED, Phase.REFUSED}
+        ]
 
     def _enough(self, answered: int, now_ns: int) -> bool:
         """All stores in the first interval, a quorum afterwards (UM 6.7)."""
@@ -200,7 +205,7 @@ class SourceRegistration(_Registration):
     complete: bool
     uuid: bytes
 
-    def __init__(self, stores: int, interval_ns: int, behavior: str, uuid: bytes) -> None:
+    def __init__(self, stores: int, interval_ns: int, behavior: quorum.Consensus, uuid: bytes) -> None:
         _Registration.__init__(self, stores, interval_ns, behavior)
         self.incarnation = 0
         self.start_sqn = 0
@@ -283,7 +288,7 @@ class ReceiverRegistration(_Registration):
 
     complete: bool
 
-    def __init__(self, stores: int, interval_ns: int, behavior: str) -> None:
+    def __init__(self, stores: int, interval_ns: int, behavior: quorum.Consensus) -> None:
         _Registration.__init__(self, stores, interval_ns, behavior)
         self.complete = False
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import quorum
 from .core import CData, ffi, lib
@@ -21,6 +21,9 @@ from .errors import CorruptionError, Error
 from .segments import Bells, Mapping, UnpublishedError, attach_board, attach_stream, own_board
 from .status import check
 from .store_state import SourceState, sync_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Repository"]
 
@@ -61,7 +64,9 @@ class Repository:
         self._left: dict[str, tuple[int, list[bytes]]] = {}
         self._info = ffi.new("struct hf_log_info *")
         self._lines = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
-        if self.info.incarnation < source.incarnation:  # a memory store after a reboot: the state knows more than the log
+        if (
+            self.info.incarnation < source.incarnation
+        ):  # a memory store after a reboot: the state knows more than the log
             check(lib.hf_log_begin(self.log, source.incarnation, source.start_sqn), what=str(path))
 
     @property
@@ -152,6 +157,7 @@ class Repository:
         self.item.reader, self.item.log = self.reader, self.log
         self.item.board, self.item.bells = self.board.handle, self.bells.handle
         self.item.line_index, self.item.status = self.line, lib.HF_OK
+        self.item.level, self.item.pending_bytes = self.level, 0
         self._seek()
 
     def _seek(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .core import CData, ffi, lib
 from .errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["feed_of"]
 
@@ -46,9 +48,7 @@ def _arrow_feed(array: Any) -> tuple[Callable[[CData, int], int], int]:
     base = ffi.cast("const uint8_t *", data.address if data is not None else 0)
 
     def feed(handle: CData, sent: int) -> int:
-        return int(
-            lib.hf_source_send_binary(handle, base, at, wide, array.offset + sent, len(array) - sent)
-        )
+        return int(lib.hf_source_send_binary(handle, base, at, wide, array.offset + sent, len(array) - sent))
 
     feed.rows = array  # type: ignore[attr-defined]  # keeps the buffers alive
     return feed, len(array)

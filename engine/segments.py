@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Self
+from typing import ClassVar, Self
 
 from .core import CData, ffi, lib
 from .domain import Domain, open_object, unlink_object
@@ -129,7 +129,7 @@ class Bells:
     """The domain's doorbells, and the one that is this process's. One mapping per domain and process, kept for life."""
 
     _lock = threading.Lock()
-    _known: dict[tuple[str, int], Bells] = {}  # noqa: RUF012  (guarded by _lock)
+    _known: ClassVar[dict[tuple[str, int], Bells]] = {}
 
     def __init__(self, domain: Domain) -> None:
         self.mapping = _own(domain, domain.bells_name, lib.HF_KIND_BELLS, "struct hf_bells", bytes(16))

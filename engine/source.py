@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from .core import CData, ffi, lib
 from .errors import ClosedError, NotRegisteredError, QuorumLostError, RegistrationTimeout, StabilityTimeout, UsageError
 from .events import source as events
-from .options import Options
 from .outbound import InFlight, Outbound, refusal_error
 from .registration import Phase
 from .rows import feed_of
@@ -23,7 +21,10 @@ from .status import check, would_block
 from .waiting import STRATEGIES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .context import Context
+    from .options import Options
 
 __all__ = ["Claim", "InFlight", "Source", "SourceStats", "StoreStats"]
 
@@ -64,7 +65,7 @@ class Claim:
         self.sequence_number: int | None = None
         self._source = source
         self._client_data = client_data
-        self._view: memoryview | None = source._claim(size, timeout)  # noqa: SLF001
+        self._view: memoryview | None = source._claim(size, timeout)
 
     def __enter__(self) -> memoryview:
         assert self._view is not None
@@ -77,28 +78,28 @@ class Claim:
         try:
             view.release()
         except BufferError:
-            self._source._abort()  # noqa: SLF001
+            self._source._abort()
             raise UsageError(
                 "a view of the claimed bytes is still in use", hint="drop every slice and array of it inside the block"
             ) from None
         if kind is not None:
-            self._source._abort()  # noqa: SLF001
+            self._source._abort()
         else:
-            self.sequence_number = self._source._commit(self._client_data)  # noqa: SLF001
+            self.sequence_number = self._source._commit(self._client_data)
 
 
 class Source(Outbound):
     """Made by ``Context.source``; registers in the background. See CONTRACT.md, "Context, source"."""
 
     def __init__(
-        self, context: Context, topic: str, options: Options, on_event: Callable[[object], None] | None
+        self, context: Context, topic: str, options: Options, on_event: Callable[[Any], object] | None
     ) -> None:
         super().__init__(context, topic, options, on_event)
         self._blocked_ns = 0
         self._claimed_by = 0
         """Thread that has a claim open."""
         self._strategy = STRATEGIES[options.wait_strategy]
-        self._send: Callable[[CData, object, int], int] = lib.hf_source_send
+        self._send: Callable[[CData, bytes, int], int] = lib.hf_source_send
 
     # Sending --------------------------------------------------------------------------------------------------------------
 
@@ -387,7 +388,9 @@ class Source(Outbound):
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        raise UsageError("a source cannot be pickled", hint="send the topic's name and make a source in the other process")
+        raise UsageError(
+            "a source cannot be pickled", hint="send the topic's name and make a source in the other process"
+        )
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "registered" if self._may_send else "registering"

@@ -302,9 +302,7 @@ class Store:
     # Sources --------------------------------------------------------------------------------------------------------------
 
     def _register_source(self, client: _Client, request: wire.RegisterSource) -> wire.Answer | None:
-        claimed = self.registry.claim_source(
-            request.topic, request.registration_id, request.session_id, request.uuid
-        )
+        claimed = self.registry.claim_source(request.topic, request.registration_id, request.session_id, request.uuid)
         if isinstance(claimed, Refusal):
             return _refused(request.id, claimed)
         source, old = claimed
@@ -457,6 +455,4 @@ class Store:
 
 
 def _refused(request_id: int, refusal: Refusal) -> wire.Refused:
-    return wire.Refused(
-        request_id, refusal.code, refusal.text, refusal.pid, refusal.since_ns, refusal.registration_id
-    )
+    return wire.Refused(request_id, refusal.code, refusal.text, refusal.pid, refusal.since_ns, refusal.registration_id)

@@ -12,13 +12,15 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from pathlib import Path
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import msgspec
 
 from .core import lib
 from .errors import CorruptionError, DirectoryInUseError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["ReceiverState", "SourceState", "State", "StateFile", "StoreDirectory"]
 

@@ -186,12 +186,14 @@ def encode(message: Request | Answer) -> bytes:
 
 def decode_request(packet: bytes) -> Request:
     """Raises CorruptionError for anything that is not a request of this protocol."""
-    return _decode(_requests, packet)
+    request: Request = _decode(_requests, packet)
+    return request
 
 
 def decode_answer(packet: bytes) -> Answer:
     """Raises CorruptionError for anything that is not an answer of this protocol."""
-    return _decode(_answers, packet)
+    answer: Answer = _decode(_answers, packet)
+    return answer
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[_T], packet: bytes) -> _T:

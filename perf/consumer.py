@@ -1,9 +1,8 @@
-"""A consumer in Numba: checks that the numbers of a batch follow each other and adds up the lengths."""
+"""A consumer in Numba: every message's number, and the number in its first eight bytes, must follow the one before."""
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
@@ -15,32 +14,40 @@ if TYPE_CHECKING:
 
 
 @numba.njit(nogil=True)
-def consume(frames: NDArray[np.void], state: NDArray[np.uint64]) -> None:
-    """``frames``: (n,) records of a batch. ``state``: (3,) uint64: next number, out of order, payload bytes."""
-    expected = state[0]
+def consume(frames: NDArray[np.void], words: NDArray[np.uint64], state: NDArray[np.uint64]) -> None:
+    """Check one batch in place.
+
+    ``frames``: (n,) records of a batch. ``words``: (m,) its memory as uint64; offsets are multiples of 8 bytes.
+    ``state``: (3,) next sequence number, next number in a payload, and how many were another one.
+    """
+    number, carried, bad = state[0], state[1], state[2]
     for i in range(frames.shape[0]):
-        number = frames[i].sequence_number
-        if number != expected:
-            state[1] += np.uint64(1)
-        expected = number + np.uint64(1)
-        state[2] += np.uint64(frames[i].length)
-    state[0] = expected
+        if frames[i].sequence_number != number or words[frames[i].offset >> np.uint64(3)] != carried:
+            bad += np.uint64(1)
+        number += np.uint64(1)
+        carried += np.uint64(1)
+    state[0], state[1], state[2] = number, carried, bad
 
 
 class Consumer:
-    """One stream's consumer. ``first``: the number that the first message must have."""
+    """One stream's consumer; the stream's numbers and those in the payloads start at 0."""
 
-    def __init__(self, first: int = 0) -> None:
-        self._state = np.array([first, 0, 0], dtype=np.uint64)
+    def __init__(self) -> None:
+        self._state = np.zeros(3, dtype=np.uint64)
 
     def take(self, batch: hf.Batch) -> int:
         """Check one batch; returns its messages. The first call compiles the kernel."""
-        frames: Any = batch.frames
-        consume(frames, self._state)
-        return math.prod(frames.shape)
+        memory = batch.memory
+        consume(batch.frames, memory[: len(memory) // 8 * 8].view(np.uint64), self._state)
+        return len(batch)
 
     def finish(self) -> int:
         """Messages out of order since the last call."""
-        bad = int(self._state[1])
-        self._state[1] = 0
+        bad = int(self._state[2])
+        self._state[2] = 0
         return bad
+
+
+def numbered_rows(count: int, width: int) -> NDArray[np.uint64]:
+    """(count, width / 8) uint64 whose first column will carry the numbers; ``.view(np.uint8)`` is what is sent."""
+    return np.zeros((count, width // 8), dtype=np.uint64)

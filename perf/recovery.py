@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 import holdfast as hf
 
 from .cli import Script, run_one
-from .consumer import Consumer
+from .consumer import Consumer, numbered_rows
 from .harness import Reading
 from .peers import DOMAIN, TIMEOUT_S, domain, running_store, store_options
 
@@ -65,9 +64,10 @@ def _python(bench: Bench) -> Iterator[Series]:
         context = stack.enter_context(hf.Context(domain=DOMAIN))
         source = context.source("history", options=store_options(STORE))
         source.wait_registered(TIMEOUT_S)
-        rows = np.full((ROWS, WIDTH), 120, dtype=np.uint8)
-        for _ in repeat(None, MESSAGES // ROWS):
-            source.send_batch(rows)
+        rows = numbered_rows(ROWS, WIDTH)
+        for first in range(0, MESSAGES, ROWS):
+            rows[:, 0] = np.arange(first, first + ROWS, dtype=np.uint64)
+            source.send_batch(rows.view(np.uint8))
         source.wait_stable(timeout=TIMEOUT_S)
         bench.pin(0)
         stack.callback(bench.unpin)

@@ -21,7 +21,7 @@ import numpy as np
 import holdfast as hf
 
 from .cli import Script, run_one
-from .consumer import Consumer
+from .consumer import Consumer, numbered_rows
 from .empty_call import empty_call, timed_calls
 from .harness import Reading
 from .peers import DOMAIN, SPIN, TIMEOUT_S, Far, domain, running_store, store_options
@@ -108,7 +108,7 @@ def _receive(source: hf.Source, far: Far) -> Reading:
 
 def _batch(source: hf.Source, far: Far, first: list[int]) -> Reading:
     """send_batch of 16-byte rows into the Numba consumer; each row carries its number."""
-    rows = np.zeros((BATCH_ROWS, 2), dtype=np.uint64)
+    rows = numbered_rows(BATCH_ROWS, 16)
     octets = rows.view(np.uint8)
     steps = BATCH_MESSAGES // BATCH_ROWS
     far.tell(steps * BATCH_ROWS)

@@ -193,7 +193,7 @@ def test_the_changelog_names_the_layout_version() -> None:
 
 
 # Written in pieces, so that this file does not contain them.
-BANNED_WORDS = ["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK", "pytest.mark." + "skip(", "# no" + "qa\n"]
+BANNED_WORDS = re.compile("|".join([r"\bTO" + r"DO\b", r"\bFIX" + r"ME\b", r"\bXX" + r"X\b", r"mark\.skip" + r"\("]))
 NO_SLEEP = ["tests/unit", "tests/model"]
 
 
@@ -201,9 +201,8 @@ def test_banned_words_stay_out() -> None:
     kinds = {".py", ".c", ".h", ".md", ".pml", ".sh"}
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*")) if path.suffix in kinds]
     paths += [ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml")]
-    texts = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
-    broken = [f"{name}: {word!r}" for name, text in texts.items() for word in BANNED_WORDS if word in text]
-    assert broken == []
+    found = {str(path.relative_to(ROOT)): BANNED_WORDS.findall(path.read_text()) for path in paths}
+    assert {name: words for name, words in found.items() if words} == {}
 
 
 def test_unit_and_model_tests_do_not_sleep() -> None:

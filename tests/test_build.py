@@ -78,8 +78,8 @@ def test_a_wheel_made_from_the_source_distribution_holds_the_package_and_nothing
         archive.extractall(tmp_path, filter="data")
     wheel = build("wheel", next(path for path in tmp_path.iterdir() if path.is_dir()))
     assert "-cp311-abi3-linux" in wheel
-    with zipfile.ZipFile(tmp_path / wheel) as archive:
-        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    with zipfile.ZipFile(tmp_path / wheel) as unpacked:
+        packed = {name for name in unpacked.namelist() if ".dist-info/" not in name}
     wanted = {f"holdfast/{path.relative_to(ROOT / 'bindings')}" for path in (ROOT / "bindings").rglob("*.py*")}
     wanted |= {f"holdfast/engine/{path.relative_to(ROOT / 'engine')}" for path in (ROOT / "engine").rglob("*.py")}
     assert packed == {name for name in wanted if "__pycache__" not in name} | {

@@ -19,6 +19,7 @@ enum { BYTES = 128, RING = 4 << 20, DISK_TRIPS = 100, STAGING = 2 * HF_STAGING_M
 struct store {
     struct seat *seat;
     struct hf_log *log;
+    uint32_t level;
     int strategy;
     volatile uint32_t *kick;
 };
@@ -32,6 +33,7 @@ static void drain(void *arg)
         .board = store->seat->board,
         .bells = store->seat->bells,
         .line_index = store->seat->line,
+        .level = store->level,
     };
     struct hf_drain_item *items = &item;
     uint8_t *staging = bench_memory(STAGING);
@@ -101,7 +103,8 @@ static void run_stable(const struct bench *bench, const struct words *words, str
     world_open(&stable.world, bench, &config);
     world_sit(&stable.world, &stable.seat, HF_ROLE_STORE, 0, 0);
     uint32_t kick = 0;
-    struct store store = {.seat = &stable.seat, .log = log.log, .strategy = HF_WAIT_BUSY_SPIN, .kick = &kick};
+    struct store store = {
+        .seat = &stable.seat, .log = log.log, .level = level, .strategy = HF_WAIT_BUSY_SPIN, .kick = &kick};
     struct bench_thread thread;
     bench_start(&thread, bench, 1, drain, &store);
     for (int i = 0; i < 2; i++) {
@@ -154,7 +157,8 @@ static void store_process(struct world *world, int index, int strategy, struct p
     bench_must(hf_log_begin(log, 1, 0), "hf_log_begin");
     shared->line[index] = seat.line;
     (void)hf_add_u32(&shared->ready, 1); /* pairs with run_paced: ready */
-    struct store store = {.seat = &seat, .log = log, .strategy = strategy, .kick = &shared->kick};
+    struct store store = {
+        .seat = &seat, .log = log, .level = HF_LEVEL_MEMORY, .strategy = strategy, .kick = &shared->kick};
     drain(&store);
     world_rise(&seat);
     hf_log_close(log);

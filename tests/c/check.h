@@ -33,12 +33,15 @@
         }                                                                                                      \
     } while (0)
 
-/* A test is a function whose name is a sentence. */
-#define RUN(test)                        \
-    do {                                 \
-        printf("  %s\n", #test);         \
-        fflush(stdout);                  \
-        test();                          \
+/* A test is a function whose name is a sentence. One that hangs fails. */
+#define RUN(test)                                \
+    do {                                         \
+        printf("  %s\n", #test);                 \
+        fflush(stdout);                          \
+        signal(SIGALRM, check_hung_);            \
+        alarm(CHECK_SECONDS);                    \
+        test();                                  \
+        alarm(0);                                \
     } while (0)
 
 #define SKIP(reason)                     \
@@ -46,6 +49,16 @@
         printf("skipped: %s\n", reason); \
         exit(77);                        \
     } while (0)
+
+enum { CHECK_SECONDS = 120 };
+
+/* Not async-signal-safe, and need not be: whatever comes of it, the test has failed. */
+static inline void check_hung_(int signal_number)
+{
+    (void)signal_number;
+    fprintf(stderr, "the last test named above hangs\n");
+    exit(1);
+}
 
 static char check_directory_path_[256];
 static pid_t check_directory_owner_;
@@ -105,6 +118,7 @@ static inline pid_t check_fork(void (*body)(void *), void *argument)
     CHECK(pid >= 0);
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGALRM, SIG_DFL);
         body(argument);
         _exit(0);
     }

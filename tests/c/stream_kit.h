@@ -5,6 +5,7 @@
 #include "frame.h"
 #include "process.h"
 #include "source.h"
+#include "wait.h"
 
 #define KIT_RING (UINT64_C(1) << 16)
 

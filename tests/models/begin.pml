@@ -1,26 +1,34 @@
-/* begin.pml: incarnations, BEGIN, drain before answer and the clamping of acks, for 1 store (default) or 3 with a quorum of 2 (-DTHREE).
+/* begin.pml: incarnations, BEGIN, drain before answer and the clamping of acks, for 1 store (default) or 3 with a
+ * quorum of 2 (-DTHREE).
  *
- * Mirrors: DESIGN 13 and 14; csrc/log.h hf_log_begin and struct hf_head (begins, next_sqn), csrc/drain.h (publish, then ack),
- * csrc/layout.h struct hf_board_line ack. Source = register, BEGIN, create the ring, send, and die anywhere; Store = adopt BEGINs,
- * drain rings, catch up from peers, ack, be killed and restart; Receiver = read the ring in place or, what is older, the logs.
+ * Mirrors: DESIGN 13 and 14; csrc/log.h hf_log_begin and struct hf_head (begins, next_sqn), csrc/drain.h (publish,
+ * then ack), csrc/layout.h struct hf_board_line ack. Source = register, BEGIN, create the ring, send, and die
+ * anywhere; Store = adopt BEGINs, drain rings, catch up from peers, ack, be killed and restart; Receiver = read the
+ * ring in place or, what is older, the logs.
  *
- * A message is known by (number, incarnation of the source that sent it); a record in a log and an ack on a line carry the incarnation,
- * too. A dead source's ring stays until all that is in it is stable; once in a run a ring may be lost undrained (reboot, operator), so that
- * what was not stable is gone and its numbers are given again. A store's files are readable while it is down, unless -DUNREADABLE.
+ * A message is known by (number, incarnation of the source that sent it); a record in a log and an ack on a line carry
+ * the incarnation, too. A dead source's ring stays until all that is in it is stable; once in a run a ring may be lost
+ * undrained (reboot, operator), so that what was not stable is gone and its numbers are given again. A store's files
+ * are readable while it is down, unless -DUNREADABLE.
  *
- * A BEGIN carries the whole table of BEGINs that its source knows: a store that slept through incarnation k learns start(k) as well as
- * start(k + 1). The table with the highest incarnation replaces any other as a whole. An ack of incarnation i counts for
- * incarnation k up to the lowest start of i + 1 .. k.
+ * -DUNREADABLE must fail, and the test says so: with three stores, a BEGIN that a dying source left at one of them and whose
+ * files nobody can read lets the next source take the same incarnation number, with another start. DESIGN 14's "a dead
+ * store's files are still readable on this host" is a condition, not a remark. -DTHREE has no receiver, to stay small.
  *
- * Properties: (a) a message that was stable at a quorum, or is in a ring that was not lost, is never renumbered: no later incarnation
- * starts at or below it; (b) never
- * dropped: no BEGIN voids its record; (c) never counted wrongly: what a source takes for stable is held, as the same message, by
- * a quorum; (d) an old ack never skips a new message: where a reader starts in an incarnation, and what the source takes for acknowledged,
- * was processed as the message that it is there; (e) no two sources send under one incarnation.
+ * A BEGIN carries the whole table of BEGINs that its source knows: a store that slept through incarnation k learns
+ * start(k) as well as start(k + 1). The table with the highest incarnation replaces any other as a whole. An ack of
+ * incarnation i counts for incarnation k up to the lowest start of i + 1 .. k.
  *
- * Mutants: MUT_ANSWER_BEFORE_DRAIN; MUT_OWN_LOG_ONLY a store answers from its own log alone (THREE); MUT_NO_BEGIN a source sends before its BEGIN
- * is durable; MUT_BEGIN_MINORITY it waits for one store only (THREE); MUT_LAST_BEGIN_ONLY a BEGIN carries only itself; MUT_NO_ACK_CLAMP acks
- * count whatever incarnation they are of; MUT_CLAMP_LAST_ONLY an ack is clamped by the newest start only; MUT_ACK_BEFORE_LOG. */
+ * Properties: (a) a message that was stable at a quorum, or is in a ring that was not lost, is never renumbered: no
+ * later incarnation starts at or below it; (b) never dropped: no BEGIN voids its record; (c) never counted wrongly:
+ * what a source takes for stable is held, as the same message, by a quorum; (d) an old ack never skips a new message:
+ * where a reader starts in an incarnation, and what the source takes for acknowledged, was processed as the message
+ * that it is there; (e) no two sources send under one incarnation.
+ *
+ * Mutants: MUT_ANSWER_BEFORE_DRAIN; MUT_OWN_LOG_ONLY a store answers from its own log alone (THREE); MUT_NO_BEGIN a
+ * source sends before its BEGIN is durable; MUT_LAST_BEGIN_ONLY a BEGIN carries only itself; MUT_NO_ACK_CLAMP acks
+ * count whatever incarnation they are of; MUT_CLAMP_LAST_ONLY an ack is clamped by the newest start only;
+ * MUT_ACK_BEFORE_LOG. */
 #ifdef THREE
 #define STORES 3
 #define QUORUM 2
@@ -55,7 +63,7 @@ bool up[STORES];
 Line line[STORES + 1]; /* board lines of the stores, and of the receiver */
 #define RECEIVER STORES
 Ring ring[INCS + 1];
-bool living;  /* a source of the newest incarnation lives */
+bool living;  /* a source that has registered lives */
 bool lost;    /* a ring was lost */
 byte kills;
 
@@ -131,7 +139,8 @@ inline was_processed(k, end) {
     n = 0; i = 0
 }
 
-/* hf_log_begin: the table t, whose newest entry is k, becomes durable at store s; records that it voids go; the line's ack is clamped. */
+/* hf_log_begin: the table t, whose newest entry is k, becomes durable at store s; records that it voids go; the
+ * line's ack is clamped. */
 inline adopt(s, t, k) {
     valid_end(s, t, e);
     n = e;
@@ -194,9 +203,11 @@ end_store:
         p = (s + 1) % 3; adopt(s, log[p].begins, log[p].newest); p = 0 }
     :: d_step { up[s] && READABLE((s + 2) % 3) && log[(s + 2) % 3].newest > log[s].newest ->
         p = (s + 2) % 3; adopt(s, log[p].begins, log[p].newest); p = 0 }
-    :: d_step { up[s] && READABLE((s + 1) % 3) && log[(s + 1) % 3].newest == log[s].newest && log[(s + 1) % 3].next > log[s].next ->
+    :: d_step { up[s] && READABLE((s + 1) % 3) && log[(s + 1) % 3].newest == log[s].newest &&
+                log[(s + 1) % 3].next > log[s].next ->
         p = (s + 1) % 3; log[s].rec[log[s].next] = log[p].rec[log[s].next]; log[s].next++; p = 0 }
-    :: d_step { up[s] && READABLE((s + 2) % 3) && log[(s + 2) % 3].newest == log[s].newest && log[(s + 2) % 3].next > log[s].next ->
+    :: d_step { up[s] && READABLE((s + 2) % 3) && log[(s + 2) % 3].newest == log[s].newest &&
+                log[(s + 2) % 3].next > log[s].next ->
         p = (s + 2) % 3; log[s].rec[log[s].next] = log[p].rec[log[s].next]; log[s].next++; p = 0 }
 #endif
     :: d_step { up[s] && kills > 0 -> kills--; up[s] = false }
@@ -258,7 +269,8 @@ inline order_statistic(result) {
 #endif
 }
 
-/* What the participants' lines say under the table t of incarnation k: ghosts and properties (c) and (d). Leaves the quorum's end in q. */
+/* What the participants' lines say under the table t of incarnation k: ghosts and properties (c) and (d). Leaves the
+ * quorum's end in q. */
 inline judge(t, k) {
     m = 0;
     do
@@ -307,7 +319,8 @@ inline judge(t, k) {
 
 /* How a source meets store s. */
 #define ANSWERS(s) d_step { up[s] && !answered[s] && DRAINED(s) -> answer(s) }
-#define BEGINS(s) d_step { up[s] && answered[s] && !told[s] && log[s].newest <= k -> adopt(s, table, k); told[s] = true; begun++ }
+#define BEGINS(s) d_step { up[s] && answered[s] && !told[s] && log[s].newest <= k -> \
+    adopt(s, table, k); told[s] = true; begun++ }
 
 proctype Source() {
     byte i, n, e, m, q, k, best, answers, begun;
@@ -315,27 +328,27 @@ proctype Source() {
     bool answered[STORES], told[STORES];
     int table;
 
-end_dead:
     do
-    :: d_step { !living -> living = true; table = EMPTY };
-        /* Registration: the owner before is dead, every store that answers has drained its rings. */
+    ::  table = EMPTY;
+        /* Registration: the owner before is dead, every store that answers has drained its rings. To die here changes
+         * nothing, because an answer changes nothing at its store. */
         do
         :: answers < QUORUM ->
-            if
+end_waits:  if
             :: ANSWERS(0)
 #ifdef THREE
             :: ANSWERS(1)
             :: ANSWERS(2)
 #endif
-            :: goto died
             fi
         :: else -> break
         od;
         if
-        :: k == INCS -> goto died /* the model ends here */
+        :: k == INCS -> break /* the model ends here */
         :: else
         fi;
         d_step {
+            living = true;
             k++;
             order_statistic(q);
 #ifdef MUT_LAST_BEGIN_ONLY
@@ -362,11 +375,7 @@ end_dead:
         /* BEGIN at a quorum of those that answered. */
 #ifndef MUT_NO_BEGIN
         do
-#ifdef MUT_BEGIN_MINORITY
-        :: begun < 1 ->
-#else
         :: begun < QUORUM ->
-#endif
             if
             :: BEGINS(0)
 #ifdef THREE
@@ -401,8 +410,8 @@ died:   skip;
             od;
             table = EMPTY;
             m = 0; i = 0; n = 0; e = 0; q = 0; best = 0; answers = 0; begun = 0;
-            living = k >= INCS;
-            k = 0
+            k = 0;
+            living = false
         }
     od
 }
@@ -429,12 +438,14 @@ end_janitor:
     od
 }
 
-/* Joins the newest ring, reads it in place, and reads what is older from the logs. Its line is its only memory after a restart. */
+/* Joins the newest ring, reads it in place, and reads what is older from the logs. Its line is its only memory after
+ * a restart. */
 #define JOINS(k) d_step { ring[k].there && line[RECEIVER].incarnation < k -> \
     clamped(RECEIVER, ring[k].begins, k, e); \
     was_processed(k, e); \
     line[RECEIVER].ack = e; line[RECEIVER].incarnation = k; at = e; e = 0 }
-#define READS_LOG(m) d_step { line[RECEIVER].incarnation > 0 && READABLE(m) && log[m].newest >= line[RECEIVER].incarnation && \
+#define READS_LOG(m) d_step { line[RECEIVER].incarnation > 0 && READABLE(m) && \
+    log[m].newest >= line[RECEIVER].incarnation && \
     at < ring[line[RECEIVER].incarnation].start && at < log[m].next -> \
     processed[at] = log[m].rec[at]; at++ }
 

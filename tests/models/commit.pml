@@ -1,25 +1,25 @@
-/* commit.pml: the commit word, the zeroed next word and the trail, against copying readers that may be lapped and a source that
- * may be killed between any two stores.
+/* commit.pml: the commit word, the zeroed next word and the trail, against copying readers that may be lapped and a
+ * source that may be killed between any two stores.
  *
- * Mirrors: csrc/stream.h rules 1, 2, 4, 5 and csrc/layout.h struct hf_frame. Source = hf_source_send (grant, payload, next word
- * zeroed, commit, tail); Reader = hf_reader_receive / hf_reader_copy (word, copy, acquire fence, trail); Walker = hf_stream_end
- * and the store that drains a dead source's ring.
+ * Mirrors: csrc/stream.h rules 1, 2, 4, 5 and csrc/layout.h struct hf_frame. Source = hf_source_send (grant, payload,
+ * next word zeroed, commit, tail); Reader = hf_reader_receive / hf_reader_copy (word, copy, acquire fence, trail);
+ * Walker = hf_stream_end and the store that drains a dead source's ring.
  *
- * One unit is a granule. The ring has 4, positions run over three laps, and the position in the word wraps every two laps
- * (the real one every 128 GiB), so a reader that stopped for two laps meets a word that looks like its own. Payload is hostile:
- * it equals the commit word that its slot would hold one lap later. A message is one frame of one granule, one frame of two, or
- * two frames of one and two granules. A copy is read granule by granule, the header's word and the rest apart.
+ * One unit is a granule. The ring has 4, positions run over three laps, and the position in the word wraps every two
+ * laps (the real one every 128 GiB), so a reader that stopped for two laps meets a word that looks like its own.
+ * Payload is hostile: it equals the commit word that its slot would hold one lap later. A message is one frame of one
+ * granule, one frame of two, or two frames of one and two granules. A copy is read granule by granule, the header's
+ * word and the rest apart.
  *
- * Properties: (a) a message that a reader accepts was committed at that position, whole, and no byte of the copy is of another
- * lap; (b) "nothing there yet" is said only of a position that was neither committed
- * nor lapped; (c) a word that is not of this position
- * means lapped, never damage, while the source is right; (d) after a kill the walk from `tail` ends behind the last message
- * whose first commit word was stored, and every message on the way is whole.
+ * Properties: (a) a message that a reader accepts was committed at that position, whole, and no byte of the copy is of
+ * another lap; (b) "nothing there yet" is said only of a position that was neither committed nor lapped; (c) a word
+ * that is not of this position means lapped, never damage, while the source is right; (d) after a kill the walk from
+ * `tail` ends behind the last message whose first commit word was stored, and every message on the way is whole.
  *
- * Mutants: MUT_NO_ZERO next word not zeroed; MUT_ZERO_AFTER_COMMIT zeroed too late; MUT_COMMIT_FIRST first fragment's word before the
- * second's; MUT_COMMIT_BEFORE_PAYLOAD; MUT_TIGHT_ADMIT p + L <= admit, without the next word's room; MUT_TRAIL_LATE the trail becomes
- * visible after the payload (no fence behind its store); MUT_NO_TRAIL_CHECK; MUT_TRAIL_BEFORE_COPY (no acquire fence);
- * MUT_NO_TRAIL_ON_ZERO; MUT_TAIL_BEFORE_COMMIT. */
+ * Mutants: MUT_NO_ZERO next word not zeroed; MUT_ZERO_AFTER_COMMIT zeroed too late; MUT_COMMIT_FIRST first fragment's
+ * word before the second's; MUT_COMMIT_BEFORE_PAYLOAD; MUT_TIGHT_ADMIT p + L <= admit, without the next word's room;
+ * MUT_TRAIL_LATE the trail becomes visible after the payload (no fence behind its store); MUT_NO_TRAIL_CHECK;
+ * MUT_TRAIL_BEFORE_COPY (no acquire fence); MUT_NO_TRAIL_ON_ZERO; MUT_TAIL_BEFORE_COMMIT. */
 #define N 4
 #define LAST 12
 #define TAGS 8
@@ -40,7 +40,7 @@ bool dead;     /* a kill arrives */
 bool gone;     /* the source has been killed, or has ended: it stores nothing any more */
 
 /* What really happened; nobody in the protocol reads it. */
-byte whole[LAST + 4]; /* granules of the message whose first commit word was stored at this position, from the trail on */
+byte whole[LAST + 4]; /* granules of the message whose first commit word was stored here, from the trail on */
 byte end_of_committed;
 
 /* A payload granule at x. */

@@ -1,23 +1,26 @@
-/* pin.pml: zero-copy views: the trail handshake, eviction after a timeout, and a reader that moves to the next incarnation's ring.
+/* pin.pml: zero-copy views: the trail handshake, eviction after a timeout, and a reader that moves to the next
+ * incarnation's ring.
  *
- * Mirrors: csrc/stream.h rule 3 and struct hf_board_line pin, pin_stream; Source = the grant of hf_source_send (store trail, look at
- * every pin, HF_PINNED and retry, timeout, write); Reader = hf_reader_batch and hf_reader_unpin.
+ * Mirrors: csrc/stream.h rule 3 and struct hf_board_line pin, pin_stream; Source = the grant of hf_source_send (store
+ * trail, look at every pin, HF_PINNED and retry, timeout, write); Reader = hf_reader_batch and hf_reader_unpin.
  *
- * The ring has 4 granules, a message is one granule, a grant one message. The source's send does not wait: it returns HF_PINNED
- * and is called again, so that the trail of the first call is already stored at the retry. The reader holds up to two views under
- * one pin (the lowest). Its line still names the ring of incarnation 1 at the start, with a pin there; the source is
- * incarnation 2. A pin that the trail has passed in an earlier grant is evicted and is not waited for again.
+ * The ring has 4 granules, a message is one granule, a grant one message. The source's send does not wait: it returns
+ * HF_PINNED and is called again, so that the trail of the first call is already stored at the retry. The reader holds
+ * up to two views under one pin (the lowest). Its line still names the ring of incarnation 1 at the start, with a pin
+ * there; the source is incarnation 2. A pin that the trail has passed in an earlier grant is evicted and is not waited
+ * for again.
  *
- * Properties: (a) what a view that release reports as good showed was never overwritten while it was used; (b) the source
- * overwrites nothing in a view before the timeout ran out on that view's pin. A reader that finds its pin passed when it takes the
- * next view moves the pin up: the older view is given up by its own reader and is only covered by (a).
+ * Properties: (a) what a view that release reports as good showed was never overwritten while it was used; (b) the
+ * source overwrites nothing in a view before the timeout ran out on that view's pin. A reader that finds its pin
+ * passed when it takes the next view moves the pin up: the older view is given up by its own reader and is only
+ * covered by (a).
  *
- * Mutants: MUT_PIN_AFTER_TRAIL the reader loads the trail, then stores its pin (a plain store that waits in the store buffer does
- * the same); MUT_SCAN_FIRST the source looks at pins, then stores the trail; MUT_NO_SCAN; MUT_NO_RELEASE_CHECK; MUT_CHECK_BEFORE_USE;
- * MUT_CACHED_TRAIL release compares with the trail that was loaded when the view was taken; MUT_STREAM_AFTER_CHECK the line names the
- * new ring only after the trail was loaded; MUT_RETRY_FORGETS a retry takes the stored trail for an earlier grant's;
- * MUT_KEEP_DEAD_PIN a view is taken under a pin that the trail has passed; MUT_UNPIN_ALL a release clears the pin while another
- * view is held. */
+ * Mutants: MUT_PIN_AFTER_TRAIL the reader loads the trail, then stores its pin (a plain store that waits in the store
+ * buffer does the same); MUT_SCAN_FIRST the source looks at pins, then stores the trail; MUT_NO_SCAN;
+ * MUT_NO_RELEASE_CHECK; MUT_CHECK_BEFORE_USE; MUT_CACHED_TRAIL release compares with the trail that was loaded when
+ * the view was taken; MUT_STREAM_AFTER_CHECK the line names the new ring only after the trail was loaded;
+ * MUT_RETRY_FORGETS a retry takes the stored trail for an earlier grant's; MUT_KEEP_DEAD_PIN a view is taken under a
+ * pin that the trail has passed; MUT_UNPIN_ALL a release clears the pin while another view is held. */
 #define N 4
 #define LAST 10
 #define NO_PIN 255

@@ -1,22 +1,31 @@
-/* wake.pml: sleep and wake under TSO, where the source pays no fence: two readers that sleep for the stream, and a source that sleeps for acks.
+/* wake.pml: sleep and wake under TSO, where the source pays no fence: two readers that sleep for the stream, and a
+ * source that sleeps for acks.
  *
- * Mirrors: csrc/wait.h hf_line_sleeps and hf_board_source_waits, csrc/board.h hf_board_wake_slow and hf_board_ack, hf_bell_read, hf_bell_ring,
- * hf_bell_wait. Without membarrier (hf_stream_header.fenced): -DFENCED, where the waker fences itself and so does the sleeper.
+ * Mirrors: csrc/wait.h hf_line_sleeps and hf_board_source_waits, csrc/board.h hf_board_wake_slow and hf_board_ack,
+ * hf_bell_read, hf_bell_ring, hf_bell_wait. Without membarrier (hf_stream_header.fenced): -DFENCED, where the waker
+ * fences itself and so does the sleeper.
  *
- * Every process has a store buffer of two entries. A plain or release store goes through it; it drains at any time, in order, and a
- * process sees its own stores. An exchange, an increment of a bell and a fence drain the own buffer first; membarrier drains
- * everybody's. The sleep itself is futex: it goes on at once if the bell is not what it was when it was read. The 50 ms cap of a
- * sleep is left out, because it would hide every fault: the protocol must do without it.
+ * Every process has a store buffer of two entries. A plain or release store goes through it; it drains at any time, in
+ * order, and a process sees its own stores. An exchange, an increment of a bell and a fence drain the own buffer
+ * first; membarrier drains everybody's. The sleep itself is futex: it goes on at once if the bell is not what it was
+ * when it was read. The 50 ms cap of a sleep is left out, because it would hide every fault: the protocol must do
+ * without it.
  *
- * The source sends 2 messages and then waits until both readers acknowledged them; the readers sleep whenever there is nothing new.
+ * The source sends 2 messages and then waits until both readers acknowledged them; the readers sleep whenever there is
+ * nothing new.
  *
- * Property: no lost wake-up: no state where a process sleeps and nothing more can happen before everything has been read and
- * acknowledged (spin's "invalid end state"; the buffers are empty then, because draining is always possible).
+ * -DTWO_WAITERS: one reader, and two threads of the source's process that wait for acks: they share source_waiting and the bell,
+ * so a waiter leaves the flag alone when it wakes (a flag left behind costs one needless ring); the acker takes it by exchange.
  *
- * Mutants: MUT_NO_BARRIER the sleeper does not issue membarrier (or the fenced waker does not fence); MUT_SOURCE_NO_BARRIER the same for
- * the source that waits for acks; MUT_PLAIN_CLEAR the source clears the hint with a store instead of taking it by exchange;
- * MUT_CLEAR_AFTER_SCAN it takes the hint after it looked at the lines; MUT_HINT_FIRST the sleeper sets the hint before its line's
- * flag; MUT_NO_RECHECK; MUT_BELL_READ_LATE the bell is read after the last look; MUT_RING_BEFORE_COMMIT; MUT_ACK_AFTER_RING. */
+ * Property: no lost wake-up: no state where a process sleeps and nothing more can happen before everything has been
+ * read and acknowledged (spin's "invalid end state"; the buffers are empty then, because draining is always possible).
+ *
+ * Mutants: MUT_NO_BARRIER the sleeper does not issue membarrier (or the fenced waker does not fence);
+ * MUT_SOURCE_NO_BARRIER the same for the source that waits for acks; MUT_PLAIN_CLEAR the source clears the hint with a
+ * store instead of taking it by exchange; MUT_CLEAR_AFTER_SCAN it takes the hint after it looked at the lines;
+ * MUT_HINT_FIRST the sleeper sets the hint before its line's flag; MUT_NO_RECHECK; MUT_BELL_READ_LATE the bell is read
+ * after the last look; MUT_RING_BEFORE_COMMIT; MUT_ACK_AFTER_RING;
+ * MUT_WAKER_NO_FENCE (FENCED); MUT_WAITER_CLEARS a waiter stores 0 to source_waiting when it wakes (TWO_WAITERS). */
 #define SOURCE 0
 #define MESSAGES 2
 
@@ -42,8 +51,8 @@ end_drain:
 
 inline store(at, value) { buffer[me] ! at, value }
 
-/* What this process sees: none of the words that it loads is one that it stores, except the hint in MUT_PLAIN_CLEAR, where the
- * hint in the buffer is 0 and the waker looks no further anyway. */
+/* What this process sees. It never loads a word that waits in its own buffer, except the hint in MUT_PLAIN_CLEAR, where a
+ * stale 1 costs one scan more. */
 #define LOAD(at) shared[at]
 
 inline drain(who) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -108,25 +108,36 @@ def test_growing_keeps_what_was_consumed_before() -> None:
 
 
 class Interrupted:
-    """Tags of a ring; the first look at them is interrupted by another thread's work."""
+    """A part of a ring; looking at one of its places is interrupted, once, by another thread's work."""
 
-    def __init__(self, tags: memoryview[int], work: Callable[[], object]) -> None:
-        self.tags, self.work = tags, [work]
+    def __init__(self, part: Any, place: int, work: Callable[[], object]) -> None:
+        self.part, self.place, self.work = part, place, [work]
 
-    def __getitem__(self, at: int) -> int:
-        if self.work:
+    def __getitem__(self, at: int) -> object:
+        if self.work and at == self.place:
             self.work.pop()()
-        return self.tags[at]
+        return self.part[at]
 
-    def __setitem__(self, at: int, tag: int) -> None:
-        self.tags[at] = tag
+    def __setitem__(self, at: int, value: object) -> None:
+        self.part[at] = value
 
 
 def test_a_release_that_growing_overtakes_is_not_lost() -> None:
     window, slots = window_with(2, slots=2)
     ring = window._ring
-    ring.tags = Interrupted(ring.tags, lambda: window.delivered(2, 2))  # type: ignore[assignment]
+    ring.tags = Interrupted(ring.tags, 0, lambda: window.delivered(2, 2))  # type: ignore[assignment]
     window.consumed(slots[0])
+    assert window.slots == 4
+    assert window.advance() == 1
+
+
+def test_a_release_while_records_move_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    window, slots = window_with(2, slots=2)
+    ring = window._ring
+    ring.records = Interrupted(ring.records, 1, lambda: window.consumed(slots[0]))  # type: ignore[assignment]
+    with monkeypatch.context() as patch:
+        patch.setattr(window, "_sweep", lambda: None)  # the kernel takes arrays only
+        window.delivered(2, 2)
     assert window.slots == 4
     assert window.advance() == 1
 

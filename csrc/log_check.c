@@ -1,0 +1,199 @@
+/* log_check.c: verifies every published frame of a log, read-only, beside a live store.
+ *
+ * The published end is read before the directory is listed, so that all below it must be in the list. A segment that was
+ * recycled while we read it is recognised afterwards (its name or uuid is gone) and what was found in it is taken back. */
+#include "log_private.h"
+#include "atomic.h"
+#include "process.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct check {
+    int dir;
+    struct hf_finding *out;
+    int64_t room;
+    int64_t found;
+    uint64_t end;       /* published */
+    uint64_t published; /* next number */
+    struct hf_seg *segs;
+    int64_t count;
+    struct hf_begin begins[HF_INCARNATIONS];
+    int64_t begin_count;
+    struct hf_check_summary sum;
+};
+
+static void report(struct check *k, const struct hf_finding *f)
+{
+    if (k->found < k->room) {
+        k->out[k->found] = *f;
+    }
+    k->found++;
+}
+
+/* First number behind segment i that a header tells. */
+static uint64_t number_behind(const struct check *k, int64_t i)
+{
+    for (int64_t j = i + 1; j < k->count; j++) {
+        if (k->segs[j].state == HF_SEG_GOOD) {
+            return k->segs[j].first_sqn;
+        }
+    }
+    return k->published;
+}
+
+static uint64_t upper_end(const struct check *k, int64_t i)
+{
+    uint64_t upper = i + 1 < k->count && k->segs[i + 1].base < k->end ? k->segs[i + 1].base : k->end;
+    return upper > k->segs[i].base ? upper : k->segs[i].base;
+}
+
+/* A bad range in segment i begins where the chain stands. Moves the walk behind it. */
+static void report_damage(struct check *k, int64_t i, struct hf_walk *w, struct hf_chain *chain)
+{
+    struct hf_finding f = {.position = chain->whole, .first_sqn = chain->whole_sqn, .segment = w->base, .kind = HF_FOUND_DAMAGE};
+    uint64_t upper = upper_end(k, i);
+    if (w->position >= w->limit || !hf_walk_resync(w)) {
+        f.bytes = upper - f.position;
+        f.next_sqn = number_behind(k, i);
+        f.kind = w->limit < upper && f.position == w->limit ? HF_FOUND_GAP : HF_FOUND_DAMAGE;
+    } else {
+        f.bytes = w->position - f.position;
+        f.next_sqn = w->frame.sequence_number;
+        hf_chain_jump(chain, w->position);
+    }
+    f.next_sqn = f.next_sqn > f.first_sqn ? f.next_sqn : f.first_sqn;
+    report(k, &f);
+}
+
+static void check_frames(struct check *k, int64_t i)
+{
+    const struct hf_seg *s = &k->segs[i];
+    struct hf_chain chain = {.next_sqn = s->first_sqn, .whole = s->base, .whole_sqn = s->first_sqn};
+    uint64_t void_from = hf_void_from(k->segs, k->count, i, k->begins, k->begin_count), upper = upper_end(k, i);
+    struct hf_walk w;
+    hf_walk_start(&w, s, s->base, upper);
+    while (chain.fragment != 0 || w.position < upper) {
+        if (!hf_walk_frame(&w) || !hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
+            report_damage(k, i, &w, &chain);
+            if (w.position >= w.limit) {
+                return;
+            }
+            continue;
+        }
+        k->sum.frames++;
+        k->sum.bytes += hf_frame_room((uint32_t)w.frame.commit);
+        k->sum.messages += (w.frame.flags & HF_FRAME_LAST) && w.frame.sequence_number < void_from;
+        hf_walk_step(&w);
+    }
+}
+
+static void check_header(struct check *k, int64_t i)
+{
+    const struct hf_seg *s = &k->segs[i];
+    struct hf_finding f = {.position = s->base, .segment = s->base, .kind = HF_FOUND_HEADER};
+    if (s->state == HF_SEG_GOOD) { /* a spare copy or the seal is wrong: nothing is lost by it */
+        f.first_sqn = f.next_sqn = s->first_sqn;
+        report(k, &f);
+        return;
+    }
+    f.bytes = upper_end(k, i) - s->base;
+    f.next_sqn = number_behind(k, i);
+    f.first_sqn = f.next_sqn;
+    for (int64_t j = i - 1; j >= 0; j--) {
+        if (k->segs[j].state == HF_SEG_GOOD) {
+            f.first_sqn = k->segs[j].seal.end_position != 0 ? k->segs[j].seal.next_sqn : k->segs[j].first_sqn;
+            break;
+        }
+    }
+    f.kind = f.bytes == 0 ? HF_FOUND_TORN : HF_FOUND_HEADER; /* nothing published in it: a roll that a crash cut short */
+    report(k, &f);
+}
+
+static int64_t check_segment(struct check *k, int64_t i)
+{
+    const struct hf_check_summary before = k->sum;
+    int64_t found = k->found, status = HF_OK;
+    struct hf_seg *s = &k->segs[i];
+    if (s->state != HF_SEG_GOOD || s->flaws) {
+        check_header(k, i);
+    }
+    if (s->state == HF_SEG_GOOD) {
+        status = hf_seg_map(k->dir, s);
+        if (status == HF_OK) {
+            check_frames(k, i);
+            hf_seg_unmap(s);
+        }
+    }
+    k->sum.segments++;
+    if (status == HF_GONE || (k->found > found && !hf_seg_same(k->dir, s))) {
+        k->sum = before;
+        k->found = found;
+        status = HF_OK;
+    }
+    return status;
+}
+
+/* The first file must begin at or below where the head says that the log begins. */
+static void check_front(struct check *k, const struct hf_head *head)
+{
+    uint64_t oldest = hf_load_acquire_u64(&head->oldest_position);
+    uint64_t first = k->count > 0 ? k->segs[0].base : k->end;
+    if (first > oldest) {
+        struct hf_finding f = {.position = oldest, .bytes = first - oldest, .segment = first, .kind = HF_FOUND_GAP};
+        f.next_sqn = number_behind(k, -1);
+        f.first_sqn = hf_load_acquire_u64(&head->oldest_sqn);
+        f.first_sqn = f.first_sqn < f.next_sqn ? f.first_sqn : f.next_sqn;
+        report(k, &f);
+    }
+}
+
+static int64_t check_log(struct check *k, const struct hf_head *head)
+{
+    uint64_t version;
+    k->published = hf_load_acquire_u64(&head->next_sqn);
+    k->end = hf_load_acquire_u64(&head->end);
+    int64_t begins = HF_AGAIN;
+    for (int tries = 0; tries < 100 && begins == HF_AGAIN; tries++) {
+        begins = hf_head_begins(head, k->begins, &version);
+    }
+    k->begin_count = begins < 0 ? 0 : begins;
+    k->count = hf_seg_list(k->dir, head->pre.uuid, &k->segs);
+    if (k->count < 0) {
+        return k->count;
+    }
+    check_front(k, head);
+    int64_t status = HF_OK;
+    for (int64_t i = 0; i < k->count && status == HF_OK; i++) {
+        status = check_segment(k, i);
+    }
+    k->sum.oldest_sqn = hf_load_acquire_u64(&head->oldest_sqn);
+    k->sum.next_sqn = k->published;
+    hf_seg_list_free(k->segs, k->count);
+    return status == HF_OK ? k->found : status;
+}
+
+int64_t hf_log_check(int dir_fd, struct hf_finding *out, int64_t n, struct hf_check_summary *summary)
+{
+    struct check *k = calloc(1, sizeof *k);
+    struct hf_head *head = NULL;
+    if (k == NULL) {
+        return HF_ERRNO - ENOMEM;
+    }
+    k->out = out;
+    k->room = n;
+    k->dir = fcntl(dir_fd, F_DUPFD_CLOEXEC, 3);
+    int64_t status = k->dir < 0 ? hf_errno() : hf_head_map(k->dir, 0, &head);
+    if (status == HF_OK) {
+        status = check_log(k, head);
+        *summary = k->sum;
+        hf_head_unmap(head);
+    }
+    if (k->dir >= 0) {
+        close(k->dir);
+    }
+    free(k);
+    return status;
+}

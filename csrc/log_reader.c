@@ -1,0 +1,317 @@
+/* log_reader.c: reading a log from any process, with or without its store. See log.h rule 7.
+ *
+ * A reader copies a block out of its read-only map and verifies the copy. What it cannot verify has one of three causes, told
+ * apart by listing the directory again: the segment was sealed here and another one follows; the file was recycled under us
+ * (its name or uuid is gone: the bytes were rewritten after that, so a name that is still there proves the bytes were its own);
+ * or it is damage. So a call that meets trouble refreshes its list once and tries again before it says so. */
+#include "log_private.h"
+#include "atomic.h"
+#include "process.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAPS_MAX 4
+
+int64_t hf_logr_open(int dir_fd, struct hf_logr **out)
+{
+    struct hf_logr *r = calloc(1, sizeof *r);
+    struct hf_head *head = NULL;
+    if (r == NULL) {
+        return HF_ERRNO - ENOMEM;
+    }
+    r->token = hf_process_token();
+    r->dir = fcntl(dir_fd, F_DUPFD_CLOEXEC, 3);
+    int64_t status = r->dir < 0 ? hf_errno() : hf_head_map(r->dir, 0, &head);
+    r->head = head;
+    r->begin_version = UINT64_MAX; /* odd: never a version that was read */
+    if (status != HF_OK) {
+        hf_logr_close(r);
+        return status;
+    }
+    *out = r;
+    return HF_OK;
+}
+
+void hf_logr_close(struct hf_logr *r)
+{
+    if (hf_process_forked(r->token)) { /* MADV_DONTFORK: the maps are the parent's */
+        for (int64_t i = 0; i < r->count; i++) {
+            r->segs[i].map = NULL;
+        }
+    } else if (r->head != NULL) {
+        hf_head_unmap((struct hf_head *)(uintptr_t)r->head);
+    }
+    hf_seg_list_free(r->segs, r->count);
+    free(r->index.entries);
+    if (r->dir >= 0) {
+        close(r->dir);
+    }
+    free(r);
+}
+
+int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sqn)
+{
+    HF_ENTER(r);
+    *next_sqn = hf_load_acquire_u64(&r->head->next_sqn);
+    *oldest_sqn = hf_load_acquire_u64(&r->head->oldest_sqn);
+    return HF_OK;
+}
+
+/* ---- the list ---------------------------------------------------------------------------------------------------------- */
+
+/* Lists again; maps of files that are still the same are kept. The incarnations first: whoever sees records of a new one in
+ * the list sees its BEGIN too. */
+static int64_t refresh(struct hf_logr *r)
+{
+    uint64_t version = 0;
+    int64_t count = HF_AGAIN;
+    for (int tries = 0; tries < 100 && count == HF_AGAIN; tries++) {
+        count = hf_head_begins(r->head, r->begins, &version);
+    }
+    r->begin_count = count < 0 ? 0 : count; /* unreadable: the segments' headers say the rest */
+    struct hf_seg *segs = NULL;
+    int64_t n = hf_seg_list(r->dir, r->head->pre.uuid, &segs);
+    if (n < 0) {
+        return n;
+    }
+    int64_t old = 0;
+    for (int64_t i = 0; i < n; i++) {
+        while (old < r->count && r->segs[old].base < segs[i].base) {
+            old++;
+        }
+        if (old < r->count && r->segs[old].base == segs[i].base && memcmp(r->segs[old].uuid, segs[i].uuid, HF_UUID) == 0) {
+            segs[i].map = r->segs[old].map;
+            segs[i].mapped = r->segs[old].mapped;
+            r->segs[old].map = NULL;
+        }
+    }
+    hf_seg_list_free(r->segs, r->count);
+    r->segs = segs;
+    r->count = n;
+    r->begin_version = version;
+    return HF_OK;
+}
+
+static int64_t map_segment(struct hf_logr *r, int64_t i)
+{
+    if (r->segs[i].map != NULL) {
+        return HF_OK;
+    }
+    int64_t mapped = 0;
+    for (int64_t j = 0; j < r->count; j++) {
+        mapped += r->segs[j].map != NULL;
+    }
+    for (int64_t j = 0; j < r->count && mapped >= MAPS_MAX; j++) {
+        mapped -= r->segs[j].map != NULL;
+        hf_seg_unmap(&r->segs[j]);
+    }
+    return hf_seg_map(r->dir, &r->segs[i]);
+}
+
+/* The segment that has `sqn`, if any has: the last one that starts at or below it, since later ones override. -1: none. */
+static int64_t segment_of(const struct hf_logr *r, uint64_t sqn)
+{
+    for (int64_t i = r->count - 1; i >= 0; i--) {
+        if (r->segs[i].state == HF_SEG_GOOD && r->segs[i].first_sqn <= sqn) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Position behind the last published byte of segment i. */
+uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end)
+{
+    const struct hf_seg *s = &r->segs[i];
+    uint64_t upper = s->limit;
+    if (i + 1 < r->count && r->segs[i + 1].base < upper) {
+        upper = r->segs[i + 1].base;
+    }
+    return end < upper ? end : upper;
+}
+
+/* What follows segment i in numbers: the next readable one's first, or what is published. */
+uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t published)
+{
+    for (int64_t j = i + 1; j < r->count; j++) {
+        if (r->segs[j].state == HF_SEG_GOOD && r->segs[j].first_sqn < published) {
+            return r->segs[j].first_sqn;
+        }
+    }
+    return published;
+}
+
+/* Bytes are missing between segment i, whose frames end at `position`, and the next readable one. */
+int hf_logr_missing_behind(const struct hf_logr *r, int64_t i, uint64_t position, uint64_t end)
+{
+    if (i + 1 < r->count) {
+        return r->segs[i + 1].state != HF_SEG_GOOD || r->segs[i + 1].base != position;
+    }
+    return position < end;
+}
+
+/* The frames of segment i end before q->sqn. */
+int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position)
+{
+    if (!q->fresh) {
+        return HF_LOGR_RETRY;
+    }
+    *q->next = hf_logr_first_behind(r, i, q->published);
+    if (hf_logr_missing_behind(r, i, position, q->end)) {
+        return HF_DAMAGED;
+    }
+    return *q->next < q->published ? HF_GONE : HF_AGAIN;
+}
+
+/* ---- finding a number -------------------------------------------------------------------------------------------------- */
+
+static void load_index(struct hf_logr *r, const struct hf_seg *s)
+{
+    if (memcmp(r->index_uuid, s->uuid, HF_UUID) == 0 || hf_index_reset(&r->index, s->file_bytes) != HF_OK) {
+        return;
+    }
+    memcpy(r->index_uuid, s->uuid, HF_UUID);
+    r->index.count = (uint32_t)hf_seg_index(s, r->index.entries, r->index.max);
+    if (r->index.count > 0) {
+        r->index.next_offset = (r->index.entries[r->index.count - 1].offset / HF_INDEX_STEP + 1) * HF_INDEX_STEP;
+    }
+}
+
+/* Where a walk towards `sqn` starts: the nearest known message start at or below it. */
+static void nearest(struct hf_logr *r, const struct hf_seg *s, uint64_t sqn, struct hf_chain *chain)
+{
+    *chain = (struct hf_chain){.next_sqn = s->first_sqn, .whole = s->base, .whole_sqn = s->first_sqn};
+    load_index(r, s);
+    uint32_t low = 0, high = memcmp(r->index_uuid, s->uuid, HF_UUID) == 0 ? r->index.count : 0;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (r->index.entries[middle].sqn <= sqn) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    uint64_t position = low > 0 ? s->base + (r->index.entries[low - 1].offset - s->header_bytes) : 0;
+    if (low > 0 && r->index.entries[low - 1].offset >= s->header_bytes && position % HF_GRANULE == 0 && position < s->limit) {
+        uint64_t at = r->index.entries[low - 1].sqn;
+        *chain = (struct hf_chain){.next_sqn = at, .whole = position, .whole_sqn = at};
+    }
+    if (memcmp(r->cursor_uuid, s->uuid, HF_UUID) == 0 && r->cursor_sqn <= sqn && r->cursor_sqn >= chain->next_sqn) {
+        *chain = (struct hf_chain){.next_sqn = r->cursor_sqn, .whole = r->cursor, .whole_sqn = r->cursor_sqn};
+    }
+}
+
+/* The walk met the message or record that carries q->sqn, or something behind it. */
+static int64_t arrived(const struct hf_walk *w, const struct hf_request *q, uint64_t start_sqn)
+{
+    if (!(w->frame.flags & HF_FRAME_CONTROL)) {
+        if (start_sqn <= q->sqn) {
+            return HF_LOGR_FOUND;
+        }
+        *q->next = start_sqn;
+        return HF_DAMAGED;
+    }
+    if (w->body.first <= q->sqn) {
+        *q->next = w->body.last + 1;
+        return HF_LOST;
+    }
+    *q->next = w->body.first;
+    return HF_DAMAGED;
+}
+
+/* Finds the message that holds q->sqn in segment i. HF_LOGR_FOUND: *position, *sqn are its start. Else the answer to the call. */
+static int64_t seek(struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t *position, uint64_t *sqn)
+{
+    const struct hf_seg *s = &r->segs[i];
+    struct hf_chain chain;
+    nearest(r, s, q->sqn, &chain);
+    *position = chain.whole;
+    *sqn = chain.next_sqn;
+    if (chain.next_sqn == q->sqn) {
+        return HF_LOGR_FOUND; /* the copy verifies it */
+    }
+    struct hf_walk w;
+    hf_walk_start(&w, s, chain.whole, hf_logr_upper(r, i, q->end));
+    int hurt = 0;
+    for (;;) {
+        if (!hf_walk_frame(&w) || !hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
+            int at_end = chain.fragment == 0 && w.position >= w.limit;
+            if (!q->fresh) {
+                return HF_LOGR_RETRY;
+            }
+            hurt |= !at_end;
+            if (at_end || !hf_walk_resync(&w)) {
+                *q->next = hf_logr_first_behind(r, i, q->published);
+                return hurt || hf_logr_missing_behind(r, i, w.position, q->end) ? HF_DAMAGED : HF_GONE;
+            }
+            hf_chain_jump(&chain, w.position);
+            continue;
+        }
+        if (w.frame.flags & HF_FRAME_FIRST) {
+            *position = w.position;
+            *sqn = w.frame.sequence_number;
+            hf_index_note(&r->index, s->header_bytes + (w.position - s->base), *sqn);
+        }
+        if (chain.next_sqn > q->sqn) {
+            return arrived(&w, q, *sqn);
+        }
+        hf_walk_step(&w);
+    }
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------------- */
+
+static int64_t read_here(struct hf_logr *r, const struct hf_request *q)
+{
+    int64_t i = segment_of(r, q->sqn);
+    if (i < 0) {
+        return hf_logr_beyond(r, -1, q, r->count > 0 ? r->segs[0].base : q->end);
+    }
+    if (q->sqn >= hf_void_from(r->segs, r->count, i, r->begins, r->begin_count)) {
+        return hf_logr_beyond(r, i, q, i + 1 < r->count ? r->segs[i + 1].base : q->end);
+    }
+    int64_t status = map_segment(r, i);
+    if (status != HF_OK) {
+        return status == HF_GONE ? HF_LOGR_RETRY : status;
+    }
+    uint64_t position, sqn;
+    status = seek(r, i, q, &position, &sqn);
+    if (status == HF_DAMAGED && !hf_seg_same(r->dir, &r->segs[i])) {
+        return HF_LOGR_RETRY;
+    }
+    return status == HF_LOGR_FOUND ? hf_logr_copy(r, i, q, position, sqn) : status;
+}
+
+int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t capacity, uint64_t *next)
+{
+    HF_ENTER(r);
+    struct hf_request q = {.sqn = sqn, .buf = buf, .capacity = capacity, .next = next};
+    for (int tries = 0; tries < 8; tries++) {
+        q.published = hf_load_acquire_u64(&r->head->next_sqn); /* before end: see log.c */
+        q.end = hf_load_acquire_u64(&r->head->end);
+        uint64_t oldest = hf_load_acquire_u64(&r->head->oldest_sqn);
+        *next = sqn;
+        if (sqn >= q.published) {
+            return HF_AGAIN;
+        }
+        if (sqn < oldest) {
+            *next = oldest;
+            return HF_GONE;
+        }
+        if (tries > 0 || hf_load_acquire_u64(&r->head->begin_version) != r->begin_version) {
+            int64_t status = refresh(r);
+            if (status < 0) {
+                return status;
+            }
+            q.fresh = 1;
+        }
+        int64_t status = read_here(r, &q);
+        if (status != HF_LOGR_RETRY) {
+            return status;
+        }
+    }
+    return HF_AGAIN; /* segments are recycled faster than we can list them */
+}

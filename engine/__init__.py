@@ -1,0 +1,1 @@
+"""Decisions: pure machines, and the drivers that do their I/O. README.md follows one message through them."""

@@ -1,0 +1,510 @@
+/* The log in ordinary life: append, publish, roll, retain, BEGIN, LOST, readers, check; and what the bytes look like. */
+#include "log_kit.h"
+#include "process.h"
+
+#include <dirent.h>
+
+static int root;
+
+static int fresh(const char *name)
+{
+    return kit_subdirectory(root, name);
+}
+
+static int64_t findings(int dir, struct hf_check_summary *sum)
+{
+    struct hf_finding f[16];
+    return hf_log_check(dir, f, 16, sum);
+}
+
+static int has(int dir, const char *prefix)
+{
+    int n = 0, fd = openat(dir, ".", O_RDONLY | O_DIRECTORY);
+    DIR *d = fdopendir(fd);
+    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        n += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
+    }
+    closedir(d);
+    return n;
+}
+
+static void what_memory_appends_is_published_at_once(void)
+{
+    int dir = fresh("memory");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 0, 0, 0));
+    struct hf_logr *r = kit_reader(dir);
+    uint8_t buf[4096];
+    uint64_t next;
+    CHECK_EQ(hf_logr_read(r, 0, buf, sizeof buf, &next), HF_AGAIN);
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
+    kit_append(log, 0, 10, 100, 0);
+    CHECK_EQ(kit_info(log).next_sqn, 10);
+    CHECK_EQ(kit_info(log).dirty, 0);
+    kit_expect(r, 0, 10, 0);
+    CHECK_EQ(hf_logr_read(r, 10, buf, sizeof buf, &next), HF_AGAIN);
+    kit_append(log, 10, 1000, 100, 0);
+    kit_expect(r, 3, 1010, 0);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void what_disk_appends_is_published_by_sync_only(void)
+{
+    int dir = fresh("disk");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 0, 0, 0));
+    struct hf_logr *r = kit_reader(dir);
+    uint8_t buf[4096];
+    uint64_t next;
+    kit_append(log, 0, 10, 100, 0);
+    CHECK_EQ(kit_info(log).next_sqn, 0);
+    CHECK_EQ(kit_info(log).dirty, 1);
+    CHECK_EQ(hf_logr_read(r, 0, buf, sizeof buf, &next), HF_AGAIN);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    CHECK_EQ(kit_info(log).next_sqn, 10);
+    kit_expect(r, 0, 10, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    CHECK_EQ(kit_info(log).syncs, 1); /* nothing was dirty */
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void segments_double_and_every_number_is_found_from_anywhere(void)
+{
+    int dir = fresh("roll");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 1 << 20, 0));
+    kit_append(log, 0, 20000, 90, 0);
+    struct hf_log_info info = kit_info(log);
+    CHECK(info.segments >= 6);
+    CHECK_EQ(info.next_sqn, 20000);
+    struct hf_logr *r = kit_reader(dir);
+    kit_expect(r, 0, 20000, 0);
+    uint8_t buf[512];
+    uint64_t next, seed = 5;
+    for (int i = 0; i < 3000; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + 1;
+        uint64_t sqn = (seed >> 33) % 20000;
+        int64_t n = hf_logr_read(r, sqn, buf, sizeof buf, &next);
+        CHECK(n > 0);
+        CHECK_EQ(kit_verify(buf, n, sqn, 0), next);
+    }
+    struct hf_check_summary sum;
+    CHECK_EQ(findings(dir, &sum), 0);
+    CHECK_EQ(sum.messages, 20000);
+    CHECK_EQ(sum.segments, info.segments);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void a_block_larger_than_a_segment_gets_a_segment_that_fits(void)
+{
+    int dir = fresh("large");
+    static uint8_t block[KIT_BUFFER];
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 16384, 65536, 0));
+    uint64_t bytes = kit_message(block, 0, 9, 65536, 0);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_ROLL);
+    CHECK_EQ(hf_log_roll(log), HF_OK);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_OK);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    struct hf_logr *r = kit_reader(dir);
+    uint64_t next;
+    uint8_t small[4096];
+    CHECK_EQ(hf_logr_read(r, 4, small, sizeof small, &next), HF_SMALL);
+    CHECK_EQ(next, bytes);
+    int64_t n = hf_logr_read(r, 4, block, sizeof block, &next); /* a middle fragment: from the first on */
+    CHECK_EQ(n, bytes);
+    CHECK_EQ(kit_verify(block, n, 0, 0), 9);
+    CHECK_EQ(next, 9);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void malformed_blocks_are_refused_and_leave_no_trace(void)
+{
+    int dir = fresh("malformed");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 0, 0, 0));
+    static uint8_t block[KIT_BUFFER];
+    kit_append(log, 0, 5, 64, 0);
+    struct hf_log_info before = kit_info(log);
+    struct hf_frame *f = (void *)block;
+    uint64_t bytes = kit_block(block, 4, 2, 64, 0);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_USAGE); /* a number that is there already */
+    kit_block(block, 6, 2, 64, 0);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_USAGE); /* a gap that nobody declared */
+    CHECK_EQ(hf_log_append(log, block, bytes - 1), HF_USAGE);
+    CHECK_EQ(hf_log_append(log, block, 0), HF_USAGE);
+    const uint32_t lengths[] = {0, 31, 97 + 200, UINT32_MAX, UINT32_MAX - 30, UINT32_MAX - 31, 1u << 31};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        kit_block(block, 5, 2, 64, 0);
+        f->commit = (f->commit & ~UINT64_C(0xFFFFFFFF)) | lengths[i];
+        CHECK_EQ(hf_log_append(log, block, bytes), HF_DAMAGED);
+    }
+    kit_block(block, 5, 2, 64, 0);
+    f->flags = HF_FRAME_FIRST;
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_DAMAGED); /* the second frame starts a message inside one */
+    kit_block(block, 5, 2, 64, 0);
+    f->flags = HF_FRAME_CONTROL | HF_FRAME_FIRST | HF_FRAME_LAST;
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_DAMAGED);
+    uint64_t half = kit_message(block, 5, 3, 64, 0) / 3 * 2;
+    CHECK_EQ(hf_log_append(log, block, half), HF_DAMAGED); /* not a whole message */
+    CHECK_EQ(kit_info(log).end, before.end);
+    kit_append(log, 5, 5, 64, 0);
+    struct hf_logr *r = kit_reader(dir);
+    kit_expect(r, 0, 10, 0);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void retention_drops_the_oldest_and_readers_are_told(void)
+{
+    int dir = fresh("retention");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 16384, 65536, 300000));
+    for (uint64_t i = 0; i < 200; i++) {
+        kit_append(log, i * 50, 50, 200, 0);
+        CHECK_EQ(hf_log_sync(log), HF_OK);
+        CHECK(hf_log_prepare(log) >= 0);
+    }
+    struct hf_log_info info = kit_info(log);
+    CHECK(info.bytes <= 300000 + 65536);
+    CHECK(info.oldest_sqn > 0);
+    CHECK(has(dir, "spare") <= 1);
+    struct hf_logr *r = kit_reader(dir);
+    uint8_t buf[4096];
+    uint64_t next, oldest;
+    CHECK_EQ(hf_logr_read(r, 0, buf, sizeof buf, &next), HF_GONE);
+    CHECK_EQ(next, info.oldest_sqn);
+    CHECK_EQ(hf_logr_range(r, &oldest, &next), HF_OK);
+    CHECK_EQ(oldest, info.oldest_sqn);
+    kit_expect(r, oldest, 10000, 0);
+    struct hf_check_summary sum;
+    CHECK_EQ(findings(dir, &sum), 0);
+    CHECK_EQ(sum.messages, 10000 - oldest);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void a_reader_whose_segment_is_recycled_never_sees_damage(void)
+{
+    int dir = fresh("recycled");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 16384, 60000));
+    kit_append(log, 0, 30, 200, 0);
+    struct hf_logr *r = kit_reader(dir);
+    static uint8_t buf[2048];
+    uint64_t next, at = 0;
+    for (uint64_t i = 0; i < 3000; i++) { /* slower than the writer: overtaken again and again */
+        kit_append(log, 30 + i * 3, 3, 200, 0);
+        int64_t n = hf_logr_read(r, at, buf, sizeof buf, &next);
+        if (n == HF_GONE) {
+            CHECK(next > at);
+        } else {
+            CHECK(n > 0);
+            CHECK_EQ(kit_verify(buf, n, at, 0), next);
+            next = i % 3 == 0 ? at + 1 : next;
+        }
+        at = next;
+    }
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void a_spare_is_made_once_and_taken_by_the_roll(void)
+{
+    int dir = fresh("spare");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 32768, 32768, 0));
+    CHECK_EQ(hf_log_prepare(log), 1);
+    CHECK_EQ(hf_log_prepare(log), 0);
+    CHECK_EQ(has(dir, "spare"), 1);
+    kit_append(log, 0, 10, 200, 0);
+    CHECK_EQ(has(dir, "spare"), 0);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void a_later_incarnation_overrides_the_numbers_it_took_over(void)
+{
+    int dir = fresh("begin");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 16384, 0));
+    static uint8_t block[KIT_BUFFER];
+    uint8_t buf[512];
+    uint64_t next;
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK); /* again: nothing */
+    CHECK_EQ(hf_log_begin(log, 1, 5), HF_USAGE);
+    kit_append(log, 0, 50, 64, 1);
+    struct hf_logr *r = kit_reader(dir);
+    kit_expect(r, 0, 50, 1);
+    CHECK_EQ(hf_log_begin(log, 2, 45), HF_OK);
+    CHECK_EQ(hf_log_begin(log, 1, 45), HF_USAGE);
+    CHECK_EQ(kit_info(log).appended_sqn, 45);
+    CHECK_EQ(kit_info(log).next_sqn, 45);
+    CHECK_EQ(hf_logr_read(r, 47, buf, sizeof buf, &next), HF_AGAIN); /* void at once, before anything replaces it */
+    uint64_t bytes = kit_block(block, 45, 1, 64, 2);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_ROLL);
+    kit_append(log, 45, 10, 64, 2);
+    kit_expect(r, 0, 45, 1);
+    kit_expect(r, 45, 55, 2);
+    CHECK_EQ(hf_log_begin(log, 3, 40), HF_OK);
+    kit_append(log, 40, 8, 64, 3);
+    kit_expect(r, 0, 40, 1);
+    kit_expect(r, 40, 48, 3);
+    CHECK_EQ(hf_logr_read(r, 48, buf, sizeof buf, &next), HF_AGAIN);
+    struct hf_check_summary sum;
+    CHECK_EQ(findings(dir, &sum), 0);
+    CHECK_EQ(sum.messages, 48);
+    hf_log_close(log);
+    log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 16384, 0)); /* and after a restart */
+    CHECK_EQ(kit_info(log).incarnation, 3);
+    CHECK_EQ(kit_info(log).begin_sqn, 40);
+    CHECK_EQ(kit_info(log).appended_sqn, 48);
+    kit_expect(r, 0, 40, 1);
+    kit_expect(r, 40, 48, 3);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void begins_beyond_the_table_keep_the_newest(void)
+{
+    int dir = fresh("begins");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 16384, 16384, 0));
+    for (uint64_t k = 1; k <= HF_INCARNATIONS + 10; k++) {
+        CHECK_EQ(hf_log_begin(log, k, k - 1), HF_OK);
+        kit_append(log, k - 1, 2, 64, k); /* each time one message is voided by the next */
+    }
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    CHECK(kit_info(log).bytes <= (HF_INCARNATIONS + 10) * 12288 + 16384); /* unused tails were given back */
+    struct hf_logr *r = kit_reader(dir);
+    for (uint64_t k = 1; k < HF_INCARNATIONS + 10; k++) {
+        kit_expect(r, k - 1, k, k);
+    }
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void lost_ranges_and_holes_are_told_apart(void)
+{
+    int dir = fresh("lost");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 0, 0, 0));
+    struct hf_logr *r = kit_reader(dir);
+    uint8_t buf[4096];
+    uint64_t next;
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
+    kit_append(log, 100, 5, 64, 0); /* a store that joined late: an empty log starts anywhere */
+    CHECK_EQ(hf_log_lost(log, 105, 104), HF_USAGE);
+    CHECK_EQ(hf_log_lost(log, 106, 110), HF_USAGE);
+    CHECK_EQ(hf_log_lost(log, 105, UINT64_MAX), HF_USAGE);
+    CHECK_EQ(hf_log_lost(log, 105, 199), HF_OK);
+    kit_append(log, 200, 5, 64, 0);
+    CHECK_EQ(hf_log_begin(log, 2, 300), HF_OK); /* began behind what this store has: a hole */
+    kit_append(log, 300, 5, 64, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    for (int again = 0; again < 2; again++) {
+        CHECK_EQ(hf_logr_read(r, 50, buf, sizeof buf, &next), HF_GONE);
+        CHECK_EQ(next, 100);
+        kit_expect(r, 100, 105, 0);
+        CHECK_EQ(hf_logr_read(r, 150, buf, sizeof buf, &next), HF_LOST);
+        CHECK_EQ(next, 200);
+        kit_expect(r, 200, 205, 0);
+        CHECK_EQ(hf_logr_read(r, 205, buf, sizeof buf, &next), HF_GONE);
+        CHECK_EQ(next, 300);
+        kit_expect(r, 300, 305, 0);
+        hf_log_close(log);
+        log = kit_open(dir, kit_config(HF_LEVEL_DISK, 0, 0, 0));
+    }
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void the_first_sync_error_poisons_for_good(void)
+{
+    int dir = fresh("poison");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 0, 0, 0));
+    struct hf_logr *r = kit_reader(dir);
+    static uint8_t block[KIT_BUFFER];
+    kit_append(log, 0, 5, 64, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    kit_append(log, 5, 5, 64, 0);
+    hf_failpoint_arm("log.fdatasync=errno:EIO@1");
+    CHECK_EQ(hf_log_sync(log), HF_POISONED);
+    CHECK_EQ(hf_log_sync(log), HF_POISONED); /* though the next one would return 0 */
+    uint64_t bytes = kit_block(block, 10, 1, 64, 0);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_POISONED);
+    CHECK_EQ(hf_log_begin(log, 9, 9), HF_POISONED);
+    CHECK_EQ(hf_log_roll(log), HF_POISONED);
+    CHECK_EQ(kit_info(log).next_sqn, 5);
+    kit_expect(r, 0, 5, 0); /* what was published stays readable */
+    hf_log_close(log);
+    struct hf_log_config config = kit_config(HF_LEVEL_DISK, 0, 0, 0);
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_POISONED);
+    hf_failpoint_arm(NULL);
+    hf_logr_close(r);
+    close(dir);
+}
+
+static void a_full_disk_is_an_error_and_appending_resumes_when_it_is_not(void)
+{
+    int dir = fresh("full");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 16384, 16384, 0));
+    static uint8_t block[KIT_BUFFER];
+    kit_append(log, 0, 5, 64, 0);
+    hf_failpoint_arm("log.fallocate=errno:ENOSPC");
+    CHECK_EQ(hf_log_roll(log), HF_ERRNO - ENOSPC);
+    CHECK_EQ(hf_log_prepare(log), HF_ERRNO - ENOSPC);
+    CHECK_EQ(has(dir, "spare") + has(dir, "roll-new"), 0);
+    kit_append(log, 5, 5, 64, 0); /* nothing changed: the old segment goes on */
+    hf_failpoint_arm("log.pwrite=errno:ENOSPC@2"); /* the SYNC frame is written, the block is not */
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    uint64_t bytes = kit_block(block, 10, 1, 64, 0);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_ERRNO - ENOSPC);
+    hf_failpoint_arm(NULL);
+    bytes = kit_block(block, 10, 1, 64, 0);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_ROLL); /* never again behind half a block */
+    kit_append(log, 10, 10, 64, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    struct hf_logr *r = kit_reader(dir);
+    kit_expect(r, 0, 20, 0);
+    struct hf_check_summary sum;
+    CHECK_EQ(findings(dir, &sum), 0);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void a_log_of_another_source_or_layout_is_refused(void)
+{
+    int dir = fresh("foreign");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 0, 0, 0));
+    hf_log_close(log);
+    struct hf_log_config config = kit_config(HF_LEVEL_MEMORY, 0, 0, 0);
+    config.uuid[3] ^= 1;
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_DAMAGED);
+    config.uuid[3] ^= 1;
+    uint32_t version = HF_LAYOUT_VERSION + 1;
+    int fd = openat(dir, "head", O_RDWR);
+    CHECK_EQ(pwrite(fd, &version, sizeof version, offsetof(struct hf_preamble, layout_version)), sizeof version);
+    close(fd);
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_LAYOUT);
+    struct hf_logr *r;
+    CHECK_EQ(hf_logr_open(dir, &r), HF_LAYOUT);
+    config.level = 9;
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_USAGE);
+    close(dir);
+}
+
+static void child_of_fork(void *log)
+{
+    static uint8_t block[KIT_BUFFER];
+    CHECK_EQ(hf_log_append(log, block, kit_block(block, 1, 1, 64, 0)), HF_FORKED);
+    CHECK_EQ(hf_log_sync(log), HF_FORKED);
+    hf_log_close(log);
+}
+
+static void a_forked_child_cannot_touch_its_parents_log(void)
+{
+    int dir = fresh("forked");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 0, 0, 0));
+    kit_append(log, 0, 1, 64, 0);
+    check_exited(check_fork(child_of_fork, log));
+    kit_append(log, 1, 1, 64, 0);
+    hf_log_close(log);
+    close(dir);
+}
+
+/* The format by hand, from layout.h's words and the table CRC alone: nothing of the log's own code. */
+static void the_bytes_on_disk_are_what_the_specification_says(void)
+{
+    int dir = fresh("golden");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 16384, 16384, 0));
+    static uint8_t file[16384];
+    CHECK_EQ(hf_log_begin(log, 7, 40), HF_OK);
+    kit_append(log, 40, 1, 5, 0);
+    kit_append(log, 41, 1, 64, 0);
+    CHECK_EQ(hf_log_lost(log, 42, 49), HF_OK);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    kit_append(log, 50, 1, 1, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    CHECK_EQ(hf_log_roll(log), HF_OK);
+    int fd = openat(dir, "seg-0000000000000000", O_RDONLY);
+    CHECK_EQ(read(fd, file, sizeof file), sizeof file);
+    close(fd);
+    struct hf_segment_header h;
+    memcpy(&h, file, sizeof h);
+    CHECK_EQ(h.pre.magic, 0x3154534644484604);
+    CHECK_EQ(h.pre.header_bytes, 8192);
+    CHECK_EQ(h.pre.total_bytes, 16384);
+    CHECK_EQ(h.pre.incarnation, 7);
+    CHECK(memcmp(h.source_uuid, kit_uuid, 16) == 0);
+    CHECK_EQ(h.first_sqn, 40);
+    CHECK_EQ(h.crc, hf_crc32c_table(0, file, 180));
+    CHECK(memcmp(file, file + 2048, 184) == 0);
+    uint8_t text[24];
+    memcpy(text, h.pre.uuid, 16);
+    memcpy(text + 16, &h.pre.incarnation, 8);
+    const uint32_t seed = hf_crc32c_table(0, text, 24);
+    const struct {
+        uint64_t position, sqn, first, last;
+        uint32_t length;
+        uint16_t flags, fragment;
+    } want[] = {
+        {0, 40, 0, 0, 48, HF_FRAME_CONTROL, HF_CONTROL_SYNC}, {64, 40, 0, 0, 37, 3, 0}, {128, 41, 0, 0, 96, 3, 0},
+        {224, 42, 42, 49, 48, HF_FRAME_CONTROL, HF_CONTROL_LOST}, {288, 50, 288, 0, 48, HF_FRAME_CONTROL, HF_CONTROL_SYNC},
+        {352, 50, 0, 0, 33, 3, 0},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        const uint8_t *at = file + 8192 + want[i].position;
+        struct hf_frame f;
+        memcpy(&f, at, sizeof f);
+        CHECK_EQ(f.commit, (want[i].position / 32 + 1) << 32 | want[i].length);
+        CHECK_EQ(f.sequence_number, want[i].sqn);
+        CHECK_EQ(f.flags, want[i].flags);
+        CHECK_EQ(f.fragment, want[i].fragment);
+        CHECK_EQ(f.crc, hf_crc32c_table(hf_crc32c_table(seed, at, 28), at + 32, want[i].length - 32));
+        if (f.flags & HF_FRAME_CONTROL) {
+            CHECK(memcmp(at + 32, &want[i].first, 8) == 0 && memcmp(at + 40, &want[i].last, 8) == 0);
+        }
+        for (uint64_t k = want[i].length; k % 32 != 0; k++) {
+            CHECK_EQ(at[k], 0);
+        }
+    }
+    CHECK_EQ(h.seal.end_position, 416);
+    CHECK_EQ(h.seal.next_sqn, 51);
+    CHECK_EQ(h.seal.index_count, 1);
+    struct hf_index_entry entry;
+    memcpy(&entry, file + 4096, sizeof entry);
+    CHECK_EQ(entry.sqn, 40);
+    CHECK_EQ(entry.offset, 8192 + 64);
+    CHECK_EQ(h.seal.index_crc, hf_crc32c_table(0, file + 4096, 16));
+    CHECK_EQ(h.seal.crc, hf_crc32c_table(hf_crc32c_table(0, h.pre.uuid, 16), file + 256, 28));
+    hf_log_close(log);
+    close(dir);
+}
+
+int main(void)
+{
+    root = kit_directory();
+    RUN(what_memory_appends_is_published_at_once);
+    RUN(what_disk_appends_is_published_by_sync_only);
+    RUN(segments_double_and_every_number_is_found_from_anywhere);
+    RUN(a_block_larger_than_a_segment_gets_a_segment_that_fits);
+    RUN(malformed_blocks_are_refused_and_leave_no_trace);
+    RUN(retention_drops_the_oldest_and_readers_are_told);
+    RUN(a_reader_whose_segment_is_recycled_never_sees_damage);
+    RUN(a_spare_is_made_once_and_taken_by_the_roll);
+    RUN(a_later_incarnation_overrides_the_numbers_it_took_over);
+    RUN(begins_beyond_the_table_keep_the_newest);
+    RUN(lost_ranges_and_holes_are_told_apart);
+    RUN(the_first_sync_error_poisons_for_good);
+    RUN(a_full_disk_is_an_error_and_appending_resumes_when_it_is_not);
+    RUN(a_log_of_another_source_or_layout_is_refused);
+    RUN(a_forked_child_cannot_touch_its_parents_log);
+    RUN(the_bytes_on_disk_are_what_the_specification_says);
+    return 0;
+}

@@ -1,0 +1,368 @@
+/* test_wait.c: bells, the sleeper's barrier, and the steps of a wait. */
+#include <pthread.h>
+#include <sched.h>
+
+#include "atomic.h"
+#include "board.h"
+#include "check.h"
+#include "process.h"
+#include "status.h"
+#include "wait.h"
+
+static int domain;
+static int board_fd, bells_fd;
+static struct hf_map *board, *bells;
+static const uint8_t source[16] = {9};
+
+static struct hf_map *make(int fd, uint32_t kind, uint64_t bytes)
+{
+    struct hf_map *map = NULL;
+    CHECK_EQ(hf_map_create(fd, kind, bytes, 0, source, 0, &map), HF_OK);
+    hf_map_publish(map);
+    return map;
+}
+
+static void fresh(void)
+{
+    hf_map_detach(board);
+    hf_map_detach(bells);
+    if (board_fd > 0) {
+        close(board_fd);
+        close(bells_fd);
+    }
+    board_fd = check_memory();
+    bells_fd = check_memory();
+    board = make(board_fd, HF_KIND_BOARD, sizeof(struct hf_board));
+    bells = make(bells_fd, HF_KIND_BELLS, sizeof(struct hf_bells));
+}
+
+/* A child's own mapping, in place of its parent's. */
+static void attach_here(void)
+{
+    CHECK_EQ(hf_map_attach(board_fd, HF_KIND_BOARD, 1, 1, &board), HF_OK);
+    CHECK_EQ(hf_map_attach(bells_fd, HF_KIND_BELLS, 1, 1, &bells), HF_OK);
+}
+
+static void bell_rung_between_read_and_wait_is_not_slept_through(void)
+{
+    fresh();
+    uint32_t bell = (uint32_t)hf_bell_claim(bells, domain);
+    uint32_t seen = hf_bell_read(bells, bell);
+    CHECK_EQ(hf_bell_wait(bells, bell, seen, 1000), 0);
+    CHECK_EQ(hf_bell_wait(bells, bell, seen, 0), 0);
+    hf_bell_ring(bells, bell);
+    CHECK_EQ(hf_bell_wait(bells, bell, seen, INT64_MAX), 1);
+    CHECK_EQ(hf_bell_wait(bells, bell, seen, 0), 1);
+    CHECK_EQ(hf_bell_wait(bells, bell, seen, -5), 1);
+}
+
+static void bell_out_of_range_is_ignored(void)
+{
+    fresh();
+    hf_bell_ring(bells, HF_BELLS);
+    hf_bell_ring(bells, UINT32_MAX);
+    CHECK_EQ(hf_bell_read(bells, HF_BELLS), 0);
+    CHECK_EQ(hf_bell_wait(bells, HF_BELLS, 0, INT64_MAX), 0);
+}
+
+static void ring_when_it_sleeps(void *argument)
+{
+    attach_here();
+    uint32_t bell = *(uint32_t *)argument;
+    for (int i = 0; i < 3; i++) {
+        hf_bell_ring(bells, bell);
+    }
+}
+
+static void another_process_rings(void)
+{
+    fresh();
+    uint32_t bell = (uint32_t)hf_bell_claim(bells, domain);
+    uint32_t seen = hf_bell_read(bells, bell);
+    pid_t pid = check_fork(ring_when_it_sleeps, &bell);
+    while (hf_bell_wait(bells, bell, seen, INT64_MAX) == 0) {
+        sched_yield();
+    }
+    check_exited(pid);
+    CHECK_EQ(hf_bell_read(bells, bell), seen + 3);
+}
+
+enum { THREADS = 16 };
+static uint32_t go;
+
+static void *claim_bell(void *argument)
+{
+    while (hf_load_acquire_u32(&go) == 0) {
+        hf_cpu_relax();
+    }
+    *(int64_t *)argument = hf_bell_claim(bells, domain);
+    return NULL;
+}
+
+static void claim_bell_as_a_child(void *argument)
+{
+    attach_here();
+    *(int64_t *)argument = hf_bell_claim(bells, domain);
+    CHECK_EQ(hf_bell_claim(bells, domain), *(int64_t *)argument);
+}
+
+static void process_has_one_bell_whichever_thread_asks(void)
+{
+    fresh();
+    go = 0;
+    pthread_t threads[THREADS];
+    int64_t got[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        CHECK_EQ(pthread_create(&threads[i], NULL, claim_bell, &got[i]), 0);
+    }
+    hf_store_release_u32(&go, 1);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_EQ(got[i], 0);
+    }
+    int64_t *theirs = check_shared(sizeof(*theirs));
+    check_exited(check_fork(claim_bell_as_a_child, theirs));
+    CHECK_EQ(*theirs, 1);
+    munmap(theirs, sizeof(*theirs));
+}
+
+static void tell_token(void *argument)
+{
+    CHECK_EQ(hf_process_join(domain), HF_OK);
+    *(uint64_t *)argument = hf_process_token();
+}
+
+static void bell_of_a_dead_process_is_reused_when_none_is_left(void)
+{
+    fresh();
+    uint64_t *dead = check_shared(sizeof(*dead));
+    check_exited(check_fork(tell_token, dead));
+    struct hf_bells *table = (struct hf_bells *)bells->base;
+    for (uint64_t i = 0; i < HF_BELLS; i++) {
+        table->bells[i].owner = UINT64_C(0x5a5a5a0000000000) | (i + 1); /* nobody knows them: neither alive nor dead */
+    }
+    CHECK_EQ(hf_bell_claim(bells, domain), HF_FULL);
+    table->bells[300].owner = *dead | 1;
+    CHECK_EQ(hf_bell_claim(bells, domain), 300);
+    CHECK_EQ(hf_bell_claim(bells, domain), 300);
+    munmap(dead, sizeof(*dead));
+}
+
+static void register_as_a_child(void *argument)
+{
+    (void)argument;
+    CHECK_EQ(hf_wait_registered(), 0); /* whatever the parent did */
+    hf_failpoint_arm("wait.register=errno:EPERM");
+    CHECK_EQ(hf_wait_setup(), 0);
+    CHECK_EQ(hf_wait_registered(), 0);
+    hf_failpoint_arm("");
+    CHECK_EQ(hf_wait_setup(), hf_wait_registered());
+}
+
+static void waker_registers_once_and_again_after_fork(void)
+{
+    int works = hf_wait_setup();
+    printf("    (membarrier %s here)\n", works ? "works" : "does not work");
+    CHECK_EQ(hf_wait_registered(), works);
+    CHECK_EQ(hf_wait_setup(), works);
+    check_exited(check_fork(register_as_a_child, NULL));
+    CHECK_EQ(hf_wait_registered(), works);
+}
+
+static void sleeper_without_membarrier_only_naps(void)
+{
+    fresh();
+    struct hf_identity who = {.role = HF_ROLE_RECEIVER};
+    CHECK_EQ(hf_board_claim(board, domain, &who, NULL), 0);
+    hf_failpoint_arm("wait.barrier=errno:ENOSYS");
+    CHECK_EQ(hf_line_sleeps(board, 0, 1), HF_WAIT_NAP_NS);
+    CHECK_EQ(hf_board_source_waits(board, 0, 1), HF_WAIT_NAP_NS);
+    hf_failpoint_arm("");
+    int64_t longest = hf_wait_setup() ? HF_WAIT_MAX_NS : HF_WAIT_NAP_NS;
+    CHECK_EQ(hf_line_sleeps(board, 0, 1), longest);
+    CHECK_EQ(hf_line_sleeps(board, 0, 0), 0);
+    CHECK_EQ(hf_board_source_waits(board, 0, 1), longest);
+    CHECK_EQ(hf_board_source_waits(board, 0, 0), 0);
+}
+
+/* The steps of one wait until it ends or says sleep; how many rounds it took. */
+static int walk(int strategy, int64_t timeout_ns, int *rounds)
+{
+    struct hf_waiter w;
+    hf_waiter_start(&w, strategy, timeout_ns);
+    CHECK(hf_waiter_left(&w) <= HF_WAIT_MAX_NS);
+    int step = 0;
+    for (*rounds = 0; step == 0; ++*rounds) {
+        step = hf_waiter_pause(&w);
+    }
+    if (step < 0) {
+        CHECK_EQ(hf_waiter_left(&w), 0);
+    }
+    return step;
+}
+
+static void each_strategy_waits_in_its_own_way(void)
+{
+    int rounds;
+    CHECK_EQ(walk(HF_WAIT_BUSY_SPIN, 3000000, &rounds), -1);
+    CHECK(rounds > 1);
+    CHECK_EQ(walk(HF_WAIT_YIELD, 3000000, &rounds), -1);
+    CHECK_EQ(walk(HF_WAIT_BLOCK, INT64_MAX, &rounds), 1);
+    CHECK_EQ(rounds, 1);
+    for (int strategy = HF_WAIT_BUSY_SPIN; strategy <= HF_WAIT_BLOCK; strategy++) {
+        CHECK_EQ(walk(strategy, 0, &rounds), -1);
+        CHECK_EQ(rounds, 1);
+        CHECK_EQ(walk(strategy, INT64_MIN, &rounds), -1);
+    }
+}
+
+static void backoff_spins_then_yields_then_keeps_sleeping(void)
+{
+    struct hf_waiter w;
+    hf_waiter_start(&w, HF_WAIT_BACKOFF, INT64_MAX);
+    w.deadline_ns = INT64_MAX; /* the machine may be busy */
+    int rounds = 0;
+    while (hf_waiter_pause(&w) == 0) {
+        rounds++;
+    }
+    CHECK(rounds >= HF_WAIT_YIELDS);
+    CHECK_EQ(w.yields, HF_WAIT_YIELDS);
+    CHECK(hf_now_ns() >= w.spin_until_ns);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(hf_waiter_pause(&w), 1);
+    }
+    w.deadline_ns = 0;
+    CHECK_EQ(hf_waiter_pause(&w), -1);
+}
+
+/* A source commits numbers, one only after the last was acked; a receiver sleeps for each. As in stream.c, with a word for a
+ * ring: nobody may get stuck, whatever the strategies, with and without membarrier. */
+enum { MESSAGES = 2000 };
+struct pair {
+    uint64_t committed;
+    uint32_t late; /* sleeps that ended by themselves although what they waited for had come: a wake that was late or lost */
+    int receiver_strategy;
+    int source_strategy;
+};
+
+static void receive_all(void *argument)
+{
+    struct pair *pair = argument;
+    attach_here();
+    uint32_t bell = (uint32_t)hf_bell_claim(bells, domain);
+    (void)hf_wait_setup();
+    struct hf_identity who = {.role = HF_ROLE_RECEIVER, .bell = bell};
+    int64_t index;
+    do {
+        index = hf_board_claim(board, domain, &who, NULL);
+    } while (index == HF_AGAIN);
+    CHECK(index >= 0);
+    for (uint64_t next = 1; next <= MESSAGES;) {
+        struct hf_waiter w;
+        hf_waiter_start(&w, pair->receiver_strategy, INT64_MAX);
+        while (hf_load_acquire_u64(&pair->committed) < next) {
+            int step = hf_waiter_pause(&w);
+            if (step < 0) {
+                break;
+            }
+            if (step > 0) {
+                uint32_t seen = hf_bell_read(bells, bell);
+                int64_t nap = hf_line_sleeps(board, index, 1);
+                if (hf_load_acquire_u64(&pair->committed) < next && hf_bell_wait(bells, bell, seen, nap) == 0 &&
+                    hf_load_acquire_u64(&pair->committed) >= next) {
+                    (void)hf_add_u32(&pair->late, 1);
+                }
+                hf_line_sleeps(board, index, 0);
+            }
+        }
+        if (hf_load_acquire_u64(&pair->committed) >= next) {
+            hf_board_ack(board, bells, index, next, next);
+            next++;
+        }
+    }
+}
+
+static void await_ack(struct pair *pair, uint32_t bell, uint64_t number)
+{
+    const uint64_t *ack = &((struct hf_board *)board->base)->lines[0].ack;
+    struct hf_waiter w;
+    hf_waiter_start(&w, pair->source_strategy, INT64_MAX);
+    while (hf_load_acquire_u64(ack) < number) {
+        int step = hf_waiter_pause(&w);
+        if (step < 0) {
+            hf_waiter_start(&w, pair->source_strategy, INT64_MAX);
+        } else if (step > 0) {
+            uint32_t seen = hf_bell_read(bells, bell);
+            int64_t nap = hf_board_source_waits(board, bell, 1);
+            if (hf_load_acquire_u64(ack) < number && hf_bell_wait(bells, bell, seen, nap) == 0 &&
+                hf_load_acquire_u64(ack) >= number) {
+                (void)hf_add_u32(&pair->late, 1);
+            }
+            hf_board_source_waits(board, bell, 0);
+        }
+    }
+}
+
+static void exchange(int source_strategy, int receiver_strategy, const char *receiver_failpoints)
+{
+    fresh();
+    struct pair *pair = check_shared(sizeof(*pair));
+    pair->source_strategy = source_strategy;
+    pair->receiver_strategy = receiver_strategy;
+    uint32_t bell = (uint32_t)hf_bell_claim(bells, domain);
+    int fenced = !hf_wait_setup();
+    hf_failpoint_arm(receiver_failpoints); /* inherited */
+    pid_t pid = check_fork(receive_all, pair);
+    hf_failpoint_arm("");
+    for (uint64_t number = 1; number <= MESSAGES; number++) {
+        hf_store_release_u64(&pair->committed, number);
+        if (fenced) {
+            hf_fence_seq_cst();
+        } else {
+            hf_compiler_barrier();
+        }
+        if (hf_load_relaxed_u32(&((struct hf_board *)board->base)->sleepers) != 0) {
+            hf_board_wake_slow(board, bells);
+        }
+        await_ack(pair, bell, number);
+        CHECK(hf_load_relaxed_u32(&pair->late) < 100); /* a busy machine makes one late now and then; a lost one costs 50 ms */
+    }
+    check_exited(pid);
+    printf("    (%u late wakes of %d)\n", pair->late, MESSAGES);
+    munmap(pair, sizeof(*pair));
+}
+
+static void sleeping_source_and_sleeping_receiver_wake_each_other(void)
+{
+    exchange(HF_WAIT_BLOCK, HF_WAIT_BLOCK, "");
+}
+
+static void backing_off_source_and_receiver_wake_each_other(void)
+{
+    exchange(HF_WAIT_BACKOFF, HF_WAIT_BACKOFF, "");
+}
+
+static void processes_without_membarrier_wake_each_other(void)
+{
+    exchange(HF_WAIT_YIELD, HF_WAIT_BLOCK, "wait.barrier=errno:ENOSYS;wait.register=errno:EPERM");
+}
+
+int main(void)
+{
+    domain = check_directory();
+    RUN(bell_rung_between_read_and_wait_is_not_slept_through);
+    RUN(bell_out_of_range_is_ignored);
+    RUN(another_process_rings);
+    RUN(process_has_one_bell_whichever_thread_asks);
+    RUN(bell_of_a_dead_process_is_reused_when_none_is_left);
+    RUN(waker_registers_once_and_again_after_fork);
+    RUN(sleeper_without_membarrier_only_naps);
+    RUN(each_strategy_waits_in_its_own_way);
+    RUN(backoff_spins_then_yields_then_keeps_sleeping);
+    RUN(sleeping_source_and_sleeping_receiver_wake_each_other);
+    RUN(backing_off_source_and_receiver_wake_each_other);
+    RUN(processes_without_membarrier_wake_each_other);
+    hf_map_detach(board);
+    hf_map_detach(bells);
+    return 0;
+}

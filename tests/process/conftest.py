@@ -1,0 +1,53 @@
+"""Stores for tests, in a domain of each test's own."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.engine.store import Store, StoreConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class ThreadStore:
+    """A store that runs in this process: quick to start, and its state can be looked at."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self.store = Store(config)
+        self.store.open()
+        self._thread = threading.Thread(target=self.store.run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """A clean stop; the directory is free afterwards. Idempotent."""
+        if self._thread.is_alive():
+            self.store.stop()
+            self._thread.join()
+            self.store.close()
+
+
+@pytest.fixture(autouse=True)
+def own_domain(domain: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every process test, and the processes that it starts, live in a domain of their own."""
+    monkeypatch.setenv("HOLDFAST_DOMAIN", domain)
+    return domain
+
+
+@pytest.fixture
+def run_store(tmp_path: Path) -> Iterator[Callable[..., ThreadStore]]:
+    """Starts stores; called again with one name after a stop, it is a restart. All are stopped at the end."""
+    started: list[ThreadStore] = []
+
+    def run(name: str = "a", kind: str = "memory", **options: object) -> ThreadStore:
+        config = StoreConfig(name, tmp_path / f"store-{name}", type=kind, options=options)
+        started.append(ThreadStore(config))
+        return started[-1]
+
+    yield run
+    for store in started:
+        store.stop()
