@@ -351,6 +351,8 @@ class Outbound:
             self._closed, self._may_send = True, False
         with contextlib.suppress(Exception):
             self.context.leave(self, timeout)
+        self.refresh()
+        self._tell()
         with self._lock:
             handle, self._handle = self._handle, ffi.NULL
             if handle:

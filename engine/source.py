@@ -6,6 +6,8 @@ registration, which the context's thread runs.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -65,27 +67,28 @@ class Claim:
         self.sequence_number: int | None = None
         self._source = source
         self._client_data = client_data
-        self._view: memoryview | None = source._claim(size, timeout)
+        self._base = source.begin_claim(size, timeout)
+        self._view: memoryview | None = memoryview(self._base).cast("B")
 
     def __enter__(self) -> memoryview:
-        assert self._view is not None
+        if self._view is None:
+            raise UsageError("this claim has ended already")
         return self._view
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         view, self._view = self._view, None
         if view is None:
             raise UsageError("this claim has ended already")
-        try:
+        with contextlib.suppress(BufferError):
             view.release()
-        except BufferError:
-            self._source._abort()
+        del view
+        # Every view, and every view of a view, refers to the base; what is left is the attribute and the call's argument.
+        if sys.getrefcount(self._base) > 2:
+            self._source.end_claim(commit=False)
             raise UsageError(
                 "a view of the claimed bytes is still in use", hint="drop every slice and array of it inside the block"
-            ) from None
-        if kind is not None:
-            self._source._abort()
-        else:
-            self.sequence_number = self._source._commit(self._client_data)
+            )
+        self.sequence_number = self._source.end_claim(commit=kind is None, client_data=self._client_data)
 
 
 class Source(Outbound):
@@ -204,7 +207,8 @@ class Source(Outbound):
         """
         return Claim(self, size, client_data, timeout)
 
-    def _claim(self, size: int, timeout: float | None) -> memoryview:
+    def begin_claim(self, size: int, timeout: float | None) -> Any:
+        """For :class:`Claim`: the writable bytes."""
         status = ffi.new("int64_t *")
         pointer: CData = ffi.NULL
 
@@ -215,19 +219,19 @@ class Source(Outbound):
 
         self._until_room(attempt, size, timeout)
         self._claimed_by = threading.get_ident()
-        return memoryview(ffi.buffer(pointer, size)).cast("B")
+        return ffi.buffer(pointer, size)
 
-    def _commit(self, client_data: object) -> int:
+    def end_claim(self, *, commit: bool, client_data: object = None) -> int | None:
+        """For :class:`Claim`: publishes it and returns its number, or leaves no trace of it."""
         self._claimed_by = 0
+        if not commit:
+            lib.hf_source_abort(self._handle)
+            return None
         with self._recording:
             sqn = int(check(lib.hf_source_commit(self._handle), what="claim"))
             if self._retention is not None and (client_data is not None or self._records_all):
                 self._retention.sent(sqn, sqn, client_data)
         return sqn
-
-    def _abort(self) -> None:
-        self._claimed_by = 0
-        lib.hf_source_abort(self._handle)
 
     # Waiting for room -----------------------------------------------------------------------------------------------------
 

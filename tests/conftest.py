@@ -50,11 +50,14 @@ def objects_of(directory: Path) -> list[str]:
 
 def remove_objects(directory: Path) -> list[str]:
     """Unlinks them and returns their names."""
-    from holdfast.engine.domain import unlink_object
+    from holdfast.engine.domain import SHM_DIR, unlink_object
 
     names = objects_of(directory)
     for name in names:
-        unlink_object(name)
+        if (SHM_DIR / name).is_dir():  # the logs of a memory store
+            shutil.rmtree(SHM_DIR / name)
+        else:
+            unlink_object(name)
     return names
 
 

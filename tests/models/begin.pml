@@ -11,9 +11,10 @@
  * undrained (reboot, operator), so that what was not stable is gone and its numbers are given again. A store's files
  * are readable while it is down, unless -DUNREADABLE.
  *
- * -DUNREADABLE must fail, and the test says so: with three stores, a BEGIN that a dying source left at one of them and whose
- * files nobody can read lets the next source take the same incarnation number, with another start. DESIGN 14's "a dead
- * store's files are still readable on this host" is a condition, not a remark. -DTHREE has no receiver, to stay small.
+ * -DUNREADABLE must fail, and the test says so: with three stores, a BEGIN that a dying source left at one of them and
+ * whose files nobody can read lets the next source take the same incarnation number, with another start. DESIGN 14's
+ * "a dead store's files are still readable on this host" is a condition, not a remark. -DTHREE has no receiver, to
+ * stay small.
  *
  * A BEGIN carries the whole table of BEGINs that its source knows: a store that slept through incarnation k learns
  * start(k) as well as start(k + 1). The table with the highest incarnation replaces any other as a whole. An ack of
@@ -39,8 +40,11 @@
 #define NUMBERS 3
 #endif
 #define INCS 3
-#ifndef KILLS
 #define KILLS 1
+#ifdef UNREADABLE
+#define SOURCES 4
+#else
+#define SOURCES 3
 #endif
 
 /* A table of BEGINs: the start of incarnation k in bits 4 k .. 4 k + 3. */
@@ -323,13 +327,19 @@ inline judge(t, k) {
     adopt(s, table, k); told[s] = true; begun++ }
 
 proctype Source() {
-    byte i, n, e, m, q, k, best, answers, begun;
+    byte i, n, e, m, q, k, best, answers, begun, sources;
     byte said[STORES];
     bool answered[STORES], told[STORES];
     int table;
 
     do
-    ::  table = EMPTY;
+    :: sources == SOURCES -> break
+    :: sources < SOURCES ->
+        sources++;
+        table = EMPTY;
+#ifdef THREE
+        living = true; /* smaller: no ring is lost during a registration */
+#endif
         /* Registration: the owner before is dead, every store that answers has drained its rings. To die here changes
          * nothing, because an answer changes nothing at its store. */
         do
@@ -344,7 +354,7 @@ end_waits:  if
         :: else -> break
         od;
         if
-        :: k == INCS -> break /* the model ends here */
+        :: k == INCS -> goto died
         :: else
         fi;
         d_step {

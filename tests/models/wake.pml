@@ -14,8 +14,9 @@
  * The source sends 2 messages and then waits until both readers acknowledged them; the readers sleep whenever there is
  * nothing new.
  *
- * -DTWO_WAITERS: one reader, and two threads of the source's process that wait for acks: they share source_waiting and the bell,
- * so a waiter leaves the flag alone when it wakes (a flag left behind costs one needless ring); the acker takes it by exchange.
+ * -DTWO_WAITERS: one reader, and two threads of the source's process that wait for acks: they share source_waiting and
+ * the bell, so a waiter leaves the flag alone when it wakes (a flag left behind costs one needless ring); the acker
+ * takes it by exchange.
  *
  * Property: no lost wake-up: no state where a process sleeps and nothing more can happen before everything has been
  * read and acknowledged (spin's "invalid end state"; the buffers are empty then, because draining is always possible).
@@ -24,8 +25,8 @@
  * MUT_SOURCE_NO_BARRIER the same for the source that waits for acks; MUT_PLAIN_CLEAR the source clears the hint with a
  * store instead of taking it by exchange; MUT_CLEAR_AFTER_SCAN it takes the hint after it looked at the lines;
  * MUT_HINT_FIRST the sleeper sets the hint before its line's flag; MUT_NO_RECHECK; MUT_BELL_READ_LATE the bell is read
- * after the last look; MUT_RING_BEFORE_COMMIT; MUT_ACK_AFTER_RING;
- * MUT_WAKER_NO_FENCE (FENCED); MUT_WAITER_CLEARS a waiter stores 0 to source_waiting when it wakes (TWO_WAITERS). */
+ * after the last look; MUT_RING_BEFORE_COMMIT; MUT_ACK_AFTER_RING; MUT_WAKER_NO_FENCE (FENCED); MUT_WAITER_CLEARS a
+ * waiter stores 0 to source_waiting when it wakes (TWO_WAITERS). */
 #define SOURCE 0
 #define MESSAGES 2
 
@@ -51,8 +52,8 @@ end_drain:
 
 inline store(at, value) { buffer[me] ! at, value }
 
-/* What this process sees. It never loads a word that waits in its own buffer, except the hint in MUT_PLAIN_CLEAR, where a
- * stale 1 costs one scan more. */
+/* What this process sees. It never loads a word that waits in its own buffer, except the hint in MUT_PLAIN_CLEAR, where
+ * a stale 1 costs one scan more. */
 #define LOAD(at) shared[at]
 
 inline drain(who) {
