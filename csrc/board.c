@@ -94,6 +94,7 @@ static int try_copy(const struct hf_board_line *line, struct hf_board_line *out)
     copy_words(line, out);
     uint64_t to = hf_load_acquire_u64(&line->to_sqn); /* pairs with hf_line_range */
     uint64_t from = hf_load_relaxed_u64(&line->from_sqn);
+    uint64_t ack_stream = hf_load_acquire_u64(&line->ack_stream); /* pairs with hf_board_rebase; before ack */
     uint64_t ack = hf_load_acquire_u64(&line->ack); /* pairs with hf_board_ack; before position, so that ack <= position */
     uint64_t position = hf_load_relaxed_u64(&line->position);
     hf_fence_acquire(); /* pairs with the release fences in describe and hf_line_range */
@@ -106,6 +107,7 @@ static int try_copy(const struct hf_board_line *line, struct hf_board_line *out)
     out->from_sqn = from;
     out->to_sqn = to;
     out->ack = ack;
+    out->ack_stream = ack_stream;
     out->position = position;
     return 1;
 }
@@ -362,6 +364,18 @@ void hf_board_ack(struct hf_map *map, struct hf_map *bells, int64_t index, uint6
     if (hf_load_relaxed_u32(&board->source_waiting) != 0 && hf_exchange_u32(&board->source_waiting, 0) != 0 && bells != NULL) {
         hf_bell_ring(bells, hf_load_relaxed_u32(&board->source_bell)); /* pairs with hf_board_source_waits, by the exchange */
     }
+}
+
+void hf_board_rebase(struct hf_map *map, int64_t index, uint64_t incarnation, uint64_t start_sqn)
+{
+    struct hf_board_line *line = hf_board_line_at(map, index);
+    if (line == NULL || !owned_here(map, line) || hf_load_relaxed_u64(&line->ack_stream) >= incarnation) {
+        return;
+    }
+    if (hf_load_relaxed_u64(&line->ack) > start_sqn) {
+        hf_store_release_u64(&line->ack, start_sqn);
+    }
+    hf_store_release_u64(&line->ack_stream, incarnation); /* pairs with try_copy: ack_stream */
 }
 
 /* Called after `sleepers` was seen set. The exchange, unlike a load and a store, reads the latest value: it synchronises with the

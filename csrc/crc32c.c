@@ -22,13 +22,24 @@ static uint32_t slices[8][256];     /* slicing by 8 */
 static uint32_t zeros_long[4][256]; /* effect of LANE_LONG zero bytes, by byte of the CRC */
 static uint32_t zeros_short[4][256];
 
-static uint64_t word_at(const uint8_t *p) {
+static uint64_t word_at(const uint8_t *p)
+{
     uint64_t word;
     memcpy(&word, p, sizeof word);
     return word;
 }
 
-static uint32_t table_raw(uint32_t crc, const uint8_t *p, uint64_t bytes) {
+#if defined(__x86_64__) || defined(__aarch64__)
+static uint32_t half_at(const uint8_t *p)
+{
+    uint32_t half;
+    memcpy(&half, p, sizeof half);
+    return half;
+}
+#endif
+
+static uint32_t table_raw(uint32_t crc, const uint8_t *p, uint64_t bytes)
+{
     for (; bytes >= 8; bytes -= 8, p += 8) {
         uint64_t w = word_at(p) ^ crc;
         crc = slices[7][w & 255] ^ slices[6][(w >> 8) & 255] ^ slices[5][(w >> 16) & 255] ^ slices[4][(w >> 24) & 255] ^
@@ -40,7 +51,8 @@ static uint32_t table_raw(uint32_t crc, const uint8_t *p, uint64_t bytes) {
     return crc;
 }
 
-static void table_3(uint32_t crc[3], const uint8_t *const data[3], const uint64_t bytes[3]) {
+static void table_3(uint32_t crc[3], const uint8_t *const data[3], const uint64_t bytes[3])
+{
     for (int i = 0; i < 3; i++) {
         crc[i] = table_raw(crc[i], data[i], bytes[i]);
     }
@@ -51,38 +63,55 @@ static void table_3(uint32_t crc[3], const uint8_t *const data[3], const uint64_
 #define HARDWARE __attribute__((target("sse4.2")))
 #define HARDWARE_NAME "sse4.2"
 
-static int hardware_present(void) {
+static int hardware_present(void)
+{
     return __builtin_cpu_supports("sse4.2") != 0;
 }
-HARDWARE static inline uint32_t step8(uint32_t crc, uint64_t word) {
+HARDWARE static inline uint32_t step8(uint32_t crc, uint64_t word)
+{
     return (uint32_t)__builtin_ia32_crc32di(crc, word);
 }
-HARDWARE static inline uint32_t step1(uint32_t crc, uint8_t byte) {
+HARDWARE static inline uint32_t step4(uint32_t crc, uint32_t word)
+{
+    return __builtin_ia32_crc32si(crc, word);
+}
+HARDWARE static inline uint32_t step1(uint32_t crc, uint8_t byte)
+{
     return __builtin_ia32_crc32qi(crc, byte);
 }
 #else
 #define HARDWARE
 #define HARDWARE_NAME "armv8"
 
-static int hardware_present(void) {
+static int hardware_present(void)
+{
     return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
 }
-static inline uint32_t step8(uint32_t crc, uint64_t word) {
+static inline uint32_t step8(uint32_t crc, uint64_t word)
+{
     __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
     return crc;
 }
-static inline uint32_t step1(uint32_t crc, uint8_t byte) {
+static inline uint32_t step4(uint32_t crc, uint32_t word)
+{
+    __asm__(".arch_extension crc\n\tcrc32cw %w0, %w0, %w1" : "+r"(crc) : "r"(word));
+    return crc;
+}
+static inline uint32_t step1(uint32_t crc, uint8_t byte)
+{
     __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(crc) : "r"((uint32_t)byte));
     return crc;
 }
 #endif
 
-static uint32_t shifted(uint32_t zeros[4][256], uint32_t crc) {
+static uint32_t shifted(uint32_t zeros[4][256], uint32_t crc)
+{
     return zeros[0][crc & 255] ^ zeros[1][(crc >> 8) & 255] ^ zeros[2][(crc >> 16) & 255] ^ zeros[3][crc >> 24];
 }
 
 /* As many triples of `lane` bytes as there are; returns the bytes that it took. */
-HARDWARE static inline uint64_t lanes(uint32_t *crc, const uint8_t *p, uint64_t bytes, uint64_t lane, uint32_t zeros[4][256]) {
+HARDWARE static inline uint64_t lanes(uint32_t *crc, const uint8_t *p, uint64_t bytes, uint64_t lane, uint32_t zeros[4][256])
+{
     uint64_t taken = 0;
     for (; bytes - taken >= 3 * lane; taken += 3 * lane) {
         const uint8_t *q = p + taken;
@@ -97,7 +126,8 @@ HARDWARE static inline uint64_t lanes(uint32_t *crc, const uint8_t *p, uint64_t 
     return taken;
 }
 
-HARDWARE static uint32_t hardware_raw(uint32_t crc, const uint8_t *p, uint64_t bytes) {
+HARDWARE static uint32_t hardware_raw(uint32_t crc, const uint8_t *p, uint64_t bytes)
+{
     if (bytes >= 3 * LANE_SHORT) {
         uint64_t taken = lanes(&crc, p, bytes, LANE_LONG, zeros_long);
         taken += lanes(&crc, p + taken, bytes - taken, LANE_SHORT, zeros_short);
@@ -107,21 +137,34 @@ HARDWARE static uint32_t hardware_raw(uint32_t crc, const uint8_t *p, uint64_t b
     for (; bytes >= 8; bytes -= 8, p += 8) {
         crc = step8(crc, word_at(p));
     }
+    if (bytes >= 4) {
+        crc = step4(crc, half_at(p));
+        p += 4;
+        bytes -= 4;
+    }
     for (; bytes > 0; bytes--, p++) {
         crc = step1(crc, *p);
     }
     return crc;
 }
 
-HARDWARE static void hardware_3(uint32_t crc[3], const uint8_t *const data[3], const uint64_t bytes[3]) {
-    uint64_t common = bytes[0] < bytes[1] ? bytes[0] : bytes[1];
-    common = (bytes[2] < common ? bytes[2] : common) & ~UINT64_C(7);
+HARDWARE static void hardware_3(uint32_t crc[3], const uint8_t *const data[3], const uint64_t bytes[3])
+{
+    uint64_t least = bytes[0] < bytes[1] ? bytes[0] : bytes[1];
+    least = bytes[2] < least ? bytes[2] : least;
+    uint64_t common = least & ~UINT64_C(7);
     const uint8_t *p = data[0], *q = data[1], *r = data[2];
     uint32_t a = crc[0], b = crc[1], c = crc[2];
     for (uint64_t i = 0; i < common; i += 8) {
         a = step8(a, word_at(p + i));
         b = step8(b, word_at(q + i));
         c = step8(c, word_at(r + i));
+    }
+    if (least - common >= 4) { /* a frame's header is 28 bytes */
+        a = step4(a, half_at(p + common));
+        b = step4(b, half_at(q + common));
+        c = step4(c, half_at(r + common));
+        common += 4;
     }
     crc[0] = bytes[0] == common ? a : hardware_raw(a, p + common, bytes[0] - common);
     crc[1] = bytes[1] == common ? b : hardware_raw(b, q + common, bytes[1] - common);
@@ -131,7 +174,8 @@ HARDWARE static void hardware_3(uint32_t crc[3], const uint8_t *const data[3], c
 #define HARDWARE_NAME "table"
 #define hardware_raw table_raw
 #define hardware_3 table_3
-static int hardware_present(void) {
+static int hardware_present(void)
+{
     return 0;
 }
 #endif
@@ -140,7 +184,8 @@ static uint32_t (*raw)(uint32_t, const uint8_t *, uint64_t) = table_raw;
 static void (*raw_3)(uint32_t[3], const uint8_t *const[3], const uint64_t[3]) = table_3;
 
 /* The effect of `count` zero bytes on a CRC whose only non-zero byte is number `which`. */
-static void make_zeros(uint32_t zeros[4][256], uint64_t count) {
+static void make_zeros(uint32_t zeros[4][256], uint64_t count)
+{
     uint32_t bit[32];
     for (int i = 0; i < 32; i++) {
         bit[i] = UINT32_C(1) << i;
@@ -160,7 +205,8 @@ static void make_zeros(uint32_t zeros[4][256], uint64_t count) {
 }
 
 /* Runs before main and before any thread: the tables and the choice are constant afterwards. */
-__attribute__((constructor)) static void prepare(void) {
+__attribute__((constructor)) static void prepare(void)
+{
     for (uint32_t value = 0; value < 256; value++) {
         uint32_t crc = value;
         for (int i = 0; i < 8; i++) {
@@ -182,19 +228,23 @@ __attribute__((constructor)) static void prepare(void) {
     }
 }
 
-uint32_t hf_crc32c(uint32_t crc, const uint8_t *data, uint64_t bytes) {
+uint32_t hf_crc32c(uint32_t crc, const uint8_t *data, uint64_t bytes)
+{
     return ~raw(~crc, data, bytes);
 }
 
-uint32_t hf_crc32c_table(uint32_t crc, const uint8_t *data, uint64_t bytes) {
+uint32_t hf_crc32c_table(uint32_t crc, const uint8_t *data, uint64_t bytes)
+{
     return ~table_raw(~crc, data, bytes);
 }
 
-const char *hf_crc32c_name(void) {
+const char *hf_crc32c_name(void)
+{
     return raw == table_raw ? "table" : HARDWARE_NAME;
 }
 
-void hf_crc32c_3(const uint32_t seed[3], const uint8_t *const data[3], const uint64_t bytes[3], uint32_t out[3]) {
+void hf_crc32c_3(const uint32_t seed[3], const uint8_t *const data[3], const uint64_t bytes[3], uint32_t out[3])
+{
     uint32_t crc[3] = {~seed[0], ~seed[1], ~seed[2]};
     raw_3(crc, data, bytes);
     for (int i = 0; i < 3; i++) {

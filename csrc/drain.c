@@ -1,127 +1,167 @@
-/* drain.c: see drain.h. */
+/* drain.c: a store's inner loop. See drain.h.
+ *
+ * One block per item and round, so that a busy source cannot starve the others. An item that fails keeps its reader before the
+ * block that failed: the caller mends what is wrong, sets the status back to HF_OK, and nothing is missing. */
 #include "drain.h"
 
 #include "atomic.h"
+#include "process.h"
 #include "status.h"
 #include "wait.h"
 
-int64_t hf_drain_commit(struct hf_drain_item *item)
-{
-    int64_t status = hf_log_sync(item->log);
-    if (status < 0) {
-        return status;
-    }
-    item->pending_bytes = 0;
-    struct hf_log_info info;
-    hf_log_info(item->log, &info);
-    hf_board_ack(item->board, item->bells, item->line_index, info.next_sqn, info.appended_sqn);
-    return HF_OK;
-}
+#define BUSY_ROUNDS 64 /* between two looks at the clock while blocks keep coming */
 
-/* Appends a staged block, rolling when the segment is full. A block that does not get in is read again later: the reader
- * goes back to its first number. */
-static int64_t append(struct hf_drain_item *item, uint8_t *staging, uint64_t bytes, uint64_t first)
+/* Appends a staged block, in a new segment if it must be. */
+static int64_t append(struct hf_drain_item *item, uint8_t *block, uint64_t bytes)
 {
-    int64_t status = hf_log_append(item->log, staging, bytes);
+    int64_t status = hf_log_append(item->log, block, bytes);
     if (status == HF_ROLL) {
         status = hf_log_roll(item->log);
-        if (status >= 0) {
-            item->rolls += 1;
-            status = hf_log_append(item->log, staging, bytes);
+        if (status == HF_OK) {
+            item->rolls++;
+            status = hf_log_append(item->log, block, bytes);
         }
     }
-    if (status < 0) {
-        int64_t back = hf_reader_seek(item->reader, first);
-        return back == HF_LAPPED ? HF_LAPPED : status;
+    return status;
+}
+
+/* Group commit, then the line: a crash in between costs a repeated drain, never a lie. */
+static int64_t commit(struct hf_drain_item *item)
+{
+    int64_t status = hf_log_sync(item->log);
+    if (status == HF_OK) {
+        struct hf_log_info info;
+        hf_log_info(item->log, &info);
+        HF_FAIL("drain.synced");
+        item->pending_bytes = 0;
+        hf_board_ack(item->board, item->bells, item->line_index, info.next_sqn, info.next_sqn);
+    }
+    return status;
+}
+
+int64_t hf_drain_commit(struct hf_drain_item *item)
+{
+    item->status = commit(item);
+    return item->status;
+}
+
+/* What is appended must be synced before anything else is said about this item. parallel: somebody else does it. */
+static int64_t settle(struct hf_drain_item *item, int parallel)
+{
+    if (item->pending_bytes == 0) {
+        return HF_OK;
+    }
+    return parallel ? HF_AGAIN : commit(item);
+}
+
+static int64_t take_block(struct hf_drain_item *item, uint8_t *block, uint64_t bytes, uint64_t first, uint64_t next)
+{
+    int64_t status = append(item, block, bytes);
+    if (status != HF_OK) {
+        int64_t found = hf_reader_seek(item->reader, first);
+        return found == HF_OK || status == HF_POISONED ? status : found;
+    }
+    item->messages += next - first;
+    item->bytes += bytes;
+    if (item->level == HF_LEVEL_DISK) {
+        item->pending_bytes += bytes;
+    } else {
+        HF_FAIL("drain.appended");
+        hf_board_ack(item->board, item->bells, item->line_index, next, next);
     }
     return HF_OK;
 }
 
-/* One staged block of one item. 1 something moved, 0 nothing to do, < 0 the item stops. */
-static int64_t serve(struct hf_drain_item *item, uint8_t *staging, uint64_t staging_bytes, uint64_t commit_bytes,
-                     int parallel)
+/* One block of one item. 1: something moved, 0: nothing was there. */
+static int serve(struct hf_drain_item *item, uint8_t *staging, uint64_t staging_bytes, uint64_t commit_bytes, int parallel)
 {
-    uint64_t first = 0, next = 0;
-    int64_t got = hf_reader_copy(item->reader, staging, staging_bytes, &first, &next);
-    if (got > 0) {
-        int64_t status = append(item, staging, (uint64_t)got, first);
-        if (status < 0) {
-            return status;
-        }
-        item->pending_bytes += (uint64_t)got;
-        item->bytes += (uint64_t)got;
-        item->messages += next - first;
-        if (item->level != HF_LEVEL_MEMORY && item->pending_bytes < commit_bytes) {
+    uint64_t first, next, block = staging_bytes < HF_STAGING_MAX ? staging_bytes : HF_STAGING_MAX;
+    int64_t got = hf_reader_copy(item->reader, staging, block, &first, &next);
+    if (got == HF_SMALL) { /* a message larger than a usual block */
+        got = hf_reader_copy(item->reader, staging, staging_bytes, &first, &next);
+    }
+    if (got <= 0) {
+        int moved = item->pending_bytes != 0;
+        int64_t status = settle(item, parallel);
+        item->status = status != HF_OK ? status : got;
+        return moved;
+    }
+    item->status = take_block(item, staging, (uint64_t)got, first, next);
+    if (item->status == HF_OK && item->pending_bytes >= commit_bytes) {
+        item->status = settle(item, parallel);
+    }
+    return 1;
+}
+
+/* Something came after the lines said that they sleep, or somebody wants us. */
+static int wanted(struct hf_drain_item *const *items, int64_t n, const volatile uint32_t *kick)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (items[i]->status == HF_OK && hf_reader_ready(items[i]->reader) != 0) {
             return 1;
         }
     }
-    if (item->pending_bytes > 0) {
-        if (parallel && item->level != HF_LEVEL_MEMORY) {
-            return HF_AGAIN;
-        }
-        int64_t status = hf_drain_commit(item);
-        return status < 0 ? status : 1;
-    }
-    return got;
+    return hf_load_acquire_u32(kick) != 0;
 }
 
-/* Everybody's flag first, then a last look at everybody's ring (wait.h). The kick is looked at after the bell was read: whoever
- * kicks rings afterwards. */
-static void sleep_on_bell(struct hf_drain_item **items, int64_t n, const volatile uint32_t *kick, struct hf_map *bells,
+/* All lines sleep, then all rings are looked at again, then the bell: a source that commits in between sees a sleeper, or we
+ * see its frame (wait.h). */
+static void sleep_on_bell(struct hf_drain_item *const *items, int64_t n, const volatile uint32_t *kick, struct hf_map *bells,
                           uint32_t bell, int64_t left_ns)
 {
     uint32_t seen = hf_bell_read(bells, bell);
-    int found = 0;
+    int64_t nap = left_ns;
     for (int64_t i = 0; i < n; i++) {
-        int64_t nap = hf_line_sleeps(items[i]->board, items[i]->line_index, 1);
-        left_ns = nap < left_ns ? nap : left_ns;
+        int64_t longest = hf_line_sleeps(items[i]->board, items[i]->line_index, 1);
+        nap = longest < nap ? longest : nap;
     }
-    for (int64_t i = 0; i < n; i++) {
-        found |= hf_reader_ready(items[i]->reader) != 0;
-    }
-    if (!found && !*kick && left_ns > 0) {
-        hf_bell_wait(bells, bell, seen, left_ns);
+    if (!wanted(items, n, kick)) {
+        hf_bell_wait(bells, bell, seen, nap);
     }
     for (int64_t i = 0; i < n; i++) {
         hf_line_sleeps(items[i]->board, items[i]->line_index, 0);
     }
 }
 
-int64_t hf_drain(struct hf_drain_item **items, int64_t n, uint8_t *staging, uint64_t staging_bytes,
-                 uint64_t commit_bytes, const volatile uint32_t *kick, struct hf_map *bells, uint32_t bell,
-                 int strategy, int64_t timeout_ns, int parallel)
+int64_t hf_drain(struct hf_drain_item **items, int64_t n, uint8_t *staging, uint64_t staging_bytes, uint64_t commit_bytes,
+                 const volatile uint32_t *kick, struct hf_map *bells, uint32_t bell, int strategy, int64_t timeout_ns, int parallel)
 {
-    struct hf_waiter round, waiter; /* the whole call; the wait since something last moved */
-    hf_waiter_start(&round, strategy, timeout_ns);
-    waiter = round;
+    struct hf_waiter w;
+    uint64_t rounds = 0;
+    int idle = 0;
+    hf_waiter_start(&w, strategy, timeout_ns);
     for (;;) {
         int moved = 0;
         int64_t stopped = 0;
         for (int64_t i = 0; i < n; i++) {
-            int64_t did = serve(items[i], staging, staging_bytes, commit_bytes, parallel);
-            moved |= did > 0;
-            if (did < 0) {
-                items[i]->status = did;
-                stopped += 1;
+            if (items[i]->status == HF_OK) {
+                moved |= serve(items[i], staging, staging_bytes, commit_bytes, parallel);
             }
+            stopped += items[i]->status != HF_OK;
         }
-        if (stopped > 0 || *kick) {
+        if (stopped != 0) {
             return stopped;
         }
-        if (moved) {
-            int64_t left = hf_waiter_left(&round);
-            if (left <= 0) {
-                return 0;
-            }
-            hf_waiter_start(&waiter, strategy, left);
-            continue;
-        }
-        int pause = hf_waiter_pause(&waiter);
-        if (pause < 0) {
+        if (hf_load_acquire_u32(kick) != 0) {
             return 0;
         }
-        if (pause > 0) {
-            sleep_on_bell(items, n, kick, bells, bell, hf_waiter_left(&waiter));
+        if (moved) {
+            idle = 0;
+            if (++rounds % BUSY_ROUNDS == 0 && hf_waiter_left(&w) == 0) {
+                return 0;
+            }
+            continue;
+        }
+        if (!idle && rounds != 0) { /* the wait begins now, not when the call did */
+            hf_waiter_start(&w, strategy, hf_waiter_left(&w));
+        }
+        idle = 1;
+        int step = hf_waiter_pause(&w);
+        if (step < 0) {
+            return 0;
+        }
+        if (step > 0) {
+            sleep_on_bell(items, n, kick, bells, bell, hf_waiter_left(&w));
         }
     }
 }

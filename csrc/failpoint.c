@@ -3,8 +3,9 @@
  *
  * Specification: points separated by `;`, each `name=action` (at every hit) or `name=action@N` (at the N-th hit only, from 1).
  * Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `delay` (1 ms), `errno:E` (HF_FAIL_STATUS gives -1000 - E; E a number or one of
- * the names below). Also read from HOLDFAST_FAIL when the library is loaded. A specification that cannot be read aborts: a
- * misspelled one would make a test pass for nothing. Arm before the threads that hit the points start. */
+ * the names below), `mutant` (HF_MUTANT is true: a planted bug). Also read from HOLDFAST_FAIL when the library is loaded. A
+ * specification that cannot be read aborts: a misspelled one would make a test pass for nothing. Arm before the threads that
+ * hit the points start. */
 #include "process.h"
 
 #ifndef HF_FAILPOINTS
@@ -28,7 +29,7 @@ void hf_failpoint_arm(const char *spec)
 #include "status.h"
 
 enum { POINTS = 32, NAME_BYTES = 48 };
-enum action { KILL, STOP, DELAY, FAIL };
+enum action { KILL, STOP, DELAY, FAIL, MUTANT };
 
 struct point {
     char name[NAME_BYTES];
@@ -91,6 +92,8 @@ static void parse(char *text, struct point *point, const char *spec)
         point->action = STOP;
     } else if (strcmp(action, "delay") == 0) {
         point->action = DELAY;
+    } else if (strcmp(action, "mutant") == 0) {
+        point->action = MUTANT;
     } else if (strncmp(action, "errno:", 6) == 0) {
         point->action = FAIL;
         point->error = number_of(action + 6, spec);
@@ -141,6 +144,8 @@ static int64_t act(const struct point *point)
         break;
     case FAIL:
         return HF_ERRNO - point->error;
+    case MUTANT:
+        return 1;
     }
     return 0;
 }

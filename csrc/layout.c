@@ -27,7 +27,8 @@
 #define FIELDS_hf_board_line(F) F(hf_board_line, owner) F(hf_board_line, state) F(hf_board_line, from_sqn) \
     F(hf_board_line, to_sqn) F(hf_board_line, ack) F(hf_board_line, position) F(hf_board_line, pin) \
     F(hf_board_line, pin_stream) F(hf_board_line, sleeping) F(hf_board_line, bell) F(hf_board_line, heartbeat_ns) \
-    F(hf_board_line, delivered) F(hf_board_line, redelivered) F(hf_board_line, lapped) F(hf_board_line, _pad0) \
+    F(hf_board_line, delivered) F(hf_board_line, redelivered) F(hf_board_line, lapped) F(hf_board_line, ack_stream) \
+    F(hf_board_line, _pad0) \
     F(hf_board_line, uuid) F(hf_board_line, incarnation) F(hf_board_line, session_id) F(hf_board_line, owner_start) \
     F(hf_board_line, since_ns) F(hf_board_line, owner_pid) F(hf_board_line, registration_id) F(hf_board_line, role) \
     F(hf_board_line, level) F(hf_board_line, name) F(hf_board_line, _pad1)

@@ -152,7 +152,8 @@ struct hf_board_line {
     uint64_t delivered;       /*  80  messages */
     uint64_t redelivered;     /*  88  messages delivered with the retransmit flag */
     uint64_t lapped;          /*  96  times that the ring overtook it */
-    uint8_t _pad0[24];        /* 104 */
+    uint64_t ack_stream;      /* 104  incarnation of the source that `ack` was last compared with; stored after it */
+    uint8_t _pad0[16];        /* 112 */
     uint8_t uuid[16];         /* 128  line "identity": of the participant, the same across its incarnations */
     uint64_t incarnation;     /* 144  of the participant */
     uint64_t session_id;      /* 152 */

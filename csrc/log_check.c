@@ -74,7 +74,8 @@ static void check_frames(struct check *k, int64_t i)
     struct hf_chain chain = {.next_sqn = s->first_sqn, .whole = s->base, .whole_sqn = s->first_sqn};
     uint64_t void_from = hf_void_from(k->segs, k->count, i, k->begins, k->begin_count), upper = upper_end(k, i);
     struct hf_walk w;
-    hf_walk_start(&w, s, s->base, upper);
+    uint64_t sealed = s->seal.end_position;
+    hf_walk_start(&w, s, s->base, sealed != 0 && sealed < upper ? sealed : upper);
     while (chain.fragment != 0 || w.position < upper) {
         if (!hf_walk_frame(&w) || !hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
             report_damage(k, i, &w, &chain);

@@ -32,19 +32,15 @@ static enum stop accept_frames(struct copying *c, uint8_t *buf, uint64_t bytes)
             memcpy(&body, block + at + sizeof f, sizeof body);
             c->lost = body;
         }
-        if (!control && f.sequence_number >= c->void_from) {
-            stop = STOP_END;
-            break;
-        }
         struct hf_chain before = c->chain;
         if (!hf_chain_take(&c->chain, &f, &body, c->position + at)) {
             stop = STOP_BAD;
             c->position += at;
             break;
         }
-        if (control && f.fragment == HF_CONTROL_LOST) {
+        if (control ? f.fragment == HF_CONTROL_LOST : f.sequence_number >= c->void_from) {
             c->chain = before;
-            stop = STOP_LOST;
+            stop = control ? STOP_LOST : STOP_END;
             break;
         }
         if (!control) {

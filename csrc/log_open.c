@@ -144,8 +144,10 @@ static int64_t walk_segment(struct recovery *r, int64_t i)
 {
     struct hf_log *log = r->log;
     struct hf_seg *s = &log->segs[i];
-    /* Where it must end: where its successor begins, or at its seal; 0 = nobody knows. */
+    /* Where it must end: where its successor begins, or at its seal; else nobody knows. */
+    const uint64_t unknown = UINT64_MAX;
     uint64_t expected = i + 1 < log->count ? log->segs[i + 1].base : s->seal.end_position;
+    expected = expected == 0 ? unknown : expected;
     struct hf_chain chain = {.next_sqn = s->first_sqn, .whole = s->base, .whole_sqn = s->first_sqn};
     struct hf_walk w;
     int64_t status = hf_index_reset(&log->index, s->file_bytes);
@@ -155,7 +157,7 @@ static int64_t walk_segment(struct recovery *r, int64_t i)
     if (status != HF_OK) {
         return status;
     }
-    hf_walk_start(&w, s, s->base, expected != 0 ? expected : s->limit);
+    hf_walk_start(&w, s, s->base, expected);
     r->hurt = 0;
     r->lost_tail = 0;
     for (;;) {
@@ -184,7 +186,7 @@ static int64_t walk_segment(struct recovery *r, int64_t i)
         r->hurt = 1;
         if (!hf_walk_resync(&w)) {
             r->lost_tail = 1;
-            r->end = expected != 0 ? expected : (r->stable < s->limit ? r->stable : s->limit);
+            r->end = expected != unknown ? expected : (r->stable < s->limit ? r->stable : s->limit);
             break;
         }
         hf_chain_jump(&chain, w.position);
@@ -229,8 +231,10 @@ static uint64_t number_at_end(const struct recovery *r)
     if (r->lost_tail && head > next && head - next <= r->end / HF_GRANULE) {
         next = head;
     }
-    for (uint64_t i = 0; log->count > 0 && i < log->begin_count; i++) { /* begun, but nothing appended since */
-        if (log->begins[i].incarnation > log->segs[log->count - 1].incarnation && log->begins[i].start_sqn < next) {
+    /* Begun, but nothing appended since. An unreadable last segment may be the newest incarnation's own. */
+    const struct hf_seg *last = log->count > 0 ? &log->segs[log->count - 1] : NULL;
+    for (uint64_t i = 0; last != NULL && last->state == HF_SEG_GOOD && i < log->begin_count; i++) {
+        if (log->begins[i].incarnation > last->incarnation && log->begins[i].start_sqn < next) {
             next = log->begins[i].start_sqn;
         }
     }

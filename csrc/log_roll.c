@@ -223,6 +223,9 @@ void hf_log_oldest(struct hf_log *log)
         }
         position = i == 0 ? s->base : position;
     }
+    if (log->count > 0 && log->segs[0].state != HF_SEG_GOOD && log->head->oldest_sqn < sqn) {
+        sqn = log->head->oldest_sqn; /* what an unreadable segment holds is damaged, not gone */
+    }
     hf_store_release_u64(&log->head->oldest_sqn, sqn);
     hf_store_release_u64(&log->head->oldest_position, position);
 }

@@ -43,13 +43,15 @@ void hf_process_unlock(void);
     } while (0)
 
 /* Failpoints exist only in the test build (-DHF_FAILPOINTS): HF_FAIL("stream.copied") can kill, stop or delay there;
- * HF_FAIL_STATUS(name) evaluates to 0 or to an armed errno status. */
+ * HF_FAIL_STATUS(name) evaluates to 0 or to an armed errno status; HF_MUTANT(name) to 1 while a planted bug is switched on. */
 #ifdef HF_FAILPOINTS
 int64_t hf_failpoint(const char *name);
 #define HF_FAIL(name) ((void)hf_failpoint(name))
 #define HF_FAIL_STATUS(name) hf_failpoint(name)
+#define HF_MUTANT(name) (hf_failpoint(name) != 0)
 #else
 #define HF_FAIL(name) ((void)0)
 #define HF_FAIL_STATUS(name) ((int64_t)0)
+#define HF_MUTANT(name) 0
 #endif
 #endif

@@ -46,16 +46,12 @@ static int64_t sleeper_barrier(void)
     return HF_WAIT_NAP_NS;
 }
 
-int64_t hf_board_source_waits(struct hf_map *map, uint32_t bell, int waiting)
+int64_t hf_board_source_waits(struct hf_map *map, uint32_t bell)
 {
     if (hf_process_forked(map->token)) {
         return 0;
     }
     struct hf_board *board = (struct hf_board *)map->base;
-    if (!waiting) {
-        hf_store_relaxed_u32(&board->source_waiting, 0);
-        return 0;
-    }
     hf_store_relaxed_u32(&board->source_bell, bell);
     hf_store_release_u32(&board->source_waiting, 1); /* pairs with hf_board_ack: its exchange; it then reads source_bell */
     return sleeper_barrier();

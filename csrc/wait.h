@@ -12,12 +12,13 @@
 enum hf_wait { HF_WAIT_BUSY_SPIN = 0, HF_WAIT_YIELD = 1, HF_WAIT_BACKOFF = 2, HF_WAIT_BLOCK = 3 };
 /* Registers this process as a waker; once per process, again after fork. 1 membarrier works, 0 it does not: wakers fence. */
 int hf_wait_setup(void);
-/* Both: a waiter says that it is about to sleep (1) or is awake again (0). The caller looks again before hf_bell_wait, and sleeps
- * no longer than the result, in ns: 50 ms, or 1 ms where membarrier does not work. 0 for waiting = 0 or where nothing was set.
+/* Both: a waiter says that it is about to sleep. The caller looks again before hf_bell_wait, and sleeps no longer than the result,
+ * in ns: 50 ms, or 1 ms where membarrier does not work. 0 where nothing was set.
  *
- * The source waits for acks: sets board.source_waiting, then the barrier. */
-int64_t hf_board_source_waits(struct hf_map *board, uint32_t bell, int waiting);
-/* The owner of a line: sets `sleeping` and `sleepers`, then the barrier. For a thread that waits for one or several streams. */
+ * The source waits for acks: sets board.source_waiting, then the barrier. Only hf_board_ack clears it, by its exchange: a waiter
+ * that cleared it would take the wake-up of another thread of the source. */
+int64_t hf_board_source_waits(struct hf_map *board, uint32_t bell);
+/* The owner of a line: sets `sleeping` and `sleepers`, then the barrier; sleeping = 0: it is awake again, result 0. For a thread that waits for one or several streams. */
 int64_t hf_line_sleeps(struct hf_map *board, int64_t index, int sleeping);
 /* cffi: end */
 

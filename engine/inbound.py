@@ -258,6 +258,9 @@ class Inbound:
         """Stores the ack: everything below ``number``, or what the window allows."""
         if self.window is None or self.board is None or self.feed is None:
             return
+        ring = self.feed.ring
+        if ring is not None:
+            lib.hf_board_rebase(self.board.handle, self.line, ring.incarnation, ring.start_sqn)
         ack = self.window.advance() if number is None else number
         if ack is not None:
             bells = self.receiver.context.bells

@@ -120,11 +120,12 @@ class Outbound:
         return True
 
     def _ack(self, index: int) -> int:
-        """What a store's line says, clamped to what was sent: a broken store hurts nobody but itself."""
+        """What a store's line says of this incarnation; an ack of an older one may be of numbers that BEGIN voided."""
         line = self._lines.get(index)
         if line is None or self._board is None:
             return 0
-        return int(lib.hf_board_line_at(self._board.handle, line).ack)
+        at = lib.hf_board_line_at(self._board.handle, line)
+        return int(at.ack) if at.ack_stream == self._machine.incarnation else 0
 
     # Registration: the context's thread --------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class Outbound:
         """Sets the flag, looks again. True when there is something to do after all."""
         if self._board is None or not self.wants_acks():
             return False
-        lib.hf_board_source_waits(self._board.handle, self.context.bells.index, 1)
+        lib.hf_board_source_waits(self._board.handle, self.context.bells.index)
         return self.refresh()
 
     def link_up(self, link: StoreLink) -> None:

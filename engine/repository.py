@@ -109,8 +109,13 @@ class Repository:
         if incarnation > self.info.incarnation:
             check(lib.hf_log_begin(self.log, incarnation, start_sqn), what=str(self.path))
         self._take_part(start_sqn)
+        self._rebase(incarnation, start_sqn)
         self._attach(stream, incarnation)
         return self.next_sqn
+
+    def _rebase(self, incarnation: int, start_sqn: int) -> None:
+        assert self.board is not None
+        lib.hf_board_rebase(self.board.handle, self.line, incarnation, start_sqn)
 
     def resume(self) -> None:
         """Goes on with the oldest stream that still has something for this store; called when none is attached."""
@@ -119,6 +124,7 @@ class Repository:
                 continue  # never begun here, so nothing was sent in it; or read to its end
             try:
                 self._take_part(self.source.start_sqn)
+                self._rebase(self.source.incarnation, self.source.start_sqn)
                 self._attach(item.name, item.incarnation)
             except (FileNotFoundError, UnpublishedError):
                 continue
@@ -261,7 +267,7 @@ class Repository:
     def acks(self) -> tuple[dict[bytes, int], int]:
         """Every receiver's ack by its uuid, and the number behind the last message held."""
         acks = {
-            bytes(ffi.buffer(view.line.uuid)): int(view.line.ack)
+            bytes(ffi.buffer(view.line.uuid)): self.source.clamp(int(view.line.ack), int(view.line.ack_stream))
             for view in self.lines()
             if view.line.role == lib.HF_ROLE_RECEIVER
         }

@@ -276,9 +276,9 @@ class Source(Outbound):
         limit = WAIT_NS if left is None else min(WAIT_NS, int(left * 1e9) + 1)
         assert self._board is not None
         seen = lib.hf_bell_read(bells.handle, bells.index)
-        lib.hf_board_source_waits(self._board.handle, bells.index, 1)
+        nap = lib.hf_board_source_waits(self._board.handle, bells.index)
         if not self.refresh():
-            lib.hf_bell_wait(bells.handle, bells.index, seen, limit)
+            lib.hf_bell_wait(bells.handle, bells.index, seen, min(limit, nap))
             self.refresh()
 
     def _check_may_send(self) -> None:

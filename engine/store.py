@@ -374,10 +374,9 @@ class Store:
             )
         held = self.drainer.call(lambda: repository.begin(request.incarnation, request.start_sqn, request.stream))
         if request.incarnation > source.incarnation:
-            source.incarnation, source.start_sqn = request.incarnation, request.start_sqn
+            self._save_acks()
+            source.begin(request.incarnation, request.start_sqn)
             source.stores = request.stores
-            for receiver in source.receivers:
-                receiver.ack = min(receiver.ack, request.start_sqn)
             self._file.save(self.state)
         self.drainer.want_spares()
         return wire.Begun(request.id, held)
@@ -408,7 +407,7 @@ class Store:
             since = int(line.line.since_ns) if line is not None else 0
             return wire.Refused(request.id, "reg_id_in_use", text, holder, since, receiver.registration_id)
         if line is not None:
-            receiver.ack = max(receiver.ack, int(line.line.ack))
+            receiver.ack = max(receiver.ack, source.clamp(int(line.line.ack), int(line.line.ack_stream)))
         client.owned.add(key)
         high, oldest = self.drainer.call(lambda: (repository.next_sqn, int(repository.info.oldest_sqn)))
         if not old:

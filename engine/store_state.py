@@ -39,6 +39,9 @@ class ReceiverState(msgspec.Struct):
     """Everything below is acknowledged."""
 
 
+BEGINS_MAX = 64
+
+
 class SourceState(msgspec.Struct):
     """A source identity and its newest BEGIN."""
 
@@ -48,8 +51,24 @@ class SourceState(msgspec.Struct):
     session_id: int
     incarnation: int = 0
     start_sqn: int = 0
+    begins: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """(incarnation, start), newest last, the last BEGINS_MAX of them: what an ack of an older incarnation is clamped by."""
     stores: list[str] = msgspec.field(default_factory=list)
     receivers: list[ReceiverState] = msgspec.field(default_factory=list)
+
+    def begin(self, incarnation: int, start_sqn: int) -> None:
+        """Takes in BEGIN(incarnation, start_sqn): records from there on are void in older incarnations, and so are acks."""
+        self.incarnation, self.start_sqn = incarnation, start_sqn
+        self.begins = [*self.begins, (incarnation, start_sqn)][-BEGINS_MAX:]
+        for receiver in self.receivers:
+            receiver.ack = min(receiver.ack, start_sqn)
+
+    def clamp(self, ack: int, incarnation: int) -> int:
+        """An ack that was stored under ``incarnation``, as it stands now: below the start of every incarnation since."""
+        since = [start for number, start in self.begins if number > incarnation]
+        if len(since) == BEGINS_MAX:
+            return 0  # older than what is remembered
+        return min([ack, *since])
 
 
 class State(msgspec.Struct):

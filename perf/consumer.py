@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
+import holdfast as hf
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    import holdfast as hf
 
 
 @numba.njit(nogil=True)
@@ -36,10 +36,18 @@ class Consumer:
         self._state = np.zeros(3, dtype=np.uint64)
 
     def take(self, batch: hf.Batch) -> int:
-        """Check one batch; returns its messages. The first call compiles the kernel."""
-        memory = batch.memory
-        consume(batch.frames, memory[: len(memory) // 8 * 8].view(np.uint64), self._state)
-        return len(batch)
+        """Check one batch and release it; returns how many messages that consumed. The first call compiles the kernel.
+
+        What was seen counts only when release() has said that nobody wrote there meanwhile; else the range comes again.
+        """
+        memory, state, count = batch.memory, self._state.copy(), len(batch)
+        consume(batch.frames, memory[: len(memory) // 8 * 8].view(np.uint64), state)
+        try:
+            batch.release()
+        except hf.EvictedError:
+            return 0
+        self._state = state
+        return count
 
     def finish(self) -> int:
         """Messages out of order since the last call."""

@@ -36,7 +36,7 @@ PAYLOAD = b"x" * 128
 
 
 @cache
-def library() -> Any:  # noqa: ANN401  (cffi's edge)
+def library() -> Any:
     """The compiled module's ``lib``. Raises CalledProcessError with gcc's message on its standard error."""
     BUILD.mkdir(parents=True, exist_ok=True)
     source, target = BUILD / f"{NAME}.c", BUILD / f"{NAME}.so"

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import holdfast as hf
+from holdfast.engine.domain import SHM_DIR, Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,10 +44,22 @@ def domain(bench: Bench) -> Iterator[None]:
     try:
         yield
     finally:
+        _remove_objects()
         if before is None:
             del os.environ["HOLDFAST_DIR"]
         else:
             os.environ["HOLDFAST_DIR"] = before
+
+
+def _remove_objects() -> None:
+    """What outlives its processes on purpose: boards, rings, logs of memory stores. Nothing of this domain runs any more."""
+    own = Domain(DOMAIN, join=False)
+    own.close()
+    for path in SHM_DIR.glob(f"{own.prefix}*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -77,7 +91,7 @@ class Far:
         """Send one object."""
         self.connection.send(what)
 
-    def expect(self, what: str | None = None) -> Any:  # noqa: ANN401  (whatever the far side sends)
+    def expect(self, what: str | None = None) -> Any:
         """Its next object. Raises RuntimeError if it is not ``what``, is late, or the process has ended."""
         if not self.connection.poll(TIMEOUT_S):
             raise RuntimeError("the far process does not answer")

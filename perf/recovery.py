@@ -50,7 +50,6 @@ def _late_receiver() -> Reading:
             if seen == 0:
                 start = time.perf_counter_ns()
             seen += consumer.take(batch)
-            batch.release()
         elapsed = time.perf_counter_ns() - start
     if bad := consumer.finish():
         raise RuntimeError(f"{bad} messages out of order")

@@ -92,7 +92,6 @@ def count_batches(connection: Connection, context: hf.Context) -> None:
             if batch is None:
                 raise RuntimeError(f"{wanted - seen} of {wanted} messages did not come")
             seen += consumer.take(batch)
-            batch.release()
         connection.send(consumer.finish())
 
 
@@ -125,8 +124,8 @@ def _batch(source: hf.Source, far: Far, first: list[int]) -> Reading:
 
 
 @contextmanager
-def _busy_callback(context: hf.Context, source: hf.Source) -> Iterator[None]:
-    """Another thread of this process keeps a callback receiver busy: it competes for the interpreter."""
+def _fed(source: hf.Source) -> Iterator[None]:
+    """Another thread of this process feeds a callback receiver: the callbacks compete for the interpreter."""
     stop = threading.Event()
     rows = np.zeros((100, 16), dtype=np.uint8)
 
@@ -134,7 +133,6 @@ def _busy_callback(context: hf.Context, source: hf.Source) -> Iterator[None]:
         while not stop.is_set():
             source.send_batch(rows)
 
-    receiver = context.receiver("busy", on_message=lambda message: bytes(message.data))
     thread = threading.Thread(target=feed)
     thread.start()
     try:
@@ -142,12 +140,12 @@ def _busy_callback(context: hf.Context, source: hf.Source) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-        receiver.close()
 
 
 def _sends(context: hf.Context) -> dict[str, tuple[str, Callable[[], Reading]]]:
     source = _source(context, "sends")
     noise = _source(context, "busy")
+    context.receiver("busy", on_message=lambda message: bytes(message.data))
 
     def send() -> object:
         return source.send(PAYLOAD)
@@ -156,7 +154,7 @@ def _sends(context: hf.Context) -> dict[str, tuple[str, Callable[[], Reading]]]:
         return timed_calls(send, SENDS // 1000, bytes_each=len(PAYLOAD))
 
     def beside_callbacks() -> Reading:
-        with _busy_callback(context, noise):
+        with _fed(noise):
             return timed()
 
     def sustained() -> Reading:

@@ -98,7 +98,7 @@ static void run_stable(const struct bench *bench, const struct words *words, str
     uint32_t level = bench_choice(words, 1, levels, 2) == 0 ? HF_LEVEL_MEMORY : HF_LEVEL_DISK;
     struct bench_log log;
     bench_log_open(&log, bench, "stable", level, BYTES, SEGMENTS_RECYCLED);
-    struct world_config config = {.name = "source", .ring_bytes = RING, .start_sqn = log.sqn, .uuid = {BENCH_UUID}};
+    struct world_config config = {.ring_bytes = RING, .start_sqn = log.sqn, .uuid = {BENCH_UUID}};
     struct stable stable = {.payload = {1}};
     world_open(&stable.world, bench, &config);
     world_sit(&stable.world, &stable.seat, HF_ROLE_STORE, 0, 0);
@@ -211,7 +211,7 @@ static void run_paced(const struct bench *bench, const struct words *words, stru
         bench_usage("paced takes 1 to 4 stores");
     }
     struct world world;
-    world_open(&world, bench, &(struct world_config){.name = "paced", .ring_bytes = RING, .uuid = {BENCH_UUID}});
+    world_open(&world, bench, &(struct world_config){.ring_bytes = RING, .uuid = {BENCH_UUID}});
     struct paced_shared *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
         bench_die("mmap", HF_ERRNO - errno);

@@ -88,8 +88,8 @@ static void run_cping(const struct bench *bench, const struct words *words, stru
 {
     (void)words;
     struct cping ping = {.turn = 0};
-    world_open(&ping.out, bench, &(struct world_config){.name = "out", .ring_bytes = PING_RING, .uuid = {1}});
-    world_open(&ping.back, bench, &(struct world_config){.name = "back", .ring_bytes = PING_RING, .uuid = {2}});
+    world_open(&ping.out, bench, &(struct world_config){.ring_bytes = PING_RING, .uuid = {1}});
+    world_open(&ping.back, bench, &(struct world_config){.ring_bytes = PING_RING, .uuid = {2}});
     world_sit(&ping.out, &ping.far, HF_ROLE_RECEIVER, 0, 0);
     world_sit(&ping.back, &ping.near, HF_ROLE_RECEIVER, 0, 0);
     struct bench_thread partner;
@@ -125,6 +125,7 @@ struct oneway {
     uint64_t messages;
     uint64_t batch_bytes;
     int copies;
+    int crowded; /* 1: not every thread has a core of its own */
 };
 
 struct oneway_reader {
@@ -133,6 +134,16 @@ struct oneway_reader {
     uint64_t bad;
     int64_t end_ns;
 };
+
+/* Readers that share a core let each other run. */
+static void idle(const struct oneway *shared, uint32_t *turns)
+{
+    if (shared->crowded != 0) {
+        (void)sched_yield();
+    } else {
+        bench_pause(turns);
+    }
+}
 
 static uint64_t read_batches(struct oneway *shared, struct seat *seat)
 {
@@ -145,7 +156,7 @@ static uint64_t read_batches(struct oneway *shared, struct seat *seat)
         uint64_t to = 0;
         int64_t got = hf_reader_batch(seat->reader, entries, BATCH, shared->batch_bytes, &from, &to);
         if (got == 0) {
-            bench_pause(&turns);
+            idle(shared, &turns);
             continue;
         }
         bench_must(got, "hf_reader_batch");
@@ -174,7 +185,7 @@ static uint64_t read_copies(struct oneway *shared, struct seat *seat)
             bad += number != next++;
         } else {
             bench_must(got, "hf_reader_receive");
-            bench_pause(&turns);
+            idle(shared, &turns);
         }
         if (next - seat->acked >= ACK_EVERY || (got == 0 && next != seat->acked)) {
             acknowledge(seat, next);
@@ -238,14 +249,15 @@ static void run_oneway(const struct bench *bench, const struct words *words, str
     }
     shared.messages = shared.bytes <= 128 ? 4000000 : shared.bytes <= 1024 ? 1000000 : 20000;
     shared.batch_bytes = ring / 8;
-    world_open(&shared.world, bench, &(struct world_config){.name = "oneway", .ring_bytes = ring, .uuid = {3}});
+    shared.crowded = !bench_alone(bench, (int)readers + 1);
+    world_open(&shared.world, bench, &(struct world_config){.ring_bytes = ring, .uuid = {3}});
     struct oneway_reader reader[WORLD_PARTICIPANTS];
     struct bench_thread thread[WORLD_PARTICIPANTS];
     for (uint64_t i = 0; i < readers; i++) {
         world_sit(&shared.world, &shared.seat[i], HF_ROLE_RECEIVER, (int)i, 0);
     }
     for (uint64_t i = 0; i < readers; i++) {
-        int core = bench_alone(bench, (int)readers + 1) ? (int)i + 1 : 1; /* never the source's core */
+        int core = shared.crowded != 0 ? 1 : (int)i + 1; /* never the source's core */
         reader[i] = (struct oneway_reader){.shared = &shared, .seat = &shared.seat[i]};
         bench_start(&thread[i], bench, core, oneway_reader, &reader[i]);
     }

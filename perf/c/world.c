@@ -18,12 +18,23 @@ static struct hf_map *create(int fd, uint32_t kind, uint64_t bytes, const uint8_
     return map;
 }
 
+/* One domain directory for all worlds of this process: a process stays in a domain as long as it lives. */
+static int domain(const struct bench *bench)
+{
+    static int fd = -1;
+    char name[32];
+    if (fd < 0) {
+        (void)snprintf(name, sizeof name, "domain-%d", (int)getpid());
+        fd = bench_directory(bench->memory_dir, name);
+        bench_must(hf_process_join(fd), "hf_process_join");
+    }
+    return fd;
+}
+
 void world_open(struct world *world, const struct bench *bench, const struct world_config *config)
 {
     static const uint8_t no_uuid[16];
-    *world = (struct world){.bench = bench, .name = config->name};
-    world->domain_fd = bench_directory(bench->memory_dir, config->name);
-    bench_must(hf_process_join(world->domain_fd), "hf_process_join");
+    *world = (struct world){.bench = bench, .domain_fd = domain(bench)};
     (void)hf_wait_setup();
     world->board_fd = bench_shared();
     world->bells_fd = bench_shared();
@@ -54,7 +65,6 @@ void world_close(struct world *world)
     (void)close(world->stream_fd);
     (void)close(world->board_fd);
     (void)close(world->bells_fd);
-    bench_remove(world->bench->memory_dir, world->name, world->domain_fd);
 }
 
 void world_sit(struct world *world, struct seat *seat, int role, int index, int forked)

@@ -1,5 +1,5 @@
 /* world.h: one source with its ring, board and bells, as the engine would set them up, all of it in unnamed shared memory that
- * goes with the process. Readers attach through a descriptor of their own, read-only, like another process would. */
+ * goes with the process (the domain directory below --memory stays, for the caller to remove). Readers attach through a descriptor of their own, read-only, like another process would. */
 #ifndef HF_PERF_WORLD_H
 #define HF_PERF_WORLD_H
 
@@ -12,7 +12,6 @@ enum { WORLD_PARTICIPANTS = 4, WORLD_LENGTH_MIN = 8 };
 
 struct world {
     const struct bench *bench;
-    const char *name; /* of the domain directory below bench->memory_dir */
     int domain_fd;
     int board_fd;
     int bells_fd;
@@ -36,7 +35,6 @@ struct seat {
 };
 
 struct world_config {
-    const char *name; /* unique among the worlds that exist at once */
     uint64_t ring_bytes;
     uint64_t start_sqn;
     uint8_t uuid[16]; /* of the source */

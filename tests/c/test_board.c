@@ -456,7 +456,7 @@ static void ack_never_goes_back_and_rings_only_who_waits(void)
     CHECK_EQ(line->ack, 10);
     CHECK_EQ(line->position, 12);
     CHECK_EQ(hf_bell_read(bells, 0), seen);
-    CHECK(hf_board_source_waits(board, 0, 1) > 0);
+    CHECK(hf_board_source_waits(board, 0) > 0);
     hf_board_ack(board, bells, 0, 20, 3);
     CHECK_EQ(line->ack, 20);
     CHECK_EQ(line->position, 20);
@@ -464,8 +464,6 @@ static void ack_never_goes_back_and_rings_only_who_waits(void)
     CHECK_EQ(shared()->source_waiting, 0);
     hf_board_ack(board, bells, 0, 21, 21); /* rung once */
     CHECK_EQ(hf_bell_read(bells, 0), seen + 1);
-    hf_board_source_waits(board, 0, 1);
-    hf_board_source_waits(board, 0, 0);
     hf_board_ack(board, NULL, 0, 22, 22);
     hf_board_ack(board, bells, -1, 99, 99);
     hf_board_ack(board, bells, HF_BOARD_LINES, 99, 99);
@@ -473,6 +471,16 @@ static void ack_never_goes_back_and_rings_only_who_waits(void)
     line->owner ^= UINT64_C(1) << 40; /* somebody else's line stays as it is */
     hf_board_ack(board, bells, 0, 30, 30);
     CHECK_EQ(line->ack, 22);
+    hf_board_rebase(board, 0, 2, 7);
+    CHECK_EQ(line->ack, 22);
+    line->owner ^= UINT64_C(1) << 40;
+    hf_board_rebase(board, 0, 2, 7); /* BEGIN(2, 7) voids acks of 7.. */
+    CHECK_EQ(line->ack, 7);
+    CHECK_EQ(line->ack_stream, 2);
+    hf_board_ack(board, NULL, 0, 9, 9);
+    hf_board_rebase(board, 0, 2, 7); /* once per incarnation */
+    hf_board_rebase(board, 0, 1, 0);
+    CHECK_EQ(line->ack, 9);
     CHECK_EQ(hf_board_release(board, 0), HF_USAGE);
 }
 
@@ -536,7 +544,7 @@ static void use_parents_handles(void *argument)
     CHECK_EQ(hf_bell_claim(bells, domain), HF_FORKED);
     CHECK_EQ(hf_bell_read(bells, 0), 0);
     CHECK_EQ(hf_line_sleeps(board, 0, 1), 0);
-    CHECK_EQ(hf_board_source_waits(board, 0, 1), 0);
+    CHECK_EQ(hf_board_source_waits(board, 0), 0);
     hf_board_ack(board, bells, 0, 1, 1);
     hf_board_wake_slow(board, bells);
     hf_bell_ring(bells, 0);

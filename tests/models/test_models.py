@@ -20,7 +20,7 @@ SECONDS = 120  # only a hang gets there
 pytestmark = pytest.mark.skipif(shutil.which("spin") is None, reason="spin is not installed: apt-get install spin")
 
 # The variants of each model that must hold.
-RIGHT = {
+RIGHT: dict[str, list[list[str]]] = {
     "commit": [[]],
     "pin": [[]],
     "wake": [[], ["FENCED"], ["TWO_WAITERS"], ["TWO_WAITERS", "FENCED"]],
@@ -28,7 +28,7 @@ RIGHT = {
 }
 
 # The mutants that must be caught, and the variant that catches them.
-MUTANTS = {
+MUTANTS: dict[str, list[list[str]]] = {
     "commit": [
         ["MUT_NO_ZERO"],
         ["MUT_ZERO_AFTER_COMMIT"],

@@ -1,0 +1,19 @@
+"""Hypothesis profiles of the model tests: seconds by default, ``HYPOTHESIS_PROFILE=long`` for more."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+# Examples live with the session's temporary files, not in the tree; a failure is repeated by its seed.
+set_hypothesis_home_dir(Path(os.environ["XDG_CACHE_HOME"]).parent / "hypothesis")
+
+COMMON = settings(
+    database=None, deadline=None, print_blob=True, derandomize=False, suppress_health_check=list(HealthCheck)
+)
+settings.register_profile("model", COMMON, max_examples=80, stateful_step_count=50)
+settings.register_profile("long", COMMON, max_examples=2000, stateful_step_count=200)
+PROFILE = settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "model"))
