@@ -29,6 +29,7 @@ static int64_t claim_locked(struct hf_bells *bells, int domain_fd)
             return i;
         }
     }
+    HF_FAIL("bell.scanned");
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t i = 0; i < HF_BELLS; i++) {
             uint64_t owner = hf_load_relaxed_u64(&bells->bells[i].owner);

@@ -92,6 +92,7 @@ static int try_copy(const struct hf_board_line *line, struct hf_board_line *out)
     uint64_t owner = hf_load_acquire_u64(&line->owner); /* pairs with describe: second owner word */
     uint64_t state = hf_load_acquire_u64(&line->state); /* pairs with describe: state ACTIVE */
     copy_words(line, out);
+    HF_FAIL("board.copied");
     uint64_t to = hf_load_acquire_u64(&line->to_sqn); /* pairs with hf_line_range */
     uint64_t from = hf_load_relaxed_u64(&line->from_sqn);
     uint64_t ack_stream = hf_load_acquire_u64(&line->ack_stream); /* pairs with hf_board_rebase; before ack */
@@ -338,6 +339,7 @@ void hf_line_range(struct hf_board_line *line, uint64_t from_sqn, uint64_t to_sq
     hf_store_relaxed_u64(&line->to_sqn, 0);
     hf_fence_release(); /* pairs with try_copy: acquire fence */
     hf_store_relaxed_u64(&line->from_sqn, from_sqn);
+    HF_FAIL("board.range"); /* a crash here leaves an empty range: it counts for nothing */
     hf_store_release_u64(&line->to_sqn, to_sqn); /* pairs with try_copy: to_sqn */
 }
 

@@ -272,3 +272,15 @@ int64_t hf_gather(const uint8_t *base, uint64_t wrap, const struct hf_entry *ent
     }
     return copied == entry->length ? (int64_t)copied : HF_DAMAGED;
 }
+
+int64_t hf_take(const uint8_t *block, const struct hf_entry *from, struct hf_entry *entry, uint8_t *buf, uint64_t capacity)
+{
+    *entry = *from;
+    entry->offset = 0;
+    entry->flags |= HF_ENTRY_RETRANSMIT;
+    if (from->length > capacity) {
+        return HF_SMALL;
+    }
+    int64_t copied = hf_gather(block, 0, from, buf);
+    return copied < 0 ? copied : 1;
+}

@@ -94,6 +94,9 @@ int64_t hf_reader_copy(struct hf_reader *r, uint8_t *buf, uint64_t capacity, uin
 int64_t hf_scan(const uint8_t *block, uint64_t bytes, struct hf_entry *entries, int64_t max, uint64_t *consumed);
 /* Copies a message's payload together. base: the block or ring base; wrap: ring bytes (frames wrap by position there) or 0. */
 int64_t hf_gather(const uint8_t *base, uint64_t wrap, const struct hf_entry *entry, uint8_t *out);
+/* One message of a private block, as hf_reader_receive delivers one of a ring: payload to buf, *entry with offset 0 and the
+ * retransmission flag. 1, or HF_SMALL with entry->length telling the size needed. */
+int64_t hf_take(const uint8_t *block, const struct hf_entry *from, struct hf_entry *entry, uint8_t *buf, uint64_t capacity);
 /* Reads a stream header's tail, next number and committed end (walks from tail; the source may be dead). */
 int64_t hf_stream_end(const struct hf_map *stream, uint64_t *tail, uint64_t *next_sqn);
 /* HF_OK: from the oldest valid mark (or the start) to the committed end every frame chains. HF_DAMAGED else; *at = position. */

@@ -49,7 +49,7 @@ class Drainer:
         self._kick = ffi.new("uint32_t *")
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
-        self._staging = ffi.new("uint8_t[]", lib.HF_STAGING_MAX + (1 << 20))
+        self._staging = ffi.new("uint8_t[]", lib.HF_STAGING_MAX)
         self._thread = threading.Thread(target=self._run, name="holdfast-drain", daemon=True)
         self._helper = threading.Thread(target=self._prepare, name="holdfast-segments", daemon=True)
         self._spare_wanted = threading.Event()
@@ -160,6 +160,9 @@ class Drainer:
             status = repo.item.status
             if status == lib.HF_LAPPED:
                 repo.catch_up()
+            elif status == lib.HF_SMALL and ffi.sizeof(self._staging) < repo.largest_block:
+                self._staging = ffi.new("uint8_t[]", repo.largest_block)
+                repo.item.status = lib.HF_OK
             elif status not in {lib.HF_OK, lib.HF_CLOSED}:
                 self._failed(repo, status)
 

@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING, Protocol
 
 from .core import CData, ffi, lib
+from .errors import EvictedError
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
 
@@ -92,7 +93,10 @@ class View:
         """Payload of one message, copied together."""
         out = bytearray(int(self.entries[index].length))
         if out:
-            check(lib.hf_gather(self.base, self.wrap, self.entries + index, ffi.from_buffer(out)), what="batch")
+            status = lib.hf_gather(self.base, self.wrap, self.entries + index, ffi.from_buffer(out))
+            if status < 0 and self.ring is not None:
+                raise EvictedError
+            check(status, what="log block")
         return bytes(out)
 
     def release(self) -> bool:
@@ -201,15 +205,14 @@ class Feed:
 
     def _take(self, slot: Slot) -> None:
         """Copies the block's next message into ``slot``."""
-        entry = self._entries + self._index
-        if entry.length > slot.capacity:
-            slot.allocate(_room(entry.length))
-        ffi.memmove(slot.entry, entry, ffi.sizeof("struct hf_entry"))
-        check(lib.hf_gather(self._block, 0, entry, slot.memory), what="log block")
-        slot.entry.flags |= lib.HF_ENTRY_RETRANSMIT
-        slot.entry.offset = 0
+        source = self._entries + self._index
+        status = lib.hf_take(self._block, source, slot.entry, slot.memory, slot.capacity)
+        if status == lib.HF_SMALL:
+            slot.allocate(_room(slot.entry.length))
+            status = lib.hf_take(self._block, source, slot.entry, slot.memory, slot.capacity)
+        check(status, what="log block")
         self._index += 1
-        self._next = int(entry.sequence_number) + 1
+        self._next = slot.entry.sequence_number + 1
 
     # Many messages --------------------------------------------------------------------------------------------------------
 

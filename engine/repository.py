@@ -80,6 +80,11 @@ class Repository:
         """Number behind the last message that this store holds at its level."""
         return max(int(self.info.next_sqn), self.source.start_sqn)
 
+    @property
+    def largest_block(self) -> int:
+        """Bytes of the largest message that the attached ring can hold, frames included."""
+        return int(self.stream.handle.ring_bytes) // 4 if self.stream else 0
+
     def close(self) -> None:
         """Syncs and closes the log, lets the line go. The stream stays for the next store process."""
         self._detach()

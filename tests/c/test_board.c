@@ -441,6 +441,129 @@ static void reader_never_pairs_one_participants_identity_with_anothers_ack(void)
     printf("    (%llu copies of the line)\n", (unsigned long long)copies);
 }
 
+/* The same, step by step: a claimer and a reader that stop at the worst places. */
+static void await_stop(pid_t pid)
+{
+    siginfo_t info;
+    CHECK_EQ(waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOWAIT), 0);
+    CHECK_EQ(info.si_code, CLD_STOPPED);
+}
+
+static void go_on(pid_t pid)
+{
+    siginfo_t info;
+    CHECK_EQ(waitid(P_PID, (id_t)pid, &info, WSTOPPED), 0); /* takes the report, so that the next one is new */
+    kill(pid, SIGCONT);
+}
+
+static void claim_as_2_and_ack(void *failpoints)
+{
+    attach_here();
+    hf_failpoint_arm(failpoints);
+    CHECK_EQ(claim_number(2), 0);
+    hf_board_ack(board, NULL, 0, 222, 222);
+    stay();
+}
+
+static void read_one_line(void *failpoints)
+{
+    attach_here();
+    hf_failpoint_arm(failpoints);
+    struct hf_line_view view;
+    if (hf_board_read(board, domain, 0, &view, 1) == 1 && view.index == 0) {
+        CHECK_EQ(view.line.uuid[0], view.line.ack == 111 ? 1 : 2);
+        CHECK(view.line.ack == 111 || view.line.ack == 222);
+    }
+}
+
+static void own_line_0_as_1_and_stay(void *argument)
+{
+    (void)argument;
+    attach_here();
+    CHECK_EQ(claim_number(1), 0);
+    hf_board_ack(board, NULL, 0, 111, 111);
+    stay();
+}
+
+/* Line 0 was participant 1's, who is dead; it is the only one that can be claimed. */
+static void only_line_0_of_a_dead_process(void)
+{
+    fresh();
+    ready = check_gate();
+    pid_t pid = check_fork(own_line_0_as_1_and_stay, NULL);
+    check_pass(&ready);
+    for (uint64_t i = 1; i < HF_BOARD_LINES; i++) {
+        CHECK_EQ(claim_number(100 + i), i);
+    }
+    kill(pid, SIGKILL);
+    check_killed(pid, SIGKILL);
+}
+
+static void line_changes_hands_under(char *claimer_stops, char *reader_stops)
+{
+    only_line_0_of_a_dead_process();
+    pid_t claimer = 0;
+    if (claimer_stops != NULL) {
+        claimer = check_fork(claim_as_2_and_ack, claimer_stops);
+        await_stop(claimer);
+    }
+    pid_t reader = check_fork(read_one_line, reader_stops);
+    if (*reader_stops != '\0') {
+        await_stop(reader); /* has copied what was there */
+        if (claimer_stops == NULL) {
+            claimer = check_fork(claim_as_2_and_ack, "");
+        } else {
+            go_on(claimer);
+        }
+        check_pass(&ready); /* it is participant 2's now, ack included */
+        go_on(reader);
+    }
+    check_exited(reader);
+    kill(claimer, SIGKILL);
+    check_killed(claimer, SIGKILL);
+    check_close(&ready);
+}
+
+static void reader_notices_a_line_that_changes_hands_at_the_worst_moment(void)
+{
+    line_changes_hands_under(NULL, "board.copied=stop@1");               /* all of the claim during the copy */
+    line_changes_hands_under("board.owned=stop@1", "board.copied=stop@1"); /* all but the first owner word */
+    line_changes_hands_under("board.owned=stop@1", "");
+    line_changes_hands_under("board.described=stop@1", "");
+}
+
+static void claimed_line_is_void_until_it_is_published(void)
+{
+    only_line_0_of_a_dead_process();
+    pid_t claimer = check_fork(claim_as_2_and_ack, "board.described=stop@1");
+    await_stop(claimer);
+    struct hf_line_view view;
+    CHECK_EQ(hf_board_read(board, domain, 0, &view, 1), 1);
+    CHECK_EQ(view.index, 1);
+    kill(claimer, SIGKILL);
+    check_killed(claimer, SIGKILL);
+    check_close(&ready);
+}
+
+static void change_range_under_failpoint(void *spec)
+{
+    attach_here();
+    CHECK_EQ(claim_number(1), 0);
+    struct hf_board_line *line = hf_board_line_at(board, 0);
+    hf_line_range(line, 1500, UINT64_MAX);
+    hf_failpoint_arm(spec);
+    hf_line_range(line, 50, 60);
+}
+
+static void range_counts_for_nothing_while_it_changes(void)
+{
+    fresh();
+    check_killed(check_fork(change_range_under_failpoint, "board.range=kill@1"), SIGKILL);
+    struct hf_line_view view;
+    CHECK_EQ(hf_board_read(board, domain, 0, &view, 1), 1);
+    CHECK(view.line.to_sqn <= view.line.from_sqn);
+}
+
 static void ack_never_goes_back_and_rings_only_who_waits(void)
 {
     fresh();
@@ -587,6 +710,9 @@ int main(void)
     RUN(line_of_a_claimer_that_died_half_way_is_reused_when_no_other_is_left);
     RUN(stopped_claimer_makes_others_fail_and_never_overlap);
     RUN(reader_never_pairs_one_participants_identity_with_anothers_ack);
+    RUN(reader_notices_a_line_that_changes_hands_at_the_worst_moment);
+    RUN(claimed_line_is_void_until_it_is_published);
+    RUN(range_counts_for_nothing_while_it_changes);
     RUN(ack_never_goes_back_and_rings_only_who_waits);
     RUN(wake_rings_every_active_sleeper_once);
     RUN(garbage_on_the_board_hurts_nobody);

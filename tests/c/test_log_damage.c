@@ -389,6 +389,35 @@ static void a_missing_segment_is_reported_and_the_rest_is_served(void)
     kit_empty(root, "missing");
 }
 
+/* With the head lost only SYNC frames know what was stable. */
+static void damage_below_a_sync_frame_is_never_taken_for_a_torn_tail(void)
+{
+    static struct snapshot s;
+    build(&s, 0);
+    int dir = kit_subdirectory(root, "sync");
+    for (int i = 0; i < record_count; i++) {
+        put_back(dir, &s);
+        CHECK(unlinkat(dir, "head", 0) == 0);
+        poke(dir, s.name[0], DATA + records[i].at + 9, (uint8_t)(s.seg[0][DATA + records[i].at + 9] ^ 4));
+        struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, FILE_BYTES, FILE_BYTES, 0));
+        struct hf_log_info info = kit_info(log);
+        uint64_t known = 0; /* what the last SYNC frame behind it vouches for */
+        for (int k = i + 1; k < record_count; k++) {
+            struct hf_control_body body;
+            memcpy(&body, s.seg[0] + DATA + records[k].at + 32, sizeof body);
+            known = records[k].first == records[k].next ? body.first : known;
+        }
+        int damage = records[i].at < known;
+        CHECK_EQ(info.damaged, damage);
+        CHECK_EQ(info.next_sqn, damage ? s.next_sqn : records[i].first);
+        CHECK_EQ(info.cut_bytes != 0, !damage);
+        hf_log_close(log);
+        expect_all_but(dir, info.next_sqn, records[i].first, records[i].next);
+    }
+    close(dir);
+    kit_empty(root, "sync");
+}
+
 static void positions_near_two_to_the_63_work(void)
 {
     int dir = kit_subdirectory(root, "far");
@@ -427,6 +456,7 @@ int main(void)
     RUN(a_file_cut_at_any_byte_keeps_its_beginning_and_reports_the_rest);
     RUN(forged_lengths_numbers_and_control_frames_cost_their_own_record_only);
     RUN(a_missing_segment_is_reported_and_the_rest_is_served);
+    RUN(damage_below_a_sync_frame_is_never_taken_for_a_torn_tail);
     RUN(positions_near_two_to_the_63_work);
     return 0;
 }

@@ -202,7 +202,7 @@ class _Sender:
             return
         bells = self.me.bells
         seen = lib.hf_bell_read(bells.handle, bells.index)
-        nap = lib.hf_board_source_waits(self.me.board.handle, bells.index, 1)
+        nap = lib.hf_board_source_waits(self.me.board.handle, bells.index)
         if not self._release():
             lib.hf_bell_wait(bells.handle, bells.index, seen, nap)
 
@@ -270,6 +270,7 @@ def _take_up(world: World, me: Joined, item: CData, info: CData, incarnation: in
     if info.incarnation < incarnation:
         check(lib.hf_log_begin(item.log, incarnation, stream.stream.start_sqn), what="BEGIN")
         lib.hf_log_info(item.log, info)
+    lib.hf_board_rebase(me.board.handle, item.line_index, incarnation, stream.stream.start_sqn)
     if item.reader:
         lib.hf_reader_close(item.reader)
     out = ffi.new("struct hf_reader **")
@@ -301,13 +302,14 @@ def receiver(world: World) -> None:
         if told >= ACK_EVERY or (rows is None and told):
             told = 0
             me.ack(line, feed.next)
-        if rows is None:
-            feed.newer = feed.ring is not None and me.streams.streams(world.uuid)[-1:] > [(feed.ring.incarnation + 1, "")]
-            if feed.ring is not None and not feed.newer:
-                feed.wait(slot, lib.HF_WAIT_BACKOFF, 0)
-                check(min(0, lib.hf_reader_wait(feed.ring.handle, lib.HF_WAIT_BACKOFF, 2_000_000)) or 0)
-            else:
-                time.sleep(0.0005)
+        if rows is not None:
+            continue
+        ring = feed.ring
+        feed.newer = ring is not None and any(k > ring.incarnation for k, _ in me.streams.streams(world.uuid))
+        if ring is not None and not feed.newer:
+            lib.hf_reader_wait(ring.handle, lib.HF_WAIT_BACKOFF, 2_000_000)
+        else:
+            time.sleep(0.0005)
 
 
 def _lost(first: int, last: int) -> None:

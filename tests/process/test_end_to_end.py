@@ -134,6 +134,19 @@ def test_a_large_message_is_fragmented_and_comes_whole(store: object) -> None:
         assert src.next_sequence_number == 200
 
 
+def test_a_message_of_a_quarter_of_the_ring_passes_through_store_and_log(store: object) -> None:
+    data = np.random.default_rng(2).integers(0, 256, 8_000_000, np.uint8).tobytes()
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options={"ume_store_name": ["a:0:0"]})
+        src.wait_registered(SHORT)
+        for _ in range(3):
+            src.send(data)
+        src.wait_stable(timeout=SHORT)
+        src.close()
+        rcv = ctx.receiver("quotes")
+        assert payloads(rcv, 3) == [data] * 3
+
+
 def test_a_receiver_that_was_overtaken_continues_from_the_store(store: object) -> None:
     with hf.Context() as ctx:
         src = ctx.source("quotes", options=OPTIONS)
