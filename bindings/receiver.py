@@ -61,7 +61,7 @@ class Receiver(Driver):
         super().__init__(context, topic, pattern, options, on_event)
         self.pool = MessagePool(self)
         self._on_message = on_message
-        self._receiving = threading.Lock()
+        self._receiving = threading.RLock()
         self._turn_of = 0
         self._eventfd = -1
         self._awaited = False
@@ -84,8 +84,7 @@ class Receiver(Driver):
             UsageError: another thread is receiving, or the receiver has a callback.
             RegistrationError, RegIdInUseError: nothing can come, because a registration failed.
         """
-        if not self._receiving.acquire(blocking=False):
-            raise UsageError("another thread is receiving from this receiver", hint="one thread at a time")
+        self._enter()
         try:
             message = self._try_receive()
             if message is None and timeout != 0:
@@ -93,6 +92,14 @@ class Receiver(Driver):
             return message
         finally:
             self._receiving.release()
+
+    def _enter(self) -> None:
+        if not self._receiving.acquire(blocking=False):
+            raise UsageError("another thread is receiving from this receiver", hint="one thread at a time")
+
+    def not_receiving(self) -> contextlib.AbstractContextManager[object]:
+        """Driver: a thread that is receiving leaves first. Re-entrant: a signal handler may close what it interrupted."""
+        return self._receiving
 
     def _check_pull(self) -> None:
         if self._closed:
@@ -192,8 +199,7 @@ class Receiver(Driver):
         """
         if max_messages < 1:
             raise UsageError(f"receive_batch of {max_messages} messages", hint="at least 1")
-        if not self._receiving.acquire(blocking=False):
-            raise UsageError("another thread is receiving from this receiver", hint="one thread at a time")
+        self._enter()
         try:
             deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
             while True:
@@ -366,8 +372,6 @@ class Receiver(Driver):
 
     def close(self, timeout: float | None = None) -> None:
         """Flushes due acks, invalidates unreleased messages without consuming them, frees the RegIDs. Idempotent."""
-        if self._closed:
-            return
         super().close(timeout)
         self.wake()
         if self._eventfd >= 0:

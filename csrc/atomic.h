@@ -1,8 +1,8 @@
-/* atomic.h: the only operations that touch shared words which change. Plain fields, GNU __atomic builtins: cffi can parse the
- * structs, and gcc and clang agree on the code. Each use names its partner ("pairs with ...").
+/* atomic.h: the only operations that touch shared words which change. Plain fields, GNU __atomic builtins: cffi can
+ * parse the structs, and gcc and clang agree on the code. Each use names its partner ("pairs with ...").
  *
- * All of them are lock-free on x86-64 and aarch64, so they work between processes. RMW operations are seq_cst: they are rare
- * (a claim, a wake), and a weaker order would buy nothing there. */
+ * All of them are lock-free on x86-64 and aarch64, so they work between processes. RMW operations are seq_cst: they are
+ * rare (a claim, a wake), and a weaker order would buy nothing there. */
 #ifndef HF_ATOMIC_H
 #define HF_ATOMIC_H
 #include <stdint.h>
@@ -75,8 +75,9 @@ static inline int hf_cas_u64(volatile uint64_t *p, uint64_t expected, uint64_t d
     return __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) ? 1 : 0;
 }
 
-/* The thread sanitizer does not model fences, and gcc says so at each of them. Nothing here gets its happens-before from a fence:
- * they order a store before a later load, or plain copies before a re-check; so the sanitizer misses nothing but the warning. */
+/* The thread sanitizer does not model fences, and gcc says so at each of them. Nothing here gets its happens-before
+ * from a fence: they order a store before a later load, or plain copies before a re-check; so the sanitizer misses
+ * nothing but the warning. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__SANITIZE_THREAD__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"
@@ -103,7 +104,8 @@ static inline void hf_fence_seq_cst(void)
 #undef HF_FENCE_POP
 #endif
 
-/* Orders nothing in the processor. Where it stands between a store and a load, the other side issued membarrier (wait.h). */
+/* Orders nothing in the processor. Where it stands between a store and a load, the other side issued membarrier
+ * (wait.h). */
 static inline void hf_compiler_barrier(void)
 {
     __asm__ volatile("" ::: "memory");

@@ -2,17 +2,18 @@
  *
  * `owner` is also the version of a line. A claim passes through two owner words:
  *
- *     CAS owner -> first; state = FREE (or CLOSED, if the same participant comes back); owner = second; details; state = ACTIVE
+ *     CAS owner -> first; state = FREE (CLOSED if the participant comes back); owner = second; details; state = ACTIVE
  *
- * hf_board_read takes a copy only if owner and state are the same before and after it. While the owner is `first`, no detail has
- * changed; once it is `second`, the state is FREE until all details are there. So a copy never pairs one participant's identity
- * with another's ack. CLOSED instead of FREE: details of the same participant may be of two incarnations there, but uuid, role,
- * level and positions do not change, and a claimer that dies there does not lose them.
+ * hf_board_read takes a copy only if owner and state are the same before and after it. While the owner is `first`, no
+ * detail has changed; once it is `second`, the state is FREE until all details are there. So a copy never pairs one
+ * participant's identity with another's ack. CLOSED instead of FREE: details of the same participant may be of two
+ * incarnations there, but uuid, role, level and positions do not change, and a claimer that dies there does not lose
+ * them.
  *
- * Why claims take turns: two claimers of one uuid on two lines would each have to see the other before it may win, and one that
- * has won must not be overtaken by one that had not looked yet. With turns there is one claimer at a time, and whoever holds the
- * uuid has published. The turn is a word that holds the claimer's owner word: if its process is proved dead, it changes hands like
- * a line does. A stopped claimer makes others fail (HF_AGAIN), never overlap. */
+ * Why claims take turns: two claimers of one uuid on two lines would each have to see the other before it may win, and
+ * one that has won must not be overtaken by one that had not looked yet. With turns there is one claimer at a time, and
+ * whoever holds the uuid has published. The turn is a word that holds the claimer's owner word: if its process is
+ * proved dead, it changes hands like a line does. A stopped claimer makes others fail (HF_AGAIN), never overlap. */
 #include "board.h"
 
 #include <string.h>
@@ -25,7 +26,7 @@
 #include "wait.h"
 
 enum { WORDS = sizeof(struct hf_board_line) / 8, DETAILS = 2, READ_TRIES = 16, TURN_NAP_NS = 100000, NOBODY = -1 };
-_Static_assert(offsetof(struct hf_board_line, from_sqn) == DETAILS * 8, "owner and state come first, the details behind them");
+_Static_assert(offsetof(struct hf_board_line, from_sqn) == DETAILS * 8, "owner and state first, then the details");
 
 static struct hf_board *board_of(const struct hf_map *map)
 {
@@ -49,7 +50,8 @@ static int owned_here(const struct hf_map *map, const struct hf_board_line *line
 static int64_t line_alive(int domain_fd, const struct hf_board_line *line)
 {
     uint64_t owner = hf_load_acquire_u64(&line->owner);
-    return hf_process_alive(domain_fd, owner, hf_load_relaxed_u32(&line->owner_pid), hf_load_relaxed_u64(&line->owner_start));
+    uint32_t pid = hf_load_relaxed_u32(&line->owner_pid);
+    return hf_process_alive(domain_fd, owner, pid, hf_load_relaxed_u64(&line->owner_start));
 }
 
 /* Waits for its turn. HF_AGAIN after 50 ms: the caller may see to its signals and come again. */
@@ -67,7 +69,8 @@ static int64_t take_turn(struct hf_board *board, int domain_fd, uint64_t claim)
         if (hf_now_ns() >= deadline) {
             return HF_AGAIN;
         }
-        nanosleep(&(struct timespec){0, TURN_NAP_NS}, NULL); /* not a yield: a crowd of claimers would starve the one whose turn it is */
+        /* Not a yield: a crowd of claimers would starve the one whose turn it is. */
+        nanosleep(&(struct timespec){0, TURN_NAP_NS}, NULL);
     }
 }
 
@@ -96,7 +99,7 @@ static int try_copy(const struct hf_board_line *line, struct hf_board_line *out)
     uint64_t to = hf_load_acquire_u64(&line->to_sqn); /* pairs with hf_line_range */
     uint64_t from = hf_load_relaxed_u64(&line->from_sqn);
     uint64_t ack_stream = hf_load_acquire_u64(&line->ack_stream); /* pairs with hf_board_rebase; before ack */
-    uint64_t ack = hf_load_acquire_u64(&line->ack); /* pairs with hf_board_ack; before position, so that ack <= position */
+    uint64_t ack = hf_load_acquire_u64(&line->ack); /* pairs with hf_board_ack; before position: ack <= position */
     uint64_t position = hf_load_relaxed_u64(&line->position);
     hf_fence_acquire(); /* pairs with the release fences in describe and hf_line_range */
     if (hf_load_relaxed_u64(&line->to_sqn) != to || hf_load_acquire_u64(&line->state) != state ||
@@ -150,13 +153,13 @@ int64_t hf_board_read(const struct hf_map *map, int domain_fd, int test, struct 
 static int same_participant(const struct hf_board_line *line, const struct hf_identity *who)
 {
     struct hf_board_line copy;
-    copy_words(line, &copy); /* stable enough: only its owner's release can run beside our turn, and it leaves the identity */
+    copy_words(line, &copy); /* stable: only its owner's release can run beside our turn, and it leaves the identity */
     return copy.state != HF_LINE_FREE && copy.role == who->role && memcmp(copy.uuid, who->uuid, sizeof(copy.uuid)) == 0;
 }
 
 /* Line of an earlier incarnation of `who`, NOBODY, HF_BUSY, or why that cannot be said. */
-static int64_t find_own(struct hf_board *board, int domain_fd, const struct hf_identity *who, struct hf_line_view *holder,
-                        int64_t *own)
+static int64_t find_own(struct hf_board *board, int domain_fd, const struct hf_identity *who,
+                        struct hf_line_view *holder, int64_t *own)
 {
     *own = NOBODY;
     for (uint32_t i = 0; i < HF_BOARD_LINES; i++) {
@@ -271,8 +274,8 @@ static int64_t describe(struct hf_board_line *line, const struct hf_identity *wh
     return HF_OK;
 }
 
-static int64_t claim_in_turn(struct hf_board *board, int domain_fd, const struct hf_identity *who, struct hf_line_view *holder,
-                             uint64_t claim)
+static int64_t claim_in_turn(struct hf_board *board, int domain_fd, const struct hf_identity *who,
+                             struct hf_line_view *holder, uint64_t claim)
 {
     int64_t index;
     int64_t status = find_own(board, domain_fd, who, holder, &index);
@@ -289,7 +292,7 @@ static int64_t claim_in_turn(struct hf_board *board, int domain_fd, const struct
         return HF_FULL;
     }
     struct hf_board_line *line = &board->lines[index];
-    uint64_t owner = hf_load_acquire_u64(&line->owner); /* 0 or dead, and such an owner changes only in a claimer's turn */
+    uint64_t owner = hf_load_acquire_u64(&line->owner); /* 0 or dead: it changes only in a claimer's turn */
     status = describe(line, who, owner, claim);
     return status == HF_OK ? index : status;
 }
@@ -332,8 +335,8 @@ int64_t hf_board_release(struct hf_map *map, int64_t index)
     return HF_OK;
 }
 
-/* The range is empty while it changes: a reader loads to_sqn, from_sqn and to_sqn again. Whoever sees the new from_sqn sees 0 or
- * the new to_sqn the second time, so a pair is the old one, the new one, or read once more. */
+/* The range is empty while it changes: a reader loads to_sqn, from_sqn and to_sqn again. Whoever sees the new from_sqn
+ * sees 0 or the new to_sqn the second time, so a pair is the old one, the new one, or read once more. */
 void hf_line_range(struct hf_board_line *line, uint64_t from_sqn, uint64_t to_sqn)
 {
     hf_store_relaxed_u64(&line->to_sqn, 0);
@@ -356,15 +359,17 @@ void hf_board_ack(struct hf_map *map, struct hf_map *bells, int64_t index, uint6
     if (hf_load_relaxed_u64(&line->ack) < ack) {
         hf_store_release_u64(&line->ack, ack); /* pairs with try_copy: ack */
     }
-    /* The store above before the look at source_waiting: the source's membarrier orders them, if we registered for it. */
+    /* The store above before the look at source_waiting: the source's membarrier orders them, if we registered for
+     * it. */
     if (hf_wait_registered()) {
         hf_compiler_barrier();
     } else {
         hf_fence_seq_cst();
     }
     struct hf_board *board = board_of(map);
-    if (hf_load_relaxed_u32(&board->source_waiting) != 0 && hf_exchange_u32(&board->source_waiting, 0) != 0 && bells != NULL) {
-        hf_bell_ring(bells, hf_load_relaxed_u32(&board->source_bell)); /* pairs with hf_board_source_waits, by the exchange */
+    if (hf_load_relaxed_u32(&board->source_waiting) != 0 && hf_exchange_u32(&board->source_waiting, 0) != 0 &&
+        bells != NULL) {
+        hf_bell_ring(bells, hf_load_relaxed_u32(&board->source_bell)); /* pairs with hf_board_source_waits */
     }
 }
 
@@ -380,9 +385,10 @@ void hf_board_rebase(struct hf_map *map, int64_t index, uint64_t incarnation, ui
     hf_store_release_u64(&line->ack_stream, incarnation); /* pairs with try_copy: ack_stream */
 }
 
-/* Called after `sleepers` was seen set. The exchange, unlike a load and a store, reads the latest value: it synchronises with the
- * exchange of every sleeper before it, so their `sleeping` and `bell` are seen below; and a sleeper after it leaves 1 behind, for
- * the next commit, and has not taken its last look yet (wait.c), which then sees this commit. */
+/* Called after `sleepers` was seen set. The exchange, unlike a load and a store, reads the latest value: it
+ * synchronises with the exchange of every sleeper before it, so their `sleeping` and `bell` are seen below; and a
+ * sleeper after it leaves 1 behind, for the next commit, and has not taken its last look yet (wait.c), which then sees
+ * this commit. */
 void hf_board_wake_slow(struct hf_map *map, struct hf_map *bells)
 {
     if (bells == NULL || hf_process_forked(map->token)) {

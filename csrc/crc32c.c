@@ -1,8 +1,8 @@
 /* crc32c.c: CRC-32C by the processor's instruction, else by table. See crc32c.h.
  *
- * The instruction has a latency of three cycles and a throughput of one, so three independent lanes are three times as fast as
- * one. A long input is cut in three neighbouring blocks of a fixed size; the CRCs are joined with tables that hold the effect of
- * that many zero bytes (crc(A|B) = zeros(crc(A)) ^ crc(B), since the CRC is linear). */
+ * The instruction has a latency of three cycles and a throughput of one, so three independent lanes are three times
+ * as fast as one. A long input is cut in three neighbouring blocks of a fixed size; the CRCs are joined with tables
+ * that hold the effect of that many zero bytes (crc(A|B) = zeros(crc(A)) ^ crc(B), since the CRC is linear). */
 #include "crc32c.h"
 
 #include <string.h>
@@ -110,7 +110,8 @@ static uint32_t shifted(uint32_t zeros[4][256], uint32_t crc)
 }
 
 /* As many triples of `lane` bytes as there are; returns the bytes that it took. */
-HARDWARE static inline uint64_t lanes(uint32_t *crc, const uint8_t *p, uint64_t bytes, uint64_t lane, uint32_t zeros[4][256])
+HARDWARE static inline uint64_t lanes(uint32_t *crc, const uint8_t *p, uint64_t bytes, uint64_t lane,
+                                      uint32_t zeros[4][256])
 {
     uint64_t taken = 0;
     for (; bytes - taken >= 3 * lane; taken += 3 * lane) {

@@ -1,6 +1,7 @@
-/* crc32c.h: CRC-32C (Castagnoli), the checksum of everything on disk. Chosen at run time: SSE4.2 or ARMv8 instructions, else a
- * table (slicing by 8). One lane is latency-bound at ~10 GB/s; long inputs use three lanes and combine them; hf_crc32c_3 does
- * three short inputs at once. hf_crc32c(0, p, n) is the standard CRC; pass a previous result to continue. */
+/* crc32c.h: CRC-32C (Castagnoli), the checksum of everything on disk. Chosen at run time: SSE4.2 or ARMv8
+ * instructions, else a table (slicing by 8). One lane is latency-bound at ~10 GB/s; long inputs use three lanes and
+ * combine them; hf_crc32c_3 does three short inputs at once. hf_crc32c(0, p, n) is the standard CRC; pass a previous
+ * result to continue. */
 #ifndef HF_CRC32C_H
 #define HF_CRC32C_H
 #include <stdint.h>

@@ -1,7 +1,8 @@
 /* drain.c: a store's inner loop. See drain.h.
  *
- * One block per item and round, so that a busy source cannot starve the others. An item that fails keeps its reader before the
- * block that failed: the caller mends what is wrong, sets the status back to HF_OK, and nothing is missing. */
+ * One block per item and round, so that a busy source cannot starve the others. An item that fails keeps its reader
+ * before the block that failed: the caller mends what is wrong, sets the status back to HF_OK, and nothing is
+ * missing. */
 #include "drain.h"
 
 #include "atomic.h"
@@ -76,7 +77,8 @@ static int64_t take_block(struct hf_drain_item *item, uint8_t *block, uint64_t b
 }
 
 /* One block of one item. 1: something moved, 0: nothing was there. */
-static int serve(struct hf_drain_item *item, uint8_t *staging, uint64_t staging_bytes, uint64_t commit_bytes, int parallel)
+static int serve(struct hf_drain_item *item, uint8_t *staging, uint64_t staging_bytes, uint64_t commit_bytes,
+                 int parallel)
 {
     uint64_t first, next, block = staging_bytes < HF_STAGING_MAX ? staging_bytes : HF_STAGING_MAX;
     int64_t got = hf_reader_copy(item->reader, staging, block, &first, &next);
@@ -107,10 +109,10 @@ static int wanted(struct hf_drain_item *const *items, int64_t n, const volatile 
     return hf_load_acquire_u32(kick) != 0;
 }
 
-/* All lines sleep, then all rings are looked at again, then the bell: a source that commits in between sees a sleeper, or we
- * see its frame (wait.h). */
-static void sleep_on_bell(struct hf_drain_item *const *items, int64_t n, const volatile uint32_t *kick, struct hf_map *bells,
-                          uint32_t bell, int64_t left_ns)
+/* All lines sleep, then all rings are looked at again, then the bell: a source that commits in between sees a
+ * sleeper, or we see its frame (wait.h). */
+static void sleep_on_bell(struct hf_drain_item *const *items, int64_t n, const volatile uint32_t *kick,
+                          struct hf_map *bells, uint32_t bell, int64_t left_ns)
 {
     uint32_t seen = hf_bell_read(bells, bell);
     int64_t nap = left_ns;
@@ -126,8 +128,9 @@ static void sleep_on_bell(struct hf_drain_item *const *items, int64_t n, const v
     }
 }
 
-int64_t hf_drain(struct hf_drain_item **items, int64_t n, uint8_t *staging, uint64_t staging_bytes, uint64_t commit_bytes,
-                 const volatile uint32_t *kick, struct hf_map *bells, uint32_t bell, int strategy, int64_t timeout_ns, int parallel)
+int64_t hf_drain(struct hf_drain_item **items, int64_t n, uint8_t *staging, uint64_t staging_bytes,
+                 uint64_t commit_bytes, const volatile uint32_t *kick, struct hf_map *bells, uint32_t bell,
+                 int strategy, int64_t timeout_ns, int parallel)
 {
     struct hf_waiter w;
     uint64_t rounds = 0;

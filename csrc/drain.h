@@ -1,9 +1,14 @@
 /* drain.h: a store's inner loop: ring -> staging -> log -> published position, for every source that it keeps.
  *
- * One call serves all sources once or more and returns within ~50 ms, so that the thread that owns it can take in new sources.
- * Per item: hf_reader_copy into the staging block (the only place where ring bytes are read), trail check, hf_log_append, then
- * (memory) publish and move the board line, or (disk) hf_log_sync when the ring has nothing more or `commit_bytes` are waiting.
- * The board line's ack moves only after the log published: a crash in between costs a repeated drain, never a lie. */
+ * One call serves all sources once or more and returns within ~50 ms, so that the thread that owns it can take in
+ * new sources. Per item: hf_reader_copy into the staging block (the only place where ring bytes are read), trail
+ * check, hf_log_append, then (memory) publish and move the board line, or (disk) hf_log_sync when the ring has
+ * nothing more or `commit_bytes` are waiting. The board line's ack moves only after the log published: a crash in
+ * between costs a repeated drain, never a lie.
+ *
+ * An item that stops keeps its reader before the block that failed. The caller mends the cause (HF_SMALL: a larger
+ * staging block; -1000 - ENOSPC: space), sets status = HF_OK, and it goes on without a gap. Every item needs its
+ * board, line and bells. */
 #ifndef HF_DRAIN_H
 #define HF_DRAIN_H
 #include "log.h"
@@ -24,9 +29,10 @@ struct hf_drain_item {
     uint64_t level;        /* enum hf_level of the log */
 };
 
-/* items whose status is HF_OK are served. Returns the number of items with another status (the caller looks at them, mends
- * them or takes them out), 0 after timeout_ns or when *kick is non-zero. staging: HF_STAGING_MAX bytes + one frame's room,
- * staging_bytes says how many. Sleeps on `bell` by `strategy` when nothing is there. parallel: 1 = do not sync here; items that need it get HF_AGAIN. */
+/* items whose status is HF_OK are served. Returns the number of items with another status (the caller looks at them,
+ * mends them or takes them out), 0 after timeout_ns or when *kick is non-zero. staging: HF_STAGING_MAX bytes + one
+ * frame's room, staging_bytes says how many. Sleeps on `bell` by `strategy` when nothing is there. parallel: 1 = do
+ * not sync here; items that need it get HF_AGAIN. */
 int64_t hf_drain(struct hf_drain_item **items, int64_t n, uint8_t *staging, uint64_t staging_bytes, uint64_t commit_bytes,
                  const volatile uint32_t *kick, struct hf_map *bells, uint32_t bell, int strategy, int64_t timeout_ns, int parallel);
 int64_t hf_drain_commit(struct hf_drain_item *item); /* hf_log_sync, then the board line; for a pool of syncing threads */

@@ -1,11 +1,11 @@
-/* failpoint.c: places where a test may kill, stop, delay or fail a process. Only hf_failpoint_arm, which then does nothing,
- * exists in a release build.
+/* failpoint.c: places where a test may kill, stop, delay or fail a process. Only hf_failpoint_arm, which then does
+ * nothing, exists in a release build.
  *
- * Specification: points separated by `;`, each `name=action` (at every hit) or `name=action@N` (at the N-th hit only, from 1).
- * Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `delay` (1 ms), `errno:E` (HF_FAIL_STATUS gives -1000 - E; E a number or one of
- * the names below), `mutant` (HF_MUTANT is true: a planted bug). Also read from HOLDFAST_FAIL when the library is loaded. A
- * specification that cannot be read aborts: a misspelled one would make a test pass for nothing. Arm before the threads that
- * hit the points start. */
+ * Specification: points separated by `;`, each `name=action` (at every hit) or `name=action@N` (at the N-th hit only,
+ * from 1). Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `delay` (1 ms), `errno:E` (HF_FAIL_STATUS gives -1000 - E; E a
+ * number or one of the names below), `mutant` (HF_MUTANT is true: a planted bug). Also read from HOLDFAST_FAIL when the
+ * library is loaded. A specification that cannot be read aborts: a misspelled one would make a test pass for nothing.
+ * Arm before the threads that hit the points start. */
 #include "process.h"
 
 #ifndef HF_FAILPOINTS
@@ -47,8 +47,8 @@ static const struct {
     int number;
 } errors[] = {
     {"EACCES", EACCES}, {"EAGAIN", EAGAIN}, {"EDQUOT", EDQUOT}, {"EINTR", EINTR}, {"EINVAL", EINVAL}, {"EIO", EIO},
-    {"EMFILE", EMFILE}, {"ENOENT", ENOENT}, {"ENOMEM", ENOMEM}, {"ENOSPC", ENOSPC}, {"ENOSYS", ENOSYS}, {"EPERM", EPERM},
-    {"EROFS", EROFS},
+    {"EMFILE", EMFILE}, {"ENOENT", ENOENT}, {"ENOMEM", ENOMEM}, {"ENOSPC", ENOSPC}, {"ENOSYS", ENOSYS},
+    {"EPERM", EPERM},   {"EROFS", EROFS},
 };
 
 static _Noreturn void refuse(const char *spec)

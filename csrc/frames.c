@@ -84,7 +84,7 @@ int64_t hf_ring_mark(const struct hf_ring *ring, uint64_t sqn, int oldest, uint6
         *number = ring->start_sqn;
         found = 1;
     }
-    for (int i = 0; i < HF_MARKS; i++) {
+    for (size_t i = 0; i < sizeof ring->header->marks / sizeof ring->header->marks[0]; i++) {
         const struct hf_mark *mark = &ring->header->marks[i];
         uint64_t mark_sqn = hf_load_relaxed_u64(&mark->sqn);
         uint64_t mark_position = hf_load_relaxed_u64(&mark->position);

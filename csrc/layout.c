@@ -1,7 +1,8 @@
 /* layout.c: the hash that tells two builds of layout.h apart. See hf_struct_hash in segment.h.
  *
- * Every field is listed once more here, because C cannot enumerate them. The list cannot drift: layout.h pads explicitly, so the
- * sizes of the listed fields must add up to the size of the struct, and a field that is missing here does not compile. */
+ * Every field is listed once more here, because C cannot enumerate them. The list cannot drift: layout.h pads
+ * explicitly, so the sizes of the listed fields must add up to the size of the struct, and a field that is missing here
+ * does not compile. */
 #include "layout.h"
 
 #include "segment.h"

@@ -22,7 +22,7 @@ enum hf_layout_const {
     HF_TOPIC_MAX = 256,      /* bytes, NUL included */
     HF_NAME_MAX = 32,        /* store and receiver names, bytes, NUL included */
     HF_STORES_MAX = 25,      /* stores per source (UM: 25) */
-    HF_MARKS = 64,           /* seek marks per ring */
+    HF_MARKS = 64,           /* stripes of a ring; each has a seek mark */
     HF_BOARD_LINES = 128,    /* participants per source: stores and receivers */
     HF_BELLS = 512,          /* processes per domain */
     HF_FRAGMENTS_MAX = 65535,/* fragments per message */
@@ -129,8 +129,8 @@ struct hf_stream_header {
     uint32_t sri_groups;      /*  780 */
     uint8_t _pad3[112];       /*  784 */
     struct hf_sri_store sri[25]; /* 896 */
-    struct hf_mark marks[64]; /* 2496 */
-};                            /* 3520 */
+    struct hf_mark marks[66]; /* 2496  one per stripe; then two, in turn: what was released when the trail last moved */
+};                            /* 3552 */
 
 enum hf_role { HF_ROLE_NONE = 0, HF_ROLE_STORE = 1, HF_ROLE_RECEIVER = 2 };
 enum hf_line_state { HF_LINE_FREE = 0, HF_LINE_ACTIVE = 1, HF_LINE_CLOSED = 2 };
@@ -273,7 +273,7 @@ HF_SIZE(hf_preamble, 128);
 HF_SIZE(hf_frame, HF_GRANULE);
 HF_SIZE(hf_control_body, 16);
 HF_SIZE(hf_sri_store, 64);
-HF_SIZE(hf_stream_header, 3520);
+HF_SIZE(hf_stream_header, 3552);
 HF_AT(hf_stream_header, tail, 4 * HF_LINE);
 HF_AT(hf_stream_header, trail, 5 * HF_LINE);
 HF_AT(hf_stream_header, sri_version, 6 * HF_LINE);

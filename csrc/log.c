@@ -4,11 +4,11 @@
  *   1. the frames are in the segment (memcpy into the mapping, or pwrite and fdatasync);
  *   2. end_check, then end, both release;
  *   3. next_sqn, release.
- * A reader loads next_sqn (acquire), then end (acquire): the end that it sees covers every number below the next_sqn that it
- * saw, and the frames below that end are whole. A process that dies between 1 and 2 leaves frames that nobody was told about:
- * open may keep or cut them. One that dies between the two stores of step 2 leaves end != end_check; the smaller of the two was
- * true, and that is what open takes; so a flipped bit in one of them cannot invent data either. One that dies before 3 leaves a
- * next_sqn that is too small: open counts again. */
+ * A reader loads next_sqn (acquire), then end (acquire): the end that it sees covers every number below the next_sqn
+ * that it saw, and the frames below that end are whole. A process that dies between 1 and 2 leaves frames that
+ * nobody was told about: open may keep or cut them. One that dies between the two stores of step 2 leaves end !=
+ * end_check; the smaller of the two was true, and that is what open takes; so a flipped bit in one of them cannot
+ * invent data either. One that dies before 3 leaves a next_sqn that is too small: open counts again. */
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
@@ -33,14 +33,16 @@ int64_t hf_log_poison(struct hf_log *log)
     return HF_POISONED;
 }
 
-/* ---- append ----------------------------------------------------------------------------------------------------------- */
+/* ---- append
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static uint32_t disk(const struct hf_log *log)
 {
     return log->config.level == HF_LEVEL_DISK;
 }
 
-/* Whether `first` may come next: it follows, or the log holds nothing yet, or the incarnation began behind what is here. */
+/* Whether `first` may come next: it follows, or the log holds nothing yet, or the incarnation began behind what is
+ * here. */
 static int follows(const struct hf_log *log, uint64_t first)
 {
     if (first == log->appended_sqn) {
@@ -120,8 +122,8 @@ static int64_t stage(struct hf_log *log, uint8_t *frames, uint64_t bytes, uint64
     return fragment == 0 ? HF_OK : HF_DAMAGED;
 }
 
-static void control_frame(uint8_t out[HF_CONTROL_ROOM], enum hf_control kind, uint64_t sqn, uint64_t first, uint64_t last,
-                          uint64_t position, uint32_t seed)
+static void control_frame(uint8_t out[HF_CONTROL_ROOM], enum hf_control kind, uint64_t sqn, uint64_t first,
+                          uint64_t last, uint64_t position, uint32_t seed)
 {
     struct hf_frame f = {.commit = hf_commit_word(position, HF_CONTROL_BYTES),
                          .sequence_number = sqn,
@@ -135,8 +137,8 @@ static void control_frame(uint8_t out[HF_CONTROL_ROOM], enum hf_control kind, ui
     hf_frames_stamp(one, 1, seed);
 }
 
-/* Bytes that do not reach the file leave the segment in doubt: what lies behind `end` may be half of this block, so nothing
- * is ever written there again. No space is the caller's to mend; anything else is a broken disk. */
+/* Bytes that do not reach the file leave the segment in doubt: what lies behind `end` may be half of this block, so
+ * nothing is ever written there again. No space is the caller's to mend; anything else is a broken disk. */
 static int64_t write_failed(struct hf_log *log, int64_t status)
 {
     log->must_roll = 1;
@@ -225,7 +227,8 @@ int64_t hf_log_lost(struct hf_log *log, uint64_t first, uint64_t last)
     return enter(log, lost, sizeof lost, last + 1);
 }
 
-/* ---- group commit ----------------------------------------------------------------------------------------------------- */
+/* ---- group commit
+ * ----------------------------------------------------------------------------------------------------- */
 
 static int64_t sync_segments(struct hf_log *log)
 {
@@ -267,7 +270,8 @@ int64_t hf_log_sync(struct hf_log *log)
     return HF_OK;
 }
 
-/* ---- BEGIN ------------------------------------------------------------------------------------------------------------ */
+/* ---- BEGIN
+ * ------------------------------------------------------------------------------------------------------------ */
 
 int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sqn)
 {
@@ -303,7 +307,8 @@ int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sq
     return HF_OK;
 }
 
-/* ---- the rest --------------------------------------------------------------------------------------------------------- */
+/* ---- the rest
+ * --------------------------------------------------------------------------------------------------------- */
 
 void hf_log_info(const struct hf_log *log, struct hf_log_info *out)
 {

@@ -1,25 +1,26 @@
 /* log.h: the append-only log of one source at one store (DESIGN 18-23).
  *
- * A directory with `head` (struct hf_head), segments `seg-<base position, 16 hex digits>` and at most one `spare`. Frames lie
- * back to back at log positions; a frame's crc is CRC-32C over its 28 header bytes without crc and its payload, seeded with
- * crc32c(segment uuid | source incarnation); its position is in its commit word.
+ * A directory with `head` (struct hf_head), segments `seg-<base position, 16 hex digits>` and at most one `spare`.
+ * Frames lie back to back at log positions; a frame's crc is CRC-32C over its 28 header bytes without crc and its
+ * payload, seeded with crc32c(segment uuid | source incarnation); its position is in its commit word.
  *
  * Rules:
- *  1. Nothing unverified enters: blocks come from private memory, whole messages, consecutive numbers. Append rewrites commit
- *     words to log positions and computes the CRCs there, before the block touches the segment.
- *  2. HF_LEVEL_MEMORY: appended through the mapping, published at once. HF_LEVEL_DISK: pwrite of the block; hf_log_sync does
- *     the group commit (every segment touched, oldest first, then the directory if a name changed), then publishes. The first
- *     append of each group commit is preceded by a SYNC frame that carries what was durable then.
+ *  1. Nothing unverified enters: blocks come from private memory, whole messages, consecutive numbers. Append
+ *     rewrites commit words to log positions and computes the CRCs there, before the block touches the segment.
+ *  2. HF_LEVEL_MEMORY: appended through the mapping, published at once. HF_LEVEL_DISK: pwrite of the block;
+ *     hf_log_sync does the group commit (every segment touched, oldest first, then the directory if a name changed),
+ *     then publishes. The first append of each group commit is preceded by a SYNC frame that carries what was
+ *     durable then.
  *  3. After any sync error the log is poisoned for good.
- *  4. A segment is full -> HF_ROLL; hf_log_roll takes the spare (hf_log_prepare makes it, from a helper thread) or makes one
- *     on the spot. A new incarnation and a cut always roll. Segment sizes: 1 MiB, doubling to 64 MiB.
- *  5. Retention: while the segments together exceed retain_bytes the oldest sealed one goes: renamed to `spare` (directory
- *     synced) or unlinked. hf_head.oldest_* moves first. Never the active one.
- *  6. Open repairs: scan from the highest synced_below known; the first bad frame with durable data beyond it is damage (kept,
- *     reported, stepped over); else it is a torn tail: cut there, and the next append goes to a new segment with a new uuid.
- *     Recovery is idempotent and may be killed anywhere. Nothing is ever truncated.
- *  7. Readers are other processes: they map segments read-only, copy a block, verify crc, uuid, position and number on the
- *     copy, and never need the store. */
+ *  4. A segment is full -> HF_ROLL; hf_log_roll takes the spare (hf_log_prepare makes it, from a helper thread) or
+ *     makes one on the spot. A new incarnation and a cut always roll. Segment sizes: 1 MiB, doubling to 64 MiB.
+ *  5. Retention: while the segments together exceed retain_bytes the oldest sealed one goes: renamed to `spare`
+ *     (directory synced) or unlinked. hf_head.oldest_* moves first. Never the active one.
+ *  6. Open repairs: scan from the highest synced_below known; the first bad frame with durable data beyond it is
+ *     damage (kept, reported, stepped over); else it is a torn tail: cut there, and the next append goes to a new
+ *     segment with a new uuid. Recovery is idempotent and may be killed anywhere. Nothing is ever truncated.
+ *  7. Readers are other processes: they map segments read-only, copy a block, verify crc, uuid, position and number
+ *     on the copy, and never need the store. */
 #ifndef HF_LOG_H
 #define HF_LOG_H
 #include "layout.h"
@@ -52,14 +53,19 @@ struct hf_log_info {
     uint64_t dirty;            /* 1: appended, not yet published */
 };
 
-/* Opens (and repairs) or creates the log in directory `dir_fd` (duplicated). HF_LAYOUT, HF_DAMAGED (head of another source). */
+/* Opens (and repairs) or creates the log in directory `dir_fd` (duplicated). HF_LAYOUT, HF_DAMAGED (head of another
+ * source), HF_POISONED (a sync failed in an earlier life: what the page cache shows may not be on disk; readers
+ * still serve what was published). */
 int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_log **out);
 void hf_log_close(struct hf_log *log);     /* syncs (disk), seals nothing, frees; also after poison */
 void hf_log_info(const struct hf_log *log, struct hf_log_info *out);
-/* BEGIN(incarnation, start): durable before it returns. Voids records >= start of older incarnations; the next append rolls. */
+/* BEGIN(incarnation, start): durable before it returns. Voids records >= start of older incarnations; the next
+ * append rolls. */
 int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sqn);
-/* frames: whole messages as hf_reader_copy gave them, consecutive from appended_sqn; rewritten in place. HF_ROLL: nothing
- * appended, roll and call again. HF_USAGE: not consecutive. HF_DAMAGED: a frame is malformed. Numbers below appended_sqn are refused. */
+/* frames: whole messages as hf_reader_copy gave them, consecutive from appended_sqn (an empty log starts at any
+ * number; the first of a new incarnation may leave a hole before its start); rewritten in place. HF_ROLL: nothing
+ * appended, roll and call again. HF_USAGE: not consecutive. HF_DAMAGED: a frame is malformed. Numbers below
+ * appended_sqn are refused. */
 int64_t hf_log_append(struct hf_log *log, uint8_t *frames, uint64_t bytes);
 int64_t hf_log_lost(struct hf_log *log, uint64_t first, uint64_t last); /* appends LOST(first, last); appended_sqn becomes last + 1 */
 int64_t hf_log_roll(struct hf_log *log);   /* seals the active segment and begins the next; retention; HF_ERRNO - ENOSPC: nothing changed */
@@ -71,10 +77,12 @@ int64_t hf_logr_open(int dir_fd, struct hf_logr **out); /* HF_AGAIN: no head yet
 void hf_logr_close(struct hf_logr *r);
 /* oldest and next published number; incarnation that `sqn` belongs to is found inside. */
 int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sqn);
-/* Copies verified frames from number `sqn` on into buf (whole frames; control frames left out), up to capacity and only published ones.
- * Starts at the first fragment of the message that holds sqn. Returns bytes > 0 and *next = number behind the last frame copied;
- * HF_AGAIN: nothing published at or beyond sqn; HF_GONE: below the oldest (*next = oldest); HF_DAMAGED: sqn is inside a damaged
- * range (*next = first readable number behind it); HF_LOST: a LOST record (*next = last + 1); HF_SMALL: one frame needs more (*next = bytes). */
+/* Copies verified frames from number `sqn` on into buf (whole messages; control frames left out), up to capacity and
+ * only published ones. Starts at the first fragment of the message that holds sqn. Returns bytes > 0 and *next =
+ * number behind the last frame copied; HF_AGAIN: nothing published at or beyond sqn; HF_GONE: not here (*next =
+ * first number that is: below the oldest, or in a hole); HF_DAMAGED: sqn is inside a damaged range (*next = first
+ * readable number behind it); HF_LOST: a LOST record (*next = last + 1); HF_SMALL: one message needs more (*next =
+ * bytes). */
 int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t capacity, uint64_t *next);
 
 /* One finding of a check: a damaged or missing range. */
@@ -89,7 +97,8 @@ struct hf_finding {
 };
 enum hf_finding_kind { HF_FOUND_DAMAGE = 1, HF_FOUND_TORN = 2, HF_FOUND_GAP = 3, HF_FOUND_HEADER = 4 };
 struct hf_check_summary { uint64_t segments; uint64_t frames; uint64_t messages; uint64_t bytes; uint64_t oldest_sqn; uint64_t next_sqn; };
-/* Verifies every published frame, read-only, safe beside a live store. Returns the number of findings (the first n are stored). */
+/* Verifies every published frame, read-only, safe beside a live store. Returns the number of findings (the first n
+ * are stored). */
 int64_t hf_log_check(int dir_fd, struct hf_finding *out, int64_t n, struct hf_check_summary *summary);
 /* cffi: end */
 #endif

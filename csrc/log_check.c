@@ -1,7 +1,8 @@
 /* log_check.c: verifies every published frame of a log, read-only, beside a live store.
  *
- * The published end is read before the directory is listed, so that all below it must be in the list. A segment that was
- * recycled while we read it is recognised afterwards (its name or uuid is gone) and what was found in it is taken back. */
+ * The published end is read before the directory is listed, so that all below it must be in the list. A segment that
+ * was recycled while we read it is recognised afterwards (its name or uuid is gone) and what was found in it is
+ * taken back. */
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
@@ -53,7 +54,8 @@ static uint64_t upper_end(const struct check *k, int64_t i)
 /* A bad range in segment i begins where the chain stands. Moves the walk behind it. */
 static void report_damage(struct check *k, int64_t i, struct hf_walk *w, struct hf_chain *chain)
 {
-    struct hf_finding f = {.position = chain->whole, .first_sqn = chain->whole_sqn, .segment = w->base, .kind = HF_FOUND_DAMAGE};
+    struct hf_finding f = {
+        .position = chain->whole, .first_sqn = chain->whole_sqn, .segment = w->base, .kind = HF_FOUND_DAMAGE};
     uint64_t upper = upper_end(k, i);
     if (w->position >= w->limit || !hf_walk_resync(w)) {
         f.bytes = upper - f.position;
@@ -109,7 +111,8 @@ static void check_header(struct check *k, int64_t i)
             break;
         }
     }
-    f.kind = f.bytes == 0 ? HF_FOUND_TORN : HF_FOUND_HEADER; /* nothing published in it: a roll that a crash cut short */
+    f.kind =
+        f.bytes == 0 ? HF_FOUND_TORN : HF_FOUND_HEADER; /* nothing published in it: a roll that a crash cut short */
     report(k, &f);
 }
 

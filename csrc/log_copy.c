@@ -1,4 +1,5 @@
-/* log_copy.c: a reader's copy of frames: chunk by chunk, verified on the copy, whole messages only. See log_reader.c. */
+/* log_copy.c: a reader's copy of frames: chunk by chunk, verified on the copy, whole messages only. See
+ * log_reader.c. */
 #include "log_private.h"
 
 #include <string.h>
@@ -108,7 +109,8 @@ static uint64_t message_bytes(const struct hf_seg *s, uint64_t position, uint64_
     return 0;
 }
 
-/* Nothing could be copied because of the bytes at c->position. HF_OK: no number was lost by them, c stands behind them. */
+/* Nothing could be copied because of the bytes at c->position. HF_OK: no number was lost by them, c stands behind
+ * them. */
 static int64_t step_over(struct hf_logr *r, int64_t i, const struct hf_request *q, struct copying *c)
 {
     const struct hf_seg *s = &r->segs[i];

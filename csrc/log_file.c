@@ -1,7 +1,8 @@
 /* log_file.c: segment files: names, headers, seals, maps. See log_private.h.
  *
- * Headers, index and seal are written with pwrite at both levels (the page cache makes them visible to every mapping), always
- * before the name or the position that leads a reader to them. A reader checks a CRC over all of it. */
+ * Headers, index and seal are written with pwrite at both levels (the page cache makes them visible to every
+ * mapping), always before the name or the position that leads a reader to them. A reader checks a CRC over all of
+ * it. */
 #include "log_private.h"
 #include "crc32c.h"
 #include "process.h"
@@ -59,7 +60,8 @@ static int read_all(int fd, void *data, uint64_t bytes, uint64_t offset)
     return 1;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------------ */
+/* ---- names
+ * ------------------------------------------------------------------------------------------------------------ */
 
 void hf_seg_name(char name[HF_SEGMENT_NAME], uint64_t base)
 {
@@ -137,7 +139,8 @@ int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out)
     return kept;
 }
 
-/* ---- segment headers -------------------------------------------------------------------------------------------------- */
+/* ---- segment headers
+ * -------------------------------------------------------------------------------------------------- */
 
 uint64_t hf_seg_header_bytes(uint64_t file_bytes)
 {
@@ -287,6 +290,7 @@ int64_t hf_seg_map(int dir, struct hf_seg *s)
         if (map == MAP_FAILED) {
             status = hf_errno();
         } else {
+            madvise(map, bytes, MADV_DONTFORK);
             s->map = map;
             s->mapped = bytes;
             s->limit = now.limit;
@@ -364,7 +368,8 @@ int64_t hf_seg_begin(struct hf_seg *s, const uint8_t *source_uuid)
     return status;
 }
 
-int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index_entry *index, uint32_t count)
+int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index_entry *index,
+                    uint32_t count)
 {
     struct hf_seal seal;
     memset(&seal, 0, sizeof seal);

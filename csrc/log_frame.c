@@ -1,7 +1,8 @@
 /* log_frame.c: frames in a log: their CRC, their verification, and walking over them.
  *
- * A frame is valid at a position if its commit word carries that position, its length is possible, its padding is zero and its
- * CRC, seeded with the segment's uuid and incarnation, fits. Old frames of a recycled file fail twice: by position and by uuid. */
+ * A frame is valid at a position if its commit word carries that position, its length is possible, its padding is
+ * zero and its CRC, seeded with the segment's uuid and incarnation, fits. Old frames of a recycled file fail twice:
+ * by position and by uuid. */
 #include "log_private.h"
 #include "crc32c.h"
 
@@ -16,8 +17,8 @@ uint32_t hf_seed(const uint8_t *segment_uuid, uint64_t incarnation)
     return hf_crc32c(0, text, sizeof text);
 }
 
-/* CRCs of n <= 3 frames whose lengths were checked. The header's part is computed from a copy of the commit words, so that
- * the length that is used is the length that was checked. */
+/* CRCs of n <= 3 frames whose lengths were checked. The header's part is computed from a copy of the commit words,
+ * so that the length that is used is the length that was checked. */
 static void frame_crcs(const uint8_t *const frame[3], const uint32_t length[3], int n, uint32_t seed, uint32_t out[3])
 {
     if (n < 3) {
@@ -69,7 +70,8 @@ static uint32_t plausible(const uint8_t *at, uint64_t room, uint64_t position)
     uint64_t commit;
     memcpy(&commit, at, sizeof commit);
     uint32_t length = (uint32_t)commit;
-    if (commit != hf_commit_word(position, length) || length < sizeof(struct hf_frame) || hf_frame_room(length) > room) {
+    if (commit != hf_commit_word(position, length) || length < sizeof(struct hf_frame) ||
+        hf_frame_room(length) > room) {
         return 0;
     }
     return length;
@@ -118,7 +120,8 @@ uint64_t hf_frames_verified(const uint8_t *block, uint64_t room, uint64_t want, 
     return done;
 }
 
-/* ---- walking ---------------------------------------------------------------------------------------------------------- */
+/* ---- walking
+ * ---------------------------------------------------------------------------------------------------------- */
 
 void hf_walk_start(struct hf_walk *w, const struct hf_seg *s, uint64_t position, uint64_t limit)
 {
@@ -170,7 +173,8 @@ int hf_walk_resync(struct hf_walk *w)
         w->position += HF_GRANULE;
         w->verified = w->verified < w->position ? w->position : w->verified;
         if (w->position < w->limit && w->limit - w->position >= sizeof(struct hf_frame) &&
-            plausible(w->data + (w->position - w->base), w->limit - w->position, w->position) != 0 && hf_walk_frame(w)) {
+            plausible(w->data + (w->position - w->base), w->limit - w->position, w->position) != 0 &&
+            hf_walk_frame(w)) {
             if (w->frame.flags & (HF_FRAME_FIRST | HF_FRAME_CONTROL)) {
                 return 1;
             }
@@ -204,7 +208,8 @@ static int take_control(struct hf_chain *c, const struct hf_frame *f, const stru
 static int take_fragment(struct hf_chain *c, const struct hf_frame *f)
 {
     int first = (f->flags & HF_FRAME_FIRST) != 0;
-    if (first != (c->fragment == 0) || f->fragment != c->fragment || (f->flags & ~(HF_FRAME_FIRST | HF_FRAME_LAST)) != 0) {
+    if (first != (c->fragment == 0) || f->fragment != c->fragment ||
+        (f->flags & ~(HF_FRAME_FIRST | HF_FRAME_LAST)) != 0) {
         return 0;
     }
     if (first && c->jump ? f->sequence_number < c->next_sqn : f->sequence_number != c->next_sqn) {

@@ -97,7 +97,8 @@ uint64_t hf_head_mask(const struct hf_head *head)
     return mask;
 }
 
-/* ---- incarnations ----------------------------------------------------------------------------------------------------- */
+/* ---- incarnations
+ * ----------------------------------------------------------------------------------------------------- */
 
 int64_t hf_head_begins(const struct hf_head *head, struct hf_begin out[HF_INCARNATIONS], uint64_t *version)
 {
@@ -121,7 +122,8 @@ int64_t hf_head_begins(const struct hf_head *head, struct hf_begin out[HF_INCARN
     return (int64_t)count;
 }
 
-/* A crash inside leaves an odd version; the next open rewrites the table from what the segments and its own caller know. */
+/* A crash inside leaves an odd version; the next open rewrites the table from what the segments and its own caller
+ * know. */
 void hf_head_store_begins(struct hf_head *head, const struct hf_begin *begins, uint64_t count)
 {
     uint64_t version = hf_load_relaxed_u64(&head->begin_version) | 1;

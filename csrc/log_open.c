@@ -1,13 +1,13 @@
 /* log_open.c: opening a log, and mending what a crash or a power cut left (log.h rule 6).
  *
- * S is the highest position below which all is known to have been stable: the head's published end, every segment header's
- * synced_below, every valid SYNC frame. A bad frame below S is damage: kept, counted, stepped over. A bad frame at or above S is
- * a torn tail, whatever lies beyond: pages reach the disk in any order. Whole messages only: a message whose last fragment is
- * missing is torn as a whole.
+ * S is the highest position below which all is known to have been stable: the head's published end, every segment
+ * header's synced_below, every valid SYNC frame. A bad frame below S is damage: kept, counted, stepped over. A bad
+ * frame at or above S is a torn tail, whatever lies beyond: pages reach the disk in any order. Whole messages only:
+ * a message whose last fragment is missing is torn as a whole.
  *
- * Every step can be killed and repeated: segments behind a cut are unlinked newest first, then the cut one is sealed, then the
- * head is written. The next append always goes to a new segment with a new uuid, so nothing beyond a cut can ever be taken for
- * a later write at the same place. */
+ * Every step can be killed and repeated: segments behind a cut are unlinked newest first, then the cut one is
+ * sealed, then the head is written. The next append always goes to a new segment with a new uuid, so nothing beyond
+ * a cut can ever be taken for a later write at the same place. */
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
@@ -22,23 +22,26 @@
 
 struct recovery {
     struct hf_log *log;
-    uint64_t stable;    /* S */
-    uint64_t end;       /* of the log, as far as it was walked */
-    uint64_t next_sqn;  /* there */
-    int64_t first;      /* index of the segment where the walk starts */
-    int64_t last;       /* and of the last one that it met */
-    int torn;           /* the walk ended at a cut */
-    int hurt;           /* the last segment has damage: it is kept as it is, not punched */
-    int lost_tail;      /* the end of the log is damaged: its numbers are not known from frames */
+    uint64_t stable;   /* S */
+    uint64_t end;      /* of the log, as far as it was walked */
+    uint64_t next_sqn; /* there */
+    int64_t first;     /* index of the segment where the walk starts */
+    int64_t last;      /* and of the last one that it met */
+    int torn;          /* the walk ended at a cut */
+    int hurt;          /* the last segment has damage: it is kept as it is, not punched */
+    int lost_tail;     /* the end of the log is damaged: its numbers are not known from frames */
 };
 
-/* ---- what is known before any frame is read ---------------------------------------------------------------------------- */
+/* ---- what is known before any frame is read
+ * ---------------------------------------------------------------------------- */
 
-/* The head's end. After a reboot the pages of a memory log on a disk may be older than its head, so there it says nothing. */
+/* The head's end. After a reboot the pages of a memory log on a disk may be older than its head, so there it says
+ * nothing. */
 static uint64_t head_stable(const struct hf_head *head)
 {
     uint8_t boot[HF_UUID];
-    if (head->level != HF_LEVEL_DISK && (hf_boot_id(boot) != HF_OK || memcmp(boot, head->pre.boot_id, sizeof boot) != 0)) {
+    if (head->level != HF_LEVEL_DISK &&
+        (hf_boot_id(boot) != HF_OK || memcmp(boot, head->pre.boot_id, sizeof boot) != 0)) {
         return 0;
     }
     uint64_t end = head->end, check = head->end_check ^ hf_head_mask(head);
@@ -114,7 +117,8 @@ static void find_begins(struct hf_log *log)
     }
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------------------------------- */
+/* ---- the walk
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void take_sync(struct recovery *r, const struct hf_walk *w)
 {
@@ -124,19 +128,43 @@ static void take_sync(struct recovery *r, const struct hf_walk *w)
     }
 }
 
-/* Looks beyond a bad place for a SYNC frame that proves it durable. Returns the end of the farthest frame that it met. */
-static uint64_t look_beyond(struct recovery *r, struct hf_walk w)
+/* Looks behind `w` for SYNC frames that prove what lies there durable. Returns the end of the farthest valid frame. */
+static uint64_t look_behind(struct recovery *r, struct hf_walk w)
 {
     uint64_t farthest = w.position;
-    if (w.position < w.limit) {
-        farthest += hf_frame_claimed(w.data + (w.position - w.base), w.limit - w.position, w.position);
-    }
     while (hf_walk_resync(&w)) {
-        uint64_t end = w.position + hf_frame_room((uint32_t)w.frame.commit);
-        farthest = end > farthest ? end : farthest;
+        farthest = w.position + hf_frame_room((uint32_t)w.frame.commit);
         take_sync(r, &w);
     }
     return farthest;
+}
+
+/* The same for all that follows a bad place in segment i, whose walk is `w`. The head may be much older than the
+ * frames: it is not synced with each group commit. */
+static int64_t look_beyond(struct recovery *r, int64_t i, const struct hf_walk *w, uint64_t *farthest)
+{
+    struct hf_log *log = r->log;
+    uint64_t claimed = w->position;
+    if (w->position < w->limit) {
+        claimed += hf_frame_claimed(w->data + (w->position - w->base), w->limit - w->position, w->position);
+    }
+    *farthest = look_behind(r, *w);
+    *farthest = claimed > *farthest ? claimed : *farthest;
+    for (int64_t j = i + 1; j < log->count; j++) {
+        struct hf_seg *s = &log->segs[j];
+        struct hf_walk later;
+        int64_t status = s->state == HF_SEG_GOOD ? hf_seg_map(log->dir, s) : HF_OK;
+        if (status != HF_OK) {
+            return status;
+        }
+        if (s->map != NULL) {
+            hf_walk_start(&later, s, s->base - HF_GRANULE,
+                          UINT64_MAX); /* its base is behind another segment's: not 0 */
+            look_behind(r, later);
+            hf_seg_unmap(s);
+        }
+    }
+    return HF_OK;
 }
 
 /* Walks the frames of segment i. Sets r->end and r->next_sqn to where it got; r->torn if that is a cut. */
@@ -175,7 +203,11 @@ static int64_t walk_segment(struct recovery *r, int64_t i)
             break; /* as it must be */
         }
         if (r->stable <= chain.whole) {
-            uint64_t farthest = look_beyond(r, w);
+            uint64_t farthest;
+            status = look_beyond(r, i, &w, &farthest);
+            if (status != HF_OK) {
+                break;
+            }
             if (r->stable <= chain.whole) {
                 log->cut_bytes += farthest - chain.whole;
                 r->torn = 1;
@@ -192,7 +224,7 @@ static int64_t walk_segment(struct recovery *r, int64_t i)
         hf_chain_jump(&chain, w.position);
     }
     hf_seg_unmap(s);
-    return HF_OK;
+    return status;
 }
 
 static int64_t walk(struct recovery *r)
@@ -221,7 +253,8 @@ static int64_t walk(struct recovery *r)
     return status;
 }
 
-/* ---- mending ----------------------------------------------------------------------------------------------------------- */
+/* ---- mending
+ * ----------------------------------------------------------------------------------------------------------- */
 
 /* The number after a lost tail is the head's, if the lost bytes can have held so many frames. */
 static uint64_t number_at_end(const struct recovery *r)
@@ -355,7 +388,8 @@ static int64_t recover(struct hf_log *log)
     return status == HF_OK ? publish(&r) : status;
 }
 
-/* ---- open -------------------------------------------------------------------------------------------------------------- */
+/* ---- open
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static uint64_t file_size(uint64_t bytes, uint64_t fallback)
 {
@@ -368,7 +402,8 @@ static uint64_t file_size(uint64_t bytes, uint64_t fallback)
 static int64_t open_head(struct hf_log *log)
 {
     int64_t status = hf_head_map(log->dir, 1, &log->head);
-    if (status == HF_AGAIN || status == HF_DAMAGED) { /* none, or one that nobody can read: the segments know all of it */
+    if (status == HF_AGAIN ||
+        status == HF_DAMAGED) { /* none, or one that nobody can read: the segments know all of it */
         status = hf_head_create(log->dir, log->config.uuid);
         if (status == HF_OK) {
             status = hf_head_map(log->dir, 1, &log->head);
@@ -384,7 +419,8 @@ static int64_t open_head(struct hf_log *log)
     if (log->head_fd < 0) {
         return hf_errno();
     }
-    /* What a failed sync dropped stays in the page cache as if it were clean, so even what reads well proves nothing. */
+    /* What a failed sync dropped stays in the page cache as if it were clean, so even what reads well proves
+     * nothing. */
     return log->head->poisoned ? HF_POISONED : HF_OK;
 }
 

@@ -17,16 +17,16 @@
 #include <errno.h>
 #include <pthread.h>
 
-#define HF_SEGMENT_MIN UINT64_C(16384)                  /* smallest segment file */
-#define HF_SEGMENT_SANE (UINT64_C(1) << 40)             /* no segment file is larger */
-#define HF_HEADER_PAGE UINT64_C(4096)                   /* header and its copy; the index follows */
-#define HF_CRC_BYTES 28                                 /* of a frame's header: all before `crc` */
+#define HF_SEGMENT_MIN UINT64_C(16384)      /* smallest segment file */
+#define HF_SEGMENT_SANE (UINT64_C(1) << 40) /* no segment file is larger */
+#define HF_HEADER_PAGE UINT64_C(4096)       /* header and its copy; the index follows */
+#define HF_CRC_BYTES 28                     /* of a frame's header: all before `crc` */
 #define HF_HEADER_CRC offsetof(struct hf_segment_header, crc)
 #define HF_CONTROL_BYTES (sizeof(struct hf_frame) + sizeof(struct hf_control_body))
-#define HF_CONTROL_ROOM UINT64_C(64)                    /* a control frame, rounded up to the granule */
-#define HF_SCAN_CHUNK UINT64_C(65536)                   /* frames verified ahead while walking */
-#define HF_COPY_CHUNK UINT64_C(32768)                   /* copied, then verified while it is in L1 */
-#define HF_SEGMENT_NAME 24                              /* "seg-" + 16 hex digits + NUL */
+#define HF_CONTROL_ROOM UINT64_C(64)  /* a control frame, rounded up to the granule */
+#define HF_SCAN_CHUNK UINT64_C(65536) /* frames verified ahead while walking */
+#define HF_COPY_CHUNK UINT64_C(32768) /* copied, then verified while it is in L1 */
+#define HF_SEGMENT_NAME 24            /* "seg-" + 16 hex digits + NUL */
 
 /* The errno of a failed system call as a status. */
 static inline int64_t hf_errno(void)
@@ -45,73 +45,80 @@ static inline uint64_t hf_commit_word(uint64_t position, uint32_t length)
     return (((position / HF_GRANULE + 1) & UINT32_MAX) << 32) | length;
 }
 
-/* ---- log_file.c ------------------------------------------------------------------------------------------------------ */
+/* ---- log_file.c
+ * ------------------------------------------------------------------------------------------------------ */
 
 enum hf_seg_state {
     HF_SEG_GOOD = 0,
-    HF_SEG_BAD = 1,    /* no readable header of this source: its frames cannot be verified */
-    HF_SEG_ALIEN = 2,  /* a good header, but of another position: a recycled file under its old name */
+    HF_SEG_BAD = 1,   /* no readable header of this source: its frames cannot be verified */
+    HF_SEG_ALIEN = 2, /* a good header, but of another position: a recycled file under its old name */
     HF_SEG_VANISHED = 3
 };
 
 /* One segment file as its name and header describe it; everything checked, nothing trusted beyond the file's size. */
 struct hf_seg {
-    uint64_t base;        /* log position of its first frame, from the name */
-    uint64_t limit;       /* log position behind the last byte that can hold a frame */
+    uint64_t base;  /* log position of its first frame, from the name */
+    uint64_t limit; /* log position behind the last byte that can hold a frame */
     uint64_t first_sqn;
     uint64_t incarnation;
     uint64_t synced_below;
     uint64_t header_bytes;
-    uint64_t file_bytes;  /* as stat says */
-    uint64_t allocated;   /* bytes of disk */
-    struct hf_seal seal;  /* end_position 0: not sealed, or the seal is wrong */
+    uint64_t file_bytes; /* as stat says */
+    uint64_t allocated;  /* bytes of disk */
+    struct hf_seal seal; /* end_position 0: not sealed, or the seal is wrong */
     uint8_t uuid[16];
-    uint32_t seed;        /* of its frames' CRCs */
-    uint32_t state;       /* enum hf_seg_state */
-    uint32_t flaws;       /* a copy of the header or the seal is wrong: harmless, but reported */
-    int fd;               /* -1: not open */
-    uint8_t *map;         /* NULL: not mapped */
+    uint32_t seed;  /* of its frames' CRCs */
+    uint32_t state; /* enum hf_seg_state */
+    uint32_t flaws; /* a copy of the header or the seal is wrong: harmless, but reported */
+    int fd;         /* -1: not open */
+    uint8_t *map;   /* NULL: not mapped */
     uint64_t mapped;
 };
 
 void hf_seg_name(char name[HF_SEGMENT_NAME], uint64_t base);
-/* The segments of a directory, ascending, their headers read. Returns the count; *out is malloc'ed (also when it is 0). */
+/* The segments of a directory, ascending, their headers read. Returns the count; *out is malloc'ed (also when it is
+ * 0). */
 int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out);
 int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid); /* HF_OK or an errno; s->state says more */
-int64_t hf_seg_map(int dir, struct hf_seg *s);  /* read-only; HF_GONE: the file is another one by now */
+int64_t hf_seg_map(int dir, struct hf_seg *s); /* read-only; HF_GONE: the file is another one by now */
 /* 1: the file under this name is still the one that was listed. To be asked before anything in it is called damage. */
 int hf_seg_same(int dir, const struct hf_seg *s);
 void hf_seg_unmap(struct hf_seg *s);
 void hf_seg_list_free(struct hf_seg *segs, int64_t n);
 uint64_t hf_seg_header_bytes(uint64_t file_bytes);
-/* Writes a header (both copies, seal cleared) for a file of s->file_bytes, open at s->fd; mints its uuid and fills in *s. */
+/* Writes a header (both copies, seal cleared) for a file of s->file_bytes, open at s->fd; mints its uuid and fills
+ * in *s. */
 int64_t hf_seg_begin(struct hf_seg *s, const uint8_t *source_uuid);
 /* Index, then seal. */
-int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index_entry *index, uint32_t count);
-int64_t hf_seg_index(const struct hf_seg *s, struct hf_index_entry *out, uint64_t max); /* from its map; 0: none, or wrong */
+int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index_entry *index,
+                    uint32_t count);
+int64_t hf_seg_index(const struct hf_seg *s, struct hf_index_entry *out,
+                     uint64_t max); /* from its map; 0: none, or wrong */
 void hf_fill_preamble(struct hf_preamble *pre, uint32_t kind);
 int64_t hf_write_all(int fd, const void *data, uint64_t bytes, uint64_t offset);
 
-/* ---- log_head.c ------------------------------------------------------------------------------------------------------ */
+/* ---- log_head.c
+ * ------------------------------------------------------------------------------------------------------ */
 
 int64_t hf_head_map(int dir, int writable, struct hf_head **out); /* HF_AGAIN: none; HF_LAYOUT; HF_DAMAGED */
 int64_t hf_head_create(int dir, const uint8_t *uuid);
 void hf_head_unmap(struct hf_head *head);
-uint64_t hf_head_mask(const struct hf_head *head);     /* what end_check is XORed with */
-/* The incarnations that the head remembers, consistently. Returns the count, or HF_DAMAGED (crc or order wrong), or HF_AGAIN
- * (a writer is in, or died there). *version: of what was read. */
+uint64_t hf_head_mask(const struct hf_head *head); /* what end_check is XORed with */
+/* The incarnations that the head remembers, consistently. Returns the count, or HF_DAMAGED (crc or order wrong), or
+ * HF_AGAIN (a writer is in, or died there). *version: of what was read. */
 int64_t hf_head_begins(const struct hf_head *head, struct hf_begin out[HF_INCARNATIONS], uint64_t *version);
 void hf_head_store_begins(struct hf_head *head, const struct hf_begin *begins, uint64_t count);
 /* The first number that is void in segment i, because a later incarnation began at or below it; UINT64_MAX if none. */
 uint64_t hf_void_from(const struct hf_seg *segs, int64_t n, int64_t i, const struct hf_begin *begins, int64_t count);
 
-/* ---- log_frame.c ----------------------------------------------------------------------------------------------------- */
+/* ---- log_frame.c
+ * ----------------------------------------------------------------------------------------------------- */
 
 uint32_t hf_seed(const uint8_t *segment_uuid, uint64_t incarnation);
 /* Writes the commit words' positions and the CRCs of up to three frames. */
 void hf_frames_stamp(uint8_t *const frame[3], int n, uint32_t seed);
-/* Verifies frames from `block` on, which lies at `position`, until one is wrong, `room` is used up, or at least `want` bytes
- * are verified. Returns the verified bytes. Zero padding is part of a valid frame. */
+/* Verifies frames from `block` on, which lies at `position`, until one is wrong, `room` is used up, or at least
+ * `want` bytes are verified. Returns the verified bytes. Zero padding is part of a valid frame. */
 uint64_t hf_frames_verified(const uint8_t *block, uint64_t room, uint64_t want, uint64_t position, uint32_t seed);
 
 /* Room that the commit word at `at` claims; 0 if it is not of this position, or claims more than `room`. */
@@ -123,24 +130,25 @@ struct hf_walk {
     uint64_t base;
     uint64_t limit;
     uint64_t position;
-    uint64_t verified;   /* frames below it are verified */
+    uint64_t verified; /* frames below it are verified */
     uint32_t seed;
-    struct hf_frame frame; /* copy of the frame at `position`; valid after hf_walk_frame returned 1 */
+    struct hf_frame frame;       /* copy of the frame at `position`; valid after hf_walk_frame returned 1 */
     struct hf_control_body body; /* of a control frame */
 };
 void hf_walk_start(struct hf_walk *w, const struct hf_seg *s, uint64_t position, uint64_t limit);
-int hf_walk_frame(struct hf_walk *w);  /* 1: a valid frame is here; 0: none (wrong bytes, or the limit) */
-void hf_walk_step(struct hf_walk *w);  /* behind the frame */
-/* Moves to the next valid frame behind `position` that starts a message or is a control frame. 0: there is none, position = limit. */
+int hf_walk_frame(struct hf_walk *w); /* 1: a valid frame is here; 0: none (wrong bytes, or the limit) */
+void hf_walk_step(struct hf_walk *w); /* behind the frame */
+/* Moves to the next valid frame behind `position` that starts a message or is a control frame. 0: there is none,
+ * position = limit. */
 int hf_walk_resync(struct hf_walk *w);
 
 /* What a walk has understood so far: messages are whole, numbers follow each other. */
 struct hf_chain {
-    uint64_t next_sqn;   /* expected */
-    uint64_t whole;      /* position behind the last whole message or control frame */
-    uint64_t whole_sqn;  /* next number there */
-    uint32_t fragment;   /* expected; 0 = between messages */
-    int jump;            /* 1: behind a gap, the next number may be larger */
+    uint64_t next_sqn;  /* expected */
+    uint64_t whole;     /* position behind the last whole message or control frame */
+    uint64_t whole_sqn; /* next number there */
+    uint32_t fragment;  /* expected; 0 = between messages */
+    int jump;           /* 1: behind a gap, the next number may be larger */
 };
 /* 1: this frame continues; 0: it does not. body: of a control frame, else not read. */
 int hf_chain_take(struct hf_chain *c, const struct hf_frame *f, const struct hf_control_body *body, uint64_t position);
@@ -171,12 +179,13 @@ static inline void hf_index_note(struct hf_index *x, uint64_t offset, uint64_t s
 }
 int64_t hf_index_reset(struct hf_index *x, uint64_t file_bytes); /* HF_OK, or no memory */
 
-/* ---- the store's side ------------------------------------------------------------------------------------------------- */
+/* ---- the store's side
+ * ------------------------------------------------------------------------------------------------- */
 
 enum hf_spare_state {
     HF_SPARE_NONE = 0,
-    HF_SPARE_BUSY = 1,  /* the helper makes it, or a roll decides about it */
-    HF_SPARE_USED = 2,  /* a retired segment, renamed; the directory is not synced yet */
+    HF_SPARE_BUSY = 1, /* the helper makes it, or a roll decides about it */
+    HF_SPARE_USED = 2, /* a retired segment, renamed; the directory is not synced yet */
     HF_SPARE_READY = 3
 };
 
@@ -185,26 +194,26 @@ struct hf_spare {
     pthread_mutex_t lock;
     int state;
     int fd;
-    uint8_t *map;       /* memory level: populated; else NULL */
+    uint8_t *map; /* memory level: populated; else NULL */
     uint64_t bytes;
 };
 
 /* A process that dies leaves nothing of this; what a crash leaves in the files, hf_log_open mends. */
 struct hf_log {
     struct hf_log_config config;
-    uint64_t token;     /* of the process that opened it */
+    uint64_t token; /* of the process that opened it */
     int dir;
     int head_fd;
     struct hf_head *head;
     struct hf_seg *segs; /* ascending; the last one is active unless must_roll */
     int64_t count;
-    int64_t room;        /* of segs */
-    struct hf_index index; /* of the active segment */
+    int64_t room;               /* of segs */
+    struct hf_index index;      /* of the active segment */
     struct hf_index next_index; /* of the one that a roll prepares */
-    uint64_t end;        /* appended position */
+    uint64_t end;               /* appended position */
     uint64_t appended_sqn;
-    uint64_t tail_sqn;   /* behind the last message in the active segment; BEGIN may put appended_sqn below it */
-    uint64_t synced;     /* position below which all is published */
+    uint64_t tail_sqn; /* behind the last message in the active segment; BEGIN may put appended_sqn below it */
+    uint64_t synced;   /* position below which all is published */
     uint64_t incarnation;
     uint64_t begin_sqn;
     struct hf_begin begins[HF_INCARNATIONS];
@@ -216,7 +225,7 @@ struct hf_log {
     uint32_t filled;     /* it must roll because it is full: sizes double */
     uint32_t dir_dirty;  /* a name changed since the last directory sync */
     uint32_t poisoned;
-    uint32_t empty;      /* no message or LOST record in any segment */
+    uint32_t empty;     /* no message or LOST record in any segment */
     int64_t dirty_from; /* index into segs of the oldest segment that may be unsynced; == count: none */
     uint64_t cut_bytes;
     uint64_t damaged;
@@ -225,15 +234,17 @@ struct hf_log {
 };
 
 void hf_log_publish(struct hf_log *log);
-int64_t hf_log_poison(struct hf_log *log); /* HF_POISONED */
-void hf_log_oldest(struct hf_log *log);    /* recomputes head.oldest_* */
+int64_t hf_log_poison(struct hf_log *log);                 /* HF_POISONED */
+void hf_log_oldest(struct hf_log *log);                    /* recomputes head.oldest_* */
 int64_t hf_log_reserve(struct hf_log *log, int64_t count); /* room for so many in segs */
-/* Seals s, open at s->fd for writing. punch: gives the unused tail back to the file system; such a file is not recycled. */
+/* Seals s, open at s->fd for writing. punch: gives the unused tail back to the file system; such a file is not
+ * recycled. */
 int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index, int punch);
-void hf_spare_adopt(struct hf_log *log);   /* open: takes over a `spare` of an earlier process, removes half-made files */
+void hf_spare_adopt(struct hf_log *log); /* open: takes over a `spare` of an earlier process, removes half-made files */
 void hf_spare_close(struct hf_log *log);
 
-/* ---- a reader: log_reader.c, log_copy.c --------------------------------------------------------------------------------- */
+/* ---- a reader: log_reader.c, log_copy.c
+ * --------------------------------------------------------------------------------- */
 
 #define HF_LOGR_RETRY 1 /* refresh the list and come again */
 #define HF_LOGR_FOUND 2

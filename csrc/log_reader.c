@@ -1,9 +1,10 @@
 /* log_reader.c: reading a log from any process, with or without its store. See log.h rule 7.
  *
- * A reader copies a block out of its read-only map and verifies the copy. What it cannot verify has one of three causes, told
- * apart by listing the directory again: the segment was sealed here and another one follows; the file was recycled under us
- * (its name or uuid is gone: the bytes were rewritten after that, so a name that is still there proves the bytes were its own);
- * or it is damage. So a call that meets trouble refreshes its list once and tries again before it says so. */
+ * A reader copies a block out of its read-only map and verifies the copy. What it cannot verify has one of three
+ * causes, told apart by listing the directory again: the segment was sealed here and another one follows; the file
+ * was recycled under us (its name or uuid is gone: the bytes were rewritten after that, so a name that is still
+ * there proves the bytes were its own); or it is damage. So a call that meets trouble refreshes its list once and
+ * tries again before it says so. */
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
@@ -60,10 +61,11 @@ int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sq
     return HF_OK;
 }
 
-/* ---- the list ---------------------------------------------------------------------------------------------------------- */
+/* ---- the list
+ * ---------------------------------------------------------------------------------------------------------- */
 
-/* Lists again; maps of files that are still the same are kept. The incarnations first: whoever sees records of a new one in
- * the list sees its BEGIN too. */
+/* Lists again; maps of files that are still the same are kept. The incarnations first: whoever sees records of a new
+ * one in the list sees its BEGIN too. */
 static int64_t refresh(struct hf_logr *r)
 {
     uint64_t version = 0;
@@ -82,7 +84,8 @@ static int64_t refresh(struct hf_logr *r)
         while (old < r->count && r->segs[old].base < segs[i].base) {
             old++;
         }
-        if (old < r->count && r->segs[old].base == segs[i].base && memcmp(r->segs[old].uuid, segs[i].uuid, HF_UUID) == 0) {
+        if (old < r->count && r->segs[old].base == segs[i].base &&
+            memcmp(r->segs[old].uuid, segs[i].uuid, HF_UUID) == 0) {
             segs[i].map = r->segs[old].map;
             segs[i].mapped = r->segs[old].mapped;
             r->segs[old].map = NULL;
@@ -111,7 +114,8 @@ static int64_t map_segment(struct hf_logr *r, int64_t i)
     return hf_seg_map(r->dir, &r->segs[i]);
 }
 
-/* The segment that has `sqn`, if any has: the last one that starts at or below it, since later ones override. -1: none. */
+/* The segment that has `sqn`, if any has: the last one that starts at or below it, since later ones override. -1:
+ * none. */
 static int64_t segment_of(const struct hf_logr *r, uint64_t sqn)
 {
     for (int64_t i = r->count - 1; i >= 0; i--) {
@@ -166,7 +170,8 @@ int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_reque
     return *q->next < q->published ? HF_GONE : HF_AGAIN;
 }
 
-/* ---- finding a number -------------------------------------------------------------------------------------------------- */
+/* ---- finding a number
+ * -------------------------------------------------------------------------------------------------- */
 
 static void load_index(struct hf_logr *r, const struct hf_seg *s)
 {
@@ -195,7 +200,8 @@ static void nearest(struct hf_logr *r, const struct hf_seg *s, uint64_t sqn, str
         }
     }
     uint64_t position = low > 0 ? s->base + (r->index.entries[low - 1].offset - s->header_bytes) : 0;
-    if (low > 0 && r->index.entries[low - 1].offset >= s->header_bytes && position % HF_GRANULE == 0 && position < s->limit) {
+    if (low > 0 && r->index.entries[low - 1].offset >= s->header_bytes && position % HF_GRANULE == 0 &&
+        position < s->limit) {
         uint64_t at = r->index.entries[low - 1].sqn;
         *chain = (struct hf_chain){.next_sqn = at, .whole = position, .whole_sqn = at};
     }
@@ -222,7 +228,8 @@ static int64_t arrived(const struct hf_walk *w, const struct hf_request *q, uint
     return HF_DAMAGED;
 }
 
-/* Finds the message that holds q->sqn in segment i. HF_LOGR_FOUND: *position, *sqn are its start. Else the answer to the call. */
+/* Finds the message that holds q->sqn in segment i. HF_LOGR_FOUND: *position, *sqn are its start. Else the answer to
+ * the call. */
 static int64_t seek(struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t *position, uint64_t *sqn)
 {
     const struct hf_seg *s = &r->segs[i];
@@ -262,7 +269,8 @@ static int64_t seek(struct hf_logr *r, int64_t i, const struct hf_request *q, ui
     }
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------------- */
+/* ---- reading
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static int64_t read_here(struct hf_logr *r, const struct hf_request *q)
 {

@@ -7,8 +7,9 @@
  *   4. the file gets its name, seg-<position>                                        -> an empty last segment
  * On disk nothing of it is synced here: the next group commit syncs both files and the directory before it publishes.
  *
- * Retirement: head.oldest_* first, so that no reader looks for it; then the oldest file is renamed to `spare` (or unlinked).
- * Its header is rewritten only after the directory is synced; else a power cut could leave its old name on a new header. */
+ * Retirement: head.oldest_* first, so that no reader looks for it; then the oldest file is renamed to `spare` (or
+ * unlinked). Its header is rewritten only after the directory is synced; else a power cut could leave its old name
+ * on a new header. */
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
@@ -47,7 +48,8 @@ static int64_t allocate(int fd, uint64_t bytes)
     return failed == 0 ? HF_OK : HF_ERRNO - failed;
 }
 
-/* The memory level writes through this mapping. Populating it here keeps first-touch faults (3 us per page) out of append. */
+/* The memory level writes through this mapping. Populating it here keeps first-touch faults (3 us per page) out of
+ * append. */
 static int64_t map_writable(int fd, uint64_t bytes, uint8_t **out)
 {
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -60,7 +62,8 @@ static int64_t map_writable(int fd, uint64_t bytes, uint8_t **out)
     return HF_OK;
 }
 
-/* A file of full size under `name`. prewrite: convert its extents now, so that a later sync of an append writes data only. */
+/* A file of full size under `name`. prewrite: convert its extents now, so that a later sync of an append writes data
+ * only. */
 static int64_t make_file(const struct hf_log *log, const char *name, uint64_t bytes, int prewrite, int *out_fd)
 {
     int fd = openat(log->dir, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -88,7 +91,8 @@ static int64_t make_file(const struct hf_log *log, const char *name, uint64_t by
     return HF_OK;
 }
 
-/* ---- the spare -------------------------------------------------------------------------------------------------------- */
+/* ---- the spare
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void drop_spare(struct hf_log *log)
 {
@@ -158,8 +162,8 @@ int64_t hf_log_prepare(struct hf_log *log)
     struct hf_spare *spare = &log->spare;
     uint64_t want = hf_load_acquire_u64(&log->next_bytes); /* pairs with hf_log_roll */
     pthread_mutex_lock(&spare->lock);
-    int state = spare->state, due = state == HF_SPARE_NONE || state == HF_SPARE_USED ||
-                                    (state == HF_SPARE_READY && spare->bytes != want);
+    int state = spare->state,
+        due = state == HF_SPARE_NONE || state == HF_SPARE_USED || (state == HF_SPARE_READY && spare->bytes != want);
     spare->state = due ? HF_SPARE_BUSY : state;
     pthread_mutex_unlock(&spare->lock);
     if (!due) {
@@ -210,7 +214,8 @@ void hf_spare_close(struct hf_log *log)
     pthread_mutex_destroy(&spare->lock);
 }
 
-/* ---- retention -------------------------------------------------------------------------------------------------------- */
+/* ---- retention
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* A number is kept if some segment that is not void for it starts at or below it. */
 void hf_log_oldest(struct hf_log *log)
@@ -273,7 +278,8 @@ static int retain(struct hf_log *log, int state)
     return state;
 }
 
-/* ---- roll ------------------------------------------------------------------------------------------------------------- */
+/* ---- roll
+ * ------------------------------------------------------------------------------------------------------------- */
 
 int64_t hf_log_reserve(struct hf_log *log, int64_t count)
 {
@@ -433,7 +439,8 @@ int64_t hf_log_roll(struct hf_log *log)
             state = HF_SPARE_NONE;
         }
         take_over(log, &s);
-        uint64_t next = 2 * s.file_bytes < log->config.max_segment_bytes ? 2 * s.file_bytes : log->config.max_segment_bytes;
+        uint64_t next =
+            2 * s.file_bytes < log->config.max_segment_bytes ? 2 * s.file_bytes : log->config.max_segment_bytes;
         hf_store_release_u64(&log->next_bytes, next); /* pairs with hf_log_prepare */
         state = retain(log, state);
     }

@@ -29,8 +29,8 @@ static struct joined registry[DIRECTORIES];
 static uint32_t registered;
 static uint32_t claims;
 
-/* The token's word: a page of its own that the kernel wipes in a forked child, whoever forks and however. Where there is no such
- * page, this plain word serves, and only forks that run the fork handlers are noticed. */
+/* The token's word: a page of its own that the kernel wipes in a forked child, whoever forks and however. Where there
+ * is no such page, this plain word serves, and only forks that run the fork handlers are noticed. */
 static volatile uint64_t plain_word;
 static volatile uint64_t *word = &plain_word;
 volatile const uint64_t *hf_process_page = &plain_word;
@@ -45,8 +45,8 @@ void hf_process_unlock(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* Runs in the child before anything else can: its copies of the lock files' descriptors still carry the numbers that we gave
- * them, so they can be closed. That drops no lock: POSIX locks belong to the parent, and the child has none. */
+/* Runs in the child before anything else can: its copies of the lock files' descriptors still carry the numbers that we
+ * gave them, so they can be closed. That drops no lock: POSIX locks belong to the parent, and the child has none. */
 static void after_fork_in_child(void)
 {
     for (uint32_t i = 0; i < registered; i++) {
@@ -74,8 +74,8 @@ __attribute__((constructor)) static void set_up(void)
     hf_process_page = word;
 }
 
-/* 48 random bits above 16 zeros, never 0. Should the kernel refuse random bytes, time and pid do: a token only has to be new, and
- * hf_process_join refuses one that is not. */
+/* 48 random bits above 16 zeros, never 0. Should the kernel refuse random bytes, time and pid do: a token only has to
+ * be new, and hf_process_join refuses one that is not. */
 static uint64_t new_token(void)
 {
     uint64_t token = 0;
@@ -95,7 +95,8 @@ static uint64_t token_locked(void)
 {
     uint64_t token = hf_load_relaxed_u64(word);
     if (token == 0) {
-        registered = 0; /* a child of a bare clone() ran no handler; its inherited descriptors stay open and mean nothing */
+        /* A child of a bare clone() ran no handler; its inherited descriptors stay open and mean nothing. */
+        registered = 0;
         token = new_token();
         hf_store_release_u64(word, token);
     }
@@ -211,7 +212,8 @@ int64_t hf_process_join(int domain_fd)
     return status;
 }
 
-/* The lock file is gone, so pid and start time decide. A process that cannot even see itself in /proc proves nothing. */
+/* The lock file is gone, so pid and start time decide. A process that cannot even see itself in /proc proves
+ * nothing. */
 static int64_t alive_by_start(uint32_t pid, uint64_t start)
 {
     if (pid == 0 || start == 0 || hf_process_start((uint32_t)getpid()) == 0) {
@@ -274,7 +276,8 @@ uint64_t hf_process_start(uint32_t pid)
     char state = '\0';
     long long threads = 0;
     unsigned long long start = 0;
-    if (sscanf(rest + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lld %*s %llu", /* 3, 20, 22 */
+    /* Fields 3, 20 and 22 of proc_pid_stat(5). */
+    if (sscanf(rest + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lld %*s %llu",
                &state, &threads, &start) != 3) {
         return 0;
     }

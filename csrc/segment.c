@@ -20,9 +20,9 @@
 #endif
 
 #define KIND_MASK UINT64_C(0xff)
-#define RING_MAX (UINT64_C(1) << 40)        /* keeps every sum below far from overflow */
+#define RING_MAX (UINT64_C(1) << 40) /* keeps every sum below far from overflow */
 #define HEADER_MAX (UINT64_C(1) << 30)
-#define SIZING_STEP (UINT64_C(16) << 20)    /* fallocate that a signal interrupts starts again: a step must fit between signals */
+#define SIZING_STEP (UINT64_C(16) << 20) /* a step of fallocate starts again after a signal: it must fit between two */
 
 static uint64_t page_bytes(void)
 {
@@ -99,7 +99,8 @@ static int64_t populate_pages(uint8_t *at, uint64_t bytes, int writable)
     return status;
 }
 
-/* header + ring, and the ring again behind it. The address space is reserved first, so that nothing else can come between. */
+/* header + ring, and the ring again behind it. The address space is reserved first, so that nothing else can come
+ * between. */
 static int64_t map_pages(struct hf_map *map, int fd, uint64_t header)
 {
     int protection = map->writable ? PROT_READ | PROT_WRITE : PROT_READ;
@@ -121,7 +122,8 @@ static int64_t map_pages(struct hf_map *map, int fd, uint64_t header)
     return HF_OK;
 }
 
-static int64_t map_new(int fd, uint32_t kind, uint64_t header, uint64_t ring, int writable, int populate, struct hf_map **out)
+static int64_t map_new(int fd, uint32_t kind, uint64_t header, uint64_t ring, int writable, int populate,
+                       struct hf_map **out)
 {
     struct hf_map *map = calloc(1, sizeof(*map));
     if (map == NULL) {
@@ -151,7 +153,8 @@ static uint64_t realtime_ns(void)
 }
 
 /* Everything but the magic, which stays 0 until hf_map_publish. */
-static void write_preamble(struct hf_map *map, uint64_t header, const uint8_t *uuid, uint64_t incarnation, const uint8_t *boot)
+static void write_preamble(struct hf_map *map, uint64_t header, const uint8_t *uuid, uint64_t incarnation,
+                           const uint8_t *boot)
 {
     struct hf_preamble *pre = (struct hf_preamble *)map->base;
     pre->layout_version = HF_LAYOUT_VERSION;
@@ -206,12 +209,13 @@ int64_t hf_map_create(int fd, uint32_t kind, uint64_t header_bytes, uint64_t rin
 
 void hf_map_publish(struct hf_map *map)
 {
-    HF_FAIL("segment.publish"); /* a crash before leaves an object without magic: nobody attaches, anybody may unlink it */
+    HF_FAIL("segment.publish"); /* a crash here leaves an object without magic: nobody attaches, anybody may unlink */
     struct hf_preamble *pre = (struct hf_preamble *)map->base;
     hf_store_release_u64(&pre->magic, HF_MAGIC | map->kind); /* pairs with read_header: magic */
 }
 
-/* A private copy of the preamble and of a stream's ring size: what is checked is what is used. HF_AGAIN: not published yet. */
+/* A private copy of the preamble and of a stream's ring size: what is checked is what is used. HF_AGAIN: not published
+ * yet. */
 static int64_t read_header(int fd, struct hf_preamble *pre, uint64_t *ring_bytes)
 {
     uint64_t page = page_bytes();

@@ -34,6 +34,17 @@ static int pinned(const struct hf_source *s, uint64_t from, uint64_t to)
     return 0;
 }
 
+/* Where a store that comes back goes on. The first mark behind the trail may lie behind that, so this one is stored before the
+ * trail that needs it; and in turn, so that a kill between its two words leaves the one that the old trail needs. */
+static void mark_released(struct hf_source *s, uint64_t released)
+{
+    struct hf_mark *m = &s->header->marks[HF_MARKS + (s->raises++ & 1)];
+    const uint8_t *frame = s->ring + (released & s->mask);
+    uint64_t sqn = released == s->position ? s->next_sqn : hf_load_relaxed_u64(hf_word_at(frame, HF_WORD_SQN));
+    hf_store_relaxed_u64(&m->position, released);
+    hf_store_relaxed_u64(&m->sqn, sqn);
+}
+
 /* Rule 3. `need`: where the word behind the message ends. The trail never passes what is not released. */
 static int64_t trail_raise(struct hf_source *s, uint64_t need, uint64_t released)
 {
@@ -51,6 +62,7 @@ static int64_t trail_raise(struct hf_source *s, uint64_t need, uint64_t released
         return HF_RETENTION;
     }
     uint64_t trail = hf_after(least + ring_bytes / 8, released) ? released : least + ring_bytes / 8;
+    mark_released(s, released);
     hf_store_seq_cst_u64(&s->header->trail, trail); /* pairs with reader.c: pin_take (a reader pins, then looks), */
     hf_fence_seq_cst();                             /* and before the first overwriting store, with hf_ring_passed */
     if (pinned(s, s->admit - ring_bytes, trail)) {
@@ -165,10 +177,14 @@ static inline void advance(struct hf_source *s, uint64_t span, uint64_t fragment
     if (s->position >> s->stripe_shift != s->stripe) {
         mark(s);
     }
+    uint64_t before = s->next_sqn;
     s->position += span;
     s->next_sqn += fragments;
     s->payload += payload;
     s->messages++;
+    if (before >> s->step_shift != s->next_sqn >> s->step_shift) {
+        s->steps[(s->next_sqn >> s->step_shift) & s->step_mask] = (struct hf_step){s->next_sqn, s->position, s->payload};
+    }
 }
 
 /* The tail line: for newcomers, tools and policy. Readers that follow never look at it. */

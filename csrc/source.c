@@ -1,12 +1,15 @@
 /* source.c: a source's life (create, close, destroy) and what policy says to it: limits, release, the SRI. Sending
  * is send.c. */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include "process.h"
 #include "source.h"
 #include "wait.h"
 
 #define HF_SQN_MAX (UINT64_C(1) << 62) /* of a start: every later number stays a positive int64 */
+
+enum { STEP_SHIFT = 6, STEPS_MAX = 65536 }; /* a step per 64 numbers, wider in rings above 128 MiB */
 
 static int config_valid(const struct hf_stream_config *c)
 {
@@ -42,11 +45,22 @@ int64_t hf_source_create(int fd, const struct hf_stream_config *config, struct h
     if (s == NULL) {
         return HF_ERRNO - ENOMEM;
     }
+    uint32_t step_shift = STEP_SHIFT;
+    while (config->ring_bytes / HF_GRANULE >> step_shift > STEPS_MAX) {
+        step_shift++;
+    }
+    uint64_t steps = config->ring_bytes / HF_GRANULE >> step_shift;
+    struct hf_step *step = calloc(2 * steps, sizeof *step); /* twice what the ring holds */
+    if (step == NULL) {
+        free(s);
+        return HF_ERRNO - ENOMEM;
+    }
     uint32_t fenced = hf_wait_setup() ? 0 : 1;
     struct hf_map *map;
     int64_t status = hf_map_create(fd, HF_KIND_STREAM, sizeof(struct hf_stream_header), config->ring_bytes,
                                    config->uuid, config->incarnation, &map);
     if (status < 0) {
+        free(step);
         free(s);
         return status;
     }
@@ -63,6 +77,9 @@ int64_t hf_source_create(int fd, const struct hf_stream_config *config, struct h
                             .fenced = fenced,
                             .admit = config->start_position + config->ring_bytes,
                             .pin_timeout_ns = (int64_t)config->pin_timeout_ms * 1000000,
+                            .steps = step,
+                            .step_mask = 2 * steps - 1,
+                            .step_shift = step_shift,
                             .incarnation = config->incarnation,
                             .map = map,
                             .board = board,
@@ -76,16 +93,21 @@ int64_t hf_source_create(int fd, const struct hf_stream_config *config, struct h
     return HF_OK;
 }
 
-/* Comes after the sender's last send, as a send does after another (the caller's lock): a reader that sees CLOSED
- * and then no frame has seen everything. */
+/* Between two sends, like a send (`busy`): a reader that sees CLOSED and then no frame has seen everything. An open claim is over:
+ * its commit fails. */
 void hf_source_close(struct hf_source *s)
 {
     if (hf_process_forked(s->token) || hf_load_relaxed_u32(&s->closed) != 0) {
         return;
     }
+    while (s->claimed == 0 && hf_exchange_u32(&s->busy, 1) != 0) { /* pairs with leave, send.c */
+        sched_yield();
+    }
+    s->claimed = 0;
     hf_store_relaxed_u32(&s->closed, 1);
     hf_add_u32(&s->changes, 1);
     hf_store_release_u64(&s->header->state, HF_STREAM_CLOSED); /* pairs with reader.c: idle */
+    hf_store_release_u32(&s->busy, 0);
     hf_fence_seq_cst();
     if (s->sleepers != &s->nobody) {
         hf_board_wake_slow(s->board, s->bells);
@@ -103,6 +125,7 @@ void hf_source_destroy(struct hf_source *s)
         hf_source_close(s);
     }
     hf_map_detach(s->map);
+    free(s->steps);
     free(s);
 }
 
@@ -127,6 +150,18 @@ void hf_source_limits(struct hf_source *s, uint64_t flight_messages, uint64_t fl
     hf_add_u32(&s->changes, 1); /* pairs with admit, which every send enters that sees the change */
 }
 
+/* Moves (position, payload) from number `begin` to the last step at or below `end`; returns the number that it stands at. */
+static uint64_t step_over(const struct hf_source *s, uint64_t begin, uint64_t end, uint64_t *position, uint64_t *payload)
+{
+    const struct hf_step *step = &s->steps[(end >> s->step_shift) & s->step_mask];
+    if (step->sqn > begin && step->sqn <= end) {
+        *position = step->position;
+        *payload = step->payload;
+        return step->sqn;
+    }
+    return begin;
+}
+
 int64_t hf_source_release(struct hf_source *s, uint64_t sqn)
 {
     HF_ENTER(s);
@@ -138,7 +173,7 @@ int64_t hf_source_release(struct hf_source *s, uint64_t sqn)
     if (end <= begin) {
         return 0;
     }
-    for (uint64_t at = begin; at < end; at++) {
+    for (uint64_t at = step_over(s, begin, end, &position, &payload); at < end; at++) {
         uint64_t word = hf_load_relaxed_u64(hf_word(s->ring + (position & s->mask), HF_WORD_COMMIT));
         uint64_t length = (uint32_t)word;
         if (!hf_commit_own(word, position) || length < HF_GRANULE ||

@@ -6,6 +6,13 @@
 #define HF_SOURCE_H
 #include "frame.h"
 
+/* Where a number's frame begins, and the payload before it: release starts its walk at the last step below its end. */
+struct hf_step {
+    uint64_t sqn;
+    uint64_t position;
+    uint64_t payload;
+};
+
 struct hf_source {
     /* The sender's; every send uses these two lines. */
     _Alignas(64) uint8_t *ring;
@@ -27,11 +34,15 @@ struct hf_source {
     uint32_t seen;   /* `changes` that the room was computed from */
     uint32_t busy;   /* taken by exchange at entry */
     uint32_t nobody; /* always 0 */
+    struct hf_step *steps; /* one per 2^step_shift numbers: more than can be in flight, so none in use is overwritten */
+    uint64_t step_mask;
+    uint32_t step_shift;
     /* The sender's, slow path. */
     uint64_t admit;         /* trail that was checked against pins, + ring */
     uint64_t grant;         /* trail that is stored, but waits for a pin */
     int64_t grant_until_ns; /* CLOCK_MONOTONIC; then the pin is passed. 0: no grant waits */
     int64_t pin_timeout_ns;
+    uint64_t raises;  /* of the trail; their parity chooses the mark */
     uint64_t claimed; /* payload bytes of the open claim + 1; 0: none */
     uint64_t incarnation;
     struct hf_map *map;

@@ -34,9 +34,10 @@ int hf_wait_setup(void)
     return 1;
 }
 
-/* Between "I sleep" and the last look. Every registered waker that runs now passes a full barrier during this call: either its
- * commit came before and the last look sees it, or the flag is visible when it looks for sleepers. Without membarrier, our own
- * fence is enough against wakers that fence too; nobody tells us whether they do, hence the nap. Returns the longest sleep. */
+/* Between "I sleep" and the last look. Every registered waker that runs now passes a full barrier during this call:
+ * either its commit came before and the last look sees it, or the flag is visible when it looks for sleepers. Without
+ * membarrier, our own fence is enough against wakers that fence too; nobody tells us whether they do, hence the nap.
+ * Returns the longest sleep. */
 static int64_t sleeper_barrier(void)
 {
     if (HF_FAIL_STATUS("wait.barrier") == 0 && syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0) {
@@ -53,7 +54,7 @@ int64_t hf_board_source_waits(struct hf_map *map, uint32_t bell)
     }
     struct hf_board *board = (struct hf_board *)map->base;
     hf_store_relaxed_u32(&board->source_bell, bell);
-    hf_store_release_u32(&board->source_waiting, 1); /* pairs with hf_board_ack: its exchange; it then reads source_bell */
+    hf_store_release_u32(&board->source_waiting, 1); /* pairs with hf_board_ack: its exchange, then source_bell */
     return sleeper_barrier();
 }
 
@@ -68,8 +69,8 @@ int64_t hf_line_sleeps(struct hf_map *map, int64_t index, int sleeping)
         return 0;
     }
     hf_store_relaxed_u32(&line->sleeping, 1);
-    /* An exchange, not a store: several sleepers then form one release sequence, and the waker's exchange, which reads the last
-     * of them, sees the `sleeping` of all. Pairs with hf_board_wake_slow: sleepers. */
+    /* An exchange, not a store: several sleepers then form one release sequence, and the waker's exchange, which reads
+     * the last of them, sees the `sleeping` of all. Pairs with hf_board_wake_slow: sleepers. */
     (void)hf_exchange_u32(&((struct hf_board *)map->base)->sleepers, 1);
     return sleeper_barrier();
 }

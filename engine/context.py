@@ -198,6 +198,10 @@ class Context:
         for receiver in listening:
             receiver.awake()
 
+    def turning(self) -> contextlib.AbstractContextManager[object]:
+        """Held while the context's work is done; ``with`` it, nothing of it runs meanwhile on another thread."""
+        return self._turning
+
     @property
     def sequential(self) -> bool:
         """There is no thread: whoever waits does the work."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .core import CData, ffi, lib
 from .errors import EvictedError
-from .segments import Bells, Mapping, UnpublishedError, attach_stream
+from .segments import Bells, Mapping, UnpublishedError, attach_stream, owned
 from .status import check
 
 if TYPE_CHECKING:
@@ -37,17 +37,16 @@ class Streams(Protocol):
 
 
 class RingReader:
-    """One mapped stream and its reader. Lives as long as it is current or a view of it is held."""
+    """One mapped stream and its reader. Lives as long as the feed or a view refers to it."""
 
     def __init__(self, mapping: Mapping, board: Mapping, bells: Bells, line: int) -> None:
         out = ffi.new("struct hf_reader **")
         check(lib.hf_reader_open(mapping.handle, board.handle, bells.handle, line, out), what=mapping.name)
         self.mapping = mapping
-        self.handle: CData = out[0]
+        self.handle = owned(out[0], lib.hf_reader_close, mapping.handle, board.handle, bells)
         self.start_sqn = int(mapping.stream.start_sqn)
         self.incarnation = int(mapping.preamble.incarnation)
         self._pins: list[int] = []
-        self._current = True
 
     def pin(self, start: int) -> None:
         """A view from ring position ``start`` on was handed out."""
@@ -57,22 +56,7 @@ class RingReader:
         """The view ends. False: the ring went over it, and what was read there is void."""
         self._pins.remove(start)
         keep = min(self._pins) if self._pins else 2**64 - 1
-        good = lib.hf_reader_unpin(self.handle, start, keep) == lib.HF_OK
-        self._end()
-        return good
-
-    def leave(self) -> None:
-        """It is not current any more."""
-        self._current = False
-        self._end()
-
-    def _end(self) -> None:
-        if self._current or self._pins:
-            return
-        handle, self.handle = self.handle, ffi.NULL
-        if handle:
-            lib.hf_reader_close(handle)
-            self.mapping.close()
+        return bool(lib.hf_reader_unpin(self.handle, start, keep) == lib.HF_OK)
 
 
 class View:
@@ -148,12 +132,7 @@ class Feed:
     def close(self) -> None:
         """Lets everything go; views that are out stay valid until they are released."""
         self._next = self.next
-        self.ring = None
-        if self._spare is not None:
-            self._spare.leave()
-            self._spare = None
-        for log in self._logs.values():
-            lib.hf_logr_close(log)
+        self.ring = self._spare = None
         self._logs.clear()
         self._block = self._entries = ffi.NULL
         self._count = self._index = 0
@@ -295,7 +274,6 @@ class Feed:
         if self._spare is not None:
             if self._spare.mapping.name == name:
                 return self._spare
-            self._spare.leave()
             self._spare = None
         try:
             mapping = attach_stream(name)
@@ -394,7 +372,7 @@ class Feed:
             try:
                 out = ffi.new("struct hf_logr **")
                 if lib.hf_logr_open(fd, out) == lib.HF_OK:
-                    log = self._logs[path] = out[0]
+                    log = self._logs[path] = owned(out[0], lib.hf_logr_close)
             finally:
                 os.close(fd)
         return log

@@ -304,5 +304,4 @@ class Inbound:
         if self.board is not None:
             if self.line >= 0:
                 lib.hf_board_release(self.board.handle, self.line)
-            self.board.close()
             self.board = None

@@ -5,7 +5,6 @@ The context's thread turns it; senders call :meth:`Outbound.refresh` when they w
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import threading
@@ -21,7 +20,7 @@ from .events import source as events
 from .quorum import stable_number
 from .registration import Phase
 from .retention import Retention, RetentionConfig
-from .segments import Mapping, own_board
+from .segments import Mapping, own_board, owned
 from .status import check
 
 if TYPE_CHECKING:
@@ -273,7 +272,7 @@ class Outbound:
             start_sqn,
         )
         lib.hf_source_limits(out[0], *self._retention.limits())
-        self._handle = out[0]
+        self._handle = owned(out[0], lib.hf_source_destroy, board.handle, context.bells)
         if not self.stores:
             self._write_sri()
         return self._machine.opened(incarnation, start_sqn)
@@ -346,24 +345,20 @@ class Outbound:
 
     def close(self, timeout: float | None = None) -> None:
         """Closes the stream: stores drain it, receivers read it to its end. Not a deregistration. Idempotent."""
-        with self._lock:
+        with self.context.turning():  # a callback that runs now ends first
             if self._closed:
                 return
             self._closed, self._may_send = True, False
-        with contextlib.suppress(Exception):
             self.context.leave(self, timeout)
-        self.refresh()
-        self._tell()
+            self.refresh()
+            self._tell()
         with self._lock:
-            handle, self._handle = self._handle, ffi.NULL
-            if handle:
-                lib.hf_source_close(handle)
-                lib.hf_source_destroy(handle)
+            if self._handle:
+                lib.hf_source_close(
+                    self._handle
+                )  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
                 if not self.stores:
                     unlink_object(self._name)
-            if self._board is not None:
-                self._board.close()
-                self._board = None
 
     def leave_requests(self) -> Iterator[tuple[StoreLink, wire.Leave]]:
         """What to tell the stores at a clean close."""

@@ -6,6 +6,7 @@ turns. Delivery order between several sources is round-robin.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,10 @@ class Receiver:
     def wants_messages(self) -> bool:
         """The context's thread must wake when a message comes: callback form, or somebody awaits."""
         return False
+
+    def not_receiving(self) -> contextlib.AbstractContextManager[object]:
+        """``with`` it, no other thread is inside a feed. It ends soon: a receive looks around every 50 ms."""
+        return contextlib.nullcontext()
 
     def wake(self) -> None:
         """Something happened that a waiting receiver should look at."""
@@ -222,14 +227,15 @@ class Receiver:
 
     def close(self, timeout: float | None = None) -> None:
         """Flushes due acks, frees the RegIDs at once. Unreleased messages are not consumed. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        self.acknowledge(0)
-        self.context.leave(self, timeout)
-        for inbound in self._all.values():
-            inbound.close()
-        self.inbounds = ()
+        with self.context.turning():  # a callback that runs now ends first
+            if self._closed:
+                return
+            self._closed = True
+            self.acknowledge(0)
+            self.context.leave(self, timeout)
+        with self.not_receiving():
+            for inbound in self._all.values():
+                inbound.close()
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

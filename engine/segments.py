@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from typing import ClassVar, Self
 
 from .core import CData, ffi, lib
@@ -22,13 +23,25 @@ class UnpublishedError(Exception):
     """An object without a magic: its creator is not done yet, or died."""
 
 
+def owned(handle: CData, destroy: Callable[[CData], None], *kept: object) -> CData:
+    """``handle``, destroyed when the last reference to what is returned goes; ``kept`` live at least as long."""
+
+    def end(pointer: CData, _kept: tuple[object, ...] = kept) -> None:
+        destroy(pointer)
+
+    return ffi.gc(handle, end)
+
+
 class Mapping:
-    """One mapped object. ``handle`` is the C core's ``struct hf_map *``; NULL after :meth:`close`."""
+    """One mapped object. ``handle`` is the C core's ``struct hf_map *``.
+
+    It is unmapped when the last reference to the handle goes, and never before: a thread that is inside C, an array over a
+    batch that a program keeps, a reader that still pins, all refer to it. So a late use reads old bytes; it does not crash.
+    """
 
     def __init__(self, handle: CData, name: str) -> None:
-        self.handle = handle
+        self.handle = owned(handle, lib.hf_map_detach)
         self.name = name
-        self._memory: CData = ffi.NULL
 
     @property
     def preamble(self) -> CData:
@@ -45,24 +58,15 @@ class Mapping:
         """UUID of the source it belongs to."""
         return bytes(ffi.buffer(self.preamble.uuid))
 
-    def memory(self, address: int, size: int) -> object:
-        """A Python buffer of ``size`` bytes at ``address`` inside the mapping.
-
-        From now on the mapping goes only when the last such buffer, and every array over one, is gone: a program that keeps
-        an array longer than it may reads old bytes, it does not crash.
-        """
-        if not self._memory:
-            handle = self.handle
-            self._memory = ffi.gc(ffi.cast("uint8_t *", handle.base), lambda _: lib.hf_map_detach(handle))
-        offset = address - int(ffi.cast("uintptr_t", self._memory))
-        return memoryview(ffi.buffer(self._memory, offset + size))[offset:].toreadonly()
+    def memory(self, address: int, size: int) -> memoryview:
+        """A read-only buffer of ``size`` bytes at ``address`` inside the mapping, which it keeps mapped."""
+        base = owned(ffi.cast("uint8_t *", self.handle.base), _nothing, self.handle)
+        offset = address - int(ffi.cast("uintptr_t", base))
+        return memoryview(ffi.buffer(base, offset + size))[offset:].toreadonly()
 
     def close(self) -> None:
-        """Unmaps, unless buffers are out; the name stays. Idempotent."""
-        handle, self.handle = self.handle, ffi.NULL
-        memory, self._memory = self._memory, ffi.NULL
-        if handle and not memory:
-            lib.hf_map_detach(handle)
+        """Unmaps now. Only for a mapping that nobody else refers to. Idempotent."""
+        ffi.release(self.handle)
 
     def __enter__(self) -> Self:
         return self
@@ -82,6 +86,10 @@ def _attach(name: str, kind: int, *, writable: bool, populate: bool) -> Mapping:
         return Mapping(out[0], name)
     finally:
         os.close(fd)
+
+
+def _nothing(_: CData) -> None:
+    return
 
 
 def attach_stream(name: str, *, populate: bool = True) -> Mapping:

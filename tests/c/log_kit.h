@@ -30,14 +30,16 @@ static inline int kit_subdirectory(int parent, const char *name)
 static inline void kit_empty(int parent, const char *name)
 {
     char command[400];
-    CHECK((size_t)snprintf(command, sizeof command, "rm -rf -- '%s/%s'", check_directory_path(), name) < sizeof command);
+    CHECK((size_t)snprintf(command, sizeof command, "rm -rf -- '%s/%s'", check_directory_path(), name) <
+          sizeof command);
     (void)parent;
     CHECK(system(command) == 0);
 }
 
 static inline struct hf_log_config kit_config(uint32_t level, uint64_t first, uint64_t max, uint64_t retain)
 {
-    struct hf_log_config c = {.first_segment_bytes = first, .max_segment_bytes = max, .retain_bytes = retain, .level = level};
+    struct hf_log_config c = {
+        .first_segment_bytes = first, .max_segment_bytes = max, .retain_bytes = retain, .level = level};
     memcpy(c.uuid, kit_uuid, sizeof c.uuid);
     return c;
 }
@@ -63,7 +65,8 @@ static inline uint8_t kit_byte(uint64_t sqn, uint64_t salt, uint64_t i)
 }
 
 /* One frame as the ring has it; returns its room. */
-static inline uint64_t kit_frame(uint8_t *at, uint64_t sqn, uint32_t payload, uint16_t flags, uint16_t fragment, uint64_t salt)
+static inline uint64_t kit_frame(uint8_t *at, uint64_t sqn, uint32_t payload, uint16_t flags, uint16_t fragment,
+                                 uint64_t salt)
 {
     struct hf_frame f = {.commit = (UINT64_C(77) << 32) | (32 + payload),
                          .sequence_number = sqn,
@@ -155,7 +158,8 @@ static inline void kit_expect(struct hf_logr *r, uint64_t from, uint64_t to, uin
     while (at < to) {
         int64_t n = hf_logr_read(r, at, buf, sizeof buf, &next);
         if (n <= 0) {
-            fprintf(stderr, "read of %llu: %s, next %llu\n", (unsigned long long)at, hf_status_name(n), (unsigned long long)next);
+            fprintf(stderr, "read of %llu: %s, next %llu\n", (unsigned long long)at, hf_status_name(n),
+                    (unsigned long long)next);
         }
         CHECK(n > 0);
         CHECK_EQ(kit_verify(buf, n, at, salt), next);

@@ -1,4 +1,5 @@
-/* The store's inner loop: ring to log to board line, for several sources, asleep and awake, when things fail, when it dies. */
+/* The store's inner loop: ring to log to board line, for several sources, asleep and awake, when things fail, when
+ * it dies. */
 #include <pthread.h>
 
 #include "atomic.h"
@@ -398,8 +399,8 @@ static void drain_until_killed(void *argument)
 
 static void a_killed_store_never_acknowledged_more_than_its_log_holds(void)
 {
-    static const char *const points[] = {"drain.appended=kill@5", "drain.synced=kill@2", "log.copied=kill@7", "log.synced=kill@2",
-                                         "reader.copied=kill@9", "roll.renamed=kill@2"};
+    static const char *const points[] = {"drain.appended=kill@5", "drain.synced=kill@2",  "log.copied=kill@7",
+                                         "log.synced=kill@2",     "reader.copied=kill@9", "roll.renamed=kill@2"};
     for (size_t p = 0; p < sizeof points / sizeof points[0]; p++) {
         for (uint32_t level = HF_LEVEL_MEMORY; level <= HF_LEVEL_DISK; level++) {
             struct kept k;
@@ -407,7 +408,8 @@ static void a_killed_store_never_acknowledged_more_than_its_log_holds(void)
             send(&k, 600, 300);
             struct death d = {&k, points[p]};
             int status = check_wait(check_fork(drain_until_killed, &d));
-            CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+            CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
+                  (WIFEXITED(status) && WEXITSTATUS(status) == 0));
             struct hf_line_view view;
             uint64_t ack = hf_board_read(k.board, domain, 0, &view, 1) == 1 ? view.line.ack : 0;
             d.failpoint = NULL;

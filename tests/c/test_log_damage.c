@@ -1,5 +1,5 @@
-/* Damage: every bit of a small log flipped, files cut at every byte, forged frames. All of it is noticed, nothing but the damaged
- * record is lost, and damage in the middle never cuts. */
+/* Damage: every bit of a small log flipped, files cut at every byte, forged frames. All of it is noticed, nothing
+ * but the damaged record is lost, and damage in the middle never cuts. */
 #include "log_kit.h"
 
 static int root;
@@ -71,7 +71,7 @@ static void build(struct snapshot *s, int middle)
     CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
     for (uint64_t sqn = 0; sqn < 36;) {
         uint16_t fragments = sqn % 9 == 5 ? 3 : 1;
-        CHECK_EQ(kit_put(log, block, kit_message(block, sqn, fragments, (uint32_t)(sqn * 7 % 60), 0)), HF_OK);
+        CHECK_EQ(kit_put(log, block, kit_message(block, sqn, fragments, (uint32_t)(sqn * 7 % 40), 0)), HF_OK);
         sqn += fragments;
         if (sqn % 10 == 0) {
             CHECK_EQ(hf_log_sync(log), HF_OK);
@@ -147,7 +147,8 @@ static void one_flip(int dir, const struct snapshot *s, uint64_t offset, int bit
     int64_t n = hf_log_check(dir, found, 4, &sum);
     CHECK(n >= 1 && n <= 2);
     for (int64_t i = 0; i < n; i++) {
-        CHECK(found[i].first_sqn == found[i].next_sqn || (found[i].first_sqn == lost && found[i].next_sqn == lost_next));
+        CHECK(found[i].first_sqn == found[i].next_sqn ||
+              (found[i].first_sqn == lost && found[i].next_sqn == lost_next));
     }
     expect_all_but(dir, s->next_sqn, lost, lost_next);
     if ((uint64_t)bit != offset % 8) {
@@ -288,7 +289,8 @@ static void a_file_cut_at_any_byte_keeps_its_beginning_and_reports_the_rest(void
     }
 }
 
-/* ---- forgeries: the right CRC over the wrong content ---------------------------------------------------------------------- */
+/* ---- forgeries: the right CRC over the wrong content
+ * ---------------------------------------------------------------------- */
 
 static uint32_t seed_of(const struct snapshot *s)
 {
@@ -330,7 +332,8 @@ static void forged_lengths_numbers_and_control_frames_cost_their_own_record_only
     const struct hf_control_body none = {0, 0};
     const uint32_t lengths[] = {0, 1, 31, FILE_BYTES, 1u << 31, UINT32_MAX - 31, UINT32_MAX - 30, UINT32_MAX};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
-        forge(dir, &s, r, &(struct hf_frame){.commit = tag | lengths[i], .sequence_number = r->first, .flags = 3}, &none);
+        forge(dir, &s, r, &(struct hf_frame){.commit = tag | lengths[i], .sequence_number = r->first, .flags = 3},
+              &none);
     }
     const uint64_t numbers[] = {0, r->first + 1, UINT64_MAX, UINT64_C(1) << 63};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -340,7 +343,10 @@ static void forged_lengths_numbers_and_control_frames_cost_their_own_record_only
         {r->first, UINT64_MAX}, {r->first + 1, r->first}, {r->first - 1, r->first}, {0, 0}, {UINT64_MAX, UINT64_MAX}};
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         forge(dir, &s, r,
-              &(struct hf_frame){.commit = tag | 48, .sequence_number = r->first, .flags = HF_FRAME_CONTROL, .fragment = HF_CONTROL_LOST},
+              &(struct hf_frame){.commit = tag | 48,
+                                 .sequence_number = r->first,
+                                 .flags = HF_FRAME_CONTROL,
+                                 .fragment = HF_CONTROL_LOST},
               &bodies[i]);
     }
     struct hf_frame f = {.commit = tag | 48, .sequence_number = r->first, .flags = HF_FRAME_CONTROL, .fragment = 77};
@@ -418,6 +424,31 @@ static void damage_below_a_sync_frame_is_never_taken_for_a_torn_tail(void)
     kit_empty(root, "sync");
 }
 
+/* After a power cut the head may be old. The proof that segment 0 was stable lies in a SYNC frame of segment 1. */
+static void a_sync_frame_vouches_for_the_segments_before_its_own(void)
+{
+    int dir = kit_subdirectory(root, "vouch");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, FILE_BYTES, FILE_BYTES, 0));
+    kit_append(log, 0, 10, 32, 0);
+    CHECK_EQ(hf_log_roll(log), HF_OK);
+    for (uint64_t sqn = 10; sqn < 14; sqn++) {
+        kit_append(log, sqn, 1, 32, 0);
+        CHECK_EQ(hf_log_sync(log), HF_OK);
+    }
+    hf_log_close(log);
+    CHECK(unlinkat(dir, "head", 0) == 0);
+    poke(dir, "seg-0000000000000000", DATA + 64 + 3 * 64 + 40, 0xFF);
+    for (int again = 0; again < 2; again++) {
+        log = kit_open(dir, kit_config(HF_LEVEL_DISK, FILE_BYTES, FILE_BYTES, 0));
+        CHECK_EQ(kit_info(log).damaged, again == 0); /* then it is a matter for readers and for check */
+        CHECK_EQ(kit_info(log).next_sqn, 14);
+        hf_log_close(log);
+        expect_all_but(dir, 14, 3, 4);
+    }
+    close(dir);
+    kit_empty(root, "vouch");
+}
+
 static void positions_near_two_to_the_63_work(void)
 {
     int dir = kit_subdirectory(root, "far");
@@ -457,6 +488,7 @@ int main(void)
     RUN(forged_lengths_numbers_and_control_frames_cost_their_own_record_only);
     RUN(a_missing_segment_is_reported_and_the_rest_is_served);
     RUN(damage_below_a_sync_frame_is_never_taken_for_a_torn_tail);
+    RUN(a_sync_frame_vouches_for_the_segments_before_its_own);
     RUN(positions_near_two_to_the_63_work);
     return 0;
 }

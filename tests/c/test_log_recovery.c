@@ -1,5 +1,5 @@
-/* What a log is after its store was killed at a failpoint, or after the power went: at least what was published, no damage
- * reported, no gap, and the same again at the next open. */
+/* What a log is after its store was killed at a failpoint, or after the power went: at least what was published, no
+ * damage reported, no gap, and the same again at the next open. */
 #include "log_kit.h"
 #include "process.h"
 
@@ -27,8 +27,8 @@ static void open_or_die(struct life *life, struct hf_log **log, uint64_t retain)
     CHECK_EQ(hf_log_open(life->dir, &config, log), HF_OK);
 }
 
-/* A store's life: appends, commits, prepares, rolls, retires, and begins incarnations, until a failpoint kills it. The content
- * of a number is that of its incarnation. */
+/* A store's life: appends, commits, prepares, rolls, retires, and begins incarnations, until a failpoint kills it.
+ * The content of a number is that of its incarnation. */
 static void live(void *argument)
 {
     struct life *life = argument;
@@ -83,7 +83,8 @@ static void after_death(struct life *life, const struct progress *done)
     CHECK_EQ(again.segments, info.segments);
     kit_append(log, info.next_sqn, 20, 200, 0);
     CHECK_EQ(hf_log_sync(log), HF_OK);
-    kit_expect(r, again.oldest_sqn > kit_info(log).oldest_sqn ? again.oldest_sqn : kit_info(log).oldest_sqn, info.next_sqn + 20, 0);
+    kit_expect(r, again.oldest_sqn > kit_info(log).oldest_sqn ? again.oldest_sqn : kit_info(log).oldest_sqn,
+               info.next_sqn + 20, 0);
     struct hf_finding f;
     struct hf_check_summary sum;
     CHECK_EQ(hf_log_check(life->dir, &f, 1, &sum), 0);
@@ -93,7 +94,7 @@ static void after_death(struct life *life, const struct progress *done)
 
 static void kill_everywhere(uint32_t level)
 {
-    static const char *const points[] = {"log.staged",  "log.copied",  "log.published",  "log.synced", "roll.sealed",
+    static const char *const points[] = {"log.staged",  "log.copied",   "log.published",  "log.synced",   "roll.sealed",
                                          "roll.header", "roll.renamed", "retire.renamed", "begin.stored", "open.cut"};
     struct progress *done = check_shared(sizeof *done);
     int killed_at[16] = {0};
@@ -108,7 +109,8 @@ static void kill_everywhere(uint32_t level)
             int status = check_wait(check_fork(live, &life)); /* a first life, that fills the directory */
             CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
             status = check_wait(check_fork(live, &second));
-            CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+            CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
+                  (WIFEXITED(status) && WEXITSTATUS(status) == 0));
             killed_at[p] += WIFSIGNALED(status) ? 1 : 0;
             after_death(&life, done);
             close(dir);
@@ -158,7 +160,8 @@ static void recovery_may_be_killed_and_repeated(void)
     close(dir);
 }
 
-/* ---- power cuts -------------------------------------------------------------------------------------------------------- */
+/* ---- power cuts
+ * -------------------------------------------------------------------------------------------------------- */
 
 enum { FILES = 64, FILE_BYTES = 65536, SECTOR = 512 };
 

@@ -326,7 +326,8 @@ static void both_mappings_are_populated(void)
 static void detach_in_child(void *argument)
 {
     struct hf_map *map = argument;
-    uint8_t *there = mmap(map->base, page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    uint8_t *there = mmap(map->base, page(), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     CHECK(there == map->base);
     *there = 5;
     hf_map_detach(map);

@@ -236,12 +236,12 @@ static void backoff_spins_then_yields_then_keeps_sleeping(void)
     CHECK_EQ(hf_waiter_pause(&w), -1);
 }
 
-/* A source commits numbers, one only after the last was acked; a receiver sleeps for each. As in stream.c, with a word for a
- * ring: nobody may get stuck, whatever the strategies, with and without membarrier. */
+/* A source commits numbers, one only after the last was acked; a receiver sleeps for each. As in stream.c, with a word
+ * for a ring: nobody may get stuck, whatever the strategies, with and without membarrier. */
 enum { MESSAGES = 2000 };
 struct pair {
     uint64_t committed;
-    uint32_t late; /* sleeps that ended by themselves although what they waited for had come: a wake that was late or lost */
+    uint32_t late; /* sleeps that ended by themselves although what they waited for had come */
     int receiver_strategy;
     int source_strategy;
 };
@@ -325,7 +325,8 @@ static void exchange(int source_strategy, int receiver_strategy, const char *rec
             hf_board_wake_slow(board, bells);
         }
         await_ack(pair, bell, number);
-        CHECK(hf_load_relaxed_u32(&pair->late) < 100); /* a busy machine makes one late now and then; a lost one costs 50 ms */
+        /* A busy machine makes a wake late now and then; lost ones come in thousands. */
+        CHECK(hf_load_relaxed_u32(&pair->late) < 100);
     }
     check_exited(pid);
     printf("    (%u late wakes of %d)\n", pair->late, MESSAGES);

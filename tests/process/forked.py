@@ -146,7 +146,7 @@ def _create_stream(world: World, me: Joined, incarnation: int, start: int) -> CD
     ffi.memmove(config.uuid, world.uuid, 16)
     config.incarnation, config.start_sqn, config.ring_bytes = incarnation, start, world.ring_bytes
     config.fragment_bytes, config.pin_timeout_ms = world.content.fragment, world.pin_timeout_ms
-    config.start_position = incarnation * 2**61 - 2**16  # positions cross 2^63 and wrap at 2^64 in some lives
+    config.start_position = (incarnation * 2**61 - 2**16) % 2**64  # in some lives positions cross 2^63, or wrap
     ffi.memmove(config.topic, b"torture", 7)
     out = ffi.new("struct hf_source **")
     fd = open_object(me.domain.stream_name(world.uuid, incarnation), create=True)
@@ -277,7 +277,8 @@ def _take_up(world: World, me: Joined, item: CData, info: CData, incarnation: in
     check(lib.hf_reader_open(stream.handle, me.board.handle, me.bells.handle, item.line_index, out), what=name)
     item.reader = out[0]
     if lib.hf_reader_seek(item.reader, info.appended_sqn) == lib.HF_LAPPED:
-        raise Finding(f"number {info.appended_sqn} was overwritten before the store had it")
+        ring = f"ring {incarnation} began at {stream.stream.start_sqn}, next {stream.stream.next_sqn}"
+        raise Finding(f"number {info.appended_sqn} was overwritten before the store had it ({ring})")
     world.words[BEGUN] = incarnation
     return stream
 
@@ -338,9 +339,7 @@ def _some(world: World, feed: Feed, entries: CData) -> NDArray[Any] | None:
     return _some(world, feed, entries)
 
 
-def rows_of(
-    content: Content, entries: NDArray[Any], memory: Any, gather: Callable[[int], bytes]
-) -> NDArray[Any]:
+def rows_of(content: Content, entries: NDArray[Any], memory: Any, gather: Callable[[int], bytes]) -> NDArray[Any]:
     """What a batch shows: ``memory`` holds the payloads, ``gather`` puts a fragmented one together."""
     words = np.frombuffer(memory, np.uint64, len(memory) // 8)
     starts = entries["offset"] // 8

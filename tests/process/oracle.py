@@ -73,7 +73,9 @@ class Content:
         """Word ``index`` of the fragments ``numbers`` of lives ``keys``; shapes broadcast."""
         keys = _words(keys)
         index = _words(index)
-        mixed = mix(self.seed ^ mix(numbers * np.uint64(0xD1342543DE82EF95) + keys) + index * np.uint64(0xA0761D6478BD642F))
+        mixed = mix(
+            self.seed ^ mix(numbers * np.uint64(0xD1342543DE82EF95) + keys) + index * np.uint64(0xA0761D6478BD642F)
+        )
         return np.where(index == 0, keys, mixed)
 
     def payloads(self, first: int, key: int, count: int = 1) -> NDArray[np.uint8]:

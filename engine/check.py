@@ -1,0 +1,135 @@
+"""Checks the logs of a store's directory: read-only, and safe beside a store that runs. csrc/log_check.c does the reading."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from .core import CData, ffi, lib
+from .errors import ConfigError, CorruptionError, Error
+from .status import check
+from .store_state import State, StateFile
+
+__all__ = ["Finding", "LogReport", "StoreReport", "check_log", "check_store"]
+
+FINDINGS = 256
+KINDS = {
+    lib.HF_FOUND_DAMAGE: "damage",
+    lib.HF_FOUND_TORN: "torn",
+    lib.HF_FOUND_GAP: "gap",
+    lib.HF_FOUND_HEADER: "header",
+}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A range of a log that does not verify."""
+
+    kind: str
+    """``damage`` (bytes are wrong), ``gap`` (a segment is missing), ``header`` (a segment's header is wrong), or ``torn``: an
+    end that a crash cut off. Only the last is no damage: the store steps over it when it starts."""
+    position: int
+    """Of its first byte in the log."""
+    bytes: int
+    first: int
+    """Sequence number of the first message that it costs."""
+    next: int
+    """And the number behind the last; equal to ``first`` when it costs none."""
+    segment: str
+    """File name."""
+
+
+class LogReport(msgspec.Struct, frozen=True):
+    """The log of one source. ``error`` is why it could not be read at all, or empty."""
+
+    source: str
+    topic: str
+    path: str
+    segments: int
+    frames: int
+    messages: int
+    bytes: int
+    oldest: int
+    next: int
+    findings: list[Finding]
+    error: str = ""
+
+    @property
+    def damaged(self) -> bool:
+        """Something is lost here, or was never right."""
+        return bool(self.error) or any(finding.kind != "torn" for finding in self.findings)
+
+
+class StoreReport(msgspec.Struct, frozen=True):
+    """One directory. ``error``: neither slot of its state is valid."""
+
+    directory: str
+    name: str
+    logs: list[LogReport]
+    error: str = ""
+
+    @property
+    def damaged(self) -> bool:
+        """As of any of its logs, or of its state."""
+        return bool(self.error) or any(log.damaged for log in self.logs)
+
+
+def check_store(directory: str | os.PathLike[str]) -> StoreReport:
+    """Verifies every published frame of every log below ``directory`` (a store's, or the folder of a memory store's logs).
+
+    Raises:
+        ConfigError: it is no directory, or nothing of a store is in it.
+    """
+    path = Path(directory)
+    if not path.is_dir():
+        raise ConfigError(f"{path} is not a directory", hint="give the directory of a store: holdfast stat lists them")
+    logs = path / "logs" if (path / "logs").is_dir() else path
+    try:
+        found = sorted(entry for entry in logs.iterdir() if (entry / "head").exists())
+        state, error = StateFile(path).load(), ""
+    except CorruptionError as damaged:
+        state, error = None, str(damaged.args[0])
+    except OSError as denied:
+        raise ConfigError(f"{path} cannot be read: {denied.strerror}", hint="run this as the store's user") from denied
+    if state is None and not error and not found:
+        raise ConfigError(f"{path} is not a store's directory", hint="it has neither state nor logs")
+    name = state.name if state is not None else ""
+    return StoreReport(str(path), name, [check_log(entry, _topic(state, entry.name)) for entry in found], error)
+
+
+def _topic(state: State | None, uuid: str) -> str:
+    sources = state.sources if state is not None else []
+    return next((source.topic for source in sources if source.uuid.hex() == uuid), "")
+
+
+def check_log(path: Path, topic: str = "") -> LogReport:
+    """Verifies one log. What cannot be read is in the report, not raised."""
+    summary = ffi.new("struct hf_check_summary *")
+    found: list[Finding] = []
+    error = ""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as denied:
+        return LogReport(path.name, topic, str(path), 0, 0, 0, 0, 0, 0, [], str(denied))
+    try:
+        out = ffi.new("struct hf_finding[]", FINDINGS)
+        count = check(lib.hf_log_check(fd, out, FINDINGS, summary), what=str(path))
+        found = [_finding(out[i]) for i in range(min(count, FINDINGS))]
+        if count > FINDINGS:
+            error = f"{count} findings, the first {FINDINGS} are listed"
+    except Error as refused:
+        error = str(refused.args[0])
+    finally:
+        os.close(fd)
+    return LogReport(
+        path.name, topic, str(path), int(summary.segments), int(summary.frames), int(summary.messages),
+        int(summary.bytes), int(summary.oldest_sqn), int(summary.next_sqn), found, error,
+    )  # fmt: skip
+
+
+def _finding(found: CData) -> Finding:
+    return Finding(
+        KINDS.get(int(found.kind), f"kind {int(found.kind)}"), int(found.position), int(found.bytes),
+        int(found.first_sqn), int(found.next_sqn), f"seg-{int(found.segment):016x}",
+    )  # fmt: skip

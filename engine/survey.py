@@ -1,0 +1,351 @@
+"""What a domain looks like from outside: its sources, receivers and stores, and where each of them stands.
+
+Read-only, and nobody is asked: positions come from the streams and boards in shared memory, identities from the stores' state
+files. So it works with every process dead, and disturbs none that lives. Numbers are the public ones: ``next`` is the number
+that the next message will carry, ``stable`` and ``ack`` are the highest that are (-1 for none).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from . import quorum
+from .core import CData, ffi, lib
+from .errors import Error
+from .segments import Mapping, UnpublishedError, attach_board, attach_stream
+from .store import StoreInfo
+from .store_state import SourceState, State, StateFile
+
+if TYPE_CHECKING:
+    from .domain import Domain, ObjectName
+
+__all__ = ["Declared", "StoreFiles", "Survey", "declared_stores", "log_range", "running_stores", "store_files", "take"]
+
+
+class StorePosition(msgspec.Struct, frozen=True):
+    """One store of a source."""
+
+    name: str
+    registration_id: int
+    stable: int
+    """Highest number that it holds at its level."""
+    lag: int
+    """Messages published and not there yet."""
+    alive: bool
+
+
+class SourceRow(msgspec.Struct, frozen=True):
+    """One source identity."""
+
+    topic: str
+    uuid: str
+    state: str
+    """``live``; ``closed``; ``dead``; ``unknown`` (death cannot be proved); ``stored`` (no ring, a store keeps it)."""
+    registration_ids: dict[str, int]
+    """Store name -> RegID."""
+    session_id: int
+    incarnation: int
+    pid: int
+    alive: bool
+    next: int
+    stable: int
+    unstable: int
+    """Messages published and not stable."""
+    messages: int
+    """Sent by this incarnation."""
+    payload_bytes: int
+    ring_bytes: int
+    stores: list[StorePosition]
+
+
+class ReceiverRow(msgspec.Struct, frozen=True):
+    """One receiver of one source. Dead ones stay listed: their ack is where they will go on."""
+
+    topic: str
+    source_uuid: str
+    source_registration_id: int
+    registration_id: int
+    session_id: int
+    name: str
+    """Of its context."""
+    ack: int
+    lag: int
+    """Messages published and not acknowledged."""
+    delivered: int
+    redelivered: int
+    lapped: int
+    """Times that the ring overtook it."""
+    pid: int
+    alive: bool
+
+
+class StoreRow(msgspec.Struct, frozen=True):
+    """One store that ever ran in the domain."""
+
+    name: str
+    state: str
+    """``running``; ``dead`` (killed); ``stopped``; ``unknown``."""
+    type: str
+    directory: str
+    pid: int
+    sources: int
+    """That it keeps; -1 when its state cannot be read."""
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """A whole domain."""
+
+    domain: str
+    sources: list[SourceRow]
+    receivers: list[ReceiverRow]
+    stores: list[StoreRow]
+
+
+class StoreFiles:
+    """What a store left in files: who it is, whether it lives, and its state."""
+
+    def __init__(self, domain: Domain, name: str) -> None:
+        self.name = name
+        self.info = _info(domain, name)
+        self.alive = -1
+        """1 alive, 0 proved dead, -1 unknown."""
+        self.listed: State | None = None
+        """None when there is none, or it cannot be read."""
+        self.socket = domain.socket_path(name)
+        if self.info is not None:
+            info = self.info
+            self.alive = max(-1, int(lib.hf_process_alive(domain.fd, info.token, info.pid, info.start)))
+            try:
+                self.listed = StateFile(Path(info.directory)).load()
+            except (Error, OSError):
+                self.listed = None
+
+    @property
+    def state(self) -> str:
+        """As in :class:`StoreRow`. A process that closed its store may live on: then the socket is gone."""
+        if self.alive < 0:
+            return "unknown"
+        bound = self.socket.exists()
+        if self.alive:
+            return "running" if bound else "stopped"
+        return "dead" if bound else "stopped"
+
+    def source(self, uuid: bytes) -> SourceState | None:
+        """What the state says of a source."""
+        return next((source for source in self.listed.sources if source.uuid == uuid), None) if self.listed else None
+
+    def log_range(self, uuid: bytes) -> tuple[int, int] | None:
+        """Oldest and next number in its log of a source; readable with the store dead."""
+        return log_range(Path(self.info.logs) / uuid.hex()) if self.info is not None else None
+
+    def row(self) -> StoreRow:
+        """For people and programs."""
+        info = self.info
+        kept = len(self.listed.sources) if self.listed is not None else -1
+        if info is None:
+            return StoreRow(self.name, "unknown", "", "", 0, kept)
+        return StoreRow(self.name, self.state, info.type, info.directory, info.pid, kept)
+
+
+def _info(domain: Domain, name: str) -> StoreInfo | None:
+    try:
+        return msgspec.json.decode(domain.info_path(name).read_bytes(), type=StoreInfo)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def store_files(domain: Domain) -> list[StoreFiles]:
+    """Every store that ever ran in the domain, by name."""
+    return [StoreFiles(domain, name) for name in domain.store_names()]
+
+
+def running_stores(domain: Domain) -> list[str]:
+    """Names of the stores that answer now."""
+    return [store.name for store in store_files(domain) if store.state == "running"]
+
+
+def log_range(path: Path) -> tuple[int, int] | None:
+    """Oldest and next published number of the log in ``path``; None when there is no readable log."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        out = ffi.new("struct hf_logr **")
+        if lib.hf_logr_open(fd, out) != lib.HF_OK:
+            return None
+    finally:
+        os.close(fd)
+    numbers = ffi.new("uint64_t[2]")
+    status = lib.hf_logr_range(out[0], numbers, numbers + 1)
+    lib.hf_logr_close(out[0])
+    return (int(numbers[0]), int(numbers[1])) if status == lib.HF_OK else None
+
+
+class Declared(NamedTuple):
+    """A store that a source named in its stream."""
+
+    name: str
+    uuid: bytes
+    registration_id: int
+
+
+def declared_stores(mapping: Mapping) -> list[Declared] | None:
+    """The stores of a stream's source; None while its list is being written, or when the source died while it was."""
+    stores = ffi.new("struct hf_sri_store[]", lib.HF_STORES_MAX)
+    version, groups = ffi.new("uint64_t *"), ffi.new("uint32_t *")
+    count = lib.hf_stream_sri(mapping.handle, stores, version, groups)
+    if count < 0:
+        return None
+    return [
+        Declared(_text(store.name, lib.HF_NAME_MAX), bytes(ffi.buffer(store.uuid)), int(store.registration_id))
+        for store in stores[0:count]
+    ]
+
+
+class _Line:
+    """A participant of a source, off its board. ``ack`` is the first number that is not acknowledged."""
+
+    def __init__(self, view: CData, incarnation: int, start_sqn: int) -> None:
+        line = view.line
+        self.uuid = bytes(ffi.buffer(line.uuid))
+        self.role = int(line.role)
+        self.name = _text(line.name, lib.HF_NAME_MAX)
+        self.alive = view.alive == 1
+        self.pid = int(line.owner_pid)
+        self.session_id = int(line.session_id)
+        self.registration_id = int(line.registration_id)
+        self.delivered, self.redelivered, self.lapped = int(line.delivered), int(line.redelivered), int(line.lapped)
+        self.ack = int(line.ack)
+        if line.ack_stream < incarnation:  # a BEGIN that it has not seen yet may have voided what it acknowledged
+            self.ack = min(self.ack, start_sqn)
+
+
+class _Source:
+    """One source identity, put together from its rings, its board and the stores' files."""
+
+    def __init__(self, domain: Domain, uuid: bytes, streams: list[ObjectName], stores: list[StoreFiles]) -> None:
+        self.uuid = uuid
+        self.keepers = [(store, kept) for store in stores if (kept := store.source(uuid)) is not None]
+        newest = max((kept for _, kept in self.keepers), key=lambda kept: kept.incarnation, default=None)
+        self.topic = newest.topic if newest else ""
+        self.session_id = newest.session_id if newest else 0
+        self.incarnation = newest.incarnation if newest else 0
+        self.start_sqn = newest.start_sqn if newest else 0
+        self.declared = {store.name: kept.registration_id for store, kept in self.keepers}
+        self.uuids = {store.name: store.info.uuid for store, _ in self.keepers if store.info is not None}
+        self.state, self.pid = "stored", 0
+        self.next = self.told_stable = self.messages = self.payload_bytes = self.ring_bytes = 0
+        self.has_ring = False
+        for item in reversed(streams):
+            try:
+                with attach_stream(item.name, populate=False) as mapping:
+                    self._ring(domain, mapping)
+                break
+            except (FileNotFoundError, UnpublishedError, Error):  # just gone, not done, or void: an older one may tell
+                continue
+        self.lines = self._lines(domain)
+        if not self.has_ring:
+            ends = [found[1] for store, _ in self.keepers if (found := store.log_range(uuid)) is not None]
+            self.next = max([self.start_sqn, *ends])
+
+    def _ring(self, domain: Domain, mapping: Mapping) -> None:
+        header, preamble = mapping.stream, mapping.preamble
+        self.has_ring = True
+        self.topic = _text(header.topic, lib.HF_TOPIC_MAX)
+        self.session_id, self.incarnation = int(header.session_id), int(preamble.incarnation)
+        self.start_sqn, self.pid = int(header.start_sqn), int(preamble.owner_pid)
+        alive = lib.hf_process_alive(domain.fd, preamble.owner, preamble.owner_pid, preamble.owner_start)
+        closed = header.state == lib.HF_STREAM_CLOSED
+        self.state = "closed" if closed else {1: "live", 0: "dead"}.get(int(alive), "unknown")
+        tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        walked = lib.hf_stream_end(mapping.handle, tail, end) >= 0  # a dead source's header may be one send behind
+        self.next = int(end[0]) if walked else int(header.next_sqn)
+        self.told_stable = int(header.stable_sqn)
+        self.messages, self.payload_bytes = int(header.messages), int(header.payload_bytes)
+        self.ring_bytes = int(header.ring_bytes)
+        stores = declared_stores(mapping)
+        if stores is not None:
+            self.declared = {store.name: store.registration_id for store in stores}
+            self.uuids |= {store.name: store.uuid for store in stores}
+
+    def _lines(self, domain: Domain) -> list[_Line]:
+        views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
+        try:
+            with attach_board(domain, self.uuid, writable=False) as board:
+                count = lib.hf_board_read(board.handle, domain.fd, 1, views, lib.HF_BOARD_LINES)
+        except (FileNotFoundError, UnpublishedError, Error):
+            return []
+        return [_Line(views[i], self.incarnation, self.start_sqn) for i in range(count)]
+
+    def _positions(self) -> list[tuple[str, int, bool]]:
+        """(store, first number that it does not hold, alive), clamped to what was sent."""
+        by_uuid = {line.uuid: line for line in self.lines if line.role == lib.HF_ROLE_STORE}
+        files = {store.name: store for store, _ in self.keepers}
+        found = []
+        for name in self.declared:
+            line, store = by_uuid.get(self.uuids.get(name, b"")), files.get(name)
+            held = store.log_range(self.uuid) if line is None and store is not None else None
+            position = line.ack if line is not None else held[1] if held is not None else 0
+            found.append((name, min(position, self.next), line.alive if line is not None else False))
+        return found
+
+    def row(self) -> SourceRow:
+        positions = self._positions()
+        held = [position for _, position, _ in positions]
+        stable = quorum.stable_number(held, len(held)) if held else self.next
+        stable = min(max(stable, self.told_stable), self.next)
+        return SourceRow(
+            self.topic, self.uuid.hex(), self.state, self.declared, self.session_id, self.incarnation, self.pid,
+            self.state == "live", self.next, stable - 1, self.next - stable, self.messages, self.payload_bytes,
+            self.ring_bytes,
+            [
+                StorePosition(name, self.declared[name], at - 1, self.next - at, alive) for name, at, alive in positions
+            ],
+        )  # fmt: skip
+
+    def receivers(self) -> list[ReceiverRow]:
+        """Those on the board, and those that only a store remembers (after a reboot)."""
+        source = self.topic, self.uuid.hex(), next(iter(self.declared.values()), 0)
+        rows: dict[bytes, ReceiverRow] = {}
+        for line in self.lines:
+            if line.role == lib.HF_ROLE_RECEIVER:
+                rows[line.uuid] = ReceiverRow(
+                    *source, line.registration_id, line.session_id, line.name, line.ack - 1, max(0, self.next - line.ack),
+                    line.delivered, line.redelivered, line.lapped, line.pid, line.alive,
+                )  # fmt: skip
+        for _, kept in self.keepers:
+            for known in kept.receivers:
+                if known.uuid not in rows:
+                    rows[known.uuid] = ReceiverRow(
+                        *source, known.registration_id, known.session_id, "", known.ack - 1, max(0, self.next - known.ack),
+                        0, 0, 0, 0, False,
+                    )  # fmt: skip
+        return list(rows.values())
+
+
+def _text(field: CData, size: int) -> str:
+    return ffi.string(field, size).decode(errors="replace")
+
+
+def take(domain: Domain) -> Survey:
+    """Looks at everything once. ``domain`` need not be joined. Sources that never sent and nobody keeps are left out."""
+    stores = store_files(domain)
+    streams: dict[bytes, list[ObjectName]] = {}
+    for item in domain.objects():
+        if item.kind == "stream":
+            streams.setdefault(item.uuid, []).append(item)
+    kept = {source.uuid for store in stores if store.listed for source in store.listed.sources}
+    sources = [_Source(domain, uuid, streams.get(uuid, []), stores) for uuid in sorted(kept | set(streams))]
+    sources = [source for source in sources if source.incarnation > 0]
+    sources.sort(key=lambda source: (source.topic, source.session_id, source.uuid))
+    return Survey(
+        domain.name,
+        [source.row() for source in sources],
+        [row for source in sources for row in source.receivers()],
+        [store.row() for store in stores],
+    )

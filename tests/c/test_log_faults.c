@@ -1,0 +1,172 @@
+/* What the log refuses: malformed blocks, a failed sync, a full disk, another source's directory, a forked child. */
+#include "log_kit.h"
+#include "process.h"
+
+#include <dirent.h>
+
+static int root;
+
+static int fresh(const char *name)
+{
+    return kit_subdirectory(root, name);
+}
+
+static int64_t findings(int dir, struct hf_check_summary *sum)
+{
+    struct hf_finding f[16];
+    return hf_log_check(dir, f, 16, sum);
+}
+
+static int has(int dir, const char *prefix)
+{
+    int n = 0, fd = openat(dir, ".", O_RDONLY | O_DIRECTORY);
+    DIR *d = fdopendir(fd);
+    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        n += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
+    }
+    closedir(d);
+    return n;
+}
+
+static void malformed_blocks_are_refused_and_leave_no_trace(void)
+{
+    int dir = fresh("malformed");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 0, 0, 0));
+    static uint8_t block[KIT_BUFFER];
+    kit_append(log, 0, 5, 64, 0);
+    struct hf_log_info before = kit_info(log);
+    struct hf_frame *f = (void *)block;
+    uint64_t bytes = kit_block(block, 4, 2, 64, 0);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_USAGE); /* a number that is there already */
+    kit_block(block, 6, 2, 64, 0);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_USAGE); /* a gap that nobody declared */
+    CHECK_EQ(hf_log_append(log, block, bytes - 1), HF_USAGE);
+    CHECK_EQ(hf_log_append(log, block, 0), HF_USAGE);
+    const uint32_t lengths[] = {0, 31, 97 + 200, UINT32_MAX, UINT32_MAX - 30, UINT32_MAX - 31, 1u << 31};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        kit_block(block, 5, 2, 64, 0);
+        f->commit = (f->commit & ~UINT64_C(0xFFFFFFFF)) | lengths[i];
+        CHECK_EQ(hf_log_append(log, block, bytes), HF_DAMAGED);
+    }
+    kit_block(block, 5, 2, 64, 0);
+    f->flags = HF_FRAME_FIRST;
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_DAMAGED); /* the second frame starts a message inside one */
+    kit_block(block, 5, 2, 64, 0);
+    f->flags = HF_FRAME_CONTROL | HF_FRAME_FIRST | HF_FRAME_LAST;
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_DAMAGED);
+    uint64_t half = kit_message(block, 5, 3, 64, 0) / 3 * 2;
+    CHECK_EQ(hf_log_append(log, block, half), HF_DAMAGED); /* not a whole message */
+    CHECK_EQ(kit_info(log).end, before.end);
+    kit_append(log, 5, 5, 64, 0);
+    struct hf_logr *r = kit_reader(dir);
+    kit_expect(r, 0, 10, 0);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void the_first_sync_error_poisons_for_good(void)
+{
+    int dir = fresh("poison");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 0, 0, 0));
+    struct hf_logr *r = kit_reader(dir);
+    static uint8_t block[KIT_BUFFER];
+    kit_append(log, 0, 5, 64, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    kit_append(log, 5, 5, 64, 0);
+    hf_failpoint_arm("log.fdatasync=errno:EIO@1");
+    CHECK_EQ(hf_log_sync(log), HF_POISONED);
+    CHECK_EQ(hf_log_sync(log), HF_POISONED); /* though the next one would return 0 */
+    uint64_t bytes = kit_block(block, 10, 1, 64, 0);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_POISONED);
+    CHECK_EQ(hf_log_begin(log, 9, 9), HF_POISONED);
+    CHECK_EQ(hf_log_roll(log), HF_POISONED);
+    CHECK_EQ(kit_info(log).next_sqn, 5);
+    kit_expect(r, 0, 5, 0); /* what was published stays readable */
+    hf_log_close(log);
+    struct hf_log_config config = kit_config(HF_LEVEL_DISK, 0, 0, 0);
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_POISONED);
+    hf_failpoint_arm(NULL);
+    hf_logr_close(r);
+    close(dir);
+}
+
+static void a_full_disk_is_an_error_and_appending_resumes_when_it_is_not(void)
+{
+    int dir = fresh("full");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 16384, 16384, 0));
+    static uint8_t block[KIT_BUFFER];
+    kit_append(log, 0, 5, 64, 0);
+    hf_failpoint_arm("log.fallocate=errno:ENOSPC");
+    CHECK_EQ(hf_log_roll(log), HF_ERRNO - ENOSPC);
+    CHECK_EQ(hf_log_prepare(log), HF_ERRNO - ENOSPC);
+    CHECK_EQ(has(dir, "spare") + has(dir, "roll-new"), 0);
+    kit_append(log, 5, 5, 64, 0);                  /* nothing changed: the old segment goes on */
+    hf_failpoint_arm("log.pwrite=errno:ENOSPC@2"); /* the SYNC frame is written, the block is not */
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    uint64_t bytes = kit_block(block, 10, 1, 64, 0);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_ERRNO - ENOSPC);
+    hf_failpoint_arm(NULL);
+    bytes = kit_block(block, 10, 1, 64, 0);
+    CHECK_EQ(hf_log_append(log, block, bytes), HF_ROLL); /* never again behind half a block */
+    kit_append(log, 10, 10, 64, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    struct hf_logr *r = kit_reader(dir);
+    kit_expect(r, 0, 20, 0);
+    struct hf_check_summary sum;
+    CHECK_EQ(findings(dir, &sum), 0);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void a_log_of_another_source_or_layout_is_refused(void)
+{
+    int dir = fresh("foreign");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 0, 0, 0));
+    hf_log_close(log);
+    struct hf_log_config config = kit_config(HF_LEVEL_MEMORY, 0, 0, 0);
+    config.uuid[3] ^= 1;
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_DAMAGED);
+    config.uuid[3] ^= 1;
+    uint32_t version = HF_LAYOUT_VERSION + 1;
+    int fd = openat(dir, "head", O_RDWR);
+    CHECK_EQ(pwrite(fd, &version, sizeof version, offsetof(struct hf_preamble, layout_version)), sizeof version);
+    close(fd);
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_LAYOUT);
+    struct hf_logr *r;
+    CHECK_EQ(hf_logr_open(dir, &r), HF_LAYOUT);
+    config.level = 9;
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_USAGE);
+    close(dir);
+}
+
+static void child_of_fork(void *log)
+{
+    static uint8_t block[KIT_BUFFER];
+    CHECK_EQ(hf_log_append(log, block, kit_block(block, 1, 1, 64, 0)), HF_FORKED);
+    CHECK_EQ(hf_log_sync(log), HF_FORKED);
+    hf_log_close(log);
+}
+
+static void a_forked_child_cannot_touch_its_parents_log(void)
+{
+    int dir = fresh("forked");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 0, 0, 0));
+    kit_append(log, 0, 1, 64, 0);
+    check_exited(check_fork(child_of_fork, log));
+    kit_append(log, 1, 1, 64, 0);
+    hf_log_close(log);
+    close(dir);
+}
+
+int main(void)
+{
+    root = kit_directory();
+    RUN(malformed_blocks_are_refused_and_leave_no_trace);
+    RUN(the_first_sync_error_poisons_for_good);
+    RUN(a_full_disk_is_an_error_and_appending_resumes_when_it_is_not);
+    RUN(a_log_of_another_source_or_layout_is_refused);
+    RUN(a_forked_child_cannot_touch_its_parents_log);
+    return 0;
+}

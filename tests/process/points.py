@@ -1,0 +1,34 @@
+"""Every failpoint that csrc names, and the roles whose processes pass it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
+ROLES = ("source", "store", "receiver")
+_NAME = re.compile(r'HF_FAIL(?:_STATUS)?\("(([a-z]+)\.[a-z_]+)"\)')
+_PASSED_BY: dict[str, tuple[str, ...]] = {
+    "begin": ("store",),
+    "bell": ROLES,
+    "board": ("store", "receiver"),
+    "drain": ("store",),
+    "log": ("store",),
+    "open": ("store",),
+    "process": ROLES,
+    "reader": ("store", "receiver"),
+    "retire": ("store",),
+    "roll": ("store",),
+    "segment": ROLES,
+    "source": ("source",),
+    "wait": ROLES,
+}
+_NEVER = {("reader.pinned", "store")}
+"""A store copies, and never pins (DESIGN 7)."""
+
+
+def failpoints() -> list[tuple[str, str]]:
+    """(name, role) of all. A KeyError: a name with a new first word, whose roles must be said above."""
+    names = {match[1]: match[2] for path in sorted(CSRC.glob("*.c")) for match in _NAME.finditer(path.read_text())}
+    pairs = [(name, role) for name, part in sorted(names.items()) for role in _PASSED_BY[part]]
+    return [pair for pair in pairs if pair not in _NEVER]

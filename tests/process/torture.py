@@ -1,0 +1,136 @@
+"""Kills processes N times and checks that no stable message is lost, reordered, or duplicated beyond the ack batch.
+
+    PYTHONPATH=tests python tests/process/torture.py --kills 2000 [--seed S]
+
+Most kills are of forked children at C level (torture_core.py); at least 200 in 2000 are of real processes, started by exec, that
+use the public names (torture_exec.py). A seed fixes the plan; the moments of the kills are the machine's.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Before holdfast and numpy are imported: the build with failpoints, none of them armed; and no threads that a fork would lose.
+os.environ["HOLDFAST_FAILPOINTS"] = ""
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import argparse
+import gc
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from process.torture_core import Episode, Tally
+from process.torture_exec import Processes
+
+from holdfast.engine.domain import SHM_DIR, Domain, unlink_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KILLS_PER_EPISODE = 60
+"""Kills of one source identity before the next, with other sizes and levels, takes its place."""
+EVERY_S = 5.0
+
+
+def main() -> int:
+    """The exit code: 0 nothing was found, 1 something was, 2 wrong arguments, 130 interrupted."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--kills", type=int, default=2000, metavar="N")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), metavar="S")
+    parser.add_argument("--processes", type=int, metavar="N", help="of them, of processes started by exec (a tenth)")
+    parser.add_argument("--mutant", default="", metavar="NAME", help="switch a planted bug on; it must be found")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave files and shared memory behind when something is found"
+    )
+    given = parser.parse_args()
+    if given.kills < 1:
+        parser.error("--kills: at least 1")
+    processes = given.kills // 10 if given.processes is None else given.processes
+    signal.signal(signal.SIGTERM, _interrupt)
+    root = Path(tempfile.mkdtemp(prefix="hft", dir="/tmp"))
+    os.environ["HOLDFAST_DIR"] = str(root / "run")
+    os.environ["XDG_CACHE_HOME"] = str(root / "cache")
+    code = 1
+    try:
+        _torture(given, processes, root)
+        code = 0
+    except KeyboardInterrupt:
+        print("torture: interrupted", file=sys.stderr)
+        code = 130
+    except Exception:
+        traceback.print_exc()
+        again = f"--kills {given.kills} --seed {given.seed}" + (f" --mutant {given.mutant}" if given.mutant else "")
+        print(
+            f"torture: FOUND, see above. The same plan again:\n  PYTHONPATH=tests {sys.executable} {sys.argv[0]} {again}"
+        )
+    finally:
+        if code == 1 and given.keep:
+            print(f"torture: kept {root}")
+        else:
+            _remove(root)
+    return code
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _torture(given: argparse.Namespace, processes: int, root: Path) -> None:
+    tally, begin = Tally(), time.monotonic()
+
+    def tell() -> None:
+        print(f"torture: {tally.total} kills, {tally.messages} messages, {time.monotonic() - begin:.0f} s", flush=True)
+
+    _core_part(given, given.kills - processes, root, tally, tell)
+    core = tally.total
+    if processes:
+        with Processes(given.seed, root, tally) as part:
+            part.run(processes, tell)
+    print(
+        f"torture: {tally.total} kills ({core} C-level, {tally.total - core} processes), seed {given.seed}: 0 lost, 0 reordered,"
+        f" 0 duplicated beyond the ack batch\n         {tally.kills}, {tally.at_failpoints} at failpoints;"
+        f" {tally.messages} messages compared, {tally.repeated} repeated after a kill; {time.monotonic() - begin:.0f} s"
+    )
+
+
+def _core_part(given: argparse.Namespace, kills: int, root: Path, tally: Tally, tell: Callable[[], None]) -> None:
+    mutant = f"{given.mutant}=mutant" if given.mutant else ""
+    domain, told, number = Domain("core", join=False), time.monotonic(), 0
+    gc.freeze()  # what is loaded now is the children's too: a collection would copy its pages in each of them
+    while tally.total < kills:
+        episode = Episode(given.seed * 100_003 + number, domain, root / "disk", tally, mutant)
+        good = False
+        try:
+            episode.run(min(KILLS_PER_EPISODE, kills - tally.total))
+            good = True
+        finally:
+            episode.close(keep=given.keep and not good)
+        number += 1
+        if time.monotonic() - told > EVERY_S:
+            told = time.monotonic()
+            tell()
+    domain.close()
+
+
+def _remove(root: Path) -> None:
+    """The files of this run, and the objects in shared memory that its domains name."""
+    for directory in (root / "run").glob("*"):
+        domain = Domain(directory.name, join=False)
+        for item in domain.objects():
+            if (SHM_DIR / item.name).is_dir():
+                shutil.rmtree(SHM_DIR / item.name)
+            else:
+                unlink_object(item.name)
+        domain.close()
+    shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
