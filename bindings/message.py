@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Ack", "Message", "MessagePool"]
 
+ITERATED = -1
+"""Instead of a slot of the ack window: the current message of an iteration."""
 RETRANSMIT = 8
 """enum hf_entry_flag, and UM's LBM_MSG_FLAG_RETRANSMIT."""
 
@@ -25,22 +27,24 @@ RETRANSMIT = 8
 class Message(Slot):
     """One message. ``data`` and the numbers are valid until it is released; ``with msg:`` releases it at the end."""
 
-    __slots__ = ("_ack_slot", "_data", "_inbound", "_live", "_live_from", "_receiver", "_retained")
+    __slots__ = ("_ack_slot", "_data", "_inbound", "_last", "_live", "_live_from", "_receiver", "_retained")
 
     def __init__(self, receiver: Receiver) -> None:
         super().__init__()
         self._receiver = receiver
         self._inbound: Inbound | None = None
         self._data: memoryview | None = None
-        self._ack_slot = -1
+        self._ack_slot = ITERATED
+        self._last = -1
         self._live_from = 0
         self._live = False
         self._retained = False
 
-    def arrived(self, inbound: Inbound, ack_slot: int, live_from: int) -> None:
-        """The slot was filled (receiving thread)."""
+    def arrived(self, inbound: Inbound, ack_slot: int, last: int, live_from: int) -> None:
+        """The slot was filled (receiving thread). ``last``: its number."""
         self._inbound = inbound
         self._ack_slot = ack_slot
+        self._last = last
         self._live_from = live_from
         self._live = True
         self._retained = False
@@ -69,7 +73,7 @@ class Message(Slot):
     def sequence_number(self) -> int:
         """Of its last fragment."""
         self._from()
-        return int(self.entry.sequence_number)
+        return self._last
 
     @property
     def first_sequence_number(self) -> int:
@@ -97,7 +101,7 @@ class Message(Slot):
     def is_retransmit(self) -> bool:
         """It was published before this receiver was registered, or read back after the ring had overtaken it."""
         self._from()
-        return bool(self.entry.flags & RETRANSMIT) or self.entry.sequence_number < self._live_from
+        return self._last < self._live_from or bool(self.entry.flags & RETRANSMIT)
 
     @property
     def flags(self) -> int:
@@ -112,8 +116,15 @@ class Message(Slot):
     def retain(self) -> Self:
         """Keeps the message beyond its callback or iteration, until :meth:`release`. Any thread."""
         self._from()
+        self.settle()
         self._retained = True
         return self
+
+    def settle(self) -> None:
+        """Gets a record in the ack window, if it has none: something is delivered before this message is consumed."""
+        inbound = self._inbound
+        if self._live and self._ack_slot == ITERATED and inbound is not None and inbound.window is not None:
+            self._ack_slot = inbound.window.delivered(self.entry.first_sequence_number, self._last)
 
     @property
     def retained(self) -> bool:
@@ -127,9 +138,18 @@ class Message(Slot):
         self._live = False
         inbound = self._inbound
         if inbound is not None and inbound.window is not None:
-            inbound.window.consumed(self._ack_slot)
-            self._receiver.consumed(inbound, int(self.entry.sequence_number))
+            if self._ack_slot == ITERATED:
+                inbound.window.passed(self.entry.first_sequence_number, self._last)
+            else:
+                inbound.window.consumed(self._ack_slot)
+            if self._receiver.immediate:
+                inbound.acknowledge(self._last + 1)
         self.forget()
+
+    def passed(self) -> None:
+        """The iteration goes on (receiving thread)."""
+        if not self._retained:
+            self.release()
 
     def forget(self) -> None:
         """Ends the message without consuming it (close), and gives it back to the pool."""
@@ -157,7 +177,7 @@ class Message(Slot):
 
     def extract_ack(self) -> Ack:
         """An acknowledgement that outlives the message and its buffer."""
-        return Ack(self._receiver, self._from(), int(self.entry.sequence_number))
+        return Ack(self._receiver, self._from(), self._last)
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ from .batch import Batch
 from .engine.columns import entries_array, new_entries, read_only_bytes
 from .engine.errors import ClosedError, UsageError
 from .engine.receiver import Receiver as Driver
-from .message import Message, MessagePool
+from .message import ITERATED, Message, MessagePool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -65,8 +65,11 @@ class Receiver(Driver):
         self._turn_of = 0
         self._eventfd = -1
         self._awaited = False
+        self._iterated: Message | None = None
+        """The current message of an iteration: it has no record in the ack window until something else is delivered."""
         self._evicted: deque[tuple[Inbound, int]] = deque()
-        self._immediate = not (options.ume_use_ack_batching or options.ume_explicit_ack_only)
+        self.immediate = not (options.ume_use_ack_batching or options.ume_explicit_ack_only)
+        """Each consumed message is acknowledged at once, with its own number, as UM does."""
 
     @property
     def closed(self) -> bool:
@@ -131,15 +134,22 @@ class Receiver(Driver):
         self._check_pull()
         return None
 
-    def _arrived(self, inbound: Inbound, message: Message) -> Message:
+    def _arrived(self, inbound: Inbound, message: Message, *, iterated: bool = False) -> Message:
+        """The slot was filled. An iterated message is consumed before the next one is delivered, so it needs no record yet."""
         feed, window = inbound.feed, inbound.window
         assert feed is not None
         assert window is not None
         entry = message.entry
         last = entry.sequence_number
-        message.arrived(inbound, window.delivered(entry.first_sequence_number, last), feed.live_from)
+        if iterated:
+            slot = ITERATED
+        else:
+            if self._iterated is not None:
+                self._iterated.settle()
+            slot = window.delivered(entry.first_sequence_number, last)
+        message.arrived(inbound, slot, last, feed.live_from)
         inbound.delivered += 1
-        if last < feed.live_from or entry.flags:
+        if last < feed.live_from:
             inbound.redelivered += 1
         return message
 
@@ -178,11 +188,31 @@ class Receiver(Driver):
     def __iter__(self) -> Iterator[Message]:
         """Messages for ever; each is consumed when the next is asked for, unless it is retained or released."""
         while True:
-            message = self.receive()
-            if message is None:
-                continue
-            yield message
-            self._done(message)
+            message = self._next() or self.receive()
+            if message is not None:
+                self._iterated = message
+                yield message
+                self._iterated = None
+                message.passed()
+
+    def _next(self) -> Message | None:
+        """The live path of iteration, for one source: one wait in C. None: look elsewhere."""
+        inbounds = self.inbounds
+        if len(inbounds) != 1 or self._evicted or self._closed:
+            return None
+        inbound = inbounds[0]
+        feed = inbound.feed
+        if feed is None or feed.ring is None or self.context.sequential or self._on_message is not None:
+            return None
+        self._enter()
+        try:
+            message = self.pool.take()
+            if feed.wait(message, self.strategy, WAIT_NS):
+                return self._arrived(inbound, message, iterated=True)
+            self.pool.give(message)
+            return None
+        finally:
+            self._receiving.release()
 
     @staticmethod
     def _done(message: Message) -> None:
@@ -236,6 +266,8 @@ class Receiver(Driver):
         feed, window = inbound.feed, inbound.window
         assert feed is not None
         assert window is not None
+        if self._iterated is not None:
+            self._iterated.settle()
         frames = entries_array(view.entries, view.count, feed.live_from)
         first, last = int(frames["first_sequence_number"][0]), int(frames["sequence_number"][-1])
         inbound.delivered += view.count
@@ -246,7 +278,8 @@ class Receiver(Driver):
         """A batch was released in time."""
         if inbound.window is not None:
             inbound.window.consumed(ack_slot)
-            self.consumed(inbound, last)
+            if self.immediate:
+                inbound.acknowledge(last + 1)
 
     def batch_evicted(self, inbound: Inbound, ack_slot: int) -> None:
         """A batch was overwritten. Any thread; the receiving thread goes back before it delivers anything else."""
@@ -262,11 +295,6 @@ class Receiver(Driver):
                     inbound.feed.seek(again)
 
     # Acks -----------------------------------------------------------------------------------------------------------------
-
-    def consumed(self, inbound: Inbound, number: int) -> None:
-        """A message or batch was consumed: immediate mode acknowledges that number now, as UM does."""
-        if self._immediate:
-            inbound.acknowledge(number + 1)
 
     def explicit_ack(self, inbound: Inbound, number: int) -> None:
         """Everything up to ``number``, now. Raises UsageError without ``ume_explicit_ack_only``."""

@@ -74,6 +74,16 @@ void hf_bell_ring(struct hf_map *map, uint32_t bell)
     (void)syscall(SYS_futex, &at->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+void hf_bell_ring_all(struct hf_map *map)
+{
+    const struct hf_bell *first = bell_at(map, 0);
+    for (uint32_t i = 0; first != NULL && i < HF_BELLS; i++) {
+        if (hf_load_relaxed_u64(&first[i].owner) != 0) {
+            hf_bell_ring(map, i);
+        }
+    }
+}
+
 int64_t hf_bell_wait(struct hf_map *map, uint32_t bell, uint32_t seen, int64_t timeout_ns)
 {
     struct hf_bell *at = bell_at(map, bell);

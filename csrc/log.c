@@ -33,8 +33,7 @@ int64_t hf_log_poison(struct hf_log *log)
     return HF_POISONED;
 }
 
-/* ---- append
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- append ---- */
 
 static uint32_t disk(const struct hf_log *log)
 {
@@ -227,8 +226,7 @@ int64_t hf_log_lost(struct hf_log *log, uint64_t first, uint64_t last)
     return enter(log, lost, sizeof lost, last + 1);
 }
 
-/* ---- group commit
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- group commit ---- */
 
 static int64_t sync_segments(struct hf_log *log)
 {
@@ -270,8 +268,7 @@ int64_t hf_log_sync(struct hf_log *log)
     return HF_OK;
 }
 
-/* ---- BEGIN
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- BEGIN ---- */
 
 int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sqn)
 {
@@ -307,8 +304,7 @@ int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sq
     return HF_OK;
 }
 
-/* ---- the rest
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- the rest ---- */
 
 void hf_log_info(const struct hf_log *log, struct hf_log_info *out)
 {

@@ -60,8 +60,7 @@ static int read_all(int fd, void *data, uint64_t bytes, uint64_t offset)
     return 1;
 }
 
-/* ---- names
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- names ---- */
 
 void hf_seg_name(char name[HF_SEGMENT_NAME], uint64_t base)
 {
@@ -139,8 +138,7 @@ int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out)
     return kept;
 }
 
-/* ---- segment headers
- * -------------------------------------------------------------------------------------------------- */
+/* ---- segment headers ---- */
 
 uint64_t hf_seg_header_bytes(uint64_t file_bytes)
 {

@@ -120,8 +120,7 @@ uint64_t hf_frames_verified(const uint8_t *block, uint64_t room, uint64_t want, 
     return done;
 }
 
-/* ---- walking
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- walking ---- */
 
 void hf_walk_start(struct hf_walk *w, const struct hf_seg *s, uint64_t position, uint64_t limit)
 {

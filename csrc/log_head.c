@@ -97,8 +97,7 @@ uint64_t hf_head_mask(const struct hf_head *head)
     return mask;
 }
 
-/* ---- incarnations
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- incarnations ---- */
 
 int64_t hf_head_begins(const struct hf_head *head, struct hf_begin out[HF_INCARNATIONS], uint64_t *version)
 {

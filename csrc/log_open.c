@@ -32,8 +32,7 @@ struct recovery {
     int lost_tail;     /* the end of the log is damaged: its numbers are not known from frames */
 };
 
-/* ---- what is known before any frame is read
- * ---------------------------------------------------------------------------- */
+/* ---- what is known before any frame is read ---- */
 
 /* The head's end. After a reboot the pages of a memory log on a disk may be older than its head, so there it says
  * nothing. */
@@ -117,8 +116,7 @@ static void find_begins(struct hf_log *log)
     }
 }
 
-/* ---- the walk
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- the walk ---- */
 
 static void take_sync(struct recovery *r, const struct hf_walk *w)
 {
@@ -253,8 +251,7 @@ static int64_t walk(struct recovery *r)
     return status;
 }
 
-/* ---- mending
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- mending ---- */
 
 /* The number after a lost tail is the head's, if the lost bytes can have held so many frames. */
 static uint64_t number_at_end(const struct recovery *r)
@@ -388,8 +385,7 @@ static int64_t recover(struct hf_log *log)
     return status == HF_OK ? publish(&r) : status;
 }
 
-/* ---- open
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- open ---- */
 
 static uint64_t file_size(uint64_t bytes, uint64_t fallback)
 {

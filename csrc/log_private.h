@@ -45,8 +45,7 @@ static inline uint64_t hf_commit_word(uint64_t position, uint32_t length)
     return (((position / HF_GRANULE + 1) & UINT32_MAX) << 32) | length;
 }
 
-/* ---- log_file.c
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- log_file.c ---- */
 
 enum hf_seg_state {
     HF_SEG_GOOD = 0,
@@ -97,8 +96,7 @@ int64_t hf_seg_index(const struct hf_seg *s, struct hf_index_entry *out,
 void hf_fill_preamble(struct hf_preamble *pre, uint32_t kind);
 int64_t hf_write_all(int fd, const void *data, uint64_t bytes, uint64_t offset);
 
-/* ---- log_head.c
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- log_head.c ---- */
 
 int64_t hf_head_map(int dir, int writable, struct hf_head **out); /* HF_AGAIN: none; HF_LAYOUT; HF_DAMAGED */
 int64_t hf_head_create(int dir, const uint8_t *uuid);
@@ -111,8 +109,7 @@ void hf_head_store_begins(struct hf_head *head, const struct hf_begin *begins, u
 /* The first number that is void in segment i, because a later incarnation began at or below it; UINT64_MAX if none. */
 uint64_t hf_void_from(const struct hf_seg *segs, int64_t n, int64_t i, const struct hf_begin *begins, int64_t count);
 
-/* ---- log_frame.c
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- log_frame.c ---- */
 
 uint32_t hf_seed(const uint8_t *segment_uuid, uint64_t incarnation);
 /* Writes the commit words' positions and the CRCs of up to three frames. */
@@ -179,8 +176,7 @@ static inline void hf_index_note(struct hf_index *x, uint64_t offset, uint64_t s
 }
 int64_t hf_index_reset(struct hf_index *x, uint64_t file_bytes); /* HF_OK, or no memory */
 
-/* ---- the store's side
- * ------------------------------------------------------------------------------------------------- */
+/* ---- the store's side ---- */
 
 enum hf_spare_state {
     HF_SPARE_NONE = 0,
@@ -243,8 +239,7 @@ int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, co
 void hf_spare_adopt(struct hf_log *log); /* open: takes over a `spare` of an earlier process, removes half-made files */
 void hf_spare_close(struct hf_log *log);
 
-/* ---- a reader: log_reader.c, log_copy.c
- * --------------------------------------------------------------------------------- */
+/* ---- a reader: log_reader.c, log_copy.c ---- */
 
 #define HF_LOGR_RETRY 1 /* refresh the list and come again */
 #define HF_LOGR_FOUND 2

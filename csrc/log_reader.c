@@ -61,8 +61,7 @@ int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sq
     return HF_OK;
 }
 
-/* ---- the list
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- the list ---- */
 
 /* Lists again; maps of files that are still the same are kept. The incarnations first: whoever sees records of a new
  * one in the list sees its BEGIN too. */
@@ -170,8 +169,7 @@ int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_reque
     return *q->next < q->published ? HF_GONE : HF_AGAIN;
 }
 
-/* ---- finding a number
- * -------------------------------------------------------------------------------------------------- */
+/* ---- finding a number ---- */
 
 static void load_index(struct hf_logr *r, const struct hf_seg *s)
 {
@@ -269,8 +267,7 @@ static int64_t seek(struct hf_logr *r, int64_t i, const struct hf_request *q, ui
     }
 }
 
-/* ---- reading
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static int64_t read_here(struct hf_logr *r, const struct hf_request *q)
 {

@@ -91,8 +91,7 @@ static int64_t make_file(const struct hf_log *log, const char *name, uint64_t by
     return HF_OK;
 }
 
-/* ---- the spare
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- the spare ---- */
 
 static void drop_spare(struct hf_log *log)
 {
@@ -214,8 +213,7 @@ void hf_spare_close(struct hf_log *log)
     pthread_mutex_destroy(&spare->lock);
 }
 
-/* ---- retention
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- retention ---- */
 
 /* A number is kept if some segment that is not void for it starts at or below it. */
 void hf_log_oldest(struct hf_log *log)
@@ -278,8 +276,7 @@ static int retain(struct hf_log *log, int state)
     return state;
 }
 
-/* ---- roll
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- roll ---- */
 
 int64_t hf_log_reserve(struct hf_log *log, int64_t count)
 {

@@ -26,7 +26,7 @@ static int pinned(const struct hf_source *s, uint64_t from, uint64_t to)
         const struct hf_board_line *line = &board->lines[i];
         uint64_t pin =
             hf_load_seq_cst_u64(&line->pin); /* pairs with reader.c: pin_take; pin_stream was stored before it */
-        if (pin - from < to - from && hf_load_relaxed_u64(&line->pin_stream) == s->incarnation &&
+        if (pin != UINT64_MAX && pin - from < to - from && hf_load_relaxed_u64(&line->pin_stream) == s->incarnation &&
             hf_load_acquire_u64(&line->state) == HF_LINE_ACTIVE) {
             return 1;
         }
@@ -183,7 +183,8 @@ static inline void advance(struct hf_source *s, uint64_t span, uint64_t fragment
     s->payload += payload;
     s->messages++;
     if (before >> s->step_shift != s->next_sqn >> s->step_shift) {
-        s->steps[(s->next_sqn >> s->step_shift) & s->step_mask] = (struct hf_step){s->next_sqn, s->position, s->payload};
+        s->steps[(s->next_sqn >> s->step_shift) & s->step_mask] =
+            (struct hf_step){s->next_sqn, s->position, s->payload};
     }
 }
 

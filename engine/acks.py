@@ -53,6 +53,8 @@ class AckWindow:
         self._head = 0
         self._tail = 0
         self._ack = start
+        self._passed = start
+        """As `_ack`, by `passed`: two threads, two words."""
         self._told = start
         self._lock = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
         self._sweeping = False
@@ -96,6 +98,16 @@ class AckWindow:
         """Record that numbers first..last will never come: they hold nothing back."""
         self.consumed(self.delivered(first, last))
 
+    def passed(self, first: int, last: int) -> None:
+        """Record that numbers first..last were delivered and are consumed, before anything else is delivered.
+
+        The receiving thread only. As long as nothing else is outstanding it needs no record.
+        """
+        if self._head == self._tail:
+            self._passed = last + 1
+        else:
+            self.consumed(self.delivered(first, last))
+
     def consumed(self, slot: int) -> None:
         """Record that the user is done with a slot. A second time is a no-op."""
         while True:
@@ -129,10 +141,11 @@ class AckWindow:
         """Return the new acknowledgement (last number of the consumed prefix, plus 1), or None if it has not moved."""
         with self._lock:
             self._sweep()
-            if self._ack <= self._told:
+            ack = max(self._ack, self._passed)
+            if ack <= self._told:
                 return None
-            self._told = self._ack
-            return self._ack
+            self._told = ack
+            return ack
 
     def _sweep(self) -> None:
         """Move the head over what is consumed."""

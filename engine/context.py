@@ -1,7 +1,7 @@
 """A context: one domain as a program sees it, with its sources and receivers and the thread that serves them.
 
 The thread runs registration, timers, events and callbacks; messages of the pull form never pass it. It sleeps on the
-process's bell, 50 ms at most. ``operational_mode`` ``sequential`` has no thread: the program calls :meth:`Context.poll`.
+process's bell, 100 ms at most. ``operational_mode`` ``sequential`` has no thread: the program calls :meth:`Context.poll`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ __all__ = ["Context"]
 
 _log = logging.getLogger("holdfast")
 
-SLEEP_NS = 50_000_000
+SLEEP_NS = 100_000_000
+"""Longest time between two turns: what arrives without ringing (a broken socket) is noticed then."""
+NAP_NS = 50_000_000
+"""One sleep on the bell."""
 STORES_NS = 500_000_000
 """How often new stores are looked for."""
 
@@ -187,14 +190,14 @@ class Context:
         seen = lib.hf_bell_read(bells.handle, bells.index)
         with self._turning:
             listening = [receiver for receiver in self._receivers if receiver.wants_messages()]
-            found = False
-            for receiver in listening:
-                found = receiver.prepare_sleep() or found
-            for source in self._sources:
-                found = source.prepare_sleep() or found
             due = min((receiver.deadline() for receiver in self._receivers), default=2**62) - time.monotonic_ns()
-        if not found and not self._closing:
-            lib.hf_bell_wait(bells.handle, bells.index, seen, max(1, min(limit_ns, SLEEP_NS, due)))
+            naps = [sleeper.prepare_sleep() for sleeper in (*listening, *self._sources)]
+        left = min([limit_ns, due, *naps])
+        while left > 0 and not self._closing:
+            nap = min(left, NAP_NS)
+            if lib.hf_bell_wait(bells.handle, bells.index, seen, nap):
+                break
+            left -= nap
         for receiver in listening:
             receiver.awake()
 
@@ -207,12 +210,11 @@ class Context:
         """There is no thread: whoever waits does the work."""
         return bool(self._sequential)
 
-    def sleep_on_bell(self, prepare: Callable[[], bool], limit_ns: int) -> None:
-        """Sleeps until this process's bell rings, ``limit_ns`` (50 ms at most) pass, or ``prepare`` finds something."""
+    def sleep_on_bell(self, prepare: Callable[[], int], limit_ns: int) -> None:
+        """Sleeps until this process's bell rings, at most ``limit_ns``, 50 ms, and what ``prepare`` allows."""
         bells = self.bells
         seen = lib.hf_bell_read(bells.handle, bells.index)
-        if not prepare():
-            lib.hf_bell_wait(bells.handle, bells.index, seen, limit_ns)
+        lib.hf_bell_wait(bells.handle, bells.index, seen, min(limit_ns, prepare()))
 
     def wake(self) -> None:
         """Makes the context's thread look around."""

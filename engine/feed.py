@@ -28,6 +28,9 @@ BLOCK_MAX = 1 << 28
 SCAN_MAX = 8192
 """Entries taken from one block at a time."""
 
+_receive = lib.hf_reader_receive
+_receive_wait = lib.hf_reader_receive_wait
+
 
 class Streams(Protocol):
     """Finds the rings of a source that lie in shared memory: (incarnation, name), oldest first."""
@@ -151,7 +154,7 @@ class Feed:
         """The next message into ``slot``; False when there is none now."""
         while True:
             if self.ring is not None:
-                status = lib.hf_reader_receive(self.ring.handle, slot.entry, slot.memory, slot.capacity)
+                status = _receive(self.ring.handle, slot.entry, slot.memory, slot.capacity)
                 if status == 1:
                     return True
                 if status == 0 and not self.newer:
@@ -169,11 +172,10 @@ class Feed:
 
     def wait(self, slot: Slot, strategy: int, timeout_ns: int) -> bool:
         """As :meth:`receive`, waiting in C for at most ``timeout_ns``; only while the ring serves."""
-        if self.ring is None:
+        ring = self.ring
+        if ring is None:
             return self.receive(slot)
-        status = lib.hf_reader_receive_wait(
-            self.ring.handle, slot.entry, slot.memory, slot.capacity, strategy, timeout_ns
-        )
+        status = _receive_wait(ring.handle, slot.entry, slot.memory, slot.capacity, strategy, timeout_ns)
         return status == 1 or (status != 0 and self.receive(slot))
 
     def ready(self) -> bool:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["InFlight", "Outbound", "refusal_error", "refusal_of"]
 
+FOR_EVER_NS = 2**62
+
 
 class InFlight(NamedTuple):
     """Sent and not yet stable: messages counted in fragments, and payload bytes."""
@@ -151,12 +153,12 @@ class Outbound:
         """Somebody listens for events and messages are in flight: the context's thread sleeps with the board's flag set."""
         return self.on_event is not None and self._may_send and self._in_flight()[0].messages > 0
 
-    def prepare_sleep(self) -> bool:
-        """Sets the flag, looks again. True when there is something to do after all."""
+    def prepare_sleep(self) -> int:
+        """Sets the flag, looks again. How long to sleep at most, ns: 0 when there is something to do after all."""
         if self._board is None or not self.wants_acks():
-            return False
-        lib.hf_board_source_waits(self._board.handle, self.context.bells.index)
-        return self.refresh()
+            return FOR_EVER_NS
+        nap = lib.hf_board_source_waits(self._board.handle, self.context.bells.index)
+        return 0 if self.refresh() else nap
 
     def link_up(self, link: StoreLink) -> None:
         """LinkListener."""
@@ -289,6 +291,7 @@ class Outbound:
             stores[index].registration_id = grant.registration_id if grant else 0
             stores[index].index, stores[index].version = index, self._versions[index]
         lib.hf_source_sri(self._handle, stores, len(self.stores), 1)
+        lib.hf_bell_ring_all(self.context.bells.handle)  # receivers of the topic look now
 
     def _find_lines(self) -> None:
         """Which line on the board belongs to which store; a store keeps its line as long as its process lives."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Receiver"]
 
+FOR_EVER_NS = 2**62
 WARM_AFTER = 4096
 """Messages after which the compiled kernels are worth loading."""
 
@@ -188,14 +189,15 @@ class Receiver:
 
     # Sleeping -----------------------------------------------------------------------------------------------------------------
 
-    def prepare_sleep(self) -> bool:
-        """Sets the lines' sleeping flags and looks again. True when something is there after all."""
-        found = False
+    def prepare_sleep(self) -> int:
+        """Sets the lines' sleeping flags and looks again. How long to sleep at most, ns: 0 when something is there after all."""
+        nap = FOR_EVER_NS
         for inbound in self.inbounds:
             if inbound.board is not None and inbound.feed is not None:
-                lib.hf_line_sleeps(inbound.board.handle, inbound.line, 1)
-                found = found or inbound.feed.ready()
-        return found
+                nap = min(nap, lib.hf_line_sleeps(inbound.board.handle, inbound.line, 1))
+                if inbound.feed.ready():
+                    nap = 0
+        return nap
 
     def awake(self) -> None:
         """Clears the flags."""

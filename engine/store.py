@@ -178,6 +178,7 @@ class Store:
         temporary = path.with_suffix(f".{os.getpid()}")
         temporary.write_bytes(msgspec.json.encode(info))
         temporary.rename(path)
+        lib.hf_bell_ring_all(self.bells.handle)  # whoever waits for this store tries to connect now
 
     def run(self) -> None:
         """Serves until :meth:`stop`. Any thread."""

@@ -210,7 +210,7 @@ def declared_stores(mapping: Mapping) -> list[Declared] | None:
 class _Line:
     """A participant of a source, off its board. ``ack`` is the first number that is not acknowledged."""
 
-    def __init__(self, view: CData, incarnation: int, start_sqn: int) -> None:
+    def __init__(self, view: CData, kept: SourceState | None) -> None:
         line = view.line
         self.uuid = bytes(ffi.buffer(line.uuid))
         self.role = int(line.role)
@@ -221,8 +221,8 @@ class _Line:
         self.registration_id = int(line.registration_id)
         self.delivered, self.redelivered, self.lapped = int(line.delivered), int(line.redelivered), int(line.lapped)
         self.ack = int(line.ack)
-        if line.ack_stream < incarnation:  # a BEGIN that it has not seen yet may have voided what it acknowledged
-            self.ack = min(self.ack, start_sqn)
+        if kept is not None:  # a BEGIN that it has not seen yet may have voided what it acknowledged
+            self.ack = kept.clamp(self.ack, int(line.ack_stream))
 
 
 class _Source:
@@ -248,7 +248,7 @@ class _Source:
                 break
             except (FileNotFoundError, UnpublishedError, Error):  # just gone, not done, or void: an older one may tell
                 continue
-        self.lines = self._lines(domain)
+        self.lines = self._lines(domain, newest)
         if not self.has_ring:
             ends = [found[1] for store, _ in self.keepers if (found := store.log_range(uuid)) is not None]
             self.next = max([self.start_sqn, *ends])
@@ -273,14 +273,14 @@ class _Source:
             self.declared = {store.name: store.registration_id for store in stores}
             self.uuids |= {store.name: store.uuid for store in stores}
 
-    def _lines(self, domain: Domain) -> list[_Line]:
+    def _lines(self, domain: Domain, newest: SourceState | None) -> list[_Line]:
         views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
         try:
             with attach_board(domain, self.uuid, writable=False) as board:
                 count = lib.hf_board_read(board.handle, domain.fd, 1, views, lib.HF_BOARD_LINES)
         except (FileNotFoundError, UnpublishedError, Error):
             return []
-        return [_Line(views[i], self.incarnation, self.start_sqn) for i in range(count)]
+        return [_Line(views[i], newest) for i in range(count)]
 
     def _positions(self) -> list[tuple[str, int, bool]]:
         """(store, first number that it does not hold, alive), clamped to what was sent."""

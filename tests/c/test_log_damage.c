@@ -289,8 +289,7 @@ static void a_file_cut_at_any_byte_keeps_its_beginning_and_reports_the_rest(void
     }
 }
 
-/* ---- forgeries: the right CRC over the wrong content
- * ---------------------------------------------------------------------- */
+/* ---- forgeries: the right CRC over the wrong content ---- */
 
 static uint32_t seed_of(const struct snapshot *s)
 {

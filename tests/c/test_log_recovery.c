@@ -160,8 +160,7 @@ static void recovery_may_be_killed_and_repeated(void)
     close(dir);
 }
 
-/* ---- power cuts
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- power cuts ---- */
 
 enum { FILES = 64, FILE_BYTES = 65536, SECTOR = 512 };
 

@@ -119,6 +119,25 @@ static void seek_stands_before_the_message_that_carries_the_number(void)
     hf_source_destroy(s);
 }
 
+/* A store that comes back stands at the first number that it had not called stable: nothing before that is left. */
+static void what_is_not_released_is_found_wherever_the_trail_stands(void)
+{
+    for (uint64_t length = 8; length <= 1024; length = 3 * length / 2 + 8) { /* one fragment each */
+        struct hf_source *s = source(START);
+        struct hf_reader *r = kit_reader(s, NULL, -1);
+        for (int i = 0; i < 500; i++) {
+            while (kit_send(s, length, s->next_sqn) >= 0) {
+            }
+            CHECK_EQ(hf_reader_seek(r, s->released_sqn), HF_OK);
+            CHECK_EQ(hf_reader_next(r), s->released_sqn);
+            kit_expect(r, length, s->released_sqn);
+            hf_source_release(s, s->released_sqn + (s->next_sqn - s->released_sqn) * (uint64_t)(i % 7) / 7 + 1);
+        }
+        hf_reader_close(r);
+        hf_source_destroy(s);
+    }
+}
+
 static void a_frame_that_is_wrong_and_not_lapped_is_damage(void)
 {
     struct hf_source *s = source(START);
@@ -346,6 +365,7 @@ int main(void)
     RUN(a_copy_that_is_overtaken_before_its_check_is_not_delivered);
     RUN(a_buffer_that_is_too_small_consumes_nothing_and_learns_the_size);
     RUN(seek_stands_before_the_message_that_carries_the_number);
+    RUN(what_is_not_released_is_found_wherever_the_trail_stands);
     RUN(a_frame_that_is_wrong_and_not_lapped_is_damage);
     RUN(a_batch_shows_whole_messages_in_place_and_gather_joins_fragments);
     RUN(a_view_that_was_evicted_says_so_when_it_ends);

@@ -120,9 +120,6 @@ class StreamAndLog(RuleBasedStateMachine):
             message = self.model.message(rows[i * width : (i + 1) * width], self.fragment)
             assert self.sent(message, message.next - 1)
         if done < count:
-            if self.expected(self.model.message(rows[:width], self.fragment)) == 0 and not any(r.views for r in self.w.readers):
-                h=self.w.header
-                print("DBG", done, count, width, [len(r.views) for r in self.w.readers], hex(h.tail), hex(h.trail), self.model.flight, self.retained, self.unwrapped(int(h.trail))-self.model.position, self.model.tail-self.model.position, lib.hf_source_send(self.w.source, rows, width), [(i, hex(lib.hf_board_line_at(self.w.board.handle, i).pin), lib.hf_board_line_at(self.w.board.handle, i).pin_stream) for i in range(5)], self.w.incarnation)
             left = self.model.message(rows[:width], self.fragment)
             assert done > 0 or not self.sent(left, done)
             assert self.expected(left) != 0 or any(reader.views for reader in self.w.readers)
@@ -331,7 +328,7 @@ class StreamAndLog(RuleBasedStateMachine):
         elif number < self.oldest:
             assert (status, following[0]) == (lib.HF_GONE, self.oldest)
         elif message is None:
-            assert following_record is not None
+            assert following_record is not None, (number, self.published, self.appended, self.oldest, [(m.first, m.next, m.lost) for m in self.model.log[-3:]], status, following[0])
             assert (status, following[0]) == (lib.HF_GONE, following_record.first)
         elif message.lost:
             assert (status, following[0]) == (lib.HF_LOST, message.next)

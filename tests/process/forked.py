@@ -25,6 +25,7 @@ from holdfast.engine.columns import entries_array, new_entries
 from holdfast.engine.core import CData, ffi, lib
 from holdfast.engine.directory import Directory
 from holdfast.engine.domain import Domain, open_object
+from holdfast.engine.errors import EvictedError
 from holdfast.engine.feed import Feed
 from holdfast.engine.segments import Bells, Mapping, UnpublishedError, attach_stream, own_board
 from holdfast.engine.slot import Slot
@@ -332,7 +333,9 @@ def _some(world: World, feed: Feed, entries: CData) -> NDArray[Any] | None:
     view = feed.batch(entries, BATCH, 1 << 16)
     if view is None:
         return None
-    rows = rows_of(world.content, entries_array(entries, view.count, 0), view.memory, view.gather)
+    rows = None
+    with contextlib.suppress(EvictedError):  # by gather; release says the same
+        rows = rows_of(world.content, entries_array(entries, view.count, 0), view.memory, view.gather)
     if view.release():
         return rows
     feed.seek(start)  # the ring went over it while it was read: nothing of it counts

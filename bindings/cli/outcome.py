@@ -1,0 +1,83 @@
+"""How a run of the command ends: its exit code, and one line for every error instead of a traceback.
+
+``HOLDFAST_DEBUG=1`` shows the traceback. SIGINT and SIGTERM unwind the stack, so that handles are closed, and end in 128 + n.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import typer
+
+from ..engine.errors import Error
+from .app import app
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["run"]
+
+CLICK_ERROR = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
+"""Typer has brought a click of its own since 0.2x; older ones use the package."""
+
+
+class Interrupted(BaseException):
+    """A signal asked us to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _interrupt(number: int, _: object) -> None:
+    raise Interrupted(number)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs one command line and returns its exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:  # ignored by who started us, as nohup does
+            signal.signal(number, _interrupt)
+    debug = bool(os.environ.get("HOLDFAST_DEBUG"))
+    try:
+        code = typer.main.get_command(app).main(list(argv), prog_name="holdfast", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except Interrupted as stop:
+        return 128 + stop.number
+    except BrokenPipeError:  # the reader has what it wanted; nothing more goes out, also not at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Error as error:
+        if debug:
+            traceback.print_exc()
+        return _say(str(error.args[0]), error.hint, error.exit_code)
+    except Exception as error:
+        if isinstance(error, CLICK_ERROR):
+            return _usage(error)
+        if debug:
+            traceback.print_exc()
+        if isinstance(error, OSError):
+            return _say(str(error), "", 1)
+        return _say(f"{type(error).__name__}: {error}", "this is a bug: HOLDFAST_DEBUG=1 shows where", 1)
+
+
+def _usage(error: Exception) -> int:
+    """Wrong arguments. Without any there is no error to tell, only the help."""
+    message = str(error.format_message())  # type: ignore[attr-defined]
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message, file=sys.stderr)
+        return 2
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "holdfast"
+    return _say(message, f"{command} --help", 2)
+
+
+def _say(message: str, hint: str, code: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+    return code

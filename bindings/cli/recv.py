@@ -1,0 +1,146 @@
+"""``holdfast recv``: every message as a line, or as a JSON object."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..context import Context
+from ..engine import survey
+from ..engine.domain import Domain
+from ..engine.errors import NotRegisteredError, RegistrationTimeout
+from .options import pairs
+
+if TYPE_CHECKING:
+    from ..message import Message
+    from ..receiver import Receiver
+
+__all__ = ["receive_lines"]
+
+STDOUT = 1
+HELD_MAX = 512
+"""Messages written and not released."""
+BUFFER_BYTES = 1 << 16
+IDLE_S = 0.1
+JOIN_S = 10.0
+"""With --exit-at-end: how long a source that is there may take to accept us."""
+
+
+def receive_lines(
+    topic: str,
+    count: int | None,
+    exit_at_end: bool,
+    json: bool,
+    session: str | None,
+    domain: str | None,
+    options: list[str],
+) -> int:
+    """Writes messages until ``count``, the end, or a signal. One is acknowledged only after it has been written."""
+    place = Domain(domain, join=False)
+    try:
+        _check_somebody_is_there(place, topic)
+        with Context(domain, session) as context:
+            receiver = context.receiver(topic, options=pairs(options))
+            output = _Output(json)
+            end = _End(place, topic) if exit_at_end else None
+            try:
+                _receive(receiver, output, count, end)
+            finally:
+                output.flush()
+    finally:
+        place.close()
+    return 0
+
+
+def _check_somebody_is_there(place: Domain, topic: str) -> None:
+    """Nobody can accept this receiver: say so, instead of waiting for ever."""
+    picture = survey.take(place)
+    if any(store.state == "running" for store in picture.stores):
+        return
+    if any(source.alive and source.topic == topic and not source.stores for source in picture.sources):
+        return
+    hint = "start one: holdfast store run --name a --dir DIR"
+    raise NotRegisteredError(f"no store runs in domain {place.name}", hint=hint)
+
+
+def _receive(receiver: Receiver, output: _Output, count: int | None, end: _End | None) -> None:
+    done = 0
+    while count is None or done < count:
+        message = receiver.receive(timeout=0)
+        if message is None:
+            output.flush()
+            message = receiver.receive(timeout=IDLE_S)
+            if message is None:
+                if end is not None and end.reached(receiver):
+                    return
+                continue
+        done += 1
+        output.write(message)
+
+
+class _End:
+    """Knows when everything that the domain's sources have published was delivered."""
+
+    def __init__(self, place: Domain, topic: str) -> None:
+        self._place = place
+        self._topic = topic
+        self._deadline = time.monotonic() + JOIN_S
+
+    def reached(self, receiver: Receiver) -> bool:
+        """Asked when nothing came for a while. Raises RegistrationTimeout when a source does not let us in."""
+        wanted = {row.uuid: row.next for row in survey.take(self._place).sources if row.topic == self._topic}
+        at = {inbound.uuid.hex(): inbound.feed.next for inbound in receiver.inbounds if inbound.feed is not None}
+        missing = wanted.keys() - at.keys()
+        if missing and time.monotonic() > self._deadline:
+            raise RegistrationTimeout(f"{len(missing)} sources of topic {self._topic!r} did not accept this receiver")
+        return not missing and all(at[uuid] >= number for uuid, number in wanted.items())
+
+
+class _Output:
+    """Collects lines, writes them in blocks, and releases messages when theirs have been written."""
+
+    def __init__(self, json: bool) -> None:
+        self._buffer = bytearray()
+        self._held: list[Message] = []
+        self._json = msgspec.json.Encoder() if json else None
+
+    def write(self, message: Message) -> None:
+        """Takes one message; raises BrokenPipeError when nobody reads."""
+        if self._json is None:
+            self._buffer += message.data
+        else:
+            self._buffer += self._json.encode(_fields(message))
+        self._buffer += b"\n"
+        self._held.append(message)
+        if len(self._held) >= HELD_MAX or len(self._buffer) >= BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes all, then releases. After a broken pipe nothing is released: it will be delivered again."""
+        buffer, self._buffer = self._buffer, bytearray()
+        held, self._held = self._held, []
+        view = memoryview(buffer)
+        while view:
+            view = view[os.write(STDOUT, view) :]
+        for message in held:
+            message.release()
+
+
+def _fields(message: Message) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "topic": message.topic,
+        "source": message.source,
+        "sequence_number": message.sequence_number,
+        "timestamp_ns": message.timestamp_ns,
+        "retransmit": message.is_retransmit,
+    }
+    data = bytes(message)
+    try:
+        fields["data"] = data.decode()
+    except UnicodeDecodeError:
+        fields["data_base64"] = base64.b64encode(data).decode()
+    return fields

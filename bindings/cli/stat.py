@@ -1,0 +1,128 @@
+"""``holdfast stat``: who is in a domain, and how far each has come. Read from shared memory and files; nobody is asked."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from ..engine import survey
+from ..engine.domain import Domain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console, RenderableType
+
+__all__ = ["show"]
+
+
+def show(json: bool, watch: float | None, name: str | None) -> int:
+    """One picture, or one every ``watch`` seconds until a signal."""
+    domain = Domain(name, join=False)
+    try:
+        if json:
+            _show_json(domain, watch)
+        else:
+            _show_tables(domain, watch)
+    finally:
+        domain.close()
+    return 0
+
+
+def _pictures(domain: Domain, watch: float | None) -> Iterator[survey.Survey]:
+    while True:
+        yield survey.take(domain)
+        if watch is None:
+            return
+        time.sleep(watch)
+
+
+def _show_json(domain: Domain, watch: float | None) -> None:
+    import msgspec
+
+    for picture in _pictures(domain, watch):
+        text = msgspec.json.encode(picture)
+        sys.stdout.write((text if watch else msgspec.json.format(text, indent=2)).decode() + "\n")
+        sys.stdout.flush()
+
+
+def _show_tables(domain: Domain, watch: float | None) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if watch is None or not console.is_terminal:
+        for picture in _pictures(domain, watch):
+            _print(console, picture)
+        return
+    from rich.live import Live
+
+    with Live(console=console, auto_refresh=False) as live:
+        for picture in _pictures(domain, watch):
+            live.update(_group(picture), refresh=True)
+
+
+def _print(console: Console, picture: survey.Survey) -> None:
+    if not console.is_terminal:
+        console.width = 250  # a pipe has no width: cut nothing
+    console.print(_group(picture))
+
+
+def _group(picture: survey.Survey) -> RenderableType:
+    from rich.console import Group
+
+    if not picture.sources and not picture.stores:
+        return f"domain {picture.domain}: nothing is here"
+    shown = [row for row in picture.receivers if row.alive or row.session_id]
+    gone = len(picture.receivers) - len(shown)
+    columns = "topic|state|session|regids|>next|>stable|>unstable|store (behind)|>pid"
+    parts: list[RenderableType] = [
+        _table("sources", columns, map(_source, picture.sources)),
+        _table(
+            "receivers", "topic|state|session|>ack|>lag|>delivered|>redelivered|>lapped|>pid", map(_receiver, shown)
+        ),
+        _table("stores", "name|state|type|>sources|>pid|directory", map(_store, picture.stores)),
+    ]
+    if gone:
+        parts.insert(2, f"and {gone} receivers that are gone and had no session ID")
+    return Group(*parts)
+
+
+def _source(row: survey.SourceRow) -> Sequence[str]:
+    stores = ", ".join(f"{at.name} ({at.lag}{'' if at.alive else ', down'})" for at in row.stores)
+    return (
+        row.topic, row.state, _session(row.session_id), ", ".join(f"{k}:{v}" for k, v in row.registration_ids.items()),
+        str(row.next), str(row.stable), str(row.unstable), stores, _pid(row.pid, row.alive),
+    )  # fmt: skip
+
+
+def _receiver(row: survey.ReceiverRow) -> Sequence[str]:
+    return (
+        row.topic, "live" if row.alive else "gone", _session(row.session_id), str(row.ack), str(row.lag),
+        str(row.delivered), str(row.redelivered), str(row.lapped), _pid(row.pid, row.alive),
+    )  # fmt: skip
+
+
+def _store(row: survey.StoreRow) -> Sequence[str]:
+    kept = str(row.sources) if row.sources >= 0 else "?"
+    return (row.name, row.state, row.type, kept, _pid(row.pid, row.state == "running"), row.directory)
+
+
+def _session(number: int) -> str:
+    return f"{number:#x}" if number else "-"
+
+
+def _pid(pid: int, alive: bool) -> str:
+    return str(pid) if alive else "-"
+
+
+def _table(title: str, columns: str, rows: Iterator[Sequence[str]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns.split("|"):
+        table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", style=None)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
