@@ -191,7 +191,8 @@ class Context:
         with self._turning:
             listening = [receiver for receiver in self._receivers if receiver.wants_messages()]
             due = min((receiver.deadline() for receiver in self._receivers), default=2**62) - time.monotonic_ns()
-            naps = [sleeper.prepare_sleep() for sleeper in (*listening, *self._sources)]
+            naps = [receiver.prepare_sleep() for receiver in listening]
+            naps += [source.prepare_sleep() for source in self._sources]
         left = min([limit_ns, due, *naps])
         while left > 0 and not self._closing:
             nap = min(left, NAP_NS)

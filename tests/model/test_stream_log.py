@@ -328,8 +328,8 @@ class StreamAndLog(RuleBasedStateMachine):
         elif number < self.oldest:
             assert (status, following[0]) == (lib.HF_GONE, self.oldest)
         elif message is None:
-            assert following_record is not None, (number, self.published, self.appended, self.oldest, [(m.first, m.next, m.lost) for m in self.model.log[-3:]], status, following[0])
-            assert (status, following[0]) == (lib.HF_GONE, following_record.first)
+            gone = (lib.HF_GONE, following_record.first) if following_record else (lib.HF_AGAIN, self.published)
+            assert (status, following[0]) == gone
         elif message.lost:
             assert (status, following[0]) == (lib.HF_LOST, message.next)
         elif message.span > capacity:

@@ -1,0 +1,213 @@
+"""A real process of the kill tests, started by exec: ``python worker.py source|receiver|store SETTINGS``, a JSON object (Settings).
+
+It uses the public names only, and says what it does in a file of words that outlives it (spawn.py reads it). A receiver appends
+what it has processed to a file of rows before it releases a message.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from process.oracle import ROW, Content
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WORDS = 8
+LIFE, SENT, STABLE, START, LOST_QUORUM = range(5)
+"""Written by the worker. LIFE: its life, once it is registered (open); SENT: number behind the last send that returned; STABLE:
+number behind the last one that it was told is stable; START: number that its life began with; LOST_QUORUM: how often."""
+LIMIT, STOP = 5, 6
+"""Written by the parent: number that a source must not reach; 1: come to a clean end."""
+RECORD = np.dtype([*ROW.descr, ("life", "<u8"), ("retransmit", "<u8")])
+"""One processed message, by which life of the receiver, and whether it was flagged."""
+
+
+@dataclass
+class Settings:
+    """What a worker is told. Paths are absolute."""
+
+    words: str
+    life: int
+    domain: str = ""
+    seed: int = 0
+    session: int = 0
+    topic: str = "kills"
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of the source or receiver, or of the store."""
+    rows: str = ""
+    directory: str = ""
+    kind: str = "disk"
+    form: str = "mixed"
+    """How a source sends (send, batch, claim, mixed) or a receiver receives (receive, batch, mixed)."""
+    hold: str = ""
+    """A receiver that finds this file stops between processing and release."""
+
+    def encode(self) -> str:
+        """As the command line takes it."""
+        return json.dumps(asdict(self))
+
+
+def open_words(path: str) -> NDArray[np.uint64]:
+    """The shared words of a file that exists."""
+    with open(path, "r+b") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), WORDS * 8), np.uint64)
+
+
+class _Source:
+    def __init__(self, settings: Settings, words: NDArray[np.uint64]) -> None:
+        self.settings, self.words = settings, words
+        self.content = Content(settings.seed)
+        self.random = random.Random(settings.life)
+        self.context = hf.Context(session_id=settings.session)
+        options = {"ume_store_name": ["a:0:0"], "fragment_size": self.content.fragment, **settings.options}
+        self.source = self.context.source(settings.topic, options=options)
+
+    def run(self) -> None:
+        self._register()
+        self.words[START] = self.words[SENT] = self.source.next_sequence_number
+        self.words[LIFE] = self.settings.life
+        while not self.words[STOP]:
+            try:
+                self._step()
+            except hf.NotRegisteredError:
+                self.words[LOST_QUORUM] += 1
+                self._register()
+        self.source.wait_stable(timeout=60)
+        self.words[STABLE] = self.source.stable_sequence_number + 1
+        self.context.close()
+
+    def _register(self) -> None:
+        while not self.words[STOP]:
+            try:
+                self.source.wait_registered(1.0)
+                break
+            except (hf.RegIdInUseError, hf.RegistrationTimeout):
+                time.sleep(0.01)  # its predecessor is being taken care of, or there is no store
+
+    def _step(self) -> None:
+        number = self.source.next_sequence_number
+        if number < self.words[LIMIT]:
+            self._send(number)
+            self.words[SENT] = self.source.next_sequence_number
+        else:
+            time.sleep(0.001)
+        self.words[STABLE] = self.source.stable_sequence_number + 1
+
+    def _send(self, number: int) -> None:
+        form = self.settings.form
+        if form == "mixed":
+            form = self.random.choice(("send", "batch", "claim"))
+        count = self.content.uniform(number) if form == "batch" else 1
+        rows = self.content.payloads(number, self.settings.life, count)
+        if form == "batch" and count > 1:
+            self.source.send_batch(rows)
+        elif form == "claim" and rows.shape[1] <= self.content.fragment:
+            with self.source.claim(rows.shape[1]) as view:
+                view[:] = rows.tobytes()
+        else:
+            self.source.send(rows.tobytes())
+
+
+class _Receiver:
+    def __init__(self, settings: Settings, words: NDArray[np.uint64]) -> None:
+        self.settings, self.words = settings, words
+        self.content = Content(settings.seed)
+        self.fd = os.open(settings.rows, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.context = hf.Context(session_id=settings.session, options={"ume_ack_batching_interval": 5})
+        self.receiver = self.context.receiver(settings.topic, options=settings.options, on_event=self._event)
+
+    def _event(self, event: object) -> None:
+        if isinstance(event, (hf.events.UnrecoverableLoss, hf.events.UnrecoverableLossBurst)):
+            self._fail(f"was told of a loss: {event}")
+
+    @staticmethod
+    def _fail(text: str) -> None:
+        sys.stderr.write(f"receiver {text}\n")
+        sys.stderr.flush()
+        os._exit(70)
+
+    def run(self) -> None:
+        self.words[LIFE] = self.settings.life
+        batches = self.settings.form == "batch" or (self.settings.form == "mixed" and self.settings.life % 2 == 0)
+        while not self.words[STOP]:
+            try:
+                if batches:
+                    self._batch()
+                else:
+                    self._message()
+            except hf.RegistrationError:
+                time.sleep(0.01)  # its predecessor's death is not proved yet
+        self.context.close()
+
+    def _report(self, rows: NDArray[Any]) -> None:
+        os.write(self.fd, rows.tobytes())
+        while self.settings.hold and os.path.exists(self.settings.hold):
+            self.words[SENT] = rows["last"][-1] + 1
+            time.sleep(0.001)
+
+    def _message(self) -> None:
+        message = self.receiver.receive(timeout=0.05)
+        if message is None:
+            return
+        row = self._row(message.data, message.first_sequence_number, message.sequence_number, message.is_retransmit)
+        self._report(np.array([row], RECORD))
+        message.release()
+
+    def _batch(self) -> None:
+        batch = self.receiver.receive_batch(64, timeout=0.05)
+        if batch is None:
+            return
+        frames = batch.frames
+        try:
+            rows = [
+                self._row(batch.payload(i), frames["first_sequence_number"][i], frames["sequence_number"][i], flags & 8 > 0)
+                for i, flags in enumerate(frames["flags"].tolist())
+            ]
+            batch.release()
+        except hf.EvictedError:
+            return  # nothing was consumed; it comes again
+        self._report(np.array(rows, RECORD))
+
+    def _row(self, data: Any, first: int, last: int, retransmit: bool) -> tuple[int, ...]:
+        words = np.frombuffer(data, np.uint64)
+        digest = int(self.content.digests(words, [0], [len(words) * 8])[0])
+        return int(first), int(last), int(words[0]), len(words) * 8, digest, self.settings.life, int(retransmit)
+
+
+def _store(settings: Settings, words: NDArray[np.uint64]) -> None:
+    from holdfast.engine.store import Store, StoreConfig
+
+    store = Store(StoreConfig("a", settings.directory, type=settings.kind, options=settings.options))
+    store.open()
+    signal.signal(signal.SIGTERM, lambda *_: store.stop())
+    words[LIFE] = settings.life
+    store.run()
+    store.close()
+
+
+def main() -> None:
+    """Runs one role until it is told to stop, or killed."""
+    role, settings = sys.argv[1], Settings(**json.loads(sys.argv[2]))
+    words = open_words(settings.words)
+    if role == "store":
+        _store(settings, words)
+    elif role == "source":
+        _Source(settings, words).run()
+    else:
+        _Receiver(settings, words).run()
+
+
+if __name__ == "__main__":
+    main()
