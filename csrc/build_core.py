@@ -31,6 +31,14 @@ LINK = ["-Wl,-z,relro,-z,now"]
 WARN = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
 FAILPOINTS = "-DHF_FAILPOINTS"
 
+KEEP_THE_GIL = (
+    "hf_source_send hf_source_send_rows hf_source_send_binary hf_source_claim hf_source_commit hf_source_abort hf_source_close "
+    "hf_source_next hf_source_limits hf_source_release hf_source_in_flight hf_source_stable "
+    "hf_reader_receive hf_reader_ready hf_reader_next hf_reader_position hf_reader_base hf_reader_batch hf_reader_unpin hf_take "
+    "hf_board_ack hf_board_line_at hf_bell_read hf_process_token hf_process_forked"
+).split()
+"""Calls that never wait keep it (DESIGN 25): it costs as much as they do, and it is the lock that serialises a source's senders."""
+
 _MARKED = re.compile(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", re.DOTALL)
 
 
@@ -46,12 +54,29 @@ def declarations() -> str:
 
 
 def emit(module: str, path: Path) -> None:
-    """Write the C source of ``module`` to ``path``."""
+    """Write the C source of ``module`` to ``path``. Raises ValueError when cffi writes wrappers in another form."""
     ffi = FFI()
     ffi.cdef(declarations())
     ffi.set_source(module, "".join(f'#include "{name}.h"\n' for name in HEADERS))
     path.parent.mkdir(parents=True, exist_ok=True)
     ffi.emit_c_code(str(path))
+    text = path.read_text()
+    for name in KEEP_THE_GIL:
+        text = _keep_the_gil(text, name)
+    path.write_text(text)
+
+
+def _keep_the_gil(text: str, name: str) -> str:
+    """``text`` with the wrapper of one function changed to call it and nothing else."""
+    wrapper = re.compile(
+        rf"(\n_cffi_f_{name}\(PyObject.*?)  Py_BEGIN_ALLOW_THREADS\n  _cffi_restore_errno\(\);\n(.*?)"
+        r"  _cffi_save_errno\(\);\n  Py_END_ALLOW_THREADS\n",
+        re.DOTALL,
+    )
+    changed, count = wrapper.subn(r"\1\2", text, count=1)
+    if count != 1:
+        raise ValueError(f"cffi's wrapper of {name} looks different: this version of cffi is not known")
+    return changed
 
 
 class BuildCore(build_ext):

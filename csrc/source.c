@@ -1,7 +1,6 @@
 /* source.c: a source's life (create, close, destroy) and what policy says to it: limits, release, the SRI. Sending
  * is send.c. */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include "process.h"
 #include "source.h"
@@ -93,21 +92,18 @@ int64_t hf_source_create(int fd, const struct hf_stream_config *config, struct h
     return HF_OK;
 }
 
-/* Between two sends, like a send (`busy`): a reader that sees CLOSED and then no frame has seen everything. An open claim is over:
- * its commit fails. */
+/* Serialised with sends by the caller: a reader that sees CLOSED and then no frame has seen everything. An open claim is over: its
+ * commit fails. */
 void hf_source_close(struct hf_source *s)
 {
     if (hf_process_forked(s->token) || hf_load_relaxed_u32(&s->closed) != 0) {
         return;
     }
-    while (s->claimed == 0 && hf_exchange_u32(&s->busy, 1) != 0) { /* pairs with leave, send.c */
-        sched_yield();
-    }
     s->claimed = 0;
     hf_store_relaxed_u32(&s->closed, 1);
     hf_add_u32(&s->changes, 1);
     hf_store_release_u64(&s->header->state, HF_STREAM_CLOSED); /* pairs with reader.c: idle */
-    hf_store_release_u32(&s->busy, 0);
+    hf_store_relaxed_u32(&s->busy, 0);
     hf_fence_seq_cst();
     if (s->sleepers != &s->nobody) {
         hf_board_wake_slow(s->board, s->bells);

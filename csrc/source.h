@@ -1,6 +1,6 @@
 /* source.h: private to source.c and send.c. The private memory of a source's process.
  *
- * One thread at a time sends (send.c); `busy` finds a second one. Policy (source.c: limits, release, in_flight,
+ * One thread at a time sends (send.c), by the caller's lock. Policy (source.c: limits, release, in_flight,
  * stable, sri) may run on another thread, itself one at a time: it writes lines of its own and never waits. */
 #ifndef HF_SOURCE_H
 #define HF_SOURCE_H
@@ -32,7 +32,7 @@ struct hf_source {
     uint32_t fragment_bytes;
     uint32_t fenced;
     uint32_t seen;   /* `changes` that the room was computed from */
-    uint32_t busy;   /* taken by exchange at entry */
+    uint32_t busy;   /* a send is running, or a claim is open */
     uint32_t nobody; /* always 0 */
     struct hf_step *steps; /* one per 2^step_shift numbers: more than can be in flight, so none in use is overwritten */
     uint64_t step_mask;

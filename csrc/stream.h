@@ -10,6 +10,7 @@
  *  4. Copying readers never pin: copy, acquire fence, load trail, discard from the first overrun frame on, also when the word
  *     that they read was 0.
  *  5. Numbers and the tail move at commit; an abort, a kill, a failed send leave no trace.
+ *     Sends, claim to commit, and close are one at a time: the caller's lock, in Python the GIL, which their wrappers keep.
  *  6. Limits are numbers that policy sets and send compares: flight_sqn, flight_bytes, and released position + N.
  *  7. No length, position or flag of a frame is used before it is checked against the ring; a frame that is wrong while the
  *     trail has not passed it is HF_DAMAGED. */

@@ -286,12 +286,12 @@ class Feed:
 
     def _skip_to_oldest(self, ring: RingReader) -> int:
         """No store keeps this source: what the ring has overwritten is gone."""
-        oldest = lib.hf_reader_seek_oldest(ring.handle)
-        if oldest < 0:
-            return int(oldest)
-        if oldest > self._next:
-            self._lost(self._next, int(oldest) - 1)
-        return int(lib.HF_OK)
+        status = lib.hf_reader_seek_oldest(ring.handle)
+        if status == lib.HF_OK:
+            oldest = int(lib.hf_reader_next(ring.handle))
+            if oldest > self._next:
+                self._lost(self._next, oldest - 1)
+        return int(status)
 
     def _left_ring(self, status: int) -> bool:
         """The ring stopped serving. True: look elsewhere; False: there is nothing elsewhere."""

@@ -176,7 +176,8 @@ class Repository:
         appended = max(int(self.info.appended_sqn), int(self.stream.stream.start_sqn) if self.stream else 0)
         status = lib.hf_reader_seek(self.reader, appended)
         if status == lib.HF_LAPPED:
-            oldest = int(check(lib.hf_reader_seek_oldest(self.reader), what=str(self.path)))
+            check(lib.hf_reader_seek_oldest(self.reader), what=str(self.path))
+            oldest = int(lib.hf_reader_next(self.reader))
             if oldest > appended:
                 _log.warning("%s: %d..%d were overwritten before this store read them", self.path, appended, oldest - 1)
                 check(lib.hf_log_lost(self.log, appended, oldest - 1), what=str(self.path))

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 __all__ = ["feed_of"]
 
+PIECE_BYTES = 1 << 20
+"""Payload published by one call into C, which keeps the GIL: some tens of microseconds."""
+PIECE_ROWS = 4096
+"""The same for rows of different lengths; flight size in bytes bounds it, too."""
+
 
 def feed_of(rows: Any) -> tuple[Callable[[CData, int], int], int]:
     """A function that publishes from row ``sent`` on, and the number of rows."""
@@ -28,9 +33,10 @@ def feed_of(rows: Any) -> tuple[Callable[[CData, int], int], int]:
     if stride < 0:
         raise UsageError("send_batch of rows in reverse order", hint="np.ascontiguousarray(rows)")
     address = ffi.cast("const uint8_t *", rows.ctypes.data)
+    piece = max(1, PIECE_BYTES // max(1, width))
 
     def feed(handle: CData, sent: int) -> int:
-        return int(lib.hf_source_send_rows(handle, address + sent * stride, width, stride, count - sent))
+        return int(lib.hf_source_send_rows(handle, address + sent * stride, width, stride, min(count - sent, piece)))
 
     feed.rows = rows  # type: ignore[attr-defined]  # keeps the array alive
     return feed, count
@@ -48,7 +54,8 @@ def _arrow_feed(array: Any) -> tuple[Callable[[CData, int], int], int]:
     base = ffi.cast("const uint8_t *", data.address if data is not None else 0)
 
     def feed(handle: CData, sent: int) -> int:
-        return int(lib.hf_source_send_binary(handle, base, at, wide, array.offset + sent, len(array) - sent))
+        count = min(len(array) - sent, PIECE_ROWS)
+        return int(lib.hf_source_send_binary(handle, base, at, wide, array.offset + sent, count))
 
     feed.rows = array  # type: ignore[attr-defined]  # keeps the buffers alive
     return feed, len(array)

@@ -326,14 +326,14 @@ class StreamAndLog(RuleBasedStateMachine):
         if number >= self.published:
             assert status == lib.HF_AGAIN
         elif number < self.oldest:
-            assert (status, following[0]) == (lib.HF_GONE, self.oldest)
+            assert (status, following[0]) == (lib.HF_GONE, self.oldest), (number, status, following[0], self.oldest)
         elif message is None:
             gone = (lib.HF_GONE, following_record.first) if following_record else (lib.HF_AGAIN, self.published)
-            assert (status, following[0]) == gone
+            assert (status, following[0]) == gone, (number, status, following[0], gone, self.oldest, self.published, self.appended, [(m.first, m.next, m.lost) for m in self.model.log[-3:]])
         elif message.lost:
             assert (status, following[0]) == (lib.HF_LOST, message.next)
         elif message.span > capacity:
-            assert (status, following[0]) == (lib.HF_SMALL, message.span)
+            assert (status, following[0]) == (lib.HF_SMALL, message.span), (number, capacity, status, following[0], message.first, message.span, len(message.parts), self.disk)
         else:
             assert status > 0
             self.read_frames(message, bytes(ffi.buffer(buffer, status)), int(following[0]))

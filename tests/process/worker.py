@@ -50,7 +50,7 @@ class Settings:
     directory: str = ""
     kind: str = "disk"
     form: str = "mixed"
-    """How a source sends (send, batch, claim, mixed) or a receiver receives (receive, batch, mixed)."""
+    """How a source sends (send, batch, claim, mixed) or a receiver receives (receive; batch, if no view can be evicted)."""
     hold: str = ""
     """A receiver that finds this file stops between processing and release."""
 
@@ -140,10 +140,9 @@ class _Receiver:
 
     def run(self) -> None:
         self.words[LIFE] = self.settings.life
-        batches = self.settings.form == "batch" or (self.settings.form == "mixed" and self.settings.life % 2 == 0)
         while not self.words[STOP]:
             try:
-                if batches:
+                if self.settings.form == "batch":
                     self._batch()
                 else:
                     self._message()
@@ -170,15 +169,12 @@ class _Receiver:
         if batch is None:
             return
         frames = batch.frames
-        try:
-            rows = [
-                self._row(batch.payload(i), frames["first_sequence_number"][i], frames["sequence_number"][i], flags & 8 > 0)
-                for i, flags in enumerate(frames["flags"].tolist())
-            ]
-            batch.release()
-        except hf.EvictedError:
-            return  # nothing was consumed; it comes again
-        self._report(np.array(rows, RECORD))
+        rows = [
+            self._row(batch.payload(i), frames["first_sequence_number"][i], frames["sequence_number"][i], flags & 8 > 0)
+            for i, flags in enumerate(frames["flags"].tolist())
+        ]
+        self._report(np.array(rows, RECORD))  # what is reported is not evicted: the parent holds the source back for it
+        batch.release()
 
     def _row(self, data: Any, first: int, last: int, retransmit: bool) -> tuple[int, ...]:
         words = np.frombuffer(data, np.uint64)
