@@ -84,6 +84,8 @@ int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sq
  * readable number behind it); HF_LOST: a LOST record (*next = last + 1); HF_SMALL: one message needs more (*next =
  * bytes). */
 int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t capacity, uint64_t *next);
+/* The newest BEGIN that the last read went by: what it returned is valid under that. 1; 0: this log has none. */
+int64_t hf_logr_begin(struct hf_logr *r, uint64_t *incarnation, uint64_t *start_sqn);
 
 /* One finding of a check: a damaged or missing range. */
 struct hf_finding {

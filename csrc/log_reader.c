@@ -320,3 +320,15 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
     }
     return HF_AGAIN; /* segments are recycled faster than we can list them */
 }
+
+int64_t hf_logr_begin(struct hf_logr *r, uint64_t *incarnation, uint64_t *start_sqn)
+{
+    HF_ENTER(r);
+    int64_t status = r->begin_version == UINT64_MAX ? refresh(r) : HF_OK; /* nothing was read yet */
+    if (status < 0 || r->begin_count == 0) {
+        return status;
+    }
+    *incarnation = r->begins[r->begin_count - 1].incarnation;
+    *start_sqn = r->begins[r->begin_count - 1].start_sqn;
+    return 1;
+}

@@ -126,6 +126,14 @@ class Feed:
         self._span = ffi.new("uint64_t[2]")
         self._bad: set[str] = set()
         self._told_end = False
+        self.begun = 0, 0
+        """(incarnation, its first number): the newest that anything was read under; acks are true under it."""
+        for path in logs:
+            self._read_under(self._log(path))
+
+    def _read_under(self, log: CData) -> None:
+        if log and lib.hf_logr_begin(log, self._span, self._span + 1) > 0:
+            self.begun = max(self.begun, (int(self._span[0]), int(self._span[1])))
 
     @property
     def next(self) -> int:
@@ -264,6 +272,7 @@ class Feed:
                 status = self._skip_to_oldest(ring)
             if status == lib.HF_OK:
                 self.ring = ring
+                self.begun = max(self.begun, (ring.incarnation, ring.start_sqn))
                 self._told_end = False
                 return True
             if status != lib.HF_DAMAGED:
@@ -347,6 +356,7 @@ class Feed:
             size = ffi.sizeof(self._block)
             got = lib.hf_logr_read(log, self._next, self._block, size, self._number)
             if got > 0:
+                self._read_under(log)
                 consumed = self._number
                 self._count = int(check(lib.hf_scan(self._block, got, self._entries, SCAN_MAX, consumed), what="log"))
                 self._index = 0

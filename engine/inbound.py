@@ -181,12 +181,12 @@ class Inbound:
         assert self.board is not None
         self.window = AckWindow(start)
         lib.hf_line_range(lib.hf_board_line_at(self.board.handle, self.line), start, 2**64 - 1)
-        lib.hf_board_ack(self.board.handle, self.receiver.context.bells.handle, self.line, start, start)
         logs = [self._answers[index].log for index in sorted(self._answers)]
         self.feed = Feed(
             self.uuid, self.board, self.receiver.context.bells, self.line, self.receiver.context.directory, logs,
             start, high + 1, self._lost, self._ended,
         )  # fmt: skip
+        self.acknowledge(start)
         flags = events.RegistrationCompleteFlags
         said = flags(0) if action.all_stores else flags.QUORUM
         if limited:
@@ -258,9 +258,7 @@ class Inbound:
         """Stores the ack: everything below ``number``, or what the window allows."""
         if self.window is None or self.board is None or self.feed is None:
             return
-        ring = self.feed.ring
-        if ring is not None:
-            lib.hf_board_rebase(self.board.handle, self.line, ring.incarnation, ring.start_sqn)
+        lib.hf_board_rebase(self.board.handle, self.line, *self.feed.begun)
         ack = self.window.advance() if number is None else number
         if ack is not None:
             bells = self.receiver.context.bells

@@ -25,6 +25,7 @@ class Screen:
         self._total = total
         self._started = time.monotonic()
         self._next_line = 0.0
+        self._told_end = False
         self._progress: Progress | None = None
         if self.console.is_terminal:
             self._progress = Progress(
@@ -58,6 +59,7 @@ class Screen:
                 self._progress.update(self._tasks[name], completed=at, marks=self._marks[name])
             return
         now = time.monotonic()
-        if now >= self._next_line or min(positions.values()) >= self._total:
-            self._next_line = now + LINE_S
+        done = min(positions.values()) >= self._total
+        if now >= self._next_line or (done and not self._told_end):
+            self._next_line, self._told_end = now + LINE_S, done
             self.say("  ".join(f"{name} {at:,}" for name, at in positions.items()))
