@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Self
 
 from .engine.errors import ClosedError, UsageError
-from .engine.slot import Slot
+from .engine.slot import FIRST, Slot
 
 if TYPE_CHECKING:
     from .engine.inbound import Inbound
@@ -63,7 +63,8 @@ class Message(Slot):
         return self._data
 
     def __bytes__(self) -> bytes:
-        return bytes(self.data)
+        self._from()
+        return self.base[: self.entry.length]
 
     def __len__(self) -> int:
         self._from()
@@ -124,7 +125,7 @@ class Message(Slot):
         """Gets a record in the ack window, if it has none: something is delivered before this message is consumed."""
         inbound = self._inbound
         if self._live and self._ack_slot == ITERATED and inbound is not None and inbound.window is not None:
-            self._ack_slot = inbound.window.delivered(self.entry.first_sequence_number, self._last)
+            self._ack_slot = inbound.window.delivered(self.words[FIRST], self._last)
 
     @property
     def retained(self) -> bool:
@@ -139,17 +140,12 @@ class Message(Slot):
         inbound = self._inbound
         if inbound is not None and inbound.window is not None:
             if self._ack_slot == ITERATED:
-                inbound.window.passed(self.entry.first_sequence_number, self._last)
+                inbound.window.passed(self.words[FIRST], self._last)
             else:
                 inbound.window.consumed(self._ack_slot)
             if self._receiver.immediate:
                 inbound.acknowledge(self._last + 1)
         self.forget()
-
-    def passed(self) -> None:
-        """The iteration goes on (receiving thread)."""
-        if not self._retained:
-            self.release()
 
     def forget(self) -> None:
         """Ends the message without consuming it (close), and gives it back to the pool."""

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import tempfile
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .histogram import histogram, merged, quantiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
     import numpy as np
@@ -145,14 +146,16 @@ class Bench:
         """The core of the measuring side (0), the other side (1), and so on."""
         return self.cores[index % len(self.cores)]
 
-    def pin(self, index: int) -> None:
-        """Bind the calling thread (and the processes that it starts from now on)."""
+    @contextmanager
+    def pinned_to(self, index: int) -> Iterator[None]:
+        """Bind the calling thread, and the processes and threads that it starts, for a while."""
+        before = os.sched_getaffinity(0)
         if self.pinned:
             os.sched_setaffinity(0, {self.core(index)})
-
-    def unpin(self) -> None:
-        """Let the calling thread run anywhere again."""
-        os.sched_setaffinity(0, set(self.cores))
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
 
     @cached_property
     def program(self) -> Path:

@@ -87,7 +87,7 @@ def measure(bench: Bench) -> Iterator[Series]:
         store = stack.enter_context(running_store(bench, STORE, "memory"))
         source = stack.enter_context(Far(bench, silent_source))
         receiver = stack.enter_context(Far(bench, blocked_receiver))
-        yield from _series(bench, {"source": source.pid, "receiver": receiver.pid, "store": store.pid})
+        yield from _series(bench, {"source": source.pid, "receiver": receiver.pid, "store": store})
         receiver.tell("end")
 
 

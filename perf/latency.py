@@ -1,9 +1,9 @@
 """How long does one message take: there and back, and until a store says stable?
 
-C:       core 0: send -> [stream] -> receive, send :core 1              both sides spin; two threads, two mappings
+C:       core 0: send -> [stream] -> receive, send :core 1       both sides spin; two threads, two mappings
               receive <- [stream] <-
-Python:  process A: send -> [stream] -> receive, send :process B        a store drains both streams beside them
-                 receive <- [stream] <-
+Python:  core 0: send -> [stream] -> next, send :core 1          both sides spin; two processes, no store
+                 next <- [stream] <-                             (a third row: a memory store drains both, on core 1)
 stable:  source: send -> [stream] -> store: append (+ fdatasync) -> board line -> source
 """
 
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,42 +40,49 @@ MEMORY, DISK = "latency-memory", "latency-disk"
 ROUND_TRIPS = 20_000
 STABLE_TRIPS = {MEMORY: 5_000, DISK: 100}
 PAYLOAD = b"0123456789abcdef"
-STOP = b"the end of it..."
+TO_STORE: dict[str, object] = {**store_options(MEMORY), "ume_flight_size": 2 * ROUND_TRIPS}
+"""The row with a store shows what a store beside the far side costs, not its flow control."""
 
 
-def echo(connection: Connection, context: hf.Context) -> None:
-    """The far side of the Python round trip: returns every message until STOP."""
-    source = context.source("back", options=store_options(MEMORY))
-    receiver = context.receiver("out")
+class Echo:
+    """A pair of topics, ``<name>-out`` and ``<name>-back``, and the round trip over them."""
+
+    def __init__(self, bench: Bench, context: hf.Context, name: str, options: dict[str, object]) -> None:
+        """Start the far side and make this one. ``options``: of both sources."""
+        self.source = context.source(f"{name}-out", options=options)
+        self.source.wait_registered(TIMEOUT_S)
+        self.far = Far(bench, partial(echo, name, options), SPIN)
+        self._messages = iter(context.receiver(f"{name}-back"))
+
+    def measure(self) -> Reading:
+        """Round trips one by one; the value is p50."""
+        self.far.tell(ROUND_TRIPS)
+        self.far.expect("go")
+        send, messages, clock = self.source.send, self._messages, time.perf_counter_ns
+        stamps = [0] * (ROUND_TRIPS + 1)
+        stamps[0] = clock()
+        for i in range(1, ROUND_TRIPS + 1):
+            send(PAYLOAD)
+            next(messages)
+            stamps[i] = clock()
+        self.far.expect("done")
+        taken = np.diff(np.array(stamps, dtype=np.int64))
+        return Reading(float(np.median(taken)), "ns", taken, bytes=len(PAYLOAD), count=ROUND_TRIPS, flight=len(PAYLOAD))
+
+
+def echo(name: str, options: dict[str, object], connection: Connection, context: hf.Context) -> None:
+    """The far side: returns as many messages as it is told, again and again."""
+    source = context.source(f"{name}-back", options=options)
+    receiver = context.receiver(f"{name}-out")
     source.wait_registered(TIMEOUT_S)
+    messages, send = iter(receiver), source.send
     connection.send("ready")
     while True:
-        message = receiver.receive(timeout=1.0)
-        if message is None:
-            if connection.poll():
-                return
-            continue
-        with message:
-            data = bytes(message.data)
-        if data == STOP:
-            return
-        source.send(data)
-
-
-def _ping(source: hf.Source, receiver: hf.Receiver) -> Reading:
-    """Round trips one by one; the value is p50."""
-    taken = np.empty(ROUND_TRIPS, dtype=np.int64)
-    before = time.perf_counter_ns()
-    for i in range(ROUND_TRIPS):
-        source.send(PAYLOAD)
-        message = receiver.receive(timeout=TIMEOUT_S)
-        if message is None:
-            raise RuntimeError("the echo did not come back")
-        message.release()
-        after = time.perf_counter_ns()
-        taken[i] = after - before
-        before = after
-    return Reading(float(np.median(taken)), "ns", taken, bytes=len(PAYLOAD), count=ROUND_TRIPS, flight=len(PAYLOAD))
+        wanted = connection.recv()
+        connection.send("go")
+        for message in islice(messages, wanted):
+            send(bytes(message))
+        connection.send("done")
 
 
 def _stable(source: hf.Source, trips: int) -> Reading:
@@ -86,34 +95,54 @@ def _stable(source: hf.Source, trips: int) -> Reading:
     return Reading(float(np.median(taken)), "ns", taken, bytes=len(PAYLOAD), count=trips, flight=len(PAYLOAD))
 
 
-def _python(bench: Bench) -> Iterator[Series]:
+def _alone(bench: Bench) -> Iterator[Series]:
+    """Two processes and two rings, nothing else that wants a core."""
+    with ExitStack() as stack:
+        stack.enter_context(domain(bench))
+        stack.enter_context(bench.pinned_to(0))
+        context = stack.enter_context(hf.Context(domain=DOMAIN, options=SPIN))
+        pair = Echo(bench, context, "ping", {})
+        stack.callback(pair.far.close)
+        title = "Python round trip, 16 B: two processes on two cores, no store"
+        yield from bench.interleave({"py-ping": (title, pair.measure)})
+
+
+def _with_stores(bench: Bench) -> Iterator[Series]:
+    """Stores on the far side's core: the source's core stays its own."""
     with ExitStack() as stack:
         stack.enter_context(domain(bench))
         stack.enter_context(running_store(bench, MEMORY, "memory"))
         stack.enter_context(running_store(bench, DISK, "disk"))
-        far = stack.enter_context(Far(bench, echo, SPIN))
-        bench.pin(0)
-        stack.callback(bench.unpin)
+        stack.enter_context(bench.pinned_to(0))
         context = stack.enter_context(hf.Context(domain=DOMAIN, options=SPIN))
-        out = context.source("out", options=store_options(MEMORY))
-        back = context.receiver("back")
+        pair = Echo(bench, context, "stored", TO_STORE)
+        stack.callback(pair.far.close)
+        in_memory = context.source("memory", options=store_options(MEMORY))
         on_disk = context.source("disk", options=store_options(DISK))
-        for source in (out, on_disk):
+        for source in (in_memory, on_disk):
             source.wait_registered(TIMEOUT_S)
         measures: dict[str, tuple[str, Callable[[], Reading]]] = {
-            "py-ping": ("Python round trip, 16 B, two processes", lambda: _ping(out, back)),
-            "py-stable-memory": ("Python send → stable(memory)", lambda: _stable(out, STABLE_TRIPS[MEMORY])),
-            "py-stable-disk": ("Python send → stable(disk)", lambda: _stable(on_disk, STABLE_TRIPS[DISK])),
+            "py-ping-store": (
+                "Python round trip, 16 B, while a memory store on the far side's core drains both topics",
+                pair.measure,
+            ),
+            "py-stable-memory": (
+                "Python send → stable(memory), store on the other core, default wait strategy",
+                lambda: _stable(in_memory, STABLE_TRIPS[MEMORY]),
+            ),
+            "py-stable-disk": (
+                "Python send → stable(disk), store on the other core, default wait strategy",
+                lambda: _stable(on_disk, STABLE_TRIPS[DISK]),
+            ),
         }
         yield from bench.interleave(measures)
-        out.send(STOP)
-        far.close()
 
 
 def measure(bench: Bench) -> Iterator[Series]:
     """C rows, then Python rows."""
     yield from bench.cases(CASES)
-    yield from _python(bench)
+    yield from _alone(bench)
+    yield from _with_stores(bench)
 
 
 SCRIPT = Script("latency", "How long does one message take: there and back, and until a store says stable?", measure)

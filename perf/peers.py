@@ -1,7 +1,9 @@
 """The other processes of the Python rows: a store, and the far side of a measurement, driven over a pipe.
 
 measuring process (core 0) <-- pipe: "do it", "done" --> far process (core 1)
-          \\--------------- holdfast ---------------/          store process (not pinned)
+          \\--------------- holdfast ---------------/          store process (core 1, `holdfast store run`)
+
+The far process sleeps on its pipe between two readings, so that the probe has both cores to itself.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ import contextlib
 import multiprocessing
 import os
 import shutil
+import subprocess
+import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +24,7 @@ from holdfast.engine.domain import SHM_DIR, Domain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
+    from pathlib import Path
 
     from .harness import Bench
 
@@ -63,15 +69,35 @@ def _remove_objects() -> None:
 
 
 @contextmanager
-def running_store(bench: Bench, name: str, kind: str) -> Iterator[hf.StoreProcess]:
-    """A store process of type ``memory`` or ``disk``, its directory where that type belongs; stopped at the end."""
+def running_store(bench: Bench, name: str, kind: str) -> Iterator[int]:
+    """A store process of type ``memory`` or ``disk``, its directory where that type belongs; stopped at the end.
+
+    Gives its process ID. Raises RuntimeError with the store's own words if it does not start.
+    """
     place = (bench.memory if kind == "memory" else bench.disk) / f"store-{name}"
-    bench.unpin()
-    store = hf.spawn_store(hf.StoreConfig(name=name, directory=place, domain=DOMAIN, type=kind), timeout=TIMEOUT_S)
+    log = bench.memory / f"store-{name}.log"
+    command = [sys.executable, "-m", "holdfast", "store", "run"]
+    command += ["--name", name, "--dir", str(place), "--type", kind, "--domain", DOMAIN]
+    with log.open("wb") as output, bench.pinned_to(1):
+        store = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        yield store
+        _wait_ready(store, log)
+        yield store.pid
     finally:
-        store.stop()
+        store.terminate()
+        try:
+            store.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            store.kill()
+            store.wait()
+
+
+def _wait_ready(store: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while "is ready" not in log.read_text():
+        if store.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the store did not start: {log.read_text().strip()}")
+        time.sleep(0.01)
 
 
 class Far:

@@ -68,8 +68,7 @@ def _python(bench: Bench) -> Iterator[Series]:
             rows[:, 0] = np.arange(first, first + ROWS, dtype=np.uint64)
             source.send_batch(rows.view(np.uint8))
         source.wait_stable(timeout=TIMEOUT_S)
-        bench.pin(0)
-        stack.callback(bench.unpin)
+        stack.enter_context(bench.pinned_to(0))
         yield from bench.interleave({"py-late": ("Python late receiver → Numba, 128 B", _late_receiver)})
 
 

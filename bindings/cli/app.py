@@ -151,8 +151,9 @@ def demo(
         int | None, typer.Option("--records", metavar="N", min=1000, help="Only the first N flights")
     ] = None,
     rate: Annotated[
-        float, typer.Option("--rate", metavar="N", min=0, help="Flights per second; 0 = unlimited")
-    ] = 20000,
+        float | None,
+        typer.Option("--rate", metavar="N", min=0, help="Flights per second; 0 = unlimited (default: 17 s in all)"),
+    ] = None,
 ) -> int:
     """Send a year of flights to two receivers, kill receiver, store and source on the way, and prove that nothing is lost."""
     from .demo import run_demo

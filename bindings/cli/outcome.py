@@ -48,7 +48,8 @@ def run(argv: Sequence[str]) -> int:
         return code if isinstance(code, int) else 0
     except Interrupted as stop:
         return 128 + stop.number
-    except BrokenPipeError:  # the reader has what it wanted; nothing more goes out, also not at exit
+    except (BrokenPipeError, SystemExit):  # what click makes of a broken pipe
+        # The reader has what it wanted; nothing more goes out, also not at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Error as error:

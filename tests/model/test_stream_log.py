@@ -317,23 +317,24 @@ class StreamAndLog(RuleBasedStateMachine):
     @rule(where=fractions, back=st.integers(0, 3), capacity=caps)
     def read_log(self, where: float, back: int, capacity: int) -> None:
         """From any number: exactly what the list has there."""
+        capacity = max(capacity, 2 * GRANULE)  # a control frame's room
         first = max(self.oldest - 2, self.model.log[0].first - 2 if self.model.log else 0, 0)
         number = max(0, first + int((self.published + 3 - first) * where) - back)
-        buffer, following = ffi.new("uint8_t[]", max(1, capacity)), ffi.new("uint64_t *")
+        buffer, following = ffi.new("uint8_t[]", capacity), ffi.new("uint64_t *")
         status = int(lib.hf_logr_read(self.w.logr, number, buffer, capacity, following))
         message = at(self.model.log, number)
         following_record = behind(self.model.log, number)
         if number >= self.published:
             assert status == lib.HF_AGAIN
         elif number < self.oldest:
-            assert (status, following[0]) == (lib.HF_GONE, self.oldest), (number, status, following[0], self.oldest)
+            assert (status, following[0]) == (lib.HF_GONE, self.oldest)
         elif message is None:
             gone = (lib.HF_GONE, following_record.first) if following_record else (lib.HF_AGAIN, self.published)
-            assert (status, following[0]) == gone, (number, status, following[0], gone, self.oldest, self.published, self.appended, [(m.first, m.next, m.lost) for m in self.model.log[-3:]])
+            assert (status, following[0]) == gone, repr((number, capacity, status, following[0], gone, self.oldest, self.published, self.appended, self.disk,[(m.first, m.next, m.lost) for m in self.model.log[-3:]]))
         elif message.lost:
             assert (status, following[0]) == (lib.HF_LOST, message.next)
         elif message.span > capacity:
-            assert (status, following[0]) == (lib.HF_SMALL, message.span), (number, capacity, status, following[0], message.first, message.span, len(message.parts), self.disk)
+            assert (status, following[0]) == (lib.HF_SMALL, message.span)
         else:
             assert status > 0
             self.read_frames(message, bytes(ffi.buffer(buffer, status)), int(following[0]))

@@ -23,8 +23,10 @@ _PASSED_BY: dict[str, tuple[str, ...]] = {
     "source": ("source",),
     "wait": ROLES,
 }
-_NEVER = {("reader.pinned", "store")}
-"""A store copies, and never pins (DESIGN 7)."""
+_NEVER = {
+    ("reader.pinned", "store"),  # a store copies, and never pins (DESIGN 7)
+    ("wait.register", "store"),  # it fences at each ack instead
+}
 
 
 def failpoints() -> list[tuple[str, str]]:

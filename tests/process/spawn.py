@@ -102,11 +102,9 @@ class Worker:
         """Until a failpoint has killed it."""
         until(f"{self.role} dies", self.died)
 
-    def kill(self) -> None:
-        """kill -9."""
-        if self.process is not None:
-            self.send(signal.SIGKILL)
-            self.wait_died()
+    def strike(self) -> None:
+        """kill -9, without waiting for the end."""
+        self.send(signal.SIGKILL)
 
     def stop(self) -> None:
         """A clean end; raises Finding if it was not."""

@@ -86,7 +86,7 @@ def _torture(given: argparse.Namespace, processes: int, root: Path) -> None:
     tally, begin = Tally(), time.monotonic()
 
     def tell() -> None:
-        print(f"torture: {tally.total} kills, {tally.messages} messages, {time.monotonic() - begin:.0f} s", flush=True)
+        print(f"torture: {tally.total} kills, {time.monotonic() - begin:.0f} s", flush=True)
 
     _core_part(given, given.kills - processes, root, tally, tell)
     core = tally.total

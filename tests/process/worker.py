@@ -6,6 +6,7 @@ what it has processed to a file of rows before it releases a message.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -28,6 +29,8 @@ WORDS = 8
 LIFE, SENT, STABLE, START, LOST_QUORUM = range(5)
 """Written by the worker. LIFE: its life, once it is registered (open); SENT: number behind the last send that returned; STABLE:
 number behind the last one that it was told is stable; START: number that its life began with; LOST_QUORUM: how often."""
+CHILD = 7
+"""Written by a source that forks: pid of the child."""
 LIMIT, STOP = 5, 6
 """Written by the parent: number that a source must not reach; 1: come to a clean end."""
 RECORD = np.dtype([*ROW.descr, ("life", "<u8"), ("retransmit", "<u8")])
@@ -50,9 +53,14 @@ class Settings:
     directory: str = ""
     kind: str = "disk"
     form: str = "mixed"
-    """How a source sends (send, batch, claim, mixed) or a receiver receives (receive; batch, if no view can be evicted)."""
+    """How a source sends (send, batch, claim, mixed) or a receiver receives (receive; batch, if no view can be evicted; late, if
+    it is not killed: it reports only when a batch was not evicted)."""
     hold: str = ""
-    """A receiver that finds this file stops between processing and release."""
+    """A receiver that finds this file stays between processing and release."""
+    fork: bool = False
+    """A source that is registered forks a child that does nothing."""
+    segment_bytes: int = 0
+    """Size of the store's log segments; 0 = the store's own."""
 
     def encode(self) -> str:
         """As the command line takes it."""
@@ -70,12 +78,21 @@ class _Source:
         self.settings, self.words = settings, words
         self.content = Content(settings.seed)
         self.random = random.Random(settings.life)
+        self.told_stable = 0
         self.context = hf.Context(session_id=settings.session)
         options = {"ume_store_name": ["a:0:0"], "fragment_size": self.content.fragment, **settings.options}
-        self.source = self.context.source(settings.topic, options=options)
+        self.source = self.context.source(settings.topic, options=options, on_event=self._event)
+
+    def _event(self, event: object) -> None:
+        if isinstance(event, hf.events.MessageStable):
+            self.told_stable = max(self.told_stable, event.sequence_number + 1)
 
     def run(self) -> None:
         self._register()
+        if self.settings.fork and not (pid := os.fork()):
+            signal.pause()  # keeps every socket of its parent open, for as long as it is let
+        if self.settings.fork:
+            self.words[CHILD] = pid
         self.words[START] = self.words[SENT] = self.source.next_sequence_number
         self.words[LIFE] = self.settings.life
         while not self.words[STOP]:
@@ -103,7 +120,7 @@ class _Source:
             self.words[SENT] = self.source.next_sequence_number
         else:
             time.sleep(0.001)
-        self.words[STABLE] = self.source.stable_sequence_number + 1
+        self.words[STABLE] = max(self.source.stable_sequence_number + 1, self.told_stable)
 
     def _send(self, number: int) -> None:
         form = self.settings.form
@@ -142,7 +159,7 @@ class _Receiver:
         self.words[LIFE] = self.settings.life
         while not self.words[STOP]:
             try:
-                if self.settings.form == "batch":
+                if self.settings.form != "receive":
                     self._batch()
                 else:
                     self._message()
@@ -152,8 +169,11 @@ class _Receiver:
 
     def _report(self, rows: NDArray[Any]) -> None:
         os.write(self.fd, rows.tobytes())
+        self._stay(int(rows["last"][-1]))
+
+    def _stay(self, last: int) -> None:
         while self.settings.hold and os.path.exists(self.settings.hold):
-            self.words[SENT] = rows["last"][-1] + 1
+            self.words[SENT] = last + 1
             time.sleep(0.001)
 
     def _message(self) -> None:
@@ -173,8 +193,14 @@ class _Receiver:
             self._row(batch.payload(i), frames["first_sequence_number"][i], frames["sequence_number"][i], flags & 8 > 0)
             for i, flags in enumerate(frames["flags"].tolist())
         ]
-        self._report(np.array(rows, RECORD))  # what is reported is not evicted: the parent holds the source back for it
-        batch.release()
+        if self.settings.form == "batch":  # what is reported is not evicted: the parent holds the source back for it
+            self._report(np.array(rows, RECORD))
+            batch.release()
+            return
+        self._stay(int(frames["sequence_number"][-1]))
+        with contextlib.suppress(hf.EvictedError):  # nothing was consumed, it comes again
+            batch.release()
+            self._report(np.array(rows, RECORD))
 
     def _row(self, data: Any, first: int, last: int, retransmit: bool) -> tuple[int, ...]:
         words = np.frombuffer(data, np.uint64)
@@ -186,6 +212,8 @@ def _store(settings: Settings, words: NDArray[np.uint64]) -> None:
     from holdfast.engine.store import Store, StoreConfig
 
     store = Store(StoreConfig("a", settings.directory, type=settings.kind, options=settings.options))
+    if settings.segment_bytes:  # no option: a test that filled the usual ones would take minutes
+        store._log_config.first_segment_bytes = store._log_config.max_segment_bytes = settings.segment_bytes
     store.open()
     signal.signal(signal.SIGTERM, lambda *_: store.stop())
     words[LIFE] = settings.life

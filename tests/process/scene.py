@@ -1,0 +1,165 @@
+"""One source, one store and receivers as real processes (spawn.py), and a judge beside them who sees what each death leaves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from process.oracle import ROW, Content, Finding
+from process.spawn import Rows, Traces, Worker, until
+from process.torture_core import Log
+from process.worker import LIMIT, SENT, STABLE, START
+
+from holdfast.engine.core import lib
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+WINDOW = 400
+"""Numbers that the source may be ahead of the log and of a receiver that uses views: no view is ever evicted."""
+
+
+class _Stored:
+    """The rows of the log; keys (lives of the source) never go back."""
+
+    def __init__(self) -> None:
+        self.rows: list[NDArray[Any]] = []
+        self._key = 0
+
+    def check(self, rows: NDArray[Any], what: str) -> None:
+        """As oracle.Lives.check."""
+        keys = np.concatenate((np.array([self._key], np.uint64), rows["key"]))
+        if (keys[1:] < keys[:-1]).any():
+            raise Finding(f"{what}: a message of an earlier life behind one of a later")
+        self._key = int(keys[-1])
+        self.rows.append(rows.copy())
+
+
+class Scene:
+    """See the module. ``with``: whatever happens, the processes end. ``forms``: how each receiver receives (worker.Settings)."""
+
+    def __init__(
+        self, where: Path, domain: str, seed: int, *, kind: str = "disk", forms: Sequence[str] = ("receive",),
+        window: int = WINDOW, source_options: dict[str, Any] | None = None, **store: Any,
+    ) -> None:  # fmt: skip
+        where.mkdir(exist_ok=True)
+        self.content = Content(seed)
+        self.window = window
+        common = {"domain": domain, "seed": seed}
+        self.store = Worker("store", where, directory=str(where / "store"), kind=kind, **common, **store)
+        options = {"ring_size": 1 << 18, "ume_flight_size": 300, **(source_options or {})}
+        self.source = Worker("source", where, session=1, options=options, **common)
+        paths = [str(where / f"rows-{i}") for i in range(len(forms))]
+        self.receivers = [
+            Worker("receiver", where, session=2 + i, rows=paths[i], form=form, **common) for i, form in enumerate(forms)
+        ]
+        self.workers = [self.store, self.source, *self.receivers]
+        self.rows = [Rows(path, self.content) for path in paths]
+        self.traces = Traces(domain)
+        self.logs = self.traces.domain.memory_logs("a") if kind == "memory" else where / "store" / "logs"
+        self.log: Log | None = None
+        self._stored = _Stored()
+        self._end = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.discard()
+        if self.log is not None:
+            self.log.reopen()
+        self.traces.close()
+
+    @property
+    def receiver(self) -> Worker:
+        """The first one."""
+        return self.receivers[0]
+
+    @property
+    def processed(self) -> int:
+        """Number behind what all receivers have processed."""
+        return min(rows.high for rows in self.rows)
+
+    def start(self, *workers: Worker) -> Self:
+        """Starts these (all), one after the other without waiting."""
+        for worker in workers or self.workers:
+            worker.start()
+        return self
+
+    def look(self) -> None:
+        """Judges what was published and processed since the last time, and lets the source go on."""
+        for rows in self.rows:
+            rows.look()
+        if self.log is None:
+            path = self.traces.log(self.logs)
+            if not path.exists():
+                self.source.words[LIMIT] = self.window
+                return
+            self.log = Log(path, self.content, self._stored)
+        self.log.verify()
+        held = [rows.delivered for rows, worker in zip(self.rows, self.receivers, strict=True) if worker.settings.form == "batch"]
+        self.source.words[LIMIT] = min([self.log.verified, *held]) + self.window
+        if self.source.ready and self.source.words[START] != self._end:
+            raise Finding(f"the source continues at {int(self.source.words[START])}, its last ring ended at {self._end}")
+
+    def go_on(self, messages: int = 20) -> None:
+        """Until every receiver has processed so many numbers more."""
+        goal = self.processed + messages
+        until(f"{goal} is processed", lambda: self.processed >= goal, self.look, *(w.check_alive for w in self.workers))
+
+    def judge(self, worker: Worker) -> None:
+        """It is dead: is what it leaves what it has promised?"""
+        if worker in self.receivers:
+            self.rows[self.receivers.index(worker)].died(self.traces.ack(lib.HF_ROLE_RECEIVER, worker.settings.session))
+        elif worker is self.source:
+            self._end = max(self._end, self.traces.end())
+            if worker.words[SENT] > self._end:
+                raise Finding(f"sent {int(worker.words[SENT])}, but the ring ends at {self._end}")
+        else:
+            stable = max(self.traces.ack(lib.HF_ROLE_STORE), int(self.source.words[STABLE]))
+            published = self.log.range()[1] if self.log is not None else 0
+            if self.log is not None and published < stable:
+                raise Finding(f"everything below {stable} was called stable, the log ends at {published}")
+
+    def kill(self, *workers: Worker) -> None:
+        """kill -9, all before any is looked at; then judges them."""
+        for worker in workers:
+            worker.strike()
+        for worker in workers:
+            worker.wait_died()
+        for worker in workers:
+            self.judge(worker)
+
+    def finish(self) -> int:
+        """All run, and come to a clean end; the log and every receiver have the same messages. Returns how many."""
+        source = self.source
+        until("the source is registered", lambda: source.ready, self.look)
+        source.words[LIMIT] = 0
+        self._end = int(source.words[START])
+        source.stop()
+        end = int(source.words[SENT])
+        if source.words[STABLE] != end:
+            raise Finding(f"sent {end}, stable {int(source.words[STABLE])}")
+        for rows in self.rows:
+            until(f"{rows.path} gets to {end}", lambda rows=rows: rows.delivered >= end, rows.look)
+        for worker in (*self.receivers, self.store):
+            worker.stop()
+        self.look()
+        assert self.log is not None
+        self._stored = self.log.lives = _Stored()
+        if self.log.verify_all() != end:
+            raise Finding(f"the log ends at {self.log.verified}, the source at {end}")
+        return self._compare()
+
+    def _compare(self) -> int:
+        stored = np.concatenate(self._stored.rows)
+        for rows in self.rows:
+            seen = rows.all()
+            seen = seen[seen["first"] >= stored["first"][0]]  # behind what the log's retention has let go
+            if len(seen) != len(stored) or any((seen[name] != stored[name]).any() for name in ROW.names or ()):
+                raise Finding(f"{rows.path} has {len(seen)} messages, the log {len(stored)}, and they differ")
+        return len(stored)
