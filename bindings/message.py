@@ -6,7 +6,8 @@ that a program keeps (``np.frombuffer(msg.data)``) turns the buffer into the pro
 
 from __future__ import annotations
 
-import sys
+import contextlib
+from sys import getrefcount
 from typing import TYPE_CHECKING, Self
 
 from .engine.errors import ClosedError, UsageError
@@ -150,18 +151,17 @@ class Message(Slot):
     def forget(self) -> None:
         """Ends the message without consuming it (close), and gives it back to the pool."""
         self._live = False
-        data, self._data = self._data, None
-        kept = False
-        if data is not None:
-            try:
+        pool = self._receiver.pool
+        if self._data is not None:
+            data, self._data = self._data, None
+            with contextlib.suppress(BufferError):
                 data.release()
-            except BufferError:
-                kept = True
             del data
-        if kept or self.viewed():
-            self._receiver.pool.kept_views += 1
+        if getrefcount(self.base) > self.resting:  # somebody looks at the memory still: it is theirs now
+            pool.kept_views += 1
             self.allocate(self.capacity)
-        self._receiver.pool.give(self)
+        if len(pool.free) < pool.size:
+            pool.free.append(self)
 
     def send_explicit_ack(self) -> None:
         """Acknowledges every message up to this one, now.
@@ -222,8 +222,8 @@ class MessagePool:
 
     def __init__(self, receiver: Receiver, size: int = 1024) -> None:
         self._receiver = receiver
-        self._free: list[Message] = []
-        self._size = size
+        self.free: list[Message] = []
+        self.size = size
         self.allocated = 0
         """Messages made so far."""
         self.kept_views = 0
@@ -231,15 +231,15 @@ class MessagePool:
 
     def take(self) -> Message:
         """A message that nobody else refers to."""
-        free = self._free
+        free = self.free
         while free:
             message = free.pop()
-            if sys.getrefcount(message) == 2:  # this variable and the call's argument
+            if getrefcount(message) == 2:  # this variable and the call's argument
                 return message
         self.allocated += 1
         return Message(self._receiver)
 
     def give(self, message: Message) -> None:
         """Back from use. list.append and list.pop are atomic: any thread may release."""
-        if len(self._free) < self._size:
-            self._free.append(message)
+        if len(self.free) < self.size:
+            self.free.append(message)

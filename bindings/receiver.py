@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Self
 
 from .batch import Batch
@@ -30,7 +30,10 @@ __all__ = ["Receiver", "ReceiverStats"]
 
 WAIT_NS = 50_000_000
 WAIT_S = WAIT_NS / 1e9
+LEAVE_S = 0.25
 CALLBACKS_PER_TURN = 256
+ONLY_HERE = 2
+"""sys.getrefcount of an object that one variable and the call itself refer to."""
 BATCH_BYTES = 4 << 20
 """A batch spans at most this much of a ring."""
 
@@ -65,7 +68,6 @@ class Receiver(Driver):
         self._on_message = on_message
         self._token: list[None] = [None]
         """Held by the thread that is receiving."""
-        self._thread = 0
         self._turn_of = 0
         self._eventfd = -1
         self._awaited = False
@@ -106,23 +108,21 @@ class Receiver(Driver):
             self._token.pop()
         except IndexError:
             raise UsageError("another thread is receiving from this receiver", hint="one thread at a time") from None
-        self._thread = threading.get_ident()
 
     @contextlib.contextmanager
     def not_receiving(self) -> Iterator[None]:
-        """Driver: a thread that is receiving leaves first, within 50 ms. A signal handler may close what it interrupted."""
-        taken = False
-        while not taken and not (not self._token and self._thread == threading.get_ident()):
-            try:
-                self._token.pop()
-                taken = True
-            except IndexError:
-                time.sleep(0.001)
+        """Driver: a thread that is receiving leaves first, which takes it 50 ms at most.
+
+        Longer than LEAVE_S means that it is this thread, interrupted by the signal handler that closes: then it goes on.
+        """
+        deadline = time.monotonic() + LEAVE_S
+        while not self._token and time.monotonic() < deadline:
+            time.sleep(0.001)
+        taken = [self._token.pop()] if self._token else []
         try:
             yield
         finally:
-            if taken:
-                self._token.append(None)
+            self._token += taken
 
     def _check_pull(self) -> None:
         if self._closed:
@@ -210,38 +210,55 @@ class Receiver(Driver):
                 self._done(message)
 
     def _live(self) -> Iterator[Message]:
-        """As :meth:`__iter__`, as long as there is one source and its ring serves: one loop, because calls cost most here.
+        """As :meth:`__iter__`, as long as there is one source and its ring serves.
 
-        Until something else is delivered the current message needs no record in the ack window: the acknowledgement passes
-        it when the next one is asked for.
+        One loop with everything in it, because calls cost more than what they do: take and give of the pool, Message.arrived
+        and Message.release. Until something else is delivered the current message needs no record in the ack window: the
+        acknowledgement passes it when the next one is asked for.
         """
         inbound = self.inbounds[0] if len(self.inbounds) == 1 else None
-        if inbound is None or self.context.sequential or self._on_message is not None:
+        if inbound is None or self.context.sequential or self._on_message is not None or self.immediate:
             return
-        feed, window = inbound.feed, inbound.window
-        if feed is None or window is None:
+        feed, window, ring = inbound.feed, inbound.window, inbound.feed and inbound.feed.ring
+        if feed is None or window is None or ring is None:
             return
-        ring, wait, take, strategy, token = feed.ring, feed.wait, self.pool.take, self.strategy, self._token
-        while ring is not None and feed.ring is ring and not (feed.newer or self._evicted or self._closed):
-            message = take()
-            self._enter()
+        receive, strategy, token, pool, free = ring.receive_wait, self.strategy, self._token, self.pool, self.pool.free
+        while feed.ring is ring and not (feed.newer or self._evicted or self._closed):
+            message = pool.take() if not free else free.pop()
+            if getrefcount(message) != ONLY_HERE:
+                message = pool.take()
             try:
-                got = wait(message, strategy, WAIT_NS)
+                token.pop()
+            except IndexError:
+                self._enter()
+            try:
+                status = receive(message.entry, message.memory, message.capacity, strategy, WAIT_NS)
             finally:
                 token.append(None)
-            if not got:
-                self.pool.give(message)
+            if status != 1:
+                pool.give(message)
+                if status != 0:
+                    return
                 continue
             last = message.words[LAST]
-            message.arrived(inbound, ITERATED, last, feed.live_from)
+            message._inbound, message._ack_slot, message._last = inbound, ITERATED, last
+            message._live_from, message._live, message._retained = feed.live_from, True, False
             inbound.delivered += 1
             if last < feed.live_from:
                 inbound.redelivered += 1
             self._iterated = message
             yield message
             self._iterated = None
-            if not message.retained:
-                message.release()
+            if message._live and not message._retained:
+                if message._ack_slot == ITERATED and window.idle():
+                    message._live = False
+                    window.passed_below = last + 1
+                    if message._data is None and getrefcount(message.base) == message.resting:
+                        free.append(message)
+                    else:
+                        message.forget()
+                else:
+                    message.release()
             del message
 
     @staticmethod

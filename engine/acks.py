@@ -53,7 +53,7 @@ class AckWindow:
         self._head = 0
         self._tail = 0
         self._ack = start
-        self._passed = start
+        self.passed_below = start
         """As `_ack`, by `passed`: two threads, two words."""
         self._told = start
         self._lock = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
@@ -98,13 +98,17 @@ class AckWindow:
         """Record that numbers first..last will never come: they hold nothing back."""
         self.consumed(self.delivered(first, last))
 
+    def idle(self) -> bool:
+        """No record is outstanding: the receiving thread may assign `passed_below` instead of calling `passed`."""
+        return self._head == self._tail
+
     def passed(self, first: int, last: int) -> None:
         """Record that numbers first..last were delivered and are consumed, before anything else is delivered.
 
         The receiving thread only. As long as nothing else is outstanding it needs no record.
         """
-        if self._head == self._tail:
-            self._passed = last + 1
+        if self.idle():
+            self.passed_below = last + 1
         else:
             self.consumed(self.delivered(first, last))
 
@@ -141,7 +145,7 @@ class AckWindow:
         """Return the new acknowledgement (last number of the consumed prefix, plus 1), or None if it has not moved."""
         with self._lock:
             self._sweep()
-            ack = max(self._ack, self._passed)
+            ack = max(self._ack, self.passed_below)
             if ack <= self._told:
                 return None
             self._told = ack

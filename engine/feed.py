@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from .core import CData, ffi, lib
@@ -49,6 +50,10 @@ class RingReader:
         self.handle = owned(out[0], lib.hf_reader_close, mapping.handle, board.handle, bells)
         self.start_sqn = int(mapping.stream.start_sqn)
         self.incarnation = int(mapping.preamble.incarnation)
+        self.receive_wait: Callable[[CData, CData, int, int, int], int] = partial(
+            lib.hf_reader_receive_wait, self.handle
+        )
+        """hf_reader_receive_wait of this reader: (entry, memory, capacity, strategy, timeout_ns)."""
         self._pins: list[int] = []
 
     def pin(self, start: int) -> None:

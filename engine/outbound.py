@@ -9,6 +9,7 @@ import os
 import secrets
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import registration as reg
@@ -68,6 +69,8 @@ class Outbound:
         self._versions = [0] * len(self.stores)
         self._board: Mapping | None = None
         self._handle: CData = ffi.NULL
+        self._put: Callable[[bytes, int], int] = _not_open
+        """hf_source_send of this source."""
         self._name = ""
         self._retention: Retention | None = None
         self._lines: dict[int, int] = {}
@@ -275,6 +278,7 @@ class Outbound:
         )
         lib.hf_source_limits(out[0], *self._retention.limits())
         self._handle = owned(out[0], lib.hf_source_destroy, board.handle, context.bells)
+        self._put = partial(lib.hf_source_send, self._handle)
         if not self.stores:
             self._write_sri()
         return self._machine.opened(incarnation, start_sqn)
@@ -368,6 +372,10 @@ class Outbound:
         for index, link in enumerate(self._links):
             if self._machine.slots[index].phase is not Phase.DOWN and link.up:
                 yield link, wire.Leave(link.next_id(), "source", self._machine.uuid, self._machine.uuid)
+
+
+def _not_open(_data: bytes, _size: int) -> int:
+    return int(lib.HF_AGAIN)
 
 
 def refusal_of(answer: wire.Refused) -> reg.Refusal:

@@ -18,8 +18,8 @@ SMALL = 8192
 class Slot:
     """``entry`` (struct hf_entry) and ``memory`` (uint8_t[capacity]) are what the C core fills.
 
-    ``base`` exposes the memory to Python. Every view of it, and every view of a view, holds a reference to it, so that its
-    reference count tells whether the program still looks at the memory.
+    ``base`` exposes the memory to Python. Every view of it, and every view of a view, holds a reference to it: a reference
+    count above ``resting`` means that the program still looks at the memory.
     """
 
     __slots__ = ("base", "capacity", "entry", "memory", "resting", "words")
@@ -36,7 +36,3 @@ class Slot:
         self.memory: CData = ffi.new("uint8_t[]", capacity)
         self.base = ffi.buffer(self.memory, capacity)
         self.resting = sys.getrefcount(self.base)
-
-    def viewed(self) -> bool:
-        """Somebody holds a view of the buffer."""
-        return sys.getrefcount(self.base) > self.resting

@@ -102,7 +102,6 @@ class Source(Outbound):
         self._claimed_by = 0
         """Thread that has a claim open."""
         self._strategy = STRATEGIES[options.wait_strategy]
-        self._send: Callable[[CData, bytes, int], int] = lib.hf_source_send
 
     # Sending --------------------------------------------------------------------------------------------------------------
 
@@ -127,8 +126,8 @@ class Source(Outbound):
             WouldBlockError: the wait is over; nothing was published and no number consumed.
             MessageTooLargeError: larger than a quarter of the ring.
         """
-        if client_data is None and sequence_info is None and self._may_send and type(data) is bytes:
-            sqn = self._send(self._handle, data, len(data))
+        if client_data is None and sequence_info is None and type(data) is bytes and self._may_send:
+            sqn = self._put(data, len(data))
             if sqn >= 0:
                 return sqn
         return self._send_slowly(data, client_data, sequence_info, timeout)

@@ -66,20 +66,46 @@ def library() -> Any:
     return module.lib
 
 
-def timed_calls(call: Callable[[], object], blocks: int = BLOCKS, block: int = BLOCK, bytes_each: int = 0) -> Reading:
-    """``call`` in blocks of ``block``: the value is the median block's ns per call, the histogram has the means."""
-    means = np.empty(blocks, dtype=np.int64)
+def timed_calls(*calls: Callable[[], object], blocks: int = BLOCKS, bytes_each: int = 0) -> list[Reading]:
+    """Each call in blocks of BLOCK, block by block in turns; one reading per call.
+
+    The value is the median block's ns per call, the histogram has the means.
+    """
+    taken = np.empty((len(calls), blocks), dtype=np.int64)
     for i in range(blocks):
-        start = time.perf_counter_ns()
-        for _ in repeat(None, block):
-            call()
-        means[i] = time.perf_counter_ns() - start
-    return Reading(float(np.median(means)) / block, "ns", means // block, bytes=bytes_each, count=blocks * block)
+        for row, call in enumerate(calls):
+            start = time.perf_counter_ns()
+            for _ in repeat(None, BLOCK):
+                call()
+            taken[row, i] = time.perf_counter_ns() - start
+    return [
+        Reading(float(np.median(of)) / BLOCK, "ns", of // BLOCK, bytes=bytes_each, count=blocks * BLOCK) for of in taken
+    ]
 
 
 def empty_call(name: str) -> Callable[[], Reading]:
     """Measures one of the empty functions."""
     if name == "nothing":
-        return lambda: timed_calls(library().nothing)
+        return lambda: timed_calls(library().nothing)[0]
     function = library().nothing_with_bytes
-    return lambda: timed_calls(partial(function, PAYLOAD, len(PAYLOAD)))
+    return lambda: timed_calls(partial(function, PAYLOAD, len(PAYLOAD)))[0]
+
+
+class Paired:
+    """A call and the empty one, block by block in turns: what disturbs one disturbs the other."""
+
+    def __init__(self, call: Callable[[], object], blocks: int, bytes_each: int) -> None:
+        self._call, self._blocks, self._bytes = call, blocks, bytes_each
+        self._reading: Reading | None = None
+
+    def empty(self) -> Reading:
+        """Measures both, returns the empty one's."""
+        empty, self._reading = timed_calls(library().nothing, self._call, blocks=self._blocks, bytes_each=self._bytes)
+        return empty
+
+    def call(self) -> Reading:
+        """The other one's of the same measurement. Raises RuntimeError if ``empty`` did not go before."""
+        reading, self._reading = self._reading, None
+        if reading is None:
+            raise RuntimeError("empty() measures both")
+        return reading

@@ -48,9 +48,18 @@ class Floor:
 
 FLOORS = (
     Floor("C round trip, 16 B", "latency", "cping", Side.AT_MOST, "line", 1.3, 30),
-    Floor("C one way, rows of 64, 16 B", "throughput", "oneway:16:rows:batch:1", Side.AT_LEAST, "ring:16", 0.4),
-    Floor("C one way, rows of 64, 128 B", "throughput", "oneway:128:rows:batch:1", Side.AT_LEAST, "ring:128", 0.8),
-    Floor("C one way, rows of 64, 1 KiB", "throughput", "oneway:1024:rows:batch:1", Side.AT_LEAST, "ring:1024", 0.8),
+    Floor("C one way, rows of 64, 16 B", "throughput", "oneway:16:rows:batch:1:262144", Side.AT_LEAST, "ring:16", 0.4),
+    Floor(
+        "C one way, rows of 64, 128 B", "throughput", "oneway:128:rows:batch:1:1048576", Side.AT_LEAST, "ring:128", 0.8
+    ),
+    Floor(
+        "C one way, rows of 64, 1 KiB",
+        "throughput",
+        "oneway:1024:rows:batch:1:4194304",
+        Side.AT_LEAST,
+        "ring:1024",
+        0.8,
+    ),
     Floor("Python send(bytes), per message", "throughput", "py-send", Side.AT_MOST, "py-empty-call", 5),
     Floor("Python batch → Numba consumer, 16 B", "throughput", "py-batch", Side.AT_LEAST, plus=50e6, probe_max_ns=200),
     Floor("Python round trip", "latency", "py-ping", Side.AT_MOST, plus=2000),

@@ -9,6 +9,7 @@ stable:  source: send -> [stream] -> store: append (+ fdatasync) -> board line -
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -52,10 +53,19 @@ class Echo:
         self.source = context.source(f"{name}-out", options=options)
         self.source.wait_registered(TIMEOUT_S)
         self.far = Far(bench, partial(echo, name, options), SPIN)
-        self._messages = iter(context.receiver(f"{name}-back"))
+        self._receiver = context.receiver(f"{name}-back")
+        self._messages = iter(self._receiver)
 
     def measure(self) -> Reading:
-        """Round trips one by one; the value is p50."""
+        """Round trips one by one; the value is p50. Raises ClosedError if they take too long: a message was lost."""
+        guard = threading.Timer(TIMEOUT_S, self._receiver.close)
+        guard.start()
+        try:
+            return self._round_trips()
+        finally:
+            guard.cancel()
+
+    def _round_trips(self) -> Reading:
         self.far.tell(ROUND_TRIPS)
         self.far.expect("go")
         send, messages, clock = self.source.send, self._messages, time.perf_counter_ns
@@ -66,7 +76,8 @@ class Echo:
             next(messages)
             stamps[i] = clock()
         self.far.expect("done")
-        taken = np.diff(np.array(stamps, dtype=np.int64))
+        times = np.array(stamps, dtype=np.int64)
+        taken = times[1:] - times[:-1]
         return Reading(float(np.median(taken)), "ns", taken, bytes=len(PAYLOAD), count=ROUND_TRIPS, flight=len(PAYLOAD))
 
 

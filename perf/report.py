@@ -59,15 +59,21 @@ class Report:
         """Of all sections."""
         return [verdict for section in self.sections for verdict in section.verdicts]
 
+    @property
+    def missed(self) -> list[str]:
+        """One line for each floor that does not hold."""
+        return [_missed(verdict) for verdict in self.verdicts if verdict.met is False]
+
     def markdown(self) -> str:
-        """The table of floors, then every section."""
-        floors = ["### Floors", "", _floor_table(self.verdicts)]
+        """The table of floors, what was missed, then every section."""
+        missed = [f"- **MISSED**: {line}" for line in self.missed] or ["All floors hold."]
+        floors = ["### Floors", "", _floor_table(self.verdicts), "", *missed]
         facts = [f"- {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in self.machine.items()]
         sections = [part for section in self.sections for part in ("", section.markdown())]
         return "\n".join([*floors, *sections, "", "### Machine", "", *facts, ""])
 
-    def write(self, folder: Path, name: str) -> tuple[Path, Path]:
-        """``name``.json and ``name``.md in ``folder``; returns both paths."""
+    def write(self, folder: Path, name: str) -> Path:
+        """Everything as ``name``.json in ``folder``; returns the path."""
         folder.mkdir(parents=True, exist_ok=True)
         document = {
             "machine": self.machine,
@@ -80,10 +86,9 @@ class Report:
                 for section in self.sections
             },
         }
-        paths = folder / f"{name}.json", folder / f"{name}.md"
-        paths[0].write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-        paths[1].write_text(self.markdown())
-        return paths
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        return path
 
 
 def insert_into(page: Path, text: str) -> None:
@@ -127,6 +132,11 @@ def _floor_table(verdicts: Sequence[Verdict]) -> str:
             f"| {MARKS[verdict.met]} | {verdict.series.probe_ns:.0f} ns | {pairs} |"
         )
     return "\n".join(lines)
+
+
+def _missed(verdict: Verdict) -> str:
+    measured = quantity(verdict.series.median, verdict.series.samples[0].unit)
+    return f"{verdict.floor.path}: {measured}, the floor is {_rule(verdict)}"
 
 
 def _rule(verdict: Verdict) -> str:

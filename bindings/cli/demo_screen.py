@@ -46,7 +46,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """One line that stays."""
-        self.console.print(f"[{time.monotonic() - self._started:5.1f} s] {text}", markup=False)
+        self.console.print(f"[{time.monotonic() - self._started:5.1f} s] {text}", markup=False, soft_wrap=True)
 
     def mark(self, name: str, text: str) -> None:
         """A note behind a bar: a kill."""

@@ -23,6 +23,7 @@ _PASSED_BY: dict[str, tuple[str, ...]] = {
     "source": ("source",),
     "wait": ROLES,
 }
+_READS_BOARDS = {"board.copied": ("source", "store")}
 _NEVER = {
     ("reader.pinned", "store"),  # a store copies, and never pins (DESIGN 7)
     ("wait.register", "store"),  # it fences at each ack instead
@@ -32,5 +33,5 @@ _NEVER = {
 def failpoints() -> list[tuple[str, str]]:
     """(name, role) of all. A KeyError: a name with a new first word, whose roles must be said above."""
     names = {match[1]: match[2] for path in sorted(CSRC.glob("*.c")) for match in _NAME.finditer(path.read_text())}
-    pairs = [(name, role) for name, part in sorted(names.items()) for role in _PASSED_BY[part]]
+    pairs = [(name, role) for name, part in sorted(names.items()) for role in _READS_BOARDS.get(name, _PASSED_BY[part])]
     return [pair for pair in pairs if pair not in _NEVER]

@@ -16,7 +16,7 @@ from process.oracle import Content
 from process.points import ROLES, failpoints
 from process.scene import Scene
 from process.spawn import Worker, until
-from process.worker import CHILD, LIFE, LIMIT, LOST_QUORUM, SENT, STABLE, STOP
+from process.worker import CHILD, LOST_QUORUM, SENT, STABLE, STOP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -213,7 +213,7 @@ def test_a_stopped_store_is_not_replaced_and_nothing_goes_over_what_it_has_not_r
     scene.go_on()
     scene.store.send(signal.SIGSTOP)
     source = scene.source.words
-    until("the source waits", lambda: source[SENT] >= source[STABLE] + 250, scene.look)
+    until("the source waits", lambda: source[SENT] >= source[STABLE] + 200, scene.look)
     other = [sys.executable, str(Path(__file__).parent / "worker.py"), "store", scene.store.settings.encode()]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
     refused = subprocess.run(other, env=environment, capture_output=True, text=True, check=False)
@@ -276,12 +276,11 @@ def test_a_child_that_keeps_sockets_open_does_not_keep_its_dead_parents_registra
         scene.kill(scene.source)
         scene.source.settings = replace(scene.source.settings, fork=False)
         scene.source.start()
+        until("the next life is registered", lambda: scene.source.ready, scene.look)
         scene.go_on()
         assert state(child) == "S", "it was there all the time"
     finally:
         os.kill(child, signal.SIGKILL)
-    assert scene.source.words[LIFE] == 2
-    assert scene.source.words[LIMIT] > 0
     scene.finish()
 
 
@@ -295,13 +294,13 @@ def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_short_torture_finds_nothing() -> None:
-    done = torture("--kills", "100", "--processes", "10", "--seed", "1")
+    done = torture("--kills", "60", "--processes", "6", "--seed", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 lost, 0 reordered, 0 duplicated beyond the ack batch" in done.stdout
 
 
 def test_the_torture_finds_a_store_that_publishes_before_it_copies() -> None:
-    done = torture("--kills", "120", "--processes", "0", "--seed", "1", "--mutant", "drain.publish_early")
+    done = torture("--kills", "1000", "--processes", "0", "--seed", "1", "--mutant", "drain.publish_early")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "stable" in done.stderr
     assert "--seed 1 --mutant drain.publish_early" in done.stdout

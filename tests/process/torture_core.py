@@ -309,13 +309,13 @@ class Episode:
             armed = self.random.choice(ROLES) if self.random.random() < 0.5 else ""
             for role in ("store", "receiver", "source"):
                 self.raise_one(role, self._failpoint(role) if role == armed else "")
-            if not self._let_run():
+            if not self._let_run(armed):
                 self.kill(*([armed] if armed else self._victims()))
         self._finish()
 
     def _failpoint(self, role: str) -> str:
         name = self.random.choice([name for name, passes in self._points if passes == role])
-        return f"{name}=kill@{self.random.randint(1, self.random.choice((3, 30, 1000)))}"
+        return f"{name}=kill@{self.random.randint(1, self.random.choice((1, 4, 40, 400)))}"
 
     def _victims(self) -> list[str]:
         victims = self.random.choices(ROLES, (4, 4, 3))
@@ -323,10 +323,10 @@ class Episode:
             victims = self.random.sample(ROLES, self.random.randint(2, 3))
         return victims
 
-    def _let_run(self) -> bool:
+    def _let_run(self, armed: str) -> bool:
         """A moment, or until the source has got on. True when somebody died."""
         now = time.monotonic()
-        pause = self.random.choice((0.002, 0.01, STUCK_S))
+        pause = 0.1 if armed else self.random.choice((0.002, 0.01, STUCK_S))
         goal = int(self.world.words[SENT]) + self.random.randint(1, 1500) if pause == STUCK_S else 2**62
         deadline = now + (pause if pause == STUCK_S else self.random.random() * pause)
         while not self.look():
