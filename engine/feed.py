@@ -111,7 +111,7 @@ class Feed:
         self.uuid = uuid
         self.live_from = live_from
         self.newer = False
-        """Set by the context's thread when a newer incarnation has appeared."""
+        """Set by the context's thread when a newer incarnation has appeared, or the ring's name is gone."""
         self.ring: RingReader | None = None
         """What serves now; None while a log does. Always the spare one, too."""
         self._spare: RingReader | None = None
@@ -189,7 +189,7 @@ class Feed:
         if ring is None:
             return self.receive(slot)
         status = _receive_wait(ring.handle, slot.entry, slot.memory, slot.capacity, strategy, timeout_ns)
-        return status == 1 or (status != 0 and self.receive(slot))
+        return status == 1 or ((status != 0 or self.newer) and self.receive(slot))
 
     def ready(self) -> bool:
         """Something is there, or needs a look."""
@@ -312,11 +312,11 @@ class Feed:
         assert self.ring is not None
         ring = self.ring
         if status == 0 or status == lib.HF_CLOSED:
-            if not self._newer_than(ring):
+            if status == lib.HF_CLOSED and not self._told_end:
+                self._told_end = True
+                self._ended()
+            if not self._superseded(ring):
                 self.newer = False
-                if status == lib.HF_CLOSED and not self._told_end:
-                    self._told_end = True
-                    self._ended()
                 return False
         elif status == lib.HF_LAPPED:
             self.lapped += 1
@@ -329,8 +329,11 @@ class Feed:
         self.ring = None
         return True
 
-    def _newer_than(self, ring: RingReader) -> bool:
-        return any(incarnation > ring.incarnation for incarnation, _ in self._streams.streams(self.uuid))
+    def _superseded(self, ring: RingReader) -> bool:
+        """A newer ring is there, or this one's name is gone: then the logs have its end, and all that came after it, also
+        a whole incarnation that nobody here has seen."""
+        streams = self._streams.streams(self.uuid)
+        return not streams or streams[-1][0] > ring.incarnation
 
     def _read_logs(self) -> bool | None:
         """True: a block was read. False: nobody has ``next`` yet. None: it is lost for ever, and was stepped over."""

@@ -120,6 +120,8 @@ class Receiver:
         for found in context.directory.sources():
             if self.matches(found.topic):
                 self._found(found)
+        for inbound in self.inbounds:
+            self._look_for_newer(inbound)
         for link in context.store_links():
             if link.welcome is None:
                 self._asked.pop(link, None)
@@ -138,7 +140,6 @@ class Receiver:
     def _found(self, found: Found) -> None:
         known = self._all.get(found.uuid)
         if known is not None:
-            self._look_for_newer(known)
             return
         inbound = Inbound(self, found)
         self._all[found.uuid] = inbound
@@ -159,7 +160,7 @@ class Receiver:
             return
         ring = feed.ring
         streams = self.context.directory.streams(inbound.uuid)
-        if streams and ring is not None and streams[-1][0] > ring.incarnation and not feed.newer:
+        if ring is not None and not feed.newer and (not streams or streams[-1][0] > ring.incarnation):
             feed.newer = True
             self.wake()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import traceback
@@ -58,6 +59,7 @@ def _report(scripts: Sequence[Script], runs: int, disk: Path | None) -> Report:
         report = Report(machine(bench.cores, bench.disk))
         for script in scripts:
             report.sections.append(script.section(bench))
+        report.machine["load_after"] = os.getloadavg()
     return report
 
 

@@ -20,6 +20,7 @@ BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 STEPS = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")),
     "msg/s": ((1e6, "M msg/s"), (1e3, "k msg/s"), (1.0, "msg/s")),
+    "B": ((2**20, "MiB"), (2**10, "KiB"), (1.0, "B")),
 }
 MARKS = {True: "yes", False: "**NO**", None: "not stated here"}
 
@@ -113,7 +114,7 @@ def _row(series: Series) -> str:
     spread = f"{middle} [{low} .. {high}]"
     places = quantiles(series.latencies)
     tail = " / ".join(quantity(places[name], "ns") for name in ("p50", "p99", "p99.9", "max")) if places else ""
-    bytes_under_way = f"{flight / 1024:.4g} KiB" if flight else ""
+    bytes_under_way = quantity(flight, "B") if flight else ""
     return f"| {series.title} | {spread} | {tail} | {bytes_under_way} | {series.probe_ns:.0f} ns |"
 
 

@@ -26,6 +26,7 @@ from .consumer import Consumer, numbered_rows
 from .empty_call import Paired
 from .harness import Reading
 from .peers import DOMAIN, SPIN, TIMEOUT_S, Far, domain, running_store, store_options
+from .report import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,12 +50,14 @@ DEFAULT_RING = 32 * MIB
 def _c_cases() -> dict[str, str]:
     cases = {}
     for size, name, slots, ring in RINGS:
-        stream = f"{name}, ring of {ring // KIB} KiB"
+        stream = f"{name}, ring of {quantity(ring, 'B')}"
         cases[f"ring:{size}"] = f"bare ring, {name}, {slots} slots of {name}"
         cases[f"oneway:{size}:rows:batch:1:{ring}"] = f"C 1→1, rows of 64 → batches, {stream}"
         cases[f"oneway:{size}:single:copy:1:{ring}"] = f"C 1→1, single sends → copies, {stream}"
         cases[f"oneway:{size}:rows:batch:2:{ring}"] = f"C 1→2, rows of 64 → batches, {stream}"
-    cases[f"oneway:128:rows:batch:1:{DEFAULT_RING}"] = "C 1→1, rows of 64 → batches, 128 B, ring of 32768 KiB (default)"
+    cases[f"oneway:128:rows:batch:1:{DEFAULT_RING}"] = (
+        "C 1→1, rows of 64 → batches, 128 B, ring of 32 MiB (the default)"
+    )
     return cases
 
 

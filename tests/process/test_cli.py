@@ -178,6 +178,25 @@ def test_a_source_with_a_session_goes_on_at_its_next_number(store: Program) -> N
     ]
 
 
+def test_a_receiver_that_slept_through_a_whole_life_of_its_source_gets_its_messages(
+    store: Program, start: Callable[..., Program]
+) -> None:
+    receiver = start("recv", "quotes")
+    for number, ends in enumerate((signal.SIGKILL, signal.SIGINT)):
+        sender = start("send", "quotes", "--session", "5", stdin=subprocess.PIPE)
+        assert sender.process.stdin is not None
+        sender.process.stdin.write(b"seen %d\n" % number)
+        sender.process.stdin.flush()
+        assert receiver.line() == f"seen {number}"
+        sender.signal(ends)
+        sender.process.wait()
+        receiver.signal(signal.SIGSTOP)
+        assert run("send", "quotes", "--session", "5", stdin=b"missed %d\n" % number)[0] == 0
+        until(lambda seen: [source["state"] for source in seen["sources"]] == ["stored"])
+        receiver.signal(signal.SIGCONT)
+        assert receiver.line() == f"missed {number}"
+
+
 def test_a_file_is_sent_at_a_rate(store: Program, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("x\n" * 50)
     started = time.monotonic()

@@ -184,6 +184,7 @@ def test_tables_replace_what_stands_between_the_markers_of_a_page(tmp_path: Path
         (0.5, "ns", "0.5 ns"),
         (12.3e6, "msg/s", "12.3 M msg/s"),
         (3.14159, "GB/s", "3.14 GB/s"),
+        (262144, "B", "256 KiB"),
     ],
 )
 def test_a_quantity_has_three_digits_and_a_unit_that_fits(value: float, unit: str, text: str) -> None:

@@ -1,0 +1,163 @@
+"""Directories that an earlier version wrote stay readable: v1/ is opened, and has exactly the messages that make.py put there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from golden import make
+
+import holdfast as hf
+from holdfast.engine.core import CData, ffi, lib
+from holdfast.engine.status import check
+from holdfast.engine.store import Store, StoreConfig
+from holdfast.engine.store_state import StateFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LOG = make.V1 / "logs" / make.SOURCE.hex()
+SHORT = 20.0
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy that may be written to."""
+    path = tmp_path / "v1"
+    shutil.copytree(make.V1, path, copy_function=shutil.copyfile)
+    path.chmod(0o700)
+    return path
+
+
+class LogReader:
+    """A log's reader, and what it says number by number."""
+
+    def __init__(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        out = ffi.new("struct hf_logr **")
+        try:
+            check(lib.hf_logr_open(fd, out))
+        finally:
+            os.close(fd)
+        self.handle: CData = out[0]
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        lib.hf_logr_close(self.handle)
+
+    def range(self) -> tuple[int, int]:
+        out = ffi.new("uint64_t[2]")
+        check(lib.hf_logr_range(self.handle, out, out + 1))
+        return int(out[0]), int(out[1])
+
+    def messages(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """(first, last, timestamp, payload); for what is lost (first, last, 0, b"lost")."""
+        number, end = self.range()
+        block, following, consumed = ffi.new("uint8_t[]", 65536), ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        entries = ffi.new("struct hf_entry[]", 64)
+        while number < end:
+            got = int(lib.hf_logr_read(self.handle, number, block, 65536, following))
+            if got == lib.HF_LOST:
+                yield number, int(following[0]) - 1, 0, b"lost"
+            else:
+                for i in range(check(lib.hf_scan(block, check(got), entries, 64, consumed))):
+                    entry = entries[i]
+                    payload = bytearray(int(entry.length))
+                    if payload:
+                        check(lib.hf_gather(block, 0, entries + i, ffi.from_buffer(payload)))
+                    yield entry.first_sequence_number, entry.sequence_number, entry.timestamp_ns, bytes(payload)
+            assert following[0] > number
+            number = int(following[0])
+
+
+def expected() -> list[tuple[int, int, int, bytes]]:
+    kept = [(m.first, m.first + len(m.parts) - 1, m.timestamp_ns, b"".join(m.parts)) for m in make.READABLE]
+    return sorted([*kept, (*make.LOST_NUMBERS, 0, b"lost")])
+
+
+def test_the_files_are_what_the_generator_writes() -> None:
+    found = {str(path.relative_to(make.V1)): path.read_bytes() for path in make.V1.rglob("*") if path.is_file()}
+    assert found == make.files(make.STRUCT_HASH)
+
+
+def test_this_build_has_the_layout_that_the_files_have() -> None:
+    assert make.LAYOUT_VERSION == lib.HF_LAYOUT_VERSION, "a new layout version: add tests/golden/v2, keep v1 readable"
+    assert lib.hf_struct_hash() == make.STRUCT_HASH, "the layout has changed: raise HF_LAYOUT_VERSION"
+
+
+def test_a_reader_finds_every_message_without_a_store() -> None:
+    with LogReader(LOG) as log:
+        assert log.range() == (0, make.NEXT)
+        assert list(log.messages()) == expected()
+
+
+def test_a_check_finds_nothing() -> None:
+    summary, found = ffi.new("struct hf_check_summary *"), ffi.new("struct hf_finding[4]")
+    fd = os.open(LOG, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert lib.hf_log_check(fd, found, 4, summary) == 0
+    finally:
+        os.close(fd)
+    assert (summary.segments, summary.oldest_sqn, summary.next_sqn) == (2, 0, make.NEXT)
+
+
+@pytest.mark.parametrize("level", [lib.HF_LEVEL_MEMORY, lib.HF_LEVEL_DISK])
+def test_a_store_opens_the_log_and_goes_on_in_it(copy: Path, level: int) -> None:
+    config = ffi.new("struct hf_log_config *")
+    ffi.memmove(config.uuid, make.SOURCE, 16)
+    config.level = level
+    path = copy / "logs" / make.SOURCE.hex()
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    out, info = ffi.new("struct hf_log **"), ffi.new("struct hf_log_info *")
+    try:
+        check(lib.hf_log_open(fd, config, out))
+    finally:
+        os.close(fd)
+    lib.hf_log_info(out[0], info)
+    assert (info.next_sqn, info.appended_sqn, info.incarnation, info.begin_sqn) == (make.NEXT, make.NEXT, 2, 9)
+    assert (info.cut_bytes, info.damaged, info.segments) == (0, 0, 2)
+    assert lib.hf_log_begin(out[0], 3, make.NEXT) == 0
+    lib.hf_log_close(out[0])
+    with LogReader(path) as log:
+        assert list(log.messages()) == expected()
+
+
+def test_the_state_is_the_newer_of_the_two_slots(copy: Path) -> None:
+    state = StateFile(copy).load()
+    assert state is not None
+    assert (state.name, state.uuid, state.opened, state.next_registration_id) == ("golden", make.STORE, 4, 702)
+    (source,) = state.sources
+    assert (source.uuid, source.topic, source.registration_id, source.session_id) == (make.SOURCE, "golden", 700, 9)
+    assert (source.incarnation, source.start_sqn, source.stores) == (2, 9, ["golden"])
+    (receiver,) = source.receivers
+    assert (receiver.uuid, receiver.registration_id, receiver.session_id, receiver.ack) == (make.RECEIVER, 701, 42, 2)
+
+
+def test_a_receiver_goes_on_behind_its_ack_in_an_old_directory(copy: Path, domain: str) -> None:
+    store = Store(StoreConfig("golden", copy, domain=domain))
+    store.open()
+    thread = threading.Thread(target=store.run)
+    thread.start()
+    events: list[object] = []
+    try:
+        with hf.Context(domain, session_id=42) as ctx:
+            rcv = ctx.receiver("golden", on_event=events.append)
+            wanted = [m for m in make.READABLE if m.first >= 2]
+            for sent in wanted:
+                message = rcv.receive(timeout=SHORT)
+                assert message is not None
+                assert (message.first_sequence_number, bytes(message)) == (sent.first, b"".join(sent.parts))
+                assert message.is_retransmit
+                message.release()
+    finally:
+        store.stop()
+        thread.join()
+        store.close()
+    lost = [event.sequence_number for event in events if isinstance(event, hf.events.receiver.UnrecoverableLoss)]
+    assert lost == list(make.LOST_NUMBERS)
