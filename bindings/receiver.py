@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import time
@@ -399,6 +398,8 @@ class Receiver(Driver):
 
     async def receive_async(self, timeout: float | None = None) -> Message | None:
         """As :meth:`receive`; cancelling it loses no message."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         fd = self.fileno()
         ready = asyncio.Event()

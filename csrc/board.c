@@ -342,7 +342,7 @@ void hf_line_range(struct hf_board_line *line, uint64_t from_sqn, uint64_t to_sq
     hf_store_relaxed_u64(&line->to_sqn, 0);
     hf_fence_release(); /* pairs with try_copy: acquire fence */
     hf_store_relaxed_u64(&line->from_sqn, from_sqn);
-    HF_FAIL("board.range"); /* a crash here leaves an empty range: it counts for nothing */
+    HF_FAIL("board.range");                      /* a crash here leaves an empty range: it counts for nothing */
     hf_store_release_u64(&line->to_sqn, to_sqn); /* pairs with try_copy: to_sqn */
 }
 

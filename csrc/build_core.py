@@ -31,13 +31,16 @@ LINK = ["-Wl,-z,relro,-z,now"]
 WARN = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
 FAILPOINTS = "-DHF_FAILPOINTS"
 
-KEEP_THE_GIL = (
-    "hf_source_send hf_source_send_rows hf_source_send_binary hf_source_claim hf_source_commit hf_source_abort hf_source_close "
-    "hf_source_next hf_source_limits hf_source_release hf_source_in_flight hf_source_stable "
-    "hf_reader_receive hf_reader_ready hf_reader_next hf_reader_position hf_reader_base hf_reader_batch hf_reader_unpin hf_take "
-    "hf_board_ack hf_board_line_at hf_bell_read hf_process_token hf_process_forked"
-).split()
-"""Calls that never wait keep it (DESIGN 25): it costs as much as they do, and it is the lock that serialises a source's senders."""
+KEEP_THE_GIL = {
+    "source": "send send_rows send_binary claim commit abort close next limits release in_flight stable",
+    "reader": "receive ready next position base batch unpin",
+    "take": "",
+    "board": "ack line_at",
+    "bell": "read",
+    "process": "token forked",
+}
+"""hf_<key>_<word> (or hf_<key>): calls that never wait keep it (DESIGN 25). It costs as much as they do, and it is the lock that serialises a
+source's senders."""
 
 _MARKED = re.compile(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", re.DOTALL)
 
@@ -61,8 +64,9 @@ def emit(module: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     ffi.emit_c_code(str(path))
     text = path.read_text()
-    for name in KEEP_THE_GIL:
-        text = _keep_the_gil(text, name)
+    for noun, verbs in KEEP_THE_GIL.items():
+        for verb in verbs.split() or [""]:
+            text = _keep_the_gil(text, f"hf_{noun}_{verb}".rstrip("_"))
     path.write_text(text)
 
 

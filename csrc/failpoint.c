@@ -46,9 +46,9 @@ static const struct {
     const char *name;
     int number;
 } errors[] = {
-    {"EACCES", EACCES}, {"EAGAIN", EAGAIN}, {"EDQUOT", EDQUOT}, {"EINTR", EINTR}, {"EINVAL", EINVAL}, {"EIO", EIO},
-    {"EMFILE", EMFILE}, {"ENOENT", ENOENT}, {"ENOMEM", ENOMEM}, {"ENOSPC", ENOSPC}, {"ENOSYS", ENOSYS},
-    {"EPERM", EPERM},   {"EROFS", EROFS},
+    {"EACCES", EACCES}, {"EAGAIN", EAGAIN}, {"EDQUOT", EDQUOT}, {"EINTR", EINTR},   {"EINVAL", EINVAL},
+    {"EIO", EIO},       {"EMFILE", EMFILE}, {"ENOENT", ENOENT}, {"ENOMEM", ENOMEM}, {"ENOSPC", ENOSPC},
+    {"ENOSYS", ENOSYS}, {"EPERM", EPERM},   {"EROFS", EROFS},
 };
 
 static _Noreturn void refuse(const char *spec)

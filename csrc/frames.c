@@ -273,7 +273,8 @@ int64_t hf_gather(const uint8_t *base, uint64_t wrap, const struct hf_entry *ent
     return copied == entry->length ? (int64_t)copied : HF_DAMAGED;
 }
 
-int64_t hf_take(const uint8_t *block, const struct hf_entry *from, struct hf_entry *entry, uint8_t *buf, uint64_t capacity)
+int64_t hf_take(const uint8_t *block, const struct hf_entry *from, struct hf_entry *entry, uint8_t *buf,
+                uint64_t capacity)
 {
     *entry = *from;
     entry->offset = 0;

@@ -277,8 +277,8 @@ uint64_t hf_process_start(uint32_t pid)
     long long threads = 0;
     unsigned long long start = 0;
     /* Fields 3, 20 and 22 of proc_pid_stat(5). */
-    if (sscanf(rest + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lld %*s %llu",
-               &state, &threads, &start) != 3) {
+    if (sscanf(rest + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lld %*s %llu", &state,
+               &threads, &start) != 3) {
         return 0;
     }
     /* A main thread that left by pthread_exit shows as a zombie while its other threads run on. */

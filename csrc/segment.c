@@ -111,8 +111,8 @@ static int64_t map_pages(struct hf_map *map, int fd, uint64_t header)
         return HF_ERRNO - errno;
     }
     if (mmap(base, once, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
-        (map->ring_bytes != 0 && mmap(base + once, map->ring_bytes, protection, MAP_SHARED | MAP_FIXED, fd,
-                                      (off_t)header) == MAP_FAILED) ||
+        (map->ring_bytes != 0 &&
+         mmap(base + once, map->ring_bytes, protection, MAP_SHARED | MAP_FIXED, fd, (off_t)header) == MAP_FAILED) ||
         madvise(base, map->mapped_bytes, MADV_DONTFORK) != 0) {
         int64_t status = HF_ERRNO - errno;
         munmap(base, map->mapped_bytes);

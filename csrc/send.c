@@ -74,18 +74,22 @@ static int64_t trail_raise(struct hf_source *s, uint64_t need, uint64_t released
     return HF_OK;
 }
 
+/* Up to where the retention limit lets the word behind a message come. */
+static uint64_t retention_end(const struct hf_source *s, uint64_t released_position)
+{
+    uint64_t retained = hf_load_relaxed_u64(&s->retained_bytes);
+    return retained != 0 && retained < HF_FAR ? released_position + retained + HF_GRANULE : s->position + HF_FAR;
+}
+
 static void room_compute(struct hf_source *s, uint64_t released_position, uint64_t released_sqn)
 {
     uint64_t messages = hf_load_relaxed_u64(&s->flight_messages);
     uint64_t bytes = hf_load_relaxed_u64(&s->flight_bytes);
-    uint64_t retained = hf_load_relaxed_u64(&s->retained_bytes);
+    uint64_t end = retention_end(s, released_position);
     s->room_sqn = messages != 0 && messages < HF_FAR ? released_sqn + messages : s->next_sqn + HF_FAR;
     s->room_payload =
         bytes != 0 && bytes < HF_FAR ? hf_load_relaxed_u64(&s->released_payload) + bytes : s->payload + HF_FAR;
-    s->room_position = s->admit;
-    if (retained != 0 && retained < HF_FAR && hf_after(s->admit, released_position + retained + HF_GRANULE)) {
-        s->room_position = released_position + retained + HF_GRANULE;
-    }
+    s->room_position = hf_after(s->admit, end) ? end : s->admit;
 }
 
 /* 1: a message of `span` bytes of frames fits what is known. 0: a limit is reached, the limits changed, or the source is
@@ -116,7 +120,7 @@ static __attribute__((noinline)) int64_t admit(struct hf_source *s, uint64_t spa
         if ((int64_t)(s->room_payload - s->payload) < (int64_t)payload) {
             return HF_FLIGHT_BYTES;
         }
-        if (s->room_position != s->admit && (int64_t)(s->room_position - s->position) < (int64_t)(span + HF_GRANULE)) {
+        if ((int64_t)(retention_end(s, released) - s->position) < (int64_t)(span + HF_GRANULE)) {
             return HF_RETENTION;
         }
     }

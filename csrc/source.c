@@ -147,7 +147,8 @@ void hf_source_limits(struct hf_source *s, uint64_t flight_messages, uint64_t fl
 }
 
 /* Moves (position, payload) from number `begin` to the last step at or below `end`; returns the number that it stands at. */
-static uint64_t step_over(const struct hf_source *s, uint64_t begin, uint64_t end, uint64_t *position, uint64_t *payload)
+static uint64_t step_over(const struct hf_source *s, uint64_t begin, uint64_t end, uint64_t *position,
+                          uint64_t *payload)
 {
     const struct hf_step *step = &s->steps[(end >> s->step_shift) & s->step_mask];
     if (step->sqn > begin && step->sqn <= end) {

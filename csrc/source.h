@@ -31,9 +31,9 @@ struct hf_source {
     uint32_t stripe_shift;
     uint32_t fragment_bytes;
     uint32_t fenced;
-    uint32_t seen;   /* `changes` that the room was computed from */
-    uint32_t busy;   /* a send is running, or a claim is open */
-    uint32_t nobody; /* always 0 */
+    uint32_t seen;         /* `changes` that the room was computed from */
+    uint32_t busy;         /* a send is running, or a claim is open */
+    uint32_t nobody;       /* always 0 */
     struct hf_step *steps; /* one per 2^step_shift numbers: more than can be in flight, so none in use is overwritten */
     uint64_t step_mask;
     uint32_t step_shift;

@@ -10,8 +10,8 @@ const char *hf_status_name(int64_t status)
         return "HF_OK";
     }
     switch ((enum hf_status)status) {
-#define HF_NAME(name) \
-    case name:        \
+#define HF_NAME(name)                                                                                                  \
+    case name:                                                                                                         \
         return #name
         HF_NAME(HF_OK);
         HF_NAME(HF_AGAIN);

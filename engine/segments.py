@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from .core import CData, ffi, lib
 from .domain import Domain, open_object, unlink_object
 from .status import check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Bells", "Mapping", "attach_board", "attach_stream", "own_board"]
 

@@ -15,39 +15,39 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                    \
-    do {                                                                                    \
-        if (!(condition)) {                                                                 \
-            fprintf(stderr, "%s:%d: [%d] %s\n", __FILE__, __LINE__, getpid(), #condition);  \
-            exit(1);                                                                        \
-        }                                                                                   \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: [%d] %s\n", __FILE__, __LINE__, getpid(), #condition);                             \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
-#define CHECK_EQ(left, right)                                                                                  \
-    do {                                                                                                       \
-        int64_t left_value_ = (int64_t)(left), right_value_ = (int64_t)(right);                                \
-        if (left_value_ != right_value_) {                                                                     \
-            fprintf(stderr, "%s:%d: [%d] %s is %lld, not %s = %lld\n", __FILE__, __LINE__, getpid(), #left,    \
-                    (long long)left_value_, #right, (long long)right_value_);                                  \
-            exit(1);                                                                                           \
-        }                                                                                                      \
+#define CHECK_EQ(left, right)                                                                                          \
+    do {                                                                                                               \
+        int64_t left_value_ = (int64_t)(left), right_value_ = (int64_t)(right);                                        \
+        if (left_value_ != right_value_) {                                                                             \
+            fprintf(stderr, "%s:%d: [%d] %s is %lld, not %s = %lld\n", __FILE__, __LINE__, getpid(), #left,            \
+                    (long long)left_value_, #right, (long long)right_value_);                                          \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 /* A test is a function whose name is a sentence. One that hangs fails. */
-#define RUN(test)                                \
-    do {                                         \
-        printf("  %s\n", #test);                 \
-        fflush(stdout);                          \
-        signal(SIGALRM, check_hung_);            \
-        alarm(CHECK_SECONDS);                    \
-        test();                                  \
-        alarm(0);                                \
+#define RUN(test)                                                                                                      \
+    do {                                                                                                               \
+        printf("  %s\n", #test);                                                                                       \
+        fflush(stdout);                                                                                                \
+        signal(SIGALRM, check_hung_);                                                                                  \
+        alarm(CHECK_SECONDS);                                                                                          \
+        test();                                                                                                        \
+        alarm(0);                                                                                                      \
     } while (0)
 
-#define SKIP(reason)                     \
-    do {                                 \
-        printf("skipped: %s\n", reason); \
-        exit(77);                        \
+#define SKIP(reason)                                                                                                   \
+    do {                                                                                                               \
+        printf("skipped: %s\n", reason);                                                                               \
+        exit(77);                                                                                                      \
     } while (0)
 
 enum { CHECK_SECONDS = 120 };

@@ -154,7 +154,7 @@ static int64_t attach_with(int fd, size_t offset, const void *value, size_t byte
     return status;
 }
 
-#define ATTACH_WITH(field, type, value) \
+#define ATTACH_WITH(field, type, value)                                                                                \
     attach_with(fd, offsetof(struct hf_stream_header, field), &(type){value}, sizeof(type))
 
 static void attach_refuses_every_wrong_field(void)
@@ -326,8 +326,8 @@ static void both_mappings_are_populated(void)
 static void detach_in_child(void *argument)
 {
     struct hf_map *map = argument;
-    uint8_t *there = mmap(map->base, page(), PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    uint8_t *there =
+        mmap(map->base, page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     CHECK(there == map->base);
     *there = 5;
     hf_map_detach(map);

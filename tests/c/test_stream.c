@@ -183,7 +183,8 @@ static void unreleased_messages_stop_the_source_and_are_never_overwritten(void)
     CHECK_EQ(kit_send(s, 224, sent), HF_RETENTION);
     CHECK(!hf_after(kit_header(s)->trail, s->released_position));
     CHECK_EQ(hf_reader_seek(r, 0), HF_LAPPED);
-    CHECK_EQ(hf_reader_seek(r, 1), HF_OK); /* what was released last has a mark of its own: a store may come back to it */
+    CHECK_EQ(hf_reader_seek(r, 1),
+             HF_OK); /* what was released last has a mark of its own: a store may come back to it */
     CHECK_EQ(hf_reader_seek_oldest(r), HF_OK);
     while (hf_reader_next(r) < sent) {
         kit_expect(r, 224, hf_reader_next(r));
