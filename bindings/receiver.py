@@ -31,8 +31,6 @@ WAIT_NS = 50_000_000
 WAIT_S = WAIT_NS / 1e9
 LEAVE_S = 0.25
 CALLBACKS_PER_TURN = 256
-ONLY_HERE = 2
-"""sys.getrefcount of an object that one variable and the call itself refer to."""
 BATCH_BYTES = 4 << 20
 """A batch spans at most this much of a ring."""
 
@@ -207,6 +205,7 @@ class Receiver(Driver):
             if message is not None:
                 yield message
                 self._done(message)
+            del message  # or it would never be free for use again
 
     def _live(self) -> Iterator[Message]:
         """As :meth:`__iter__`, as long as there is one source and its ring serves.
@@ -223,9 +222,7 @@ class Receiver(Driver):
             return
         receive, strategy, token, pool, free = ring.receive_wait, self.strategy, self._token, self.pool, self.pool.free
         while feed.ring is ring and not (feed.newer or self._evicted or self._closed):
-            message = pool.take() if not free else free.pop()
-            if getrefcount(message) != ONLY_HERE:
-                message = pool.take()
+            message = pool.take()
             try:
                 token.pop()
             except IndexError:

@@ -258,7 +258,7 @@ class Context:
         """Closes its receivers and sources, then itself. Idempotent."""
         if self._closing:
             return
-        if lib.hf_process_forked(self._token):
+        if self.forked:
             self._closing = True
             return
         for receiver in list(self._receivers):
@@ -274,9 +274,14 @@ class Context:
                 link.close()
         self.domain.close()
 
+    @property
+    def forked(self) -> bool:
+        """This is a child of the process that made it: nothing of it may be touched, nor its locks, sockets and mappings."""
+        return bool(lib.hf_process_forked(self._token))
+
     def check_usable(self) -> None:
         """Raises ForkedHandleError in a forked child, ClosedError after close."""
-        if lib.hf_process_forked(self._token):
+        if self.forked:
             raise ForkedHandleError("context")
         if self._closing:
             raise ClosedError("context")

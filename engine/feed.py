@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from .core import CData, ffi, lib
-from .errors import EvictedError
+from .errors import EvictedError, ForkedHandleError
 from .segments import Bells, Mapping, UnpublishedError, attach_stream, owned
 from .status import check
 
@@ -252,7 +252,9 @@ class Feed:
     # Who has `next`? ------------------------------------------------------------------------------------------------------
 
     def _find(self) -> bool:
-        """True: a ring serves, or the block has a message. Reports losses on the way."""
+        """True: a ring serves, or the block has a message. Reports losses on the way. Raises ForkedHandleError."""
+        if lib.hf_process_forked(self._board.handle.token):
+            raise ForkedHandleError("receiver")
         if self._index < self._count:
             return True
         for _ in range(1000):  # each round reads, moves on over a loss, or ends; bounded all the same

@@ -16,7 +16,7 @@ from . import registration as reg
 from . import wire
 from .core import CData, ffi, lib
 from .domain import open_object, unlink_object
-from .errors import ConfigError, RegIdInUseError, RegistrationError
+from .errors import ConfigError, ForkedHandleError, RegIdInUseError, RegistrationError
 from .events import source as events
 from .quorum import stable_number
 from .registration import Phase
@@ -97,7 +97,12 @@ class Outbound:
         return InFlight(int(out[0]), int(out[1])), int(out[2])
 
     def refresh(self) -> bool:
-        """Reads the stores' positions, releases what became stable, and tells. True when something moved."""
+        """Reads the stores' positions, releases what became stable, and tells. True when something moved.
+
+        Raises ForkedHandleError in a forked child.
+        """
+        if self.context.forked:
+            raise ForkedHandleError("source")
         if self._board is None or self._retention is None:
             return False
         with self._lock:
@@ -351,7 +356,13 @@ class Outbound:
     # The end --------------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> None:
-        """Closes the stream: stores drain it, receivers read it to its end. Not a deregistration. Idempotent."""
+        """Closes the stream: stores drain it, receivers read it to its end. Not a deregistration. Idempotent.
+
+        In a forked child it only ends the child's use of it.
+        """
+        if self.context.forked:
+            self._closed, self._may_send = True, False
+            return
         with self.context.turning():  # a callback that runs now ends first
             if self._closed:
                 return
@@ -364,8 +375,11 @@ class Outbound:
                 lib.hf_source_close(
                     self._handle
                 )  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
-                if not self.stores:
+            if not self.stores:  # no store keeps this identity, so nobody will come back for what it leaves
+                if self._name:
                     unlink_object(self._name)
+                if self._board is not None:
+                    unlink_object(self._board.name)
 
     def leave_requests(self) -> Iterator[tuple[StoreLink, wire.Leave]]:
         """What to tell the stores at a clean close."""

@@ -229,7 +229,13 @@ class Receiver:
         return [request for inbound in self._all.values() for request in inbound.leave_requests()]
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes due acks, frees the RegIDs at once. Unreleased messages are not consumed. Idempotent."""
+        """Flushes due acks, frees the RegIDs at once. Unreleased messages are not consumed. Idempotent.
+
+        In a forked child it only ends the child's use of it.
+        """
+        if self.context.forked:
+            self._closed = True
+            return
         with self.context.turning():  # a callback that runs now ends first
             if self._closed:
                 return

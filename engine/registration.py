@@ -239,6 +239,8 @@ class SourceRegistration(_Registration):
         return actions + self._open(now_ns)
 
     def _open(self, now_ns: int) -> list[Action]:
+        if not self.stores and not self.is_open:  # the first attempt failed: no memory, for example
+            return self.start()
         grants = [slot.grant for slot in self.slots if slot.phase is Phase.GRANTED and slot.grant]
         if self.is_open or not grants or not self._enough(len(grants), now_ns):
             return []

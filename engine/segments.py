@@ -108,7 +108,8 @@ def _create(name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
     fd = open_object(name, create=True)
     try:
         out = ffi.new("struct hf_map **")
-        check(lib.hf_map_create(fd, kind, ffi.sizeof(struct), 0, uuid, 0, out), what=name)
+        size = ffi.sizeof(struct)
+        check(lib.hf_map_create(fd, kind, size, 0, uuid, 0, out), what=name, size=size)
     except BaseException:
         unlink_object(name)
         raise

@@ -352,6 +352,7 @@ class Source(Outbound):
         """
         deadline = _deadline(timeout)
         while not self._may_send:
+            self.context.check_usable()
             if self._closed:
                 raise ClosedError(f"source {self.topic}")
             if self._failure is not None:

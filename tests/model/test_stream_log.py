@@ -169,6 +169,15 @@ class StreamAndLog(RuleBasedStateMachine):
             self.send_rows(width, RING // 16 // width)
             self.release(1.0)
 
+    @rule(each=st.lists(st.sampled_from([10, 500, 3000, 15_900]), min_size=5, max_size=30), keep=st.integers(0, 3))
+    def crowd(self, each: list[int], keep: int) -> None:
+        """Small and large messages by turns, close to the limits."""
+        for size in each:
+            self.send(size)
+            number = max(self.model.next - keep, self.model.released)
+            lib.hf_source_release(self.w.source, number)
+            self.model.release(number)
+
     # Reading --------------------------------------------------------------------------------------------------------------
 
     @rule(i=readers, capacity=caps)

@@ -154,7 +154,8 @@ def _create_stream(world: World, me: Joined, incarnation: int, start: int) -> CD
     check(lib.hf_source_create(fd, config, me.board.handle, me.bells.handle, out), what="stream")
     os.close(fd)
     lib.hf_source_limits(out[0], world.flight, 0, 0)
-    return out[0]
+    made: CData = out[0]
+    return made
 
 
 class _Sender:
@@ -261,7 +262,8 @@ def open_log(world: World) -> CData:
     fd = os.open(world.log, os.O_RDONLY | os.O_DIRECTORY)
     check(lib.hf_log_open(fd, config, out), what=str(world.log))
     os.close(fd)
-    return out[0]
+    opened: CData = out[0]
+    return opened
 
 
 def _take_up(world: World, me: Joined, item: CData, info: CData, incarnation: int, name: str) -> Mapping:
@@ -322,7 +324,7 @@ def _one(world: World, feed: Feed, slot: Slot) -> NDArray[Any] | None:
     if not feed.receive(slot):
         return None
     entry = slot.entry
-    words = np.frombuffer(slot.base, np.uint64, entry.length // 8)
+    words = np.frombuffer(bytes(slot.base), np.uint64, entry.length // 8)
     digest = world.content.digests(words, [0], [entry.length])[0]
     row = (entry.first_sequence_number, entry.sequence_number, words[0], entry.length, digest)
     return np.array([row], ROW)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -101,10 +102,16 @@ class Scene:
                 return
             self.log = Log(path, self.content, self._stored)
         self.log.verify()
-        held = [rows.delivered for rows, worker in zip(self.rows, self.receivers, strict=True) if worker.settings.form == "batch"]
+        held = [
+            rows.delivered
+            for rows, worker in zip(self.rows, self.receivers, strict=True)
+            if worker.settings.form == "batch"
+        ]
         self.source.words[LIMIT] = min([self.log.verified, *held]) + self.window
         if self.source.ready and self.source.words[START] != self._end:
-            raise Finding(f"the source continues at {int(self.source.words[START])}, its last ring ended at {self._end}")
+            raise Finding(
+                f"the source continues at {int(self.source.words[START])}, its last ring ended at {self._end}"
+            )
 
     def go_on(self, messages: int = 20) -> None:
         """Until every receiver has processed so many numbers more."""
@@ -145,7 +152,7 @@ class Scene:
         if source.words[STABLE] != end:
             raise Finding(f"sent {end}, stable {int(source.words[STABLE])}")
         for rows in self.rows:
-            until(f"{rows.path} gets to {end}", lambda rows=rows: rows.delivered >= end, rows.look)
+            until(f"{rows.path} gets to {end}", partial(rows.has, end), rows.look)
         for worker in (*self.receivers, self.store):
             worker.stop()
         self.look()

@@ -1,4 +1,4 @@
-"""Workers (worker.py) as a test sees them: started by exec, killed, started again; and what they and their source leave behind."""
+"""Workers (worker.py) as a test sees them: started by exec, killed, started again; and what they leave behind."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class Worker:
         """The next life; ``failpoints``: a specification for the build that has them. Returns at once."""
         assert self.process is None
         self.settings = replace(self.settings, life=self.settings.life + 1)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(WORKER.parents[1]), os.environ.get("PYTHONPATH", "")])}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(WORKER.parents[1]), os.environ.get("PYTHONPATH", "")]),
+        }
         environment.pop("HOLDFAST_FAILPOINTS", None)
         if failpoints is not None:
             environment["HOLDFAST_FAILPOINTS"] = failpoints
@@ -177,6 +180,10 @@ class Rows:
             raise Finding(f"{self.path}: acknowledged {ack}, but processed only to {self.delivered}")
         self.delivered = ack
 
+    def has(self, number: int) -> bool:
+        """Everything below ``number`` is processed."""
+        return self.delivered >= number
+
     def all(self) -> NDArray[Any]:
         """Every message once, in order."""
         return np.concatenate(self.seen) if self.seen else np.empty(0, RECORD)
@@ -236,4 +243,3 @@ class Traces:
         """The directory of the source's log, or one that is not there."""
         uuid = self._uuid()
         return store_logs / (uuid.hex() if uuid else "none")
-

@@ -202,6 +202,24 @@ def test_claim_commits_on_exit_and_aborts_on_an_exception(store: object) -> None
         assert payloads(ctx.receiver("quotes"), 2) == [b"hello", b"next"]
 
 
+def test_iterating_reuses_two_messages(store: object) -> None:
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options=OPTIONS)
+        src.wait_registered(SHORT)
+        rcv = ctx.receiver("quotes")
+        for i in range(3000):
+            src.send(b"%d" % i)
+        kept = []
+        for i, message in enumerate(rcv):
+            assert bytes(message) == b"%d" % i
+            if i % 1000 == 500:
+                kept.append(message.retain())
+            if i == 2999:
+                break
+        assert [bytes(message) for message in kept] == [b"500", b"1500", b"2500"]
+        assert rcv.stats().pool_allocated <= 2 + len(kept)
+
+
 def test_the_callback_form_consumes_when_it_returns(store: object) -> None:
     got: list[bytes] = []
     kept: list[hf.Message] = []

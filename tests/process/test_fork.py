@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import traceback
 import warnings
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import holdfast as hf
-from holdfast.engine.core import ffi, lib
+from holdfast.engine.core import CData, ffi, lib
 from holdfast.engine.domain import Domain, open_object, unlink_object
 from holdfast.engine.segments import Bells, Mapping, own_board
 
@@ -29,10 +30,14 @@ def in_child(work: Callable[[], None]) -> None:
     """Runs ``work`` in a forked child; what it raises there fails here."""
     read, write = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of any fork beside threads: it is the point
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # newer Pythons warn of any fork beside threads: it is the point
         pid = os.fork()
     if not pid:
         code = 1
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(SHORT))  # one that hangs dies
         try:
             work()
             code = 0
@@ -264,14 +269,15 @@ def joined(own_domain: str) -> Iterator[tuple[Domain, Bells]]:
     domain.close()
 
 
-def make_stream(domain: Domain, board: Mapping, bells: Bells) -> object:
+def make_stream(domain: Domain, board: Mapping, bells: Bells) -> CData:
     config = ffi.new("struct hf_stream_config *")
     config.ring_bytes, config.fragment_bytes = 1 << 16, 1024
     out = ffi.new("struct hf_source **")
     fd = open_object(domain.stream_name(bytes(16), 1), create=True)
     assert lib.hf_source_create(fd, config, board.handle, bells.handle, out) == lib.HF_OK
     os.close(fd)
-    return out[0]
+    made: CData = out[0]
+    return made
 
 
 def test_streams_boards_and_bells_answer_forked_in_the_child(joined: tuple[Domain, Bells]) -> None:

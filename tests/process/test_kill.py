@@ -1,4 +1,4 @@
-"""kill -9 and SIGSTOP of real processes, at every failpoint and between; nothing stable is lost, and numbers go on without a gap."""
+"""kill -9 and SIGSTOP of real processes, at every failpoint and between: nothing stable is lost, numbers have no gap."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,9 @@ def test_killed_while_it_makes_shared_objects_it_leaves_no_hindrance(
     assert scene.finish() > 20
 
 
-@pytest.mark.parametrize("name", [name for name in names_of("store") if name.startswith(("log.staged", "log.copied", AT_MEMORY))])
+@pytest.mark.parametrize(
+    "name", [name for name in names_of("store") if name.startswith(("log.staged", "log.copied", AT_MEMORY))]
+)
 def test_a_memory_store_killed_at_a_failpoint_loses_nothing(name: str, make_scene: Callable[..., Scene]) -> None:
     scene = make_scene(kind="memory")
     scene.start(scene.source, scene.receiver)
@@ -131,7 +134,10 @@ def test_every_failpoint_has_its_test() -> None:
     assert {WHEN_FULL, AT_MEMORY} <= store
     assert IN_VIEWS in names_of("receiver")
     assert all(any(name.startswith(part) for name in store) for part in WITH_NEW_LIFE)
-    assert {role for role, name in ((r, n) for n, r in failpoints()) if in_a_new_domain(role, name)} == {"store", "receiver"}
+    assert {role for role, name in ((r, n) for n, r in failpoints()) if in_a_new_domain(role, name)} == {
+        "store",
+        "receiver",
+    }
 
 
 # Moments that no failpoint names ---------------------------------------------------------------------------------------------
@@ -166,9 +172,13 @@ def test_a_source_loses_its_quorum_with_its_store_and_goes_on_when_it_returns(ma
     scene = make_scene(window=2**40)
     scene.start()
     scene.go_on()
+
+    def told(times: int) -> bool:
+        return bool(scene.source.words[LOST_QUORUM] >= times)
+
     for life in (1, 2):
         scene.kill(scene.store)
-        until("the source is told", lambda life=life: scene.source.words[LOST_QUORUM] >= life, scene.look)
+        until("the source is told", partial(told, life), scene.look)
         scene.store.start()
         scene.go_on(1000)
     scene.source.check_alive()
@@ -207,7 +217,9 @@ def test_what_was_processed_and_not_acknowledged_comes_again_flagged(
     scene.finish()
 
 
-def test_a_stopped_store_is_not_replaced_and_nothing_goes_over_what_it_has_not_read(make_scene: Callable[..., Scene]) -> None:
+def test_a_stopped_store_is_not_replaced_and_nothing_goes_over_what_it_has_not_read(
+    make_scene: Callable[..., Scene],
+) -> None:
     scene = make_scene(window=2**40)
     scene.start()
     scene.go_on()
@@ -215,7 +227,10 @@ def test_a_stopped_store_is_not_replaced_and_nothing_goes_over_what_it_has_not_r
     source = scene.source.words
     until("the source waits", lambda: source[SENT] >= source[STABLE] + 200, scene.look)
     other = [sys.executable, str(Path(__file__).parent / "worker.py"), "store", scene.store.settings.encode()]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
+    }
     refused = subprocess.run(other, env=environment, capture_output=True, text=True, check=False)
     assert "DirectoryInUseError" in refused.stderr
     assert source[SENT] <= source[STABLE] + 300, "flight size"
@@ -229,7 +244,9 @@ def test_a_stopped_receiver_that_holds_a_view_stops_nobody_and_goes_on_from_the_
 ) -> None:
     hold = tmp_path / "hold"
     hold.touch()
-    scene = make_scene(forms=("late", "receive"), source_options={"ring_size": 1 << 16, "ume_flight_size": 50}, window=2**40)
+    scene = make_scene(
+        forms=("late", "receive"), source_options={"ring_size": 1 << 16, "ume_flight_size": 50}, window=2**40
+    )
     scene.receiver.settings = replace(scene.receiver.settings, hold=str(hold))
     scene.start()
     until("it holds a view", lambda: scene.receiver.words[SENT] > 0, scene.look)
@@ -250,23 +267,29 @@ def test_a_zombie_is_dead(make_scene: Callable[..., Scene]) -> None:
     for worker in scene.workers:
         assert worker.process is not None
         worker.strike()
-        until("it is a zombie", lambda pid=worker.process.pid: state(pid) == "Z")
+        until("it is a zombie", partial(is_zombie, worker.process.pid))
         zombies.append(worker.process)
         worker.process = None  # nobody reaps it yet
         scene.judge(worker)
         worker.start()
     scene.go_on()
-    assert [state(zombie.pid) for zombie in zombies] == ["Z"] * 3
+    assert all(is_zombie(zombie.pid) for zombie in zombies)
     for zombie in zombies:
         zombie.wait()
     scene.finish()
+
+
+def is_zombie(pid: int) -> bool:
+    return state(pid) == "Z"
 
 
 def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_a_child_that_keeps_sockets_open_does_not_keep_its_dead_parents_registration(make_scene: Callable[..., Scene]) -> None:
+def test_a_child_that_keeps_sockets_open_does_not_keep_its_dead_parents_registration(
+    make_scene: Callable[..., Scene],
+) -> None:
     scene = make_scene()
     scene.source.settings = replace(scene.source.settings, fork=True)
     scene.start()
@@ -289,8 +312,13 @@ def test_a_child_that_keeps_sockets_open_does_not_keep_its_dead_parents_registra
 
 def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
     script = Path(__file__).parent / "torture.py"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(script.parents[1]), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.run([sys.executable, str(script), *arguments], env=environment, capture_output=True, text=True, check=False)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(script.parents[1]), os.environ.get("PYTHONPATH", "")]),
+    }
+    return subprocess.run(
+        [sys.executable, str(script), *arguments], env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_a_short_torture_finds_nothing() -> None:

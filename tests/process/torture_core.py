@@ -22,8 +22,7 @@ import random
 import shutil
 import signal
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from process import forked
@@ -38,6 +37,8 @@ from holdfast.engine.segments import Mapping, UnpublishedError, attach_board, at
 from holdfast.engine.status import check
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
 STUCK_S = 20.0
@@ -61,11 +62,19 @@ class Tally:
         return sum(self.kills.values())
 
 
+class Judge(Protocol):
+    """Looks at rows in the order of their numbers."""
+
+    def check(self, rows: NDArray[Any], what: str) -> None:
+        """Raises Finding; see oracle.Lives."""
+
+
 class Log:
     """A log as any other process sees it; ``verified``: number behind what was found right."""
 
-    def __init__(self, path: Path, content: Content, lives: Lives) -> None:
-        self.path, self.content, self.lives = path, content, lives
+    def __init__(self, path: Path, content: Content, lives: Judge) -> None:
+        self.path, self.content = path, content
+        self.lives: Judge = lives
         self.verified = 0
         self._reader: CData = ffi.NULL
         self._block, self._entries = ffi.new("uint8_t[]", BLOCK_BYTES), new_entries(ENTRIES)

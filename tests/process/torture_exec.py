@@ -40,7 +40,9 @@ class _Clock:
         if time.monotonic() < self._at:
             return False
         if not self._in_start:
-            raise Finding(f"nothing moves: {progress} are processed, the {self._worker.role} waits for {self._goal} to be")
+            raise Finding(
+                f"nothing moves: {progress} are processed, the {self._worker.role} waits for {self._goal} to be"
+            )
         return True
 
 

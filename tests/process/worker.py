@@ -1,4 +1,4 @@
-"""A real process of the kill tests, started by exec: ``python worker.py source|receiver|store SETTINGS``, a JSON object (Settings).
+"""A real process of the kill tests, started by exec: ``python worker.py source|receiver|store SETTINGS`` (Settings as JSON).
 
 It uses the public names only, and says what it does in a file of words that outlives it (spawn.py reads it). A receiver appends
 what it has processed to a file of rows before it releases a message.
