@@ -12,7 +12,7 @@ from sys import getrefcount
 from typing import TYPE_CHECKING, Self
 
 from .engine.errors import ClosedError, UsageError
-from .engine.slot import FIRST, Slot
+from .engine.slot import FIRST, LENGTH, LENGTH_MASK, Slot
 
 if TYPE_CHECKING:
     from .engine.inbound import Inbound
@@ -65,8 +65,9 @@ class Message(Slot):
         return self._data
 
     def __bytes__(self) -> bytes:
-        self._from()
-        return self.base[: self.entry.length]
+        if not self._live or self._receiver.closed:
+            self._from()
+        return self.base[: self.words[LENGTH] & LENGTH_MASK]
 
     def __len__(self) -> int:
         self._from()

@@ -74,11 +74,6 @@ class Receiver(Driver):
         self.immediate = not (options.ume_use_ack_batching or options.ume_explicit_ack_only)
         """Each consumed message is acknowledged at once, with its own number, as UM does."""
 
-    @property
-    def closed(self) -> bool:
-        """close() was called."""
-        return self._closed
-
     # Pull -----------------------------------------------------------------------------------------------------------------
 
     def receive(self, timeout: float | None = None) -> Message | None:
@@ -122,7 +117,7 @@ class Receiver(Driver):
             self._token += taken
 
     def _check_pull(self) -> None:
-        if self._closed:
+        if self.closed:
             raise ClosedError("receiver")
         if self._on_message is not None:
             raise UsageError("this receiver has a callback", hint="make one without on_message")
@@ -221,8 +216,9 @@ class Receiver(Driver):
         if feed is None or window is None or ring is None:
             return
         receive, strategy, token, pool, free = ring.receive_wait, self.strategy, self._token, self.pool, self.pool.free
-        while feed.ring is ring and not (feed.newer or self._evicted or self._closed):
-            message = pool.take()
+        take, live_from = pool.take, feed.live_from  # which moves only when the ring does
+        while feed.ring is ring and not (feed.newer or self._evicted or self.closed):
+            message = take()
             try:
                 token.pop()
             except IndexError:
@@ -238,9 +234,9 @@ class Receiver(Driver):
                 continue
             last = message.words[LAST]
             message._inbound, message._ack_slot, message._last = inbound, ITERATED, last
-            message._live_from, message._live, message._retained = feed.live_from, True, False
+            message._live_from, message._live, message._retained = live_from, True, False
             inbound.delivered += 1
-            if last < feed.live_from:
+            if last < live_from:
                 inbound.redelivered += 1
             self._iterated = message
             yield message
@@ -356,7 +352,7 @@ class Receiver(Driver):
                 self.wake()
             return 0
         count = 0
-        while count < CALLBACKS_PER_TURN and not self._closed:
+        while count < CALLBACKS_PER_TURN and not self.closed:
             message = self._try_callback()
             if message is None:
                 break
@@ -420,7 +416,7 @@ class Receiver(Driver):
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Messages for ever, as :meth:`__iter__`."""
-        while not self._closed:
+        while not self.closed:
             message = await self.receive_async()
             if message is None:
                 continue
@@ -461,5 +457,5 @@ class Receiver(Driver):
         raise UsageError("a receiver cannot be pickled", hint="make one in the other process, with a session ID")
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"sources={len(self.inbounds)}"
+        state = "closed" if self.closed else f"sources={len(self.inbounds)}"
         return f"<Receiver {self.name} {state}>"

@@ -58,7 +58,8 @@ class Receiver:
         self._events_lock = threading.Lock()
         self._failure: Exception | None = None
         self._next_ack_ns = 0
-        self._closed = False
+        self.closed = False
+        """close() was called."""
 
     @property
     def name(self) -> str:
@@ -90,7 +91,7 @@ class Receiver:
 
     def turn(self, now_ns: int) -> int:
         """Discovery, timers, acks, events, callbacks. Returns the number of things done."""
-        if self._closed:
+        if self.closed:
             return 0
         self._discover()
         for inbound in list(self._all.values()):
@@ -234,12 +235,12 @@ class Receiver:
         In a forked child it only ends the child's use of it.
         """
         if self.context.forked:
-            self._closed = True
+            self.closed = True
             return
         with self.context.turning():  # a callback that runs now ends first
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
             self.acknowledge(0)
             self.context.leave(self, timeout)
         with self.not_receiving():

@@ -6,11 +6,13 @@ import sys
 
 from .core import CData, ffi
 
-__all__ = ["FIRST", "LAST", "Slot"]
+__all__ = ["FIRST", "LAST", "LENGTH", "LENGTH_MASK", "Slot"]
 
 LAST = ffi.offsetof("struct hf_entry", "sequence_number") // 8
 FIRST = ffi.offsetof("struct hf_entry", "first_sequence_number") // 8
-"""Indexes into a slot's ``words``."""
+LENGTH = ffi.offsetof("struct hf_entry", "length") // 8
+"""Indexes into a slot's ``words``; the length is what LENGTH_MASK leaves of its word."""
+LENGTH_MASK = 2 ** (8 * ffi.sizeof("uint32_t")) - 1
 SMALL = 8192
 """Bytes of a new slot's buffer: messages below it are always copied (DESIGN 26)."""
 
