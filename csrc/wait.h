@@ -23,7 +23,8 @@ int64_t hf_line_sleeps(struct hf_map *board, int64_t index, int sleeping);
 /* cffi: end */
 
 enum {
-    HF_WAIT_MAX_NS = 50000000,    /* of one wait; then the caller looks at signals and at dead peers */
+    HF_WAIT_MAX_NS = 50000000,    /* of one wait for a stream; then the caller looks at signals and at dead peers */
+    HF_BELL_MAX_NS = 200000000,   /* of one sleep on a bell, for a thread that waits for nothing else */
     HF_WAIT_NAP_NS = 1000000,     /* of one sleep without membarrier: what a lost wake costs */
     HF_WAIT_SPIN_NS = 20000,      /* backoff spins this long: a futex wake costs about as much */
     HF_WAIT_SPIN_ROUNDS = 256,    /* rounds between two looks at the clock */

@@ -1,7 +1,7 @@
 """A context: one domain as a program sees it, with its sources and receivers and the thread that serves them.
 
 The thread runs registration, timers, events and callbacks; messages of the pull form never pass it. It sleeps on the
-process's bell, 100 ms at most. ``operational_mode`` ``sequential`` has no thread: the program calls :meth:`Context.poll`.
+process's bell, 200 ms at most. ``operational_mode`` ``sequential`` has no thread: the program calls :meth:`Context.poll`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ __all__ = ["Context"]
 
 _log = logging.getLogger("holdfast")
 
-SLEEP_NS = 100_000_000
-"""Longest time between two turns: what arrives without ringing (a broken socket) is noticed then."""
-NAP_NS = 50_000_000
-"""One sleep on the bell."""
+SLEEP_NS = 200_000_000
+"""Longest time between two turns: what comes without ringing (a broken socket) is noticed then. A wake-up costs 0.15 ms of CPU."""
 STORES_NS = 500_000_000
 """How often new stores are looked for."""
 
@@ -193,12 +191,8 @@ class Context:
             due = min((receiver.deadline() for receiver in self._receivers), default=2**62) - time.monotonic_ns()
             naps = [receiver.prepare_sleep() for receiver in listening]
             naps += [source.prepare_sleep() for source in self._sources]
-        left = min([limit_ns, due, *naps])
-        while left > 0 and not self._closing:
-            nap = min(left, NAP_NS)
-            if lib.hf_bell_wait(bells.handle, bells.index, seen, nap):
-                break
-            left -= nap
+        if not self._closing:
+            lib.hf_bell_wait(bells.handle, bells.index, seen, min([limit_ns, due, *naps]))
         for receiver in listening:
             receiver.awake()
 
