@@ -156,6 +156,8 @@ class Receiver(Driver):
             self._iterated.settle()
         message.arrived(inbound, window.delivered(message.words[FIRST], last), last, feed.live_from)
         inbound.delivered += 1
+        if inbound.dozing:
+            inbound.stir()
         if last < feed.live_from:
             inbound.redelivered += 1
         return message
@@ -236,6 +238,8 @@ class Receiver(Driver):
             message._inbound, message._ack_slot, message._last = inbound, ITERATED, last
             message._live_from, message._live, message._retained = live_from, True, False
             inbound.delivered += 1
+            if inbound.dozing:
+                inbound.stir()
             if last < live_from:
                 inbound.redelivered += 1
             self._iterated = message
@@ -310,6 +314,8 @@ class Receiver(Driver):
         frames = entries_array(view.entries, view.count, feed.live_from)
         first, last = int(frames["first_sequence_number"][0]), int(frames["sequence_number"][-1])
         inbound.delivered += view.count
+        if inbound.dozing:
+            inbound.stir()
         inbound.redelivered += int((frames["flags"] != 0).sum())
         return Batch(self, inbound, view, frames, read_only_bytes(view.memory), window.delivered_range(first, last))
 

@@ -17,6 +17,8 @@
 #define POLYNOMIAL UINT32_C(0x82F63B78) /* Castagnoli, bit-reversed */
 #define LANE_LONG 2048                  /* bytes per lane; below it joining would cost a tenth of the work */
 #define LANE_SHORT 256
+#define HEADER 32 /* of a frame; its last four bytes are the sum itself */
+#define HEADER_SUMMED 28
 
 static uint32_t slices[8][256];     /* slicing by 8 */
 static uint32_t zeros_long[4][256]; /* effect of LANE_LONG zero bytes, by byte of the CRC */
@@ -51,10 +53,10 @@ static uint32_t table_raw(uint32_t crc, const uint8_t *p, uint64_t bytes)
     return crc;
 }
 
-static void table_3(uint32_t crc[3], const uint8_t *const data[3], const uint64_t bytes[3])
+static void table_frames(uint32_t crc[3], const uint8_t *const frame[3], const uint32_t length[3])
 {
     for (int i = 0; i < 3; i++) {
-        crc[i] = table_raw(crc[i], data[i], bytes[i]);
+        crc[i] = table_raw(table_raw(crc[i], frame[i], HEADER_SUMMED), frame[i] + HEADER, length[i] - HEADER);
     }
 }
 
@@ -67,9 +69,10 @@ static int hardware_present(void)
 {
     return __builtin_cpu_supports("sse4.2") != 0;
 }
-HARDWARE static inline uint32_t step8(uint32_t crc, uint64_t word)
+/* 64 bits wide, the upper half zero: cutting it to 32 between two steps would lengthen the chain by a move. */
+HARDWARE static inline uint64_t step8(uint64_t crc, uint64_t word)
 {
-    return (uint32_t)__builtin_ia32_crc32di(crc, word);
+    return __builtin_ia32_crc32di(crc, word);
 }
 HARDWARE static inline uint32_t step4(uint32_t crc, uint32_t word)
 {
@@ -87,7 +90,7 @@ static int hardware_present(void)
 {
     return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
 }
-static inline uint32_t step8(uint32_t crc, uint64_t word)
+static inline uint64_t step8(uint64_t crc, uint64_t word)
 {
     __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
     return crc;
@@ -116,13 +119,13 @@ HARDWARE static inline uint64_t lanes(uint32_t *crc, const uint8_t *p, uint64_t 
     uint64_t taken = 0;
     for (; bytes - taken >= 3 * lane; taken += 3 * lane) {
         const uint8_t *q = p + taken;
-        uint32_t a = *crc, b = 0, c = 0;
+        uint64_t a = *crc, b = 0, c = 0;
         for (uint64_t i = 0; i < lane; i += 8) {
             a = step8(a, word_at(q + i));
             b = step8(b, word_at(q + lane + i));
             c = step8(c, word_at(q + 2 * lane + i));
         }
-        *crc = shifted(zeros, shifted(zeros, a) ^ b) ^ c;
+        *crc = shifted(zeros, shifted(zeros, (uint32_t)a) ^ (uint32_t)b) ^ (uint32_t)c;
     }
     return taken;
 }
@@ -135,9 +138,11 @@ HARDWARE static uint32_t hardware_raw(uint32_t crc, const uint8_t *p, uint64_t b
         p += taken;
         bytes -= taken;
     }
+    uint64_t wide = crc;
     for (; bytes >= 8; bytes -= 8, p += 8) {
-        crc = step8(crc, word_at(p));
+        wide = step8(wide, word_at(p));
     }
+    crc = (uint32_t)wide;
     if (bytes >= 4) {
         crc = step4(crc, half_at(p));
         p += 4;
@@ -149,32 +154,34 @@ HARDWARE static uint32_t hardware_raw(uint32_t crc, const uint8_t *p, uint64_t b
     return crc;
 }
 
-HARDWARE static void hardware_3(uint32_t crc[3], const uint8_t *const data[3], const uint64_t bytes[3])
+HARDWARE static void hardware_frames(uint32_t crc[3], const uint8_t *const frame[3], const uint32_t length[3])
 {
-    uint64_t least = bytes[0] < bytes[1] ? bytes[0] : bytes[1];
-    least = bytes[2] < least ? bytes[2] : least;
-    uint64_t common = least & ~UINT64_C(7);
-    const uint8_t *p = data[0], *q = data[1], *r = data[2];
-    uint32_t a = crc[0], b = crc[1], c = crc[2];
-    for (uint64_t i = 0; i < common; i += 8) {
+    const uint8_t *p = frame[0], *q = frame[1], *r = frame[2];
+    uint64_t a = crc[0], b = crc[1], c = crc[2];
+    for (uint64_t i = 0; i < HEADER - 8; i += 8) {
         a = step8(a, word_at(p + i));
         b = step8(b, word_at(q + i));
         c = step8(c, word_at(r + i));
     }
-    if (least - common >= 4) { /* a frame's header is 28 bytes */
-        a = step4(a, half_at(p + common));
-        b = step4(b, half_at(q + common));
-        c = step4(c, half_at(r + common));
-        common += 4;
+    a = step4((uint32_t)a, half_at(p + HEADER - 8));
+    b = step4((uint32_t)b, half_at(q + HEADER - 8));
+    c = step4((uint32_t)c, half_at(r + HEADER - 8));
+    uint64_t least = length[0] < length[1] ? length[0] : length[1];
+    least = length[2] < least ? length[2] : least;
+    uint64_t common = least & ~UINT64_C(7);
+    for (uint64_t i = HEADER; i < common; i += 8) {
+        a = step8(a, word_at(p + i));
+        b = step8(b, word_at(q + i));
+        c = step8(c, word_at(r + i));
     }
-    crc[0] = bytes[0] == common ? a : hardware_raw(a, p + common, bytes[0] - common);
-    crc[1] = bytes[1] == common ? b : hardware_raw(b, q + common, bytes[1] - common);
-    crc[2] = bytes[2] == common ? c : hardware_raw(c, r + common, bytes[2] - common);
+    crc[0] = length[0] == common ? (uint32_t)a : hardware_raw((uint32_t)a, p + common, length[0] - common);
+    crc[1] = length[1] == common ? (uint32_t)b : hardware_raw((uint32_t)b, q + common, length[1] - common);
+    crc[2] = length[2] == common ? (uint32_t)c : hardware_raw((uint32_t)c, r + common, length[2] - common);
 }
 #else
 #define HARDWARE_NAME "table"
 #define hardware_raw table_raw
-#define hardware_3 table_3
+#define hardware_frames table_frames
 static int hardware_present(void)
 {
     return 0;
@@ -182,7 +189,7 @@ static int hardware_present(void)
 #endif
 
 static uint32_t (*raw)(uint32_t, const uint8_t *, uint64_t) = table_raw;
-static void (*raw_3)(uint32_t[3], const uint8_t *const[3], const uint64_t[3]) = table_3;
+static void (*raw_frames)(uint32_t[3], const uint8_t *const[3], const uint32_t[3]) = table_frames;
 
 /* The effect of `count` zero bytes on a CRC whose only non-zero byte is number `which`. */
 static void make_zeros(uint32_t zeros[4][256], uint64_t count)
@@ -225,7 +232,7 @@ __attribute__((constructor)) static void prepare(void)
     make_zeros(zeros_short, LANE_SHORT);
     if (hardware_present()) {
         raw = hardware_raw;
-        raw_3 = hardware_3;
+        raw_frames = hardware_frames;
     }
 }
 
@@ -244,11 +251,11 @@ const char *hf_crc32c_name(void)
     return raw == table_raw ? "table" : HARDWARE_NAME;
 }
 
-void hf_crc32c_3(const uint32_t seed[3], const uint8_t *const data[3], const uint64_t bytes[3], uint32_t out[3])
+void hf_crc32c_frames(uint32_t seed, const uint8_t *const frame[3], const uint32_t length[3], uint32_t out[3])
 {
-    uint32_t crc[3] = {~seed[0], ~seed[1], ~seed[2]};
-    raw_3(crc, data, bytes);
+    out[0] = out[1] = out[2] = ~seed;
+    raw_frames(out, frame, length);
     for (int i = 0; i < 3; i++) {
-        out[i] = ~crc[i];
+        out[i] = ~out[i];
     }
 }

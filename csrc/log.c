@@ -107,7 +107,9 @@ static int64_t stage(struct hf_log *log, uint8_t *frames, uint64_t bytes, uint64
             hf_index_note(&log->index, file_offset + at, f->sequence_number);
         }
         fragment = f->flags & HF_FRAME_LAST ? 0 : fragment + 1;
-        memset(frames + at + length, 0, room - length);
+        if (room != length) {
+            memset(frames + at + length, 0, room - length);
+        }
         f->commit = hf_commit_word(position + at, length);
         waiting[n++] = frames + at;
         if (n == 3) {

@@ -17,28 +17,17 @@ uint32_t hf_seed(const uint8_t *segment_uuid, uint64_t incarnation)
     return hf_crc32c(0, text, sizeof text);
 }
 
-/* CRCs of n <= 3 frames whose lengths were checked. The header's part is computed from a copy of the commit words,
- * so that the length that is used is the length that was checked. */
+/* CRCs of n <= 3 frames whose lengths were checked. */
 static void frame_crcs(const uint8_t *const frame[3], const uint32_t length[3], int n, uint32_t seed, uint32_t out[3])
 {
-    if (n < 3) {
-        for (int i = 0; i < n; i++) {
-            uint32_t crc = hf_crc32c(seed, frame[i], HF_CRC_BYTES);
-            out[i] = hf_crc32c(crc, frame[i] + sizeof(struct hf_frame), length[i] - sizeof(struct hf_frame));
-        }
+    if (n == 3) {
+        hf_crc32c_frames(seed, frame, length, out);
         return;
     }
-    const uint32_t seeds[3] = {seed, seed, seed};
-    static const uint64_t header[3] = {HF_CRC_BYTES, HF_CRC_BYTES, HF_CRC_BYTES};
-    const uint8_t *payload[3];
-    uint64_t bytes[3];
-    uint32_t middle[3];
-    for (int i = 0; i < 3; i++) {
-        payload[i] = frame[i] + sizeof(struct hf_frame);
-        bytes[i] = length[i] - sizeof(struct hf_frame);
+    for (int i = 0; i < n; i++) {
+        uint32_t crc = hf_crc32c(seed, frame[i], HF_CRC_BYTES);
+        out[i] = hf_crc32c(crc, frame[i] + sizeof(struct hf_frame), length[i] - sizeof(struct hf_frame));
     }
-    hf_crc32c_3(seeds, frame, header, middle);
-    hf_crc32c_3(middle, payload, bytes, out);
 }
 
 void hf_frames_stamp(uint8_t *const frame[3], int n, uint32_t seed)
@@ -56,12 +45,18 @@ void hf_frames_stamp(uint8_t *const frame[3], int n, uint32_t seed)
 
 static int padding_is_zero(const uint8_t *frame, uint32_t length)
 {
-    uint64_t room = hf_frame_room(length);
+    uint64_t room = hf_frame_room(length), at = length;
     uint8_t any = 0;
-    for (uint64_t i = length; i < room; i++) {
-        any |= frame[i];
+    for (; at % 8 != 0; at++) {
+        any |= frame[at];
     }
-    return any == 0;
+    uint64_t words = 0;
+    for (; at < room; at += 8) {
+        uint64_t word;
+        memcpy(&word, frame + at, sizeof word);
+        words |= word;
+    }
+    return any == 0 && words == 0;
 }
 
 /* The frame's length if its commit word fits its place, else 0. */

@@ -98,6 +98,11 @@ class AckWindow:
         """Record that numbers first..last will never come: they hold nothing back."""
         self.consumed(self.delivered(first, last))
 
+    @property
+    def settled(self) -> bool:
+        """Everything delivered is consumed, and `advance` has told of it."""
+        return self._head == self._tail and max(self._ack, self.passed_below) <= self._told
+
     def idle(self) -> bool:
         """No record is outstanding: the receiving thread may assign `passed_below` instead of calling `passed`."""
         return self._head == self._tail

@@ -51,6 +51,8 @@ class Inbound:
         self.feed: Feed | None = None
         self.window: AckWindow | None = None
         self.failure: Exception | None = None
+        self.dozing = False
+        """The context's thread sleeps without an ack timer: the next delivery must stir it."""
         self.delivered = 0
         self.redelivered = 0
         context, options = receiver.context, receiver.options
@@ -251,6 +253,11 @@ class Inbound:
 
     def _ended(self) -> None:
         self.receiver.tell(events.EndOfStream(self.topic, self.source))
+
+    def stir(self) -> None:
+        """A message was delivered while the context's thread dozed (receiving thread)."""
+        self.dozing = False
+        self.receiver.context.wake()
 
     # Acks -----------------------------------------------------------------------------------------------------------------
 

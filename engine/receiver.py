@@ -102,8 +102,11 @@ class Receiver:
         return self.dispatch() + self._deliver_events()
 
     def deadline(self) -> int:
-        """When the next turn is due at the latest."""
-        return self._next_ack_ns
+        """When the next turn is due at the latest. Without anything to acknowledge there is none: the next delivery stirs."""
+        for inbound in self.inbounds:
+            inbound.dozing = True  # first, so that a delivery after the look at the window stirs
+            inbound.dozing = inbound.window is not None and inbound.window.settled
+        return FOR_EVER_NS if all(inbound.dozing for inbound in self.inbounds) else self._next_ack_ns
 
     def acknowledge(self, now_ns: int) -> None:
         """One tick of ACK batching for every source."""

@@ -7,7 +7,9 @@ without a magic is one whose creator died, and the next creator replaces it.
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -25,11 +27,24 @@ class UnpublishedError(Exception):
     """An object without a magic: its creator is not done yet, or died."""
 
 
-def owned(handle: CData, destroy: Callable[[CData], None], *kept: object) -> CData:
-    """``handle``, destroyed when the last reference to what is returned goes; ``kept`` live at least as long."""
+_kept: dict[int, tuple[object, ...]] = {}
+_keys = itertools.count()
 
-    def end(pointer: CData, _kept: tuple[object, ...] = kept) -> None:
-        destroy(pointer)
+
+def owned(handle: CData, destroy: Callable[[CData], None], *kept: object) -> CData:
+    """``handle``, destroyed when the last reference to what is returned goes; ``kept`` live longer.
+
+    A plain reference would not do: of a cycle (a context and its receivers) that nobody refers to, the collector finalizes
+    the members in any order, a board before the reader that pins on it. What the table holds is in no such cycle. When the
+    interpreter ends, nothing is destroyed: there is no order then, and the process takes its mappings with it.
+    """
+    key = next(_keys)
+    _kept[key] = kept
+
+    def end(pointer: CData, *, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            destroy(pointer)
+            del _kept[key]
 
     return ffi.gc(handle, end)
 

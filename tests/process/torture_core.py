@@ -32,7 +32,7 @@ from process.points import ROLES, failpoints
 
 from holdfast.engine.columns import entries_array, new_entries
 from holdfast.engine.core import CData, ffi, lib
-from holdfast.engine.domain import Domain, unlink_object
+from holdfast.engine.domain import SHM_DIR, Domain, unlink_object
 from holdfast.engine.segments import Mapping, UnpublishedError, attach_board, attach_stream
 from holdfast.engine.status import check
 
@@ -176,6 +176,7 @@ class Episode:
         """First numbers of the messages that were processed last."""
         self._points = failpoints()
         self._board: Mapping | None = None
+        self._board_inode = 0
 
     # Processes ------------------------------------------------------------------------------------------------------------
 
@@ -233,6 +234,7 @@ class Episode:
         if self._board is None:
             try:
                 self._board = attach_board(self.domain, self.world.uuid, writable=False)
+                self._board_inode = self._inode()
             except (FileNotFoundError, UnpublishedError):
                 return 0
         view = line_of(self._board.handle, self.domain.fd, uuid)
@@ -252,7 +254,9 @@ class Episode:
             check(lib.hf_stream_end(stream.handle, words, words + 1), what="end")
             self.end = int(words[1])
         if self.end < self.world.words[SENT]:
-            raise Finding(f"sent {int(self.world.words[SENT])}, but the ring ends at {self.end}")
+            name = self._stream_name()
+            there = "" if (SHM_DIR / name).exists() else f", because {name} is gone"
+            raise Finding(f"sent {int(self.world.words[SENT])}, but the ring ends at {self.end}{there}")
 
     def _drain(self) -> None:
         """The store takes in what the dead source left; then the name goes, and the next life starts behind it."""
@@ -313,6 +317,20 @@ class Episode:
 
     def run(self, kills: int) -> None:
         """Kills until there were ``kills`` more, then lets it come to an end and looks at everything again."""
+        try:
+            self._run(kills)
+        except Exception as error:
+            if self._board is not None and self._board_inode != self._inode():
+                error.add_note("The board was taken out of /dev/shm: somebody else removes what lies there.")
+            raise
+
+    def _inode(self) -> int:
+        try:
+            return (SHM_DIR / self.domain.board_name(self.world.uuid)).stat().st_ino
+        except FileNotFoundError:
+            return 0
+
+    def _run(self, kills: int) -> None:
         until = self.tally.total + kills - len(ROLES)
         while self.tally.total < until:
             armed = self.random.choice(ROLES) if self.random.random() < 0.5 else ""
