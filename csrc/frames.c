@@ -230,13 +230,45 @@ int64_t hf_block_message(const uint8_t *block, uint64_t bytes, const struct hf_r
     return HF_DAMAGED;
 }
 
+/* A message of one fragment, as nearly all are: the bytes of its frame; 0: anything else, which hf_block_message tells
+ * apart. */
+static inline uint64_t plain_message(const uint8_t *block, uint64_t bytes, uint64_t offset, struct hf_entry *entry)
+{
+    struct hf_frame f;
+    if (bytes < sizeof f) {
+        return 0;
+    }
+    memcpy(&f, block, sizeof f);
+    uint64_t length = (uint32_t)f.commit, span = hf_frame_span(length);
+    if (length < HF_GRANULE || span > bytes || f.flags != (HF_FRAME_FIRST | HF_FRAME_LAST) || f.fragment != 0) {
+        return 0;
+    }
+    struct hf_message m = {.sqn = f.sequence_number,
+                           .next = f.sequence_number + 1,
+                           .payload = length - HF_GRANULE,
+                           .timestamp_ns = f.timestamp_ns,
+                           .fragments = 1};
+    hf_entry_fill(entry, &m, offset);
+    return span;
+}
+
 int64_t hf_scan(const uint8_t *block, uint64_t bytes, struct hf_entry *entries, int64_t max, uint64_t *consumed)
 {
     uint64_t at = 0;
     int64_t count = 0;
     int64_t found = 1;
     struct hf_message m;
-    while (count < max && (found = hf_block_message(block + at, bytes - at, NULL, 0, &m)) == 1) {
+    while (count < max) {
+        uint64_t plain = plain_message(block + at, bytes - at, at + HF_GRANULE, &entries[count]);
+        if (plain != 0) {
+            count++;
+            at += plain;
+            continue;
+        }
+        found = hf_block_message(block + at, bytes - at, NULL, 0, &m);
+        if (found != 1) {
+            break;
+        }
         if (!m.control) {
             hf_entry_fill(&entries[count++], &m, at + HF_GRANULE);
         }

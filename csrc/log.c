@@ -84,6 +84,14 @@ static int64_t place(struct hf_log *log, uint64_t first, uint64_t bytes)
     return HF_OK;
 }
 
+/* Asks for the lines of the segment that the copy in enter() will write, while the frames are summed. */
+static void expect_stores(const uint8_t *to, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch(to + i, 1, 2);
+    }
+}
+
 /* Turns the block's frames into the log's: commit words for `position` on, zero padding, CRCs three at a time. */
 static int64_t stage(struct hf_log *log, uint8_t *frames, uint64_t bytes, uint64_t position, uint64_t *next_sqn)
 {
@@ -111,6 +119,9 @@ static int64_t stage(struct hf_log *log, uint8_t *frames, uint64_t bytes, uint64
             memset(frames + at + length, 0, room - length);
         }
         f->commit = hf_commit_word(position + at, length);
+        if (s->map != NULL) {
+            expect_stores(s->map + file_offset + at, room);
+        }
         waiting[n++] = frames + at;
         if (n == 3) {
             hf_frames_stamp(waiting, 3, s->seed);

@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#define SLICE UINT64_C(1024) /* verified between two rounds of prefetching */
+#define LINE UINT64_C(64)    /* of the cache; another size costs time, nothing else */
+
 enum stop { STOP_NONE, STOP_END, STOP_FULL, STOP_BAD, STOP_LOST };
 
 /* A copy under way. */
@@ -41,6 +44,16 @@ static uint64_t take_plain(struct copying *c, const uint8_t *block, uint64_t byt
     return at;
 }
 
+/* Closes the gap that control frames left before the frames at `at`, and counts what is whole. */
+static void keep(struct copying *c, uint8_t *block, uint64_t *kept, uint64_t at, uint64_t bytes)
+{
+    if (*kept != at) {
+        memmove(block + *kept, block + at, bytes);
+    }
+    *kept += bytes;
+    c->done = c->chain.fragment == 0 ? c->out + *kept : c->done;
+}
+
 /* Takes over `bytes` of verified frames at buf + c->out: numbers must follow, control frames are squeezed out. */
 static enum stop accept_frames(struct copying *c, uint8_t *buf, uint64_t bytes)
 {
@@ -50,12 +63,8 @@ static enum stop accept_frames(struct copying *c, uint8_t *buf, uint64_t bytes)
     for (uint64_t at = 0; at < bytes;) {
         uint64_t plain = take_plain(c, block + at, bytes - at, c->position + at);
         if (plain > 0) {
-            if (kept != at) {
-                memmove(block + kept, block + at, plain);
-            }
-            kept += plain;
+            keep(c, block, &kept, at, plain);
             at += plain;
-            c->done = c->out + kept;
             continue;
         }
         struct hf_frame f;
@@ -79,17 +88,32 @@ static enum stop accept_frames(struct copying *c, uint8_t *buf, uint64_t bytes)
             break;
         }
         if (!control) {
-            if (kept != at) {
-                memmove(block + kept, block + at, room);
-            }
-            kept += room;
-            c->done = c->chain.fragment == 0 ? c->out + kept : c->done;
+            keep(c, block, &kept, at, room);
         }
         at += room;
     }
     c->out += kept;
     c->position += stop == STOP_NONE ? bytes : 0;
     return stop;
+}
+
+/* Verifies a copied chunk. `ahead` bytes lie behind the chunk's source: they are asked for while this one is summed,
+ * or the next copy would spend its time waiting for memory. */
+static uint64_t verify_chunk(const uint8_t *chunk, uint64_t bytes, uint64_t position, uint32_t seed,
+                             const uint8_t *behind, uint64_t ahead)
+{
+    uint64_t good = 0, asked = 0;
+    while (good < bytes) {
+        for (; asked < good + SLICE && asked < ahead; asked += LINE) {
+            __builtin_prefetch(behind + asked, 0, 2);
+        }
+        uint64_t more = hf_frames_verified(chunk + good, bytes - good, SLICE, position + good, seed);
+        if (more == 0) {
+            break;
+        }
+        good += more;
+    }
+    return good;
 }
 
 static enum stop copy_chunk(struct copying *c, const struct hf_seg *s, const struct hf_request *q)
@@ -106,7 +130,8 @@ static enum stop copy_chunk(struct copying *c, const struct hf_seg *s, const str
     const uint8_t *from = s->map + s->header_bytes + (c->position - s->base);
     uint8_t *to = q->buf + c->out;
     memcpy(to, from, chunk);
-    uint64_t good = hf_frames_verified(to, chunk, chunk, c->position, s->seed);
+    uint64_t ahead = there - chunk < chunk ? there - chunk : chunk;
+    uint64_t good = verify_chunk(to, chunk, c->position, s->seed, from + chunk, ahead);
     if (good == 0) {
         uint64_t claimed = hf_frame_claimed(to, there, c->position);
         if (claimed <= chunk) {

@@ -92,7 +92,7 @@ uint64_t hf_frames_verified(const uint8_t *block, uint64_t room, uint64_t want, 
         uint32_t length[3], crc[3];
         uint64_t at = done;
         int n = 0;
-        while (n < 3 && at < want && room - at >= sizeof(struct hf_frame)) {
+        while (n < 3 && room - at >= sizeof(struct hf_frame)) {
             frame[n] = block + at;
             length[n] = plausible(block + at, room - at, position + at);
             if (length[n] == 0) {

@@ -12,7 +12,7 @@
 
 #define HF_NO_PIN UINT64_MAX /* no position: positions are multiples of 32 */
 #define HF_SPAN_MESSAGES 64  /* as many as a source commits between two stores of its tail line */
-#define HF_PREFETCH 512      /* bytes that a batch runs behind its prefetches */
+#define HF_PREFETCH 1024     /* bytes that a batch runs behind its prefetches */
 
 struct hf_reader {
     struct hf_ring ring;
@@ -288,6 +288,7 @@ static int64_t batch_collect(struct hf_reader *r, struct hf_entry *entries, int6
     while (count < max) {
         const uint8_t *frame = hf_ring_frame(&ring, position);
         __builtin_prefetch(frame + HF_PREFETCH);
+        __builtin_prefetch(frame + HF_PREFETCH + HF_GRANULE); /* every other payload starts in the next line */
         uint64_t word = hf_load_acquire_u64(hf_word_at(frame, HF_WORD_COMMIT)); /* pairs with frame_commit, send.c */
         if (!hf_commit_own(word, position)) {
             break;

@@ -11,6 +11,7 @@
 
 #define HF_FAR (UINT64_C(1) << 62) /* no limit: so far away that it is looked at again once in 2^62 bytes */
 #define HF_PUBLISH_EVERY 64        /* messages of one batch between two stores of the tail line */
+#define HF_LEAD 1024               /* bytes of ring whose lines are on their way here before they are written */
 
 /* ---- admission ---- */
 
@@ -161,6 +162,14 @@ static inline void frame_end(const struct hf_source *s, uint64_t position)
     HF_FAIL("source.zeroed");
 }
 
+/* The lines that a reader had last are fetched while this frame is written: a store that misses holds up all behind it. */
+static inline void frame_ahead(const uint8_t *frame, uint64_t span)
+{
+    for (uint64_t i = 0; i < span && i < HF_LEAD; i += 64) {
+        hf_prefetch_write(frame + HF_LEAD + i); /* the second mapping follows the ring */
+    }
+}
+
 /* Pairs with every acquire load of a commit word. */
 static inline void frame_commit(uint8_t *frame, uint64_t position, uint64_t length)
 {
@@ -176,7 +185,8 @@ static void mark(struct hf_source *s)
     s->stripe = s->position >> s->stripe_shift;
 }
 
-static inline void advance(struct hf_source *s, uint64_t span, uint64_t fragments, uint64_t payload)
+/* `messages` that start in one stripe, of which none but the last ends a step. */
+static inline void advance(struct hf_source *s, uint64_t span, uint64_t fragments, uint64_t payload, uint64_t messages)
 {
     if (s->position >> s->stripe_shift != s->stripe) {
         mark(s);
@@ -185,7 +195,7 @@ static inline void advance(struct hf_source *s, uint64_t span, uint64_t fragment
     s->position += span;
     s->next_sqn += fragments;
     s->payload += payload;
-    s->messages++;
+    s->messages += messages;
     if (before >> s->step_shift != s->next_sqn >> s->step_shift) {
         s->steps[(s->next_sqn >> s->step_shift) & s->step_mask] =
             (struct hf_step){s->next_sqn, s->position, s->payload};
@@ -245,8 +255,24 @@ static int64_t message_put(struct hf_source *s, const uint8_t *data, uint64_t le
         frame_commit(frame, position, bytes + HF_GRANULE);
     }
     HF_FAIL("source.committed");
-    advance(s, span, fragments, length);
+    advance(s, span, fragments, length, 1);
     return HF_OK;
+}
+
+/* A message of one frame, for which there is room. */
+static inline void frame_put(const struct hf_source *s, uint64_t position, uint64_t sqn, const uint8_t *data,
+                             uint64_t length, int64_t timestamp_ns)
+{
+    uint64_t span = hf_frame_span(length + HF_GRANULE);
+    HF_FAIL("source.claimed");
+    uint8_t *frame = frame_fill(s, position, sqn, timestamp_ns, HF_FRAME_FIRST | HF_FRAME_LAST);
+    HF_FAIL("source.half");
+    frame_ahead(frame, span);
+    hf_copy_in(frame + HF_GRANULE, data, length);
+    HF_FAIL("source.copied");
+    frame_end(s, position + span);
+    frame_commit(frame, position, length + HF_GRANULE);
+    HF_FAIL("source.committed");
 }
 
 static inline int64_t put(struct hf_source *s, const uint8_t *data, uint64_t length, int64_t timestamp_ns)
@@ -261,17 +287,49 @@ static inline int64_t put(struct hf_source *s, const uint8_t *data, uint64_t len
             return status;
         }
     }
-    HF_FAIL("source.claimed");
-    uint64_t position = s->position;
-    uint8_t *frame = frame_fill(s, position, s->next_sqn, timestamp_ns, HF_FRAME_FIRST | HF_FRAME_LAST);
-    HF_FAIL("source.half");
-    hf_copy_in(frame + HF_GRANULE, data, length);
-    HF_FAIL("source.copied");
-    frame_end(s, position + span);
-    frame_commit(frame, position, length + HF_GRANULE);
-    HF_FAIL("source.committed");
-    advance(s, span, 1, length);
+    frame_put(s, s->position, s->next_sqn, data, length, timestamp_ns);
+    advance(s, span, 1, length, 1);
     return HF_OK;
+}
+
+static inline uint64_t lesser(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How many messages of `length`, up to `most`, go in after one look at the room, as one advance. 0: put decides. */
+static inline uint64_t run_length(const struct hf_source *s, uint64_t length, uint64_t most)
+{
+    uint64_t span = hf_frame_span(length + HF_GRANULE);
+    if (length > s->fragment_bytes || s->position >> s->stripe_shift != s->stripe || !fits(s, span, 1, length)) {
+        return 0;
+    }
+    uint64_t stripe = ((s->stripe + 1) << s->stripe_shift) - s->position;
+    uint64_t step = UINT64_C(1) << s->step_shift;
+    uint64_t bytes = lesser(stripe, s->room_position - s->position - HF_GRANULE);
+    uint64_t payload = s->room_payload - s->payload;
+    most = lesser(lesser(most, step - (s->next_sqn & (step - 1))), s->room_sqn - s->next_sqn);
+    most = most * span > bytes ? bytes / span : most;
+    return most * length > payload ? payload / length : most;
+}
+
+/* As many of the next `most` rows as one look admits, at least one if any. Their number, or why there is none. */
+static inline int64_t rows_put(struct hf_source *s, const uint8_t *rows, uint64_t width, uint64_t stride, uint64_t most,
+                               int64_t timestamp_ns)
+{
+    uint64_t run = run_length(s, width, most);
+    if (run == 0) {
+        int64_t status = put(s, rows, width, timestamp_ns);
+        return status == HF_OK ? 1 : status;
+    }
+    uint64_t span = hf_frame_span(width + HF_GRANULE);
+    uint64_t position = s->position;
+    uint64_t sqn = s->next_sqn;
+    for (uint64_t i = 0; i < run; i++) {
+        frame_put(s, position + i * span, sqn + i, rows + i * stride, width, timestamp_ns);
+    }
+    advance(s, run * span, run, run * width, run);
+    return (int64_t)run;
 }
 
 /* The caller serialises (stream.h); this finds an open claim, and most callers that do not. An exchange would cost 10 ns. */
@@ -333,8 +391,11 @@ int64_t hf_source_send_rows(struct hf_source *s, const uint8_t *rows, uint64_t w
     int64_t status = HF_OK;
     int64_t timestamp_ns = realtime_ns();
     uint64_t sent = 0;
-    while (sent < count && (status = put(s, rows + sent * stride, width, timestamp_ns)) == HF_OK) {
-        if (++sent % HF_PUBLISH_EVERY == 0) {
+    while (sent < count && status >= 0) {
+        uint64_t most = lesser(count - sent, HF_PUBLISH_EVERY - sent % HF_PUBLISH_EVERY);
+        status = rows_put(s, rows + sent * stride, width, stride, most, timestamp_ns);
+        sent += status > 0 ? (uint64_t)status : 0;
+        if (status > 0 && sent % HF_PUBLISH_EVERY == 0) {
             publish(s);
         }
     }
@@ -405,7 +466,7 @@ int64_t hf_source_commit(struct hf_source *s)
     frame_end(s, s->position + span);
     frame_commit(frame, s->position, length + HF_GRANULE);
     HF_FAIL("source.committed");
-    advance(s, span, 1, length);
+    advance(s, span, 1, length, 1);
     return finish(s);
 }
 

@@ -23,14 +23,14 @@ def feed_of(rows: Any) -> tuple[Callable[[CData, int], int], int]:
     if hasattr(rows, "buffers") and hasattr(rows, "type"):
         return _arrow_feed(rows)
     shape = getattr(rows, "shape", None)
-    if shape is None or len(shape) != 2 or getattr(rows, "dtype", None) != "uint8" or rows.strides[1] != 1:
+    if shape is None or len(shape) != 2 or getattr(rows, "dtype", None) != "uint8" or _gaps(rows):
         raise UsageError(
             "send_batch takes a (n, width) uint8 array with contiguous rows, or a pyarrow Binary array",
             hint="np.ascontiguousarray(records).view(np.uint8).reshape(n, -1)",
         )
     count, width = shape
     stride = rows.strides[0]
-    if stride < 0:
+    if stride < 0 and count > 1:
         raise UsageError("send_batch of rows in reverse order", hint="np.ascontiguousarray(rows)")
     address = ffi.cast("const uint8_t *", rows.ctypes.data)
     piece = max(1, PIECE_BYTES // max(1, width))
@@ -40,6 +40,11 @@ def feed_of(rows: Any) -> tuple[Callable[[CData, int], int], int]:
 
     feed.rows = rows  # type: ignore[attr-defined]  # keeps the array alive
     return feed, count
+
+
+def _gaps(rows: Any) -> bool:
+    """The bytes of a row do not lie side by side. An axis of one element or none has any stride."""
+    return bool(rows.size and rows.shape[1] > 1 and rows.strides[1] != 1)
 
 
 def _arrow_feed(array: Any) -> tuple[Callable[[CData, int], int], int]:

@@ -167,7 +167,7 @@ def test_no_file_holds_two_ideas() -> None:
     assert long == {}
 
 
-def test_every_header_of_the_core_has_a_c_test() -> None:
+def test_every_interface_of_the_core_has_a_c_test() -> None:
     files = {path.name: path for folder in ("csrc", "tests/c") for path in (ROOT / folder).glob("*.h")}
     waiting = sorted((ROOT / "tests" / "c").glob("test_*.c"))
     included: set[str] = set()
@@ -175,8 +175,8 @@ def test_every_header_of_the_core_has_a_c_test() -> None:
         names = set(re.findall(r'^#include "([a-z0-9_]+\.h)"', waiting.pop().read_text(), re.MULTILINE))
         waiting += [files[name] for name in names - included if name in files]
         included |= names
-    headers = {path.name for path in (ROOT / "csrc").glob("*.h")}
-    assert sorted(headers - included) == []
+    interfaces = {path.name for path in (ROOT / "csrc").glob("*.h") if "/* cffi: begin */" in path.read_text()}
+    assert sorted(interfaces - included) == []
 
 
 def test_headers_include_each_other_in_one_direction() -> None:

@@ -144,10 +144,18 @@ def test_a_receiver_goes_on_behind_its_ack_in_an_old_directory(copy: Path, domai
     store.open()
     thread = threading.Thread(target=store.run)
     thread.start()
-    events: list[object] = []
+    lost: list[int] = []
+    told = threading.Event()
+
+    def on_event(event: object) -> None:
+        if isinstance(event, hf.events.receiver.UnrecoverableLoss):
+            lost.append(event.sequence_number)
+            if event.sequence_number == make.LOST_NUMBERS[-1]:
+                told.set()
+
     try:
         with hf.Context(domain, session_id=42) as ctx:
-            rcv = ctx.receiver("golden", on_event=events.append)
+            rcv = ctx.receiver("golden", on_event=on_event)
             wanted = [m for m in make.READABLE if m.first >= 2]
             for sent in wanted:
                 message = rcv.receive(timeout=SHORT)
@@ -155,9 +163,9 @@ def test_a_receiver_goes_on_behind_its_ack_in_an_old_directory(copy: Path, domai
                 assert (message.first_sequence_number, bytes(message)) == (sent.first, b"".join(sent.parts))
                 assert message.is_retransmit
                 message.release()
+            assert told.wait(SHORT)
     finally:
         store.stop()
         thread.join()
         store.close()
-    lost = [event.sequence_number for event in events if isinstance(event, hf.events.receiver.UnrecoverableLoss)]
     assert lost == list(make.LOST_NUMBERS)

@@ -169,9 +169,14 @@ class StreamAndLog(RuleBasedStateMachine):
             self.send_rows(width, RING // 16 // width)
             self.release(1.0)
 
-    @rule(each=st.lists(st.sampled_from([10, 500, 3000, 15_900]), min_size=5, max_size=30), keep=st.integers(0, 3))
-    def crowd(self, each: list[int], keep: int) -> None:
-        """Small and large messages by turns, close to the limits."""
+    @rule(
+        each=st.lists(st.sampled_from([10, 500, 3000, 15_900]), min_size=5, max_size=30),
+        keep=st.integers(0, 3),
+        spans=st.sampled_from([0, 20_000]),
+    )
+    def crowd(self, each: list[int], keep: int, spans: int) -> None:
+        """Small and large messages by turns, close to what is retained."""
+        self.limits(0, 0, spans)
         for size in each:
             self.send(size)
             number = max(self.model.next - keep, self.model.released)
@@ -421,6 +426,6 @@ def test_stream_and_log_do_what_the_lists_say(domain: str, tmp_path: Path) -> No
     joined = Domain(domain)
     machine = type("Machine", (StreamAndLog,), {"domain": joined, "root": tmp_path})
     try:
-        run_state_machine_as_test(seed(number)(machine), settings=PROFILE)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(seed(number)(machine), settings=PROFILE)
     finally:
         joined.close()

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WINDOW = 400
-"""Numbers that the source may be ahead of the log and of a receiver that uses views: no view is ever evicted."""
+"""Numbers that the source may be ahead of the log and of a receiver that uses views, so that none is evicted; another one it
+may overtake by ten times as many, several rings."""
 
 
 class _Stored:
@@ -102,12 +103,12 @@ class Scene:
                 return
             self.log = Log(path, self.content, self._stored)
         self.log.verify()
+        ahead = {"batch": self.window}
         held = [
-            rows.delivered
+            rows.delivered + ahead.get(worker.settings.form, 10 * self.window)
             for rows, worker in zip(self.rows, self.receivers, strict=True)
-            if worker.settings.form == "batch"
         ]
-        self.source.words[LIMIT] = min([self.log.verified, *held]) + self.window
+        self.source.words[LIMIT] = min(self.log.verified + self.window, *held)
         if self.source.ready and self.source.words[START] != self._end:
             raise Finding(
                 f"the source continues at {int(self.source.words[START])}, its last ring ended at {self._end}"

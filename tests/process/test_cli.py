@@ -331,7 +331,7 @@ def test_stat_shows_where_everybody_stood_when_all_are_dead(store: Program, star
     sender.process.stdin.write(b"1\n2\n3\n")
     sender.process.stdin.flush()
     until(lambda seen: [row["ack"] for row in seen["receivers"]] == [2] and seen["sources"][0]["stable"] == 2)
-    for program in (sender, receiver, store):
+    for program in (store, sender, receiver):  # the store first: it would take a dead source's ring away
         program.process.kill()
         program.process.wait()
     seen = stat()

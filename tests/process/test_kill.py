@@ -176,10 +176,15 @@ def test_a_source_loses_its_quorum_with_its_store_and_goes_on_when_it_returns(ma
     def told(times: int) -> bool:
         return bool(scene.source.words[LOST_QUORUM] >= times)
 
+    def stable_beyond(number: int) -> bool:
+        return bool(scene.source.words[STABLE] > number)
+
     for life in (1, 2):
         scene.kill(scene.store)
         until("the source is told", partial(told, life), scene.look)
+        lost_at = int(scene.source.words[SENT])
         scene.store.start()
+        until("the source goes on", partial(stable_beyond, lost_at), scene.look)
         scene.go_on(1000)
     scene.source.check_alive()
     scene.finish()

@@ -333,7 +333,8 @@ class Episode:
     def _run(self, kills: int) -> None:
         until = self.tally.total + kills - len(ROLES)
         while self.tally.total < until:
-            armed = self.random.choice(ROLES) if self.random.random() < 0.5 else ""
+            down = [role for role in ROLES if role not in self.pids]
+            armed = self.random.choice(down) if down and self.random.random() < 0.6 else ""
             for role in ("store", "receiver", "source"):
                 self.raise_one(role, self._failpoint(role) if role == armed else "")
             if not self._let_run(armed):
@@ -342,7 +343,7 @@ class Episode:
 
     def _failpoint(self, role: str) -> str:
         name = self.random.choice([name for name, passes in self._points if passes == role])
-        return f"{name}=kill@{self.random.randint(1, self.random.choice((1, 4, 40, 400)))}"
+        return f"{name}=kill@{self.random.randint(1, self.random.choice((1, 2, 5, 60)))}"
 
     def _victims(self) -> list[str]:
         victims = self.random.choices(ROLES, (4, 4, 3))
@@ -353,7 +354,7 @@ class Episode:
     def _let_run(self, armed: str) -> bool:
         """A moment, or until the source has got on. True when somebody died."""
         now = time.monotonic()
-        pause = 0.1 if armed else self.random.choice((0.002, 0.01, STUCK_S))
+        pause = 0.06 if armed else self.random.choice((0.002, 0.01, STUCK_S))
         goal = int(self.world.words[SENT]) + self.random.randint(1, 1500) if pause == STUCK_S else 2**62
         deadline = now + (pause if pause == STUCK_S else self.random.random() * pause)
         while not self.look():

@@ -212,12 +212,12 @@ def test_closed_things_say_so(domain: str) -> None:
         lambda: ctx.receiver("t"),
         ack.send,
     ]
-    for number, call in enumerate(calls):
+    for call in calls:
         with pytest.raises(hf.ClosedError) as error:
             call()
-        one_line(error.value, "closed"), number
+        one_line(error.value, "closed")
     with pytest.raises(ValueError, match="released"):
-        message.data
+        bytes(message.data)
     message.release()
 
 
