@@ -68,7 +68,6 @@ class Context:
         self.domain = Domain(domain)
         self.name = name or f"context-{os.getpid()}"
         self.bells = Bells.of(self.domain)
-        lib.hf_wait_setup()
         self.directory = Directory(self.domain)
         self._token = int(lib.hf_process_token())
         self._links: dict[str, StoreLink] = {}

@@ -161,6 +161,7 @@ class Bells:
         self.mapping = _own(domain, domain.bells_name, lib.HF_KIND_BELLS, "struct hf_bells", bytes(16))
         self.handle = self.mapping.handle
         self.index = int(check(lib.hf_bell_claim(self.handle, domain.fd)))
+        lib.hf_wait_setup()  # whoever has a bell rings others: with this, without a fence
 
     @classmethod
     def of(cls, domain: Domain) -> Bells:

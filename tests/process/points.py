@@ -26,7 +26,6 @@ _PASSED_BY: dict[str, tuple[str, ...]] = {
 _READS_BOARDS = {"board.copied": ("source", "store")}
 _NEVER = {
     ("reader.pinned", "store"),  # a store copies, and never pins (DESIGN 7)
-    ("wait.register", "store"),  # it fences at each ack instead
 }
 
 
