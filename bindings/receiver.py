@@ -214,7 +214,8 @@ class Receiver(Driver):
         inbound = self.inbounds[0] if len(self.inbounds) == 1 else None
         if inbound is None or self.context.sequential or self._on_message is not None or self.immediate:
             return
-        feed, window, ring = inbound.feed, inbound.window, inbound.feed and inbound.feed.ring
+        feed, window = inbound.feed, inbound.window
+        ring = feed.ring if feed is not None else None
         if feed is None or window is None or ring is None:
             return
         receive, strategy, token, pool, free = ring.receive_wait, self.strategy, self._token, self.pool, self.pool.free

@@ -12,7 +12,7 @@
 
 #define HF_NO_PIN UINT64_MAX /* no position: positions are multiples of 32 */
 #define HF_SPAN_MESSAGES 64  /* as many as a source commits between two stores of its tail line */
-#define HF_PREFETCH 1024     /* bytes that a batch runs behind its prefetches */
+#define HF_PREFETCH 2048     /* bytes that a batch runs behind its prefetches */
 
 struct hf_reader {
     struct hf_ring ring;

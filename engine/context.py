@@ -34,7 +34,7 @@ __all__ = ["Context"]
 _log = logging.getLogger("holdfast")
 
 SLEEP_NS = 200_000_000
-"""Longest time between two turns: what comes without ringing (a broken socket) is noticed then. A wake-up costs 0.15 ms of CPU."""
+"""Longest time between two turns: what comes without ringing (a broken socket) is noticed then. A wake-up costs 0.15 ms."""
 STORES_NS = 500_000_000
 """How often new stores are looked for."""
 
