@@ -7,6 +7,7 @@
 
 #include "segment.h"
 
+// clang-format off: tables that wrap as they please
 #define FIELDS_hf_preamble(F)                                                                                          \
     F(hf_preamble, magic)                                                                                              \
     F(hf_preamble, layout_version)                                                                                     \
@@ -79,6 +80,7 @@
     S(hf_frame)                                                                                                        \
     S(hf_control_body) S(hf_mark) S(hf_sri_store) S(hf_stream_header) S(hf_board_line) S(hf_board) S(hf_bell)          \
         S(hf_bells) S(hf_seal) S(hf_segment_header) S(hf_index_entry) S(hf_begin) S(hf_head) S(hf_entry)
+// clang-format on
 
 #define BYTES_OF(type, field) +sizeof(((struct type *)0)->field)
 #define LISTED(type) _Static_assert(0 FIELDS_##type(BYTES_OF) == sizeof(struct type), #type ": a field is not listed");

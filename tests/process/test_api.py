@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 import tracemalloc
@@ -460,72 +456,3 @@ def test_contexts_of_one_process_are_independent(store: object) -> None:
         sources[1].send(b"still here")
         third = two.receiver("topic-1")
         assert [bytes(take(third)) for _ in range(2)] == [b"topic-1", b"still here"]
-
-
-# The process ----------------------------------------------------------------------------------------------------------------
-
-BLOCKED = """
-import holdfast as hf, sys
-ctx = hf.Context()
-src = ctx.source("ticks", options={"ring_size": 1 << 16, **OPTIONS})
-call = {
-    "receive": lambda: ctx.receiver("ticks").receive(),
-    "receive_batch": lambda: ctx.receiver("ticks").receive_batch(),
-    "iterate": lambda: next(iter(ctx.receiver("ticks"))),
-    "wait_registered": lambda: src.wait_registered(),
-}[sys.argv[1]]
-try:
-    print("waiting", flush=True)
-    call()
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-ctx.close()
-print("closed", flush=True)
-"""
-
-
-@pytest.mark.parametrize("call", ["receive", "receive_batch", "iterate", "wait_registered"])
-def test_an_interrupt_ends_a_wait(call: str) -> None:
-    options = "{'ume_store_name': ['nobody:0:0']}"
-    interrupt(BLOCKED.replace("OPTIONS", options), call)
-
-
-def interrupt(code: str, *arguments: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "waiting\n"
-            time.sleep(0.2)  # into the wait; should it come earlier, it is an interrupt all the same
-            process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=SHORT)[0] == "interrupted\nclosed\n"
-            assert process.returncode == 0
-        finally:
-            process.kill()
-
-
-SENDER = """
-import holdfast as hf
-ctx = hf.Context()
-src = ctx.source("quotes", options={"ume_store_name": ["a:0:0"], "ume_flight_size": 1})
-src.wait_registered(30)
-try:
-    print("waiting", flush=True)
-    while True:
-        src.send(b"x")
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-ctx.close()
-print("closed", flush=True)
-"""
-
-
-def test_an_interrupt_ends_a_send_that_waits_for_room(store: Any) -> None:
-    interrupt(SENDER)
-
-
-def test_the_example_of_the_readme_runs_as_it_stands(run_store: Callable[..., object], tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    run_store(name="a", kind="disk")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert re.findall(r"b'(.*)'", done.stdout) == ["UA1545 EWR IAH", "UA1714 LGA IAH", "AA1141 JFK MIA"]
