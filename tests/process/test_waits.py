@@ -90,3 +90,31 @@ def test_the_example_of_the_readme_runs_as_it_stands(run_store: Callable[..., ob
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert re.findall(r"b'(.*)'", done.stdout) == ["UA1545 EWR IAH", "UA1714 LGA IAH", "AA1141 JFK MIA"]
+
+
+THROWN_AWAY = """
+import gc, sys
+import holdfast as hf
+for _ in range(5):
+    ctx = hf.Context()
+    src = ctx.source("ticks", options={"ring_size": 1 << 16})
+    src.wait_registered(30)
+    rcv = ctx.receiver("ticks")
+    src.send(b"x")
+    held = rcv.receive_batch(timeout=30)  # pins the ring on the board, and is never released
+    assert held is not None
+    if sys.argv[1] == "closed":
+        ctx.close()
+        cycle = [held]
+        cycle.append(cycle)  # so that the collector finds all of it at once, and chooses the order
+        del ctx, src, rcv, held, cycle
+        gc.collect()
+"""
+
+
+@pytest.mark.parametrize("how", ["closed", "open"])
+def test_what_is_thrown_away_while_it_is_held_ends_quietly(how: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", THROWN_AWAY, how], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
