@@ -124,7 +124,8 @@ class Scene:
         if worker in self.receivers:
             self.rows[self.receivers.index(worker)].died(self.traces.ack(lib.HF_ROLE_RECEIVER, worker.settings.session))
         elif worker is self.source:
-            self._end = max(self._end, self.traces.end())
+            ring = self.traces.end()  # before the log: a store that is quick has drained the ring and taken it away
+            self._end = max(self._end, ring, self.log.range()[1] if self.log is not None else 0)
             if worker.words[SENT] > self._end:
                 raise Finding(f"sent {int(worker.words[SENT])}, but the ring ends at {self._end}")
         else:
