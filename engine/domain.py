@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import posix_ipc
 
-from .core import ffi, lib
+from .core import lib
 from .errors import ConfigError, ForeignOwnerError
 from .status import check
 
@@ -189,12 +189,6 @@ class Domain:
         with os.scandir(SHM_DIR) as entries:
             found = [parsed for entry in entries if (parsed := self.parse(entry.name))]
         return sorted(found, key=lambda item: (item.uuid, item.kind, item.incarnation))
-
-    def boot_id(self) -> bytes:
-        """This boot, 16 bytes: what lies in shared memory under another one is void."""
-        out = ffi.new("uint8_t[16]")
-        check(lib.hf_boot_id(out))
-        return bytes(ffi.buffer(out))
 
 
 def open_object(name: str, *, create: bool = False, writable: bool = False) -> int:

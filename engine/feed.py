@@ -123,7 +123,6 @@ class Feed:
         self._paths = logs
         self._logs: dict[str, CData] = {}
         self._block: CData = ffi.NULL
-        self._block_bytes = 0
         self._entries: CData = ffi.NULL
         self._count = 0
         self._index = 0

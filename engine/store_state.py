@@ -187,10 +187,6 @@ class StoreDirectory:
         self._fd = fd
         self._held.add(self._key)
 
-    def log_path(self, uuid: bytes) -> Path:
-        """Directory of a source's log."""
-        return self.path / "logs" / uuid.hex()
-
     def close(self) -> None:
         """Lets the next store in. Idempotent."""
         if self._fd >= 0:
