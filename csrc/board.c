@@ -94,6 +94,8 @@ static int try_copy(const struct hf_board_line *line, struct hf_board_line *out)
 {
     uint64_t owner = hf_load_acquire_u64(&line->owner); /* pairs with describe: second owner word */
     uint64_t state = hf_load_acquire_u64(&line->state); /* pairs with describe: state ACTIVE */
+    /* A released line's owner is 0 before and after somebody else's whole claim: the time of the claim tells them apart. */
+    uint64_t since = hf_load_acquire_u64(&line->since_ns);
     copy_words(line, out);
     HF_FAIL("board.copied");
     uint64_t to = hf_load_acquire_u64(&line->to_sqn); /* pairs with hf_line_range */
@@ -103,7 +105,7 @@ static int try_copy(const struct hf_board_line *line, struct hf_board_line *out)
     uint64_t position = hf_load_relaxed_u64(&line->position);
     hf_fence_acquire(); /* pairs with the release fences in describe and hf_line_range */
     if (hf_load_relaxed_u64(&line->to_sqn) != to || hf_load_acquire_u64(&line->state) != state ||
-        hf_load_relaxed_u64(&line->owner) != owner) {
+        hf_load_relaxed_u64(&line->owner) != owner || hf_load_relaxed_u64(&line->since_ns) != since) {
         return 0;
     }
     out->owner = owner;

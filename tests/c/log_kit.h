@@ -1,6 +1,8 @@
 /* log_kit.h: what the tests of the log share: blocks of frames with known content, and a reader that checks it. */
 #ifndef HF_LOG_KIT_H
 #define HF_LOG_KIT_H
+#include <dirent.h>
+
 #include "check.h"
 #include "crc32c.h"
 #include "log.h"
@@ -167,5 +169,23 @@ static inline void kit_expect(struct hf_logr *r, uint64_t from, uint64_t to, uin
         at = next;
     }
     CHECK_EQ(at, to);
+}
+
+static inline int64_t kit_findings(int dir, struct hf_check_summary *sum)
+{
+    struct hf_finding f[16];
+    return hf_log_check(dir, f, 16, sum);
+}
+
+/* How many names in `dir` begin with `prefix`. */
+static inline int kit_names(int dir, const char *prefix)
+{
+    int n = 0, fd = openat(dir, ".", O_RDONLY | O_DIRECTORY);
+    DIR *d = fdopendir(fd);
+    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        n += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
+    }
+    closedir(d);
+    return n;
 }
 #endif

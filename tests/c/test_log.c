@@ -4,7 +4,6 @@
 #include "log_kit.h"
 #include "process.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -13,23 +12,6 @@ static int root;
 static int fresh(const char *name)
 {
     return kit_subdirectory(root, name);
-}
-
-static int64_t findings(int dir, struct hf_check_summary *sum)
-{
-    struct hf_finding f[16];
-    return hf_log_check(dir, f, 16, sum);
-}
-
-static int has(int dir, const char *prefix)
-{
-    int n = 0, fd = openat(dir, ".", O_RDONLY | O_DIRECTORY);
-    DIR *d = fdopendir(fd);
-    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
-        n += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
-    }
-    closedir(d);
-    return n;
 }
 
 static void what_memory_appends_is_published_at_once(void)
@@ -94,7 +76,7 @@ static void segments_double_and_every_number_is_found_from_anywhere(void)
         CHECK_EQ(kit_verify(buf, n, sqn, 0), next);
     }
     struct hf_check_summary sum;
-    CHECK_EQ(findings(dir, &sum), 0);
+    CHECK_EQ(kit_findings(dir, &sum), 0);
     CHECK_EQ(sum.messages, 20000);
     CHECK_EQ(sum.segments, info.segments);
     hf_logr_close(r);
@@ -138,7 +120,7 @@ static void retention_drops_the_oldest_and_readers_are_told(void)
     struct hf_log_info info = kit_info(log);
     CHECK(info.bytes <= 300000 + 65536);
     CHECK(info.oldest_sqn > 0);
-    CHECK(has(dir, "spare") <= 1);
+    CHECK(kit_names(dir, "spare") <= 1);
     struct hf_logr *r = kit_reader(dir);
     uint8_t buf[4096];
     uint64_t next, oldest;
@@ -148,7 +130,7 @@ static void retention_drops_the_oldest_and_readers_are_told(void)
     CHECK_EQ(oldest, info.oldest_sqn);
     kit_expect(r, oldest, 10000, 0);
     struct hf_check_summary sum;
-    CHECK_EQ(findings(dir, &sum), 0);
+    CHECK_EQ(kit_findings(dir, &sum), 0);
     CHECK_EQ(sum.messages, 10000 - oldest);
     hf_logr_close(r);
     hf_log_close(log);
@@ -186,9 +168,9 @@ static void a_spare_is_made_once_and_taken_by_the_roll(void)
     struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 32768, 32768, 0));
     CHECK_EQ(hf_log_prepare(log), 1);
     CHECK_EQ(hf_log_prepare(log), 0);
-    CHECK_EQ(has(dir, "spare"), 1);
+    CHECK_EQ(kit_names(dir, "spare"), 1);
     kit_append(log, 0, 10, 200, 0);
-    CHECK_EQ(has(dir, "spare"), 0);
+    CHECK_EQ(kit_names(dir, "spare"), 0);
     hf_log_close(log);
     close(dir);
 }
@@ -226,7 +208,7 @@ static void *read_for_ever(void *argument)
         at = next;
         if (i % 16 == 0) {
             struct hf_check_summary sum;
-            CHECK_EQ(findings(h->dir, &sum), 0);
+            CHECK_EQ(kit_findings(h->dir, &sum), 0);
         }
         sched_yield();
     }
@@ -286,7 +268,7 @@ static void a_later_incarnation_overrides_the_numbers_it_took_over(void)
     kit_expect(r, 40, 48, 3);
     CHECK_EQ(hf_logr_read(r, 48, buf, sizeof buf, &next), HF_AGAIN);
     struct hf_check_summary sum;
-    CHECK_EQ(findings(dir, &sum), 0);
+    CHECK_EQ(kit_findings(dir, &sum), 0);
     CHECK_EQ(sum.messages, 48);
     hf_log_close(log);
     log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 16384, 0)); /* and after a restart */

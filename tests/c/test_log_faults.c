@@ -2,30 +2,11 @@
 #include "log_kit.h"
 #include "process.h"
 
-#include <dirent.h>
-
 static int root;
 
 static int fresh(const char *name)
 {
     return kit_subdirectory(root, name);
-}
-
-static int64_t findings(int dir, struct hf_check_summary *sum)
-{
-    struct hf_finding f[16];
-    return hf_log_check(dir, f, 16, sum);
-}
-
-static int has(int dir, const char *prefix)
-{
-    int n = 0, fd = openat(dir, ".", O_RDONLY | O_DIRECTORY);
-    DIR *d = fdopendir(fd);
-    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
-        n += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
-    }
-    closedir(d);
-    return n;
 }
 
 static void malformed_blocks_are_refused_and_leave_no_trace(void)
@@ -100,7 +81,7 @@ static void a_full_disk_is_an_error_and_appending_resumes_when_it_is_not(void)
     hf_failpoint_arm("log.fallocate=errno:ENOSPC");
     CHECK_EQ(hf_log_roll(log), HF_ERRNO - ENOSPC);
     CHECK_EQ(hf_log_prepare(log), HF_ERRNO - ENOSPC);
-    CHECK_EQ(has(dir, "spare") + has(dir, "roll-new"), 0);
+    CHECK_EQ(kit_names(dir, "spare") + kit_names(dir, "roll-new"), 0);
     kit_append(log, 5, 5, 64, 0);                  /* nothing changed: the old segment goes on */
     hf_failpoint_arm("log.pwrite=errno:ENOSPC@2"); /* the SYNC frame is written, the block is not */
     CHECK_EQ(hf_log_sync(log), HF_OK);
@@ -114,7 +95,7 @@ static void a_full_disk_is_an_error_and_appending_resumes_when_it_is_not(void)
     struct hf_logr *r = kit_reader(dir);
     kit_expect(r, 0, 20, 0);
     struct hf_check_summary sum;
-    CHECK_EQ(findings(dir, &sum), 0);
+    CHECK_EQ(kit_findings(dir, &sum), 0);
     hf_logr_close(r);
     hf_log_close(log);
     close(dir);
