@@ -122,7 +122,10 @@ class Lib:
     HF_LINE: Final = 128
     HF_LINE_ACTIVE: Final = 1
     HF_LINE_CLOSED: Final = 2
+    HF_LINE_CONFIRMS: Final = 1
+    HF_LINE_EXPLICIT: Final = 4
     HF_LINE_FREE: Final = 0
+    HF_LINE_OUT_OF_ORDER: Final = 2
     HF_LOST: Final = -22
     HF_MARKS: Final = 64
     HF_NAME_MAX: Final = 32
@@ -130,6 +133,7 @@ class Lib:
     HF_PINNED: Final = -5
     HF_POISONED: Final = -14
     HF_RETENTION: Final = -4
+    HF_ROLE_CONTEXT: Final = 3
     HF_ROLE_NONE: Final = 0
     HF_ROLE_RECEIVER: Final = 2
     HF_ROLE_STORE: Final = 1
@@ -231,7 +235,7 @@ class Lib:
     def hf_stream_end(self, stream: CData, tail: CData, next_sqn: CData, /) -> int: ...
     def hf_stream_sri(self, stream: CData, out25: CData, version: CData, groups: CData, /) -> int: ...
     def hf_stream_valid(self, stream: CData, at: CData, /) -> int: ...
-    def hf_struct_hash(self, /) -> int: ...
+    def hf_struct_hash(self, kind: int, /) -> int: ...
     def hf_take(self, block: Pointer, from_: CData, entry: CData, buf: Pointer, capacity: int, /) -> int: ...
     def hf_wait_setup(self, /) -> int: ...
 

@@ -247,6 +247,8 @@ static void compose(struct hf_board_line *next, const struct hf_identity *who, i
     next->registration_id = who->registration_id;
     next->role = who->role;
     next->level = who->level;
+    next->user_registration_id = who->user_registration_id;
+    next->flags = who->flags;
     memcpy(next->name, who->name, sizeof(next->name));
     next->name[sizeof(next->name) - 1] = '\0';
 }

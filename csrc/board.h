@@ -22,6 +22,8 @@ struct hf_identity {
     uint32_t role;
     uint32_t level;
     uint32_t bell;
+    uint32_t user_registration_id;
+    uint32_t flags;
     char name[32];
 };
 

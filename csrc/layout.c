@@ -45,7 +45,7 @@
                     F(hf_board_line, incarnation) F(hf_board_line, session_id) F(hf_board_line, owner_start)           \
                         F(hf_board_line, since_ns) F(hf_board_line, owner_pid) F(hf_board_line, registration_id)       \
                             F(hf_board_line, role) F(hf_board_line, level) F(hf_board_line, name)                      \
-                                F(hf_board_line, _pad1)
+                                F(hf_board_line, user_registration_id) F(hf_board_line, flags) F(hf_board_line, _pad1)
 #define FIELDS_hf_board(F)                                                                                             \
     F(hf_board, pre)                                                                                                   \
     F(hf_board, sleepers)                                                                                              \
@@ -88,13 +88,40 @@ STRUCTS(LISTED)
 
 #define PLACE(type, field) (uint32_t)offsetof(struct type, field), (uint32_t)sizeof(((struct type *)0)->field),
 #define PLACES(type) (uint32_t)sizeof(struct type), FIELDS_##type(PLACE)
+#define PLACES_COMMON PLACES(hf_preamble)
+#define PLACES_FRAMES PLACES(hf_frame) PLACES(hf_control_body)
 
-uint32_t hf_struct_hash(void)
+static uint32_t hash_of(const uint32_t *places, size_t count)
 {
-    static const uint32_t places[] = {STRUCTS(PLACES)};
     uint32_t hash = UINT32_C(2166136261); /* FNV-1a, by 32-bit words */
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+    for (size_t i = 0; i < count; i++) {
         hash = (hash ^ places[i]) * UINT32_C(16777619);
     }
     return hash;
+}
+
+uint32_t hf_struct_hash(uint32_t kind)
+{
+    static const uint32_t stream[] = {PLACES_COMMON PLACES_FRAMES PLACES(hf_mark) PLACES(hf_sri_store)
+                                          PLACES(hf_stream_header)};
+    static const uint32_t board[] = {PLACES_COMMON PLACES(hf_board_line) PLACES(hf_board)};
+    static const uint32_t bells[] = {PLACES_COMMON PLACES(hf_bell) PLACES(hf_bells)};
+    static const uint32_t segment[] = {PLACES_COMMON PLACES_FRAMES PLACES(hf_seal) PLACES(hf_segment_header)
+                                           PLACES(hf_index_entry)};
+    static const uint32_t head[] = {PLACES_COMMON PLACES(hf_begin) PLACES(hf_head)};
+#define HASH(places) hash_of(places, sizeof(places) / sizeof((places)[0]))
+    switch (kind) {
+    case HF_KIND_STREAM:
+        return HASH(stream);
+    case HF_KIND_BOARD:
+        return HASH(board);
+    case HF_KIND_BELLS:
+        return HASH(bells);
+    case HF_KIND_SEGMENT:
+        return HASH(segment);
+    case HF_KIND_HEAD:
+        return HASH(head);
+    default:
+        return 0; /* of no object: hf_map_* refuse other kinds */
+    }
 }

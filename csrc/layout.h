@@ -40,7 +40,7 @@ enum hf_kind { HF_KIND_STREAM = 1, HF_KIND_BOARD = 2, HF_KIND_BELLS = 3, HF_KIND
 struct hf_preamble {
     uint64_t magic;          /*   0  HF_MAGIC | kind */
     uint32_t layout_version; /*   8 */
-    uint32_t struct_hash;    /*  12  hash of the size and field offsets of every struct below */
+    uint32_t struct_hash;    /*  12  of the sizes and field offsets of the structs that this kind of object is made of */
     uint32_t page_size;      /*  16  of the creator */
     uint32_t header_bytes;   /*  20  from the start of the object to its data; a multiple of page_size for mappings */
     uint64_t total_bytes;    /*  24  header and data, once */
@@ -132,7 +132,11 @@ struct hf_stream_header {
     struct hf_mark marks[66]; /* 2496  one per stripe; then two, in turn: what was released when the trail last moved */
 };                            /* 3552 */
 
-enum hf_role { HF_ROLE_NONE = 0, HF_ROLE_STORE = 1, HF_ROLE_RECEIVER = 2 };
+/* CONTEXT: a receiving context as a whole, for liveness detection; it has no positions. */
+enum hf_role { HF_ROLE_NONE = 0, HF_ROLE_STORE = 1, HF_ROLE_RECEIVER = 2, HF_ROLE_CONTEXT = 3 };
+/* What a receiver's acknowledgements mean to the source: CONFIRMS: they are delivery confirmations too; OUT_OF_ORDER: it delivers
+ * in order of arrival; EXPLICIT: the program acknowledges. */
+enum hf_line_flag { HF_LINE_CONFIRMS = 1, HF_LINE_OUT_OF_ORDER = 2, HF_LINE_EXPLICIT = 4 };
 enum hf_line_state { HF_LINE_FREE = 0, HF_LINE_ACTIVE = 1, HF_LINE_CLOSED = 2 };
 
 /* One participant of a source. writer: the participant that owns it, for ever; `owner` alone changes hands, by compare-and-swap,
@@ -164,7 +168,9 @@ struct hf_board_line {
     uint32_t role;            /* 184  enum hf_role */
     uint32_t level;           /* 188  store: enum hf_level of its ack */
     char name[32];            /* 192 */
-    uint8_t _pad1[32];        /* 224 */
+    uint32_t user_registration_id; /* 224  ume_user_receiver_registration_id of its context, 0 = none */
+    uint32_t flags;           /* 228  enum hf_line_flag */
+    uint8_t _pad1[24];        /* 232 */
 };                            /* 256 */
 
 enum hf_level { HF_LEVEL_MEMORY = 1, HF_LEVEL_DISK = 2 };

@@ -217,7 +217,7 @@ static int64_t read_header(struct hf_seg *s, const uint8_t *source_uuid)
     if (!first && !second) {
         return HF_OK;
     }
-    if (good->pre.layout_version != HF_LAYOUT_VERSION || good->pre.struct_hash != hf_struct_hash()) {
+    if (good->pre.layout_version != HF_LAYOUT_VERSION || good->pre.struct_hash != hf_struct_hash(HF_KIND_SEGMENT)) {
         return HF_LAYOUT;
     }
     if (!header_sane(good)) {
@@ -328,7 +328,7 @@ void hf_fill_preamble(struct hf_preamble *pre, uint32_t kind)
     memset(pre, 0, sizeof *pre);
     pre->magic = HF_MAGIC | kind;
     pre->layout_version = HF_LAYOUT_VERSION;
-    pre->struct_hash = hf_struct_hash();
+    pre->struct_hash = hf_struct_hash(kind);
     pre->page_size = (uint32_t)sysconf(_SC_PAGESIZE);
     pre->owner = hf_process_token();
     pre->created_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;

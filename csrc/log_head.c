@@ -73,7 +73,7 @@ int64_t hf_head_map(int dir, int writable, struct hf_head **out)
     struct hf_head *head = map;
     if (hf_load_acquire_u64(&head->pre.magic) != (HF_MAGIC | HF_KIND_HEAD)) {
         status = HF_DAMAGED;
-    } else if (head->pre.layout_version != HF_LAYOUT_VERSION || head->pre.struct_hash != hf_struct_hash()) {
+    } else if (head->pre.layout_version != HF_LAYOUT_VERSION || head->pre.struct_hash != hf_struct_hash(HF_KIND_HEAD)) {
         status = HF_LAYOUT;
     }
     if (status != HF_OK) {

@@ -158,7 +158,7 @@ static void write_preamble(struct hf_map *map, uint64_t header, const uint8_t *u
 {
     struct hf_preamble *pre = (struct hf_preamble *)map->base;
     pre->layout_version = HF_LAYOUT_VERSION;
-    pre->struct_hash = hf_struct_hash();
+    pre->struct_hash = hf_struct_hash(map->kind);
     pre->page_size = (uint32_t)page_bytes();
     pre->header_bytes = (uint32_t)header;
     pre->total_bytes = header + map->ring_bytes;
@@ -248,7 +248,7 @@ static int64_t check_preamble(const struct hf_preamble *pre, uint64_t ring_bytes
     if ((pre->magic & ~KIND_MASK) != HF_MAGIC) {
         return HF_DAMAGED;
     }
-    if (pre->layout_version != HF_LAYOUT_VERSION || pre->struct_hash != hf_struct_hash() ||
+    if (pre->layout_version != HF_LAYOUT_VERSION || pre->struct_hash != hf_struct_hash(kind) ||
         pre->page_size != page_bytes() || (pre->magic & KIND_MASK) != kind) {
         return HF_LAYOUT;
     }

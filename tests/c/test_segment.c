@@ -64,7 +64,7 @@ static void preamble_names_object_and_creator(void)
     CHECK_EQ(hf_boot_id(boot), HF_OK);
     CHECK_EQ(header->pre.magic, HF_MAGIC | HF_KIND_STREAM);
     CHECK_EQ(memcmp((const char *)map->base + 1, "FHDFST1", 7), 0);
-    CHECK_EQ(header->pre.struct_hash, hf_struct_hash());
+    CHECK_EQ(header->pre.struct_hash, hf_struct_hash(HF_KIND_STREAM));
     CHECK_EQ(header->pre.header_bytes, page());
     CHECK_EQ(header->pre.total_bytes, page() + RING);
     CHECK_EQ(header->pre.total_bytes, file_bytes(fd));
@@ -165,7 +165,7 @@ static void attach_refuses_every_wrong_field(void)
     CHECK_EQ(ATTACH_WITH(pre.magic, uint64_t, 1), HF_DAMAGED);
     CHECK_EQ(ATTACH_WITH(pre.magic, uint64_t, HF_MAGIC | HF_KIND_BELLS), HF_LAYOUT);
     CHECK_EQ(ATTACH_WITH(pre.layout_version, uint32_t, HF_LAYOUT_VERSION + 1), HF_LAYOUT);
-    CHECK_EQ(ATTACH_WITH(pre.struct_hash, uint32_t, ~hf_struct_hash()), HF_LAYOUT);
+    CHECK_EQ(ATTACH_WITH(pre.struct_hash, uint32_t, ~hf_struct_hash(HF_KIND_STREAM)), HF_LAYOUT);
     CHECK_EQ(ATTACH_WITH(pre.page_size, uint32_t, (uint32_t)page() * 4), HF_LAYOUT);
     const uint32_t headers[] = {0, 1, (uint32_t)page() * 2, (uint32_t)page() + 32, UINT32_MAX, UINT32_C(1) << 31};
     for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++) {

@@ -27,6 +27,8 @@ SEGMENTS = (b"golden segment 1", b"golden segment 2")
 FILE_BYTES, HEADER_BYTES, PAGE = 16384, 8192, 4096
 FIRST, LAST, CONTROL = 1, 2, 4
 SYNC, LOST = 1, 2
+STRUCT_HASH = {SEGMENT: 0x7942F497, HEAD: 0x897F273F}
+"""Of layout version 1, by kind of file (csrc/segment.h: hf_struct_hash)."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ def crc(data: bytes, seed: int = 0) -> int:
     return int(google_crc32c.extend(seed, data))
 
 
-def preamble(kind: int, struct_hash: int, header: int, total: int, incarnation: int, uuid: bytes) -> bytes:
+def preamble(kind: int, header: int, total: int, incarnation: int, uuid: bytes) -> bytes:
     """struct hf_preamble. The boot id is zero: on disk it says nothing."""
-    head = struct.pack("<QIIIIQQ", MAGIC | kind, LAYOUT_VERSION, struct_hash, PAGE, header, total, incarnation)
+    head = struct.pack("<QIIIIQQ", MAGIC | kind, LAYOUT_VERSION, STRUCT_HASH[kind], PAGE, header, total, incarnation)
     return head + struct.pack("<QQQII16s16s24x", 0, CREATED_NS, 0, 1, 0, uuid, bytes(16))
 
 
@@ -74,7 +76,6 @@ def preamble(kind: int, struct_hash: int, header: int, total: int, incarnation: 
 class Segment:
     """One segment file: frames are appended, then it is packed."""
 
-    struct_hash: int
     uuid: bytes
     incarnation: int
     base: int
@@ -108,7 +109,7 @@ class Segment:
 
     def pack(self, *, sealed: bool, next_sqn: int) -> bytes:
         """The whole file: header, its copy, index, frames; with ``sealed`` also the seal."""
-        head = preamble(SEGMENT, self.struct_hash, HEADER_BYTES, FILE_BYTES, self.incarnation, self.uuid)
+        head = preamble(SEGMENT, HEADER_BYTES, FILE_BYTES, self.incarnation, self.uuid)
         head += struct.pack("<16sQQQQI", SOURCE, self.base, self.first_sqn, self.synced_below, 0, 0)
         head += struct.pack("<I", crc(head))
         index = struct.pack("<QQ", self.first_sqn, HEADER_BYTES + 64)  # behind the SYNC frame
@@ -122,9 +123,9 @@ class Segment:
         return bytes(file)
 
 
-def segments(struct_hash: int) -> list[Segment]:
+def segments() -> list[Segment]:
     """Both segments with their frames: the second one belongs to the second incarnation."""
-    one = Segment(struct_hash, SEGMENTS[0], 1, 0, 0, 0)
+    one = Segment(SEGMENTS[0], 1, 0, 0, 0)
     one.control(SYNC, 0, 0, 0)
     for sent in MESSAGES[:4]:
         one.message(sent)
@@ -132,18 +133,18 @@ def segments(struct_hash: int) -> list[Segment]:
     one.control(SYNC, 8, one.end, 0)
     for sent in MESSAGES[4:6]:
         one.message(sent)
-    two = Segment(struct_hash, SEGMENTS[1], 2, one.end, 9, one.end)
+    two = Segment(SEGMENTS[1], 2, one.end, 9, one.end)
     two.control(SYNC, 9, one.end, 0)
     for sent in MESSAGES[6:]:
         two.message(sent)
     return [one, two]
 
 
-def head(struct_hash: int, end: int) -> bytes:
+def head(end: int) -> bytes:
     """The file ``head``."""
     begins = b"".join(struct.pack("<QQ", *begin) for begin in BEGINS)
     file = bytearray(PAGE)
-    file[:128] = preamble(HEAD, struct_hash, PAGE, PAGE, 0, SOURCE)
+    file[:128] = preamble(HEAD, PAGE, PAGE, 0, SOURCE)
     check = end ^ int.from_bytes(SOURCE[:8], "little")
     file[128:172] = struct.pack("<QQQQQI", end, check, NEXT, 2, 0, crc(begins))
     file[256:288] = struct.pack("<QQQQ", 0, 0, 2, len(BEGINS))
@@ -165,12 +166,12 @@ def state(generation: int) -> bytes:
     return struct.pack("<8sIIQI4x", b"HFSTATE1", len(body), crc(body, generation), generation, 0) + body
 
 
-def files(struct_hash: int) -> dict[str, bytes]:
+def files() -> dict[str, bytes]:
     """Path below v1/ -> content."""
-    one, two = segments(struct_hash)
+    one, two = segments()
     log = f"logs/{SOURCE.hex()}"
     return {
-        f"{log}/head": head(struct_hash, two.end),
+        f"{log}/head": head(two.end),
         f"{log}/seg-{one.base:016x}": one.pack(sealed=True, next_sqn=10),
         f"{log}/seg-{two.base:016x}": two.pack(sealed=False, next_sqn=0),
         "state.0": state(4),
@@ -178,14 +179,10 @@ def files(struct_hash: int) -> dict[str, bytes]:
     }
 
 
-STRUCT_HASH = 0xA291A13B
-"""Of layout version 1 (csrc/segment.h: hf_struct_hash)."""
-
-
 def main() -> None:
     """Writes what is in files()."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else V1
-    for name, content in files(STRUCT_HASH).items():
+    for name, content in files().items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
