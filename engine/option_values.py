@@ -53,6 +53,28 @@ def integer(value: object) -> int:
     raise ValueError("a whole number")
 
 
+def power_of_two(value: object) -> int:
+    """Accept a whole number that is a power of two."""
+    number = integer(value)
+    if number < 1 or number & (number - 1):
+        raise ValueError("a power of two")
+    return number
+
+
+def word(value: object) -> str:
+    """Accept a str; case and blanks do not matter, as in UM's files."""
+    if isinstance(value, str):
+        return value.strip().lower()
+    raise ValueError("a word")
+
+
+def name(value: object) -> str:
+    """Accept a context's name."""
+    if isinstance(value, str) and value.strip() and len(value.strip().encode()) <= 128:
+        return value.strip()
+    raise ValueError("a name of 1 to 128 bytes")
+
+
 def flag(value: object) -> bool:
     """Accept 0, 1, False, True, "0", "1"."""
     if isinstance(value, bool):

@@ -1,125 +1,26 @@
-"""The option table: names, scopes, types, limits, defaults. UM's names letter for letter; units are in the table.
+"""Options in force: what was given, checked, with the defaults filled in. The table is in `option_table`.
 
 `resolve` turns what a user gave for one object into a frozen view with every option of that scope, or raises
 ConfigError with name, value, limit and scope. Defaults that depend on other options (sizes) are worked out here, so
-that a view always holds the numbers in force. Source: um_semantics K; where a default differs from UM's, the doc says
-so.
+that a view always holds the numbers in force. Source: um_semantics K.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import option_values as values
 from .errors import ConfigError
+from .option_table import BY_ANY_NAME, MIB, RECEIVER, ROWS, SOURCE, STORE, TABLE, Option
 
-CONTEXT, SOURCE, RECEIVER, STORE = "context", "source", "receiver", "store"
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["TABLE", "Option", "Options", "resolve"]
 
 RING_MIN = 65536
 FRAME_BYTES = 32
-GIB = 1 << 30
-MIB = 1 << 20
-
-Parser = Callable[[object], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option. `type` parses a value; `minimum` and `maximum` bound a number; `choices` are the words it may be.
-
-    `default` None: not set, or worked out from other options. `aliases` are other names that UM has for it.
-    """
-
-    name: str
-    scopes: tuple[str, ...]
-    type: Parser
-    default: object = None
-    unit: str = ""
-    minimum: int | None = None
-    maximum: int | None = None
-    choices: tuple[str, ...] = ()
-    doc: str = ""
-    aliases: tuple[str, ...] = ()
-
-    @property
-    def attribute(self) -> str:
-        """Name of the value in a view."""
-        return self.name.replace("-", "_")
-
-
-def _word(value: object) -> str:
-    """Accept a str; case and blanks do not matter, as in UM's files."""
-    if isinstance(value, str):
-        return value.strip().lower()
-    raise ValueError("a word")
-
-
-_WAITS = ("busy_spin", "yield", "backoff", "block")
-_MS = 2**31 - 1
-
-# fmt: off
-_ROWS = (
-    Option("ume_session_id", (CONTEXT, SOURCE, RECEIVER), values.session, 0, doc="64-bit; 0 = the context's, or none"),
-    Option("operational_mode", (CONTEXT,), _word, "embedded", choices=("embedded", "sequential"),
-           doc="sequential: no thread, call poll()"),
-    Option("callback_errors", (CONTEXT, SOURCE, RECEIVER), _word, "log", choices=("log", "raise"),
-           doc="what becomes of an exception of a callback"),
-    Option("wait_strategy", (CONTEXT, SOURCE, RECEIVER, STORE), _word, "backoff", choices=_WAITS,
-           doc="how a thread waits for the next message or acknowledgement"),
-    Option("ume_ack_batching_interval", (CONTEXT,), values.integer, 100, "ms", 1, _MS, doc="period of batched acks"),
-
-    Option("ume_store", (SOURCE,), values.store_addresses, (), doc="stores by port: 127.0.0.1:PORT:RegID:Group"),
-    Option("ume_store_name", (SOURCE,), values.store_names, (), doc="stores by name: name:RegID:Group"),
-    Option("ume_store_group", (SOURCE,), values.store_groups, (), doc="declared groups: index:size, ascending"),
-    Option("ume_registration_interval", (SOURCE, RECEIVER), values.integer, 3000, "ms", 1, _MS,
-           doc="period of registration attempts"),
-    Option("ume_store_activity_timeout", (SOURCE,), values.integer, 10000, "ms", 1, _MS,
-           doc="silence after which a store is looked at"),
-    Option("ume_store_check_interval", (SOURCE,), values.integer, 500, "ms", 1, _MS, doc="period of looking at stores"),
-    Option("ume_consensus_sequence_number_behavior", (SOURCE, RECEIVER), _word, "majority",
-           choices=("lowest", "majority", "highest"), doc="first number from the stores' reports (UM: highest)"),
-    Option("ume_flight_size", (SOURCE,), values.integer, 1000, "fragments", 1, 2**31 - 1,
-           doc="sent and not yet stable, at most"),
-    Option("ume_flight_size_bytes", (SOURCE,), values.integer, None, "bytes", 0, 2**62,
-           doc="payload sent and not yet stable, at most; 0 = off; 3/4 of retransmit_retention_size_limit (UM: off)"),
-    Option("ume_message_stability_notification", (SOURCE,), values.integer, None, "", 0, 3,
-           doc="UM's modes; not given: coalesced ranges"),
-    Option("retransmit_retention_size_limit", (SOURCE,), values.integer, None, "bytes", 8192, 2**40,
-           doc="headers and payload that the source retains at most; 25165824", aliases=("ume_retention_size_limit",)),
-    Option("ring_size", (SOURCE,), values.integer, 0, "bytes", 0, 2**41,
-           doc="a power of two; 0 = the next one from 1.25 x retransmit_retention_size_limit"),
-    Option("fragment_size", (SOURCE,), values.integer, None, "bytes", 32, 2**31,
-           doc="largest payload of one fragment; 65536, less in a small ring"),
-    Option("receiver_pin_timeout", (SOURCE,), values.integer, 100, "ms", 0, _MS,
-           doc="how long a receiver's view may hold the source back"),
-    Option("late_join", (SOURCE,), values.flag, True, doc="0: no recovery from this source (UM: forced on)",
-           aliases=("ume_late_join",)),
-
-    Option("use_late_join", (RECEIVER,), values.flag, True, doc="0: live messages only",
-           aliases=("ume_use_late_join",)),
-    Option("ume_use_ack_batching", (RECEIVER,), values.flag, None,
-           doc="1: acks at the context's interval; 0: each at once; default: 1 unless ume_explicit_ack_only"),
-    Option("ume_explicit_ack_only", (RECEIVER,), values.flag, False, doc="1: only send_explicit_ack() acknowledges"),
-    Option("retransmit_request_maximum", (RECEIVER,), values.integer, 0, "messages", 0, 2**62,
-           doc="start at most so far back from the newest; 0 = no limit"),
-    Option("ume_recovery_sequence_number_info_function", (RECEIVER,), values.function,
-           doc="called before recovery; may assign info.low_sequence_number"),
-    Option("ume_registration_extended_function", (RECEIVER,), values.function, doc="returns the RegID to ask for"),
-    Option("source_notification_function", (RECEIVER,), values.function_pair, doc="(create, delete), per source"),
-
-    Option("repository-size-limit", (STORE,), values.integer, 256 * MIB, "bytes", 196992, 2**46,
-           doc="what a memory store keeps per source (UM: 50331648)"),
-    Option("repository-size-threshold", (STORE,), values.integer, None, "bytes", 0, 2**46,
-           doc="kept before anything is let go; default: the limit (UM: 1024)"),
-    Option("repository-disk-file-size-limit", (STORE,), values.integer, GIB, "bytes", 196992, 2**46,
-           doc="what a disk store keeps per source (UM: 104857600)"),
-)
-# fmt: on
-TABLE: dict[str, Option] = {row.name: row for row in _ROWS}
-_BY_ANY_NAME: dict[str, Option] = {name: row for row in _ROWS for name in (row.name, *row.aliases)}
 
 
 class Options:
@@ -172,7 +73,7 @@ def resolve(scope: str, given: Mapping[str, object], inherited: Options | None =
         if row.attribute in found:
             raise ConfigError(f"{scope} option {name} is given twice, also under its other name")
         found[row.attribute] = _value(scope, row, value)
-    rows = [row for row in _ROWS if scope in row.scopes]
+    rows = [row for row in ROWS if scope in row.scopes]
     if inherited is not None:
         for row in rows:
             unset = row.attribute not in found or (row.name == "ume_session_id" and not found[row.attribute])
@@ -193,9 +94,9 @@ def resolve(scope: str, given: Mapping[str, object], inherited: Options | None =
 
 def _row(scope: str, name: str) -> Option:
     """Find an option by name, in this scope."""
-    row = _BY_ANY_NAME.get(name)
+    row = BY_ANY_NAME.get(name)
     if row is None:
-        valid = [known for known, option in _BY_ANY_NAME.items() if scope in option.scopes]
+        valid = [known for known, option in BY_ANY_NAME.items() if scope in option.scopes]
         near = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
         raise ConfigError(f"{scope} option {name!r} does not exist", hint=f"did you mean {near[0]}?" if near else None)
     if scope not in row.scopes:
