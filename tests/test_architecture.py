@@ -21,7 +21,17 @@ PACKAGES = {"holdfast.engine": ROOT / "engine", "holdfast": ROOT / "bindings"}
 
 CORE = ["core", "layout", "kernels"]
 """The way down to the compiled module, lowest first: each may import those before it."""
-MACHINES = {"acks", "errors", "events", "option_table", "option_values", "options", "quorum", "recovery", "registration"}
+MACHINES = {
+    "acks",
+    "errors",
+    "events",
+    "option_table",
+    "option_values",
+    "options",
+    "quorum",
+    "recovery",
+    "registration",
+}
 MACHINES |= {"retention"}
 """Decisions over values. Every other module of the engine is a driver."""
 IMPURE = {"asyncio", "fcntl", "io", "mmap", "os", "pathlib", "posix_ipc", "select", "shutil", "signal", "socket"}
