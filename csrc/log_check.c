@@ -97,7 +97,7 @@ static void check_header(struct check *k, int64_t i)
 {
     const struct hf_seg *s = &k->segs[i];
     struct hf_finding f = {.position = s->base, .segment = s->base, .kind = HF_FOUND_HEADER};
-    if (s->state == HF_SEG_GOOD) { /* one copy or the seal is wrong: nothing is lost by it */
+    if (s->state == HF_SEG_GOOD) { /* a copy, the seal or an unused byte is wrong: nothing is lost by it */
         f.first_sqn = f.next_sqn = s->first_sqn;
         report(k, &f);
         return;
@@ -116,16 +116,27 @@ static void check_header(struct check *k, int64_t i)
     report(k, &f);
 }
 
+/* 1: no index entry where none can be. The seal writes all that a segment can have; until then what a recycled file had
+ * is there. The rest of the area is never written. */
+static int index_rest_zeros(const struct hf_seg *s)
+{
+    uint64_t most = (s->file_bytes + HF_INDEX_STEP - 1) / HF_INDEX_STEP;
+    uint64_t count = s->seal.end_position != 0 ? s->seal.index_count : most;
+    uint64_t from = HF_HEADER_PAGE + count * sizeof(struct hf_index_entry);
+    uint64_t to = s->header_bytes < s->mapped ? s->header_bytes : s->mapped;
+    return from >= to || hf_zeros(s->map + from, to - from);
+}
+
 /* The index is a cache that readers rebuild: wrong, but nothing is lost by it. */
 static void check_index(struct check *k, int64_t i)
 {
     struct hf_seg *s = &k->segs[i];
-    uint64_t count = s->seal.index_count;
     struct hf_index index = {0};
-    if (s->seal.end_position == 0 || count == 0 || hf_index_reset(&index, s->file_bytes) != HF_OK) {
+    if (hf_index_reset(&index, s->file_bytes) != HF_OK) {
         return;
     }
-    if (hf_seg_index(s, index.entries, index.max) == 0) {
+    int wanted = s->seal.end_position != 0 && s->seal.index_count != 0;
+    if ((wanted && hf_seg_index(s, index.entries, index.max) == 0) || !index_rest_zeros(s)) {
         struct hf_finding f = {.position = s->base, .segment = s->base, .kind = HF_FOUND_HEADER};
         f.first_sqn = f.next_sqn = s->first_sqn;
         report(k, &f);

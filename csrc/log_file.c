@@ -42,22 +42,22 @@ int64_t hf_write_all(int fd, const void *data, uint64_t bytes, uint64_t offset)
     return HF_OK;
 }
 
-static int read_all(int fd, void *data, uint64_t bytes, uint64_t offset)
+/* The first page, with zeros for what a short file lacks. Returns the bytes that are there. */
+static uint64_t read_page(int fd, uint8_t page[HF_HEADER_PAGE])
 {
-    uint8_t *p = data;
-    while (bytes > 0) {
-        ssize_t n = pread(fd, p, bytes, (off_t)offset);
+    uint64_t at = 0;
+    memset(page, 0, HF_HEADER_PAGE);
+    while (at < HF_HEADER_PAGE) {
+        ssize_t n = pread(fd, page + at, HF_HEADER_PAGE - at, (off_t)at);
         if (n < 0 && errno == EINTR) {
             continue;
         }
         if (n <= 0) {
-            return 0;
+            break;
         }
-        p += n;
-        bytes -= (uint64_t)n;
-        offset += (uint64_t)n;
+        at += (uint64_t)n;
     }
-    return 1;
+    return at;
 }
 
 /* ---- names ---- */
@@ -146,7 +146,7 @@ uint64_t hf_seg_header_bytes(uint64_t file_bytes)
     return HF_HEADER_PAGE + (index + HF_HEADER_PAGE - 1) / HF_HEADER_PAGE * HF_HEADER_PAGE;
 }
 
-static int zeros(const uint8_t *p, uint64_t bytes)
+int hf_zeros(const uint8_t *p, uint64_t bytes)
 {
     for (uint64_t i = 0; i < bytes; i++) {
         if (p[i] != 0) {
@@ -154,6 +154,15 @@ static int zeros(const uint8_t *p, uint64_t bytes)
         }
     }
     return 1;
+}
+
+/* No sum covers what lies between header, seal and copy: whoever began the segment wrote zeros there. */
+static int unused_zeros(const uint8_t page[HF_HEADER_PAGE])
+{
+    const uint64_t covered = HF_HEADER_CRC + sizeof(uint32_t), seal = offsetof(struct hf_segment_header, seal);
+    const uint64_t behind = seal + sizeof(struct hf_seal), behind_copy = HF_SEGMENT_COPY + covered;
+    return hf_zeros(page + covered, seal - covered) && hf_zeros(page + behind, HF_SEGMENT_COPY - behind) &&
+           hf_zeros(page + behind_copy, HF_HEADER_PAGE - behind_copy);
 }
 
 static int header_crc_good(const struct hf_segment_header *h)
@@ -189,7 +198,7 @@ static int header_sane(const struct hf_segment_header *h)
 /* A seal counts only if its CRC fits this very use of the file and it lies within what the file can hold. */
 static void take_seal(struct hf_seg *s, const struct hf_seal *seal)
 {
-    if (zeros((const uint8_t *)seal, sizeof *seal)) {
+    if (hf_zeros((const uint8_t *)seal, sizeof *seal)) {
         return;
     }
     if (seal->crc == seal_crc(seal, s->uuid) && seal->end_position >= s->base && seal->end_position % HF_GRANULE == 0) {
@@ -202,18 +211,19 @@ static void take_seal(struct hf_seg *s, const struct hf_seal *seal)
 static int64_t read_header(struct hf_seg *s, const uint8_t *source_uuid)
 {
     struct hf_segment_header h, copy;
-    memset(&copy, 0, sizeof copy);
+    uint8_t page[HF_HEADER_PAGE];
     s->state = HF_SEG_BAD;
     s->limit = s->base;
     memset(&s->seal, 0, sizeof s->seal);
     s->flaws = 0;
-    if (!read_all(s->fd, &h, sizeof h, 0)) {
+    if (read_page(s->fd, page) < sizeof h) {
         return HF_OK;
     }
-    int copied = read_all(s->fd, &copy, HF_HEADER_CRC + sizeof copy.crc, HF_SEGMENT_COPY);
-    int first = header_crc_good(&h), second = copied && header_crc_good(&copy);
+    memcpy(&h, page, sizeof h);
+    memcpy(&copy, page + HF_SEGMENT_COPY, sizeof copy);
+    int first = header_crc_good(&h), second = header_crc_good(&copy);
     const struct hf_segment_header *good = first ? &h : &copy;
-    s->flaws = !first || !second || !zeros(h._pad2, sizeof h._pad2);
+    s->flaws = !first || !second || !unused_zeros(page);
     if (!first && !second) {
         return HF_OK;
     }
@@ -366,17 +376,19 @@ int64_t hf_seg_begin(struct hf_seg *s, const uint8_t *source_uuid)
     return status;
 }
 
-int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index_entry *index,
-                    uint32_t count)
+int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index)
 {
     struct hf_seal seal;
+    /* All entries, used or not: the file may have had another index before. */
+    uint64_t room = (s->header_bytes - HF_HEADER_PAGE) / sizeof *index->entries;
+    uint64_t written = index->max < room ? index->max : room;
     memset(&seal, 0, sizeof seal);
     seal.end_position = end;
     seal.next_sqn = next_sqn;
-    seal.index_count = count;
-    seal.index_crc = hf_crc32c(0, (const uint8_t *)index, count * sizeof *index);
+    seal.index_count = index->count;
+    seal.index_crc = hf_crc32c(0, (const uint8_t *)index->entries, index->count * sizeof *index->entries);
     seal.crc = seal_crc(&seal, s->uuid);
-    int64_t status = hf_write_all(s->fd, index, count * sizeof *index, HF_HEADER_PAGE);
+    int64_t status = hf_write_all(s->fd, index->entries, written * sizeof *index->entries, HF_HEADER_PAGE);
     if (status == HF_OK) {
         status = hf_write_all(s->fd, &seal, sizeof seal, offsetof(struct hf_segment_header, seal));
     }

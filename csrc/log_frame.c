@@ -241,6 +241,7 @@ int64_t hf_index_reset(struct hf_index *x, uint64_t file_bytes)
         x->entries = more;
         x->max = (uint32_t)max;
     }
+    memset(x->entries, 0, x->max * sizeof *x->entries); /* a seal writes the unused ones too */
     x->count = 0;
     x->next_offset = 0;
     return HF_OK;

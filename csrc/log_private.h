@@ -68,7 +68,7 @@ struct hf_seg {
     uint8_t uuid[16];
     uint32_t seed;  /* of its frames' CRCs */
     uint32_t state; /* enum hf_seg_state */
-    uint32_t flaws; /* a copy of the header or the seal is wrong: harmless, but reported */
+    uint32_t flaws; /* a copy of the header, the seal or an unused byte of the page is wrong: harmless, but reported */
     int fd;         /* -1: not open */
     uint8_t *map;   /* NULL: not mapped */
     uint64_t mapped;
@@ -89,12 +89,13 @@ uint64_t hf_seg_header_bytes(uint64_t file_bytes);
  * in *s. */
 int64_t hf_seg_begin(struct hf_seg *s, const uint8_t *source_uuid);
 /* Index, then seal. */
-int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index_entry *index,
-                    uint32_t count);
+struct hf_index;
+int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index);
 int64_t hf_seg_index(const struct hf_seg *s, struct hf_index_entry *out,
                      uint64_t max); /* from its map; 0: none, or wrong */
 void hf_fill_preamble(struct hf_preamble *pre, uint32_t kind);
 int64_t hf_write_all(int fd, const void *data, uint64_t bytes, uint64_t offset);
+int hf_zeros(const uint8_t *p, uint64_t bytes); /* 1: nothing else */
 
 /* ---- log_head.c ---- */
 

@@ -294,7 +294,7 @@ int64_t hf_log_reserve(struct hf_log *log, int64_t count)
 
 int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index, int punch)
 {
-    int64_t status = hf_seg_seal(s, end, next_sqn, index->entries, index->count);
+    int64_t status = hf_seg_seal(s, end, next_sqn, index);
     if (status != HF_OK || !punch) {
         return status;
     }

@@ -5,6 +5,7 @@
 static int root;
 
 enum { FILE_BYTES = 16384, DATA = 8192, RECORDS = 64 };
+enum { INDEX = 4096, INDEX_END = INDEX + sizeof(struct hf_index_entry) }; /* all entries that such a file can have */
 
 /* A log as bytes, to be put back before each experiment. */
 struct snapshot {
@@ -138,7 +139,7 @@ static void poke(int dir, const char *name, uint64_t offset, uint8_t byte)
     close(f);
 }
 
-/* The flip is seen by check and by readers; one bit of each byte is also shown to open, which writes. */
+/* The flip is seen by check, by readers and by open, which writes. */
 static void one_flip(int dir, const struct snapshot *s, uint64_t offset, int bit, uint64_t lost, uint64_t lost_next)
 {
     poke(dir, s->name[0], offset, (uint8_t)(s->seg[0][offset] ^ (1 << bit)));
@@ -149,12 +150,9 @@ static void one_flip(int dir, const struct snapshot *s, uint64_t offset, int bit
     for (int64_t i = 0; i < n; i++) {
         CHECK(found[i].first_sqn == found[i].next_sqn ||
               (found[i].first_sqn == lost && found[i].next_sqn == lost_next));
+        CHECK(offset >= DATA || found[i].kind == HF_FOUND_HEADER);
     }
     expect_all_but(dir, s->next_sqn, lost, lost_next);
-    if ((uint64_t)bit != offset % 8) {
-        poke(dir, s->name[0], offset, s->seg[0][offset]);
-        return;
-    }
     struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, FILE_BYTES, FILE_BYTES, 0));
     struct hf_log_info info = kit_info(log);
     CHECK_EQ(info.next_sqn, s->next_sqn);
@@ -165,6 +163,18 @@ static void one_flip(int dir, const struct snapshot *s, uint64_t offset, int bit
     put_back(dir, s);
 }
 
+/* All eight bits; one under the thread sanitizer, which has nothing to find here and takes eight times as long. */
+static void flip_byte(int dir, const struct snapshot *s, uint64_t offset, uint64_t lost, uint64_t lost_next)
+{
+#if defined(__SANITIZE_THREAD__)
+    one_flip(dir, s, offset, (int)(offset % 8), lost, lost_next);
+#else
+    for (int bit = 0; bit < 8; bit++) {
+        one_flip(dir, s, offset, bit, lost, lost_next);
+    }
+#endif
+}
+
 static void flip_every_bit(int middle)
 {
     static struct snapshot s;
@@ -173,17 +183,12 @@ static void flip_every_bit(int middle)
     put_back(dir, &s);
     for (int i = 0; i < record_count; i++) {
         for (uint64_t at = records[i].at; at < records[i].end; at++) {
-            for (int bit = 0; bit < 8; bit++) {
-                one_flip(dir, &s, DATA + at, bit, records[i].first, records[i].next);
-            }
+            flip_byte(dir, &s, DATA + at, records[i].first, records[i].next);
         }
     }
-    const uint64_t parts[][2] = {{0, 288}, {HF_SEGMENT_COPY, HF_SEGMENT_COPY + 184}, {4096, 4112}};
-    for (size_t p = 0; p < (middle ? 3u : 2u); p++) { /* the index is written with the seal */
-        for (uint64_t at = parts[p][0]; at < parts[p][1]; at++) {
-            for (int bit = 0; bit < 8; bit++) {
-                one_flip(dir, &s, at, bit, 0, 0);
-            }
+    for (uint64_t at = 0; at < DATA; at++) {
+        if (middle || at < INDEX || at >= INDEX_END) {
+            flip_byte(dir, &s, at, 0, 0);
         }
     }
     close(dir);
