@@ -89,7 +89,8 @@ static void copy_words(const struct hf_board_line *line, struct hf_board_line *o
     memcpy(out, words, sizeof(words));
 }
 
-/* One attempt. 1: *out is consistent. The range is read last and by its own rule (hf_line_range). */
+/* One attempt. 1: *out is consistent. The range is read last and by its own rule (hf_line_range): a store that has lost numbers
+ * moves from_sqn behind them before its ack passes them, so whoever sees that ack sees that range. */
 static int try_copy(const struct hf_board_line *line, struct hf_board_line *out)
 {
     uint64_t owner = hf_load_acquire_u64(&line->owner); /* pairs with describe: second owner word */
@@ -97,12 +98,12 @@ static int try_copy(const struct hf_board_line *line, struct hf_board_line *out)
     /* A released line's owner is 0 before and after somebody else's whole claim: the time of the claim tells them apart. */
     uint64_t since = hf_load_acquire_u64(&line->since_ns);
     copy_words(line, out);
-    HF_FAIL("board.copied");
-    uint64_t to = hf_load_acquire_u64(&line->to_sqn); /* pairs with hf_line_range */
-    uint64_t from = hf_load_relaxed_u64(&line->from_sqn);
     uint64_t ack_stream = hf_load_acquire_u64(&line->ack_stream); /* pairs with hf_board_rebase; before ack */
     uint64_t ack = hf_load_acquire_u64(&line->ack); /* pairs with hf_board_ack; before position: ack <= position */
     uint64_t position = hf_load_relaxed_u64(&line->position);
+    HF_FAIL("board.copied");
+    uint64_t to = hf_load_acquire_u64(&line->to_sqn); /* pairs with hf_line_range */
+    uint64_t from = hf_load_relaxed_u64(&line->from_sqn);
     hf_fence_acquire(); /* pairs with the release fences in describe and hf_line_range */
     if (hf_load_relaxed_u64(&line->to_sqn) != to || hf_load_acquire_u64(&line->state) != state ||
         hf_load_relaxed_u64(&line->owner) != owner || hf_load_relaxed_u64(&line->since_ns) != since) {
@@ -122,12 +123,24 @@ static int try_copy(const struct hf_board_line *line, struct hf_board_line *out)
 static int copy_line(const struct hf_board_line *line, struct hf_board_line *out)
 {
     for (int i = 0; i < READ_TRIES; i++) {
+        if (hf_load_acquire_u64(&line->state) == HF_LINE_FREE) {
+            return 0; /* most lines of most boards: nothing is copied */
+        }
         if (try_copy(line, out)) {
             return out->state != HF_LINE_FREE;
         }
         hf_cpu_relax();
     }
     return 0;
+}
+
+int64_t hf_board_copy(const struct hf_map *map, int64_t index, struct hf_board_line *out)
+{
+    HF_ENTER(map);
+    if (map->kind != HF_KIND_BOARD || index < 0 || index >= HF_BOARD_LINES) {
+        return HF_USAGE;
+    }
+    return copy_line(&board_of(map)->lines[index], out) ? 1 : HF_AGAIN;
 }
 
 int64_t hf_board_read(const struct hf_map *map, int domain_fd, int test, struct hf_line_view *out, int64_t n)

@@ -44,6 +44,8 @@ struct hf_board_line *hf_board_line_at(struct hf_map *board, int64_t index);
 /* Copies all lines with state != FREE into out (capacity n), each consistent in owner, identity and range; one that changes
  * hands just then is left out. test: also proves death, a few system calls per line. Returns the count. */
 int64_t hf_board_read(const struct hf_map *board, int domain_fd, int test, struct hf_line_view *out, int64_t n);
+/* One of them. 1, or HF_AGAIN: it is free or changes hands. */
+int64_t hf_board_copy(const struct hf_map *board, int64_t index, struct hf_board_line *out);
 void hf_line_range(struct hf_board_line *line, uint64_t from_sqn, uint64_t to_sqn);
 /* Stores position and ack (release; neither goes backwards, ack <= position), then rings the source's bell if it waits. bells
  * may be NULL. A line that is not this process's stays as it is. Wait-free. */

@@ -28,7 +28,8 @@
     F(hf_stream_header, pre)                                                                                           \
     F(hf_stream_header, ring_bytes)                                                                                    \
     F(hf_stream_header, start_position) F(hf_stream_header, start_sqn) F(hf_stream_header, fragment_bytes)             \
-        F(hf_stream_header, fenced) F(hf_stream_header, session_id) F(hf_stream_header, _pad0)                         \
+        F(hf_stream_header, fenced) F(hf_stream_header, session_id) F(hf_stream_header, flags)                         \
+            F(hf_stream_header, _pad0)                                                                                 \
             F(hf_stream_header, topic) F(hf_stream_header, tail) F(hf_stream_header, next_sqn)                         \
                 F(hf_stream_header, messages) F(hf_stream_header, payload_bytes) F(hf_stream_header, stable_sqn)       \
                     F(hf_stream_header, heartbeat_ns) F(hf_stream_header, _pad1) F(hf_stream_header, trail)            \

@@ -99,6 +99,8 @@ struct hf_sri_store {
     uint64_t version;         /* 56  grows each time the source (re-)registers with it */
 };                            /* 64 */
 
+/* NO_LATE_JOIN: receivers start with what is sent from now on, and recover nothing. */
+enum hf_stream_flag { HF_STREAM_NO_LATE_JOIN = 1 };
 enum hf_stream_state { HF_STREAM_OPEN = 1, HF_STREAM_CLOSED = 2 };
 
 /* Header of a stream: the retention ring of one incarnation of one source. Named shared memory, written only by its source;
@@ -112,7 +114,8 @@ struct hf_stream_header {
     uint32_t fragment_bytes;  /*  152  largest payload of one frame */
     uint32_t fenced;          /*  156  1: the source fences before it looks for sleepers (no membarrier here) */
     uint64_t session_id;      /*  160 */
-    uint8_t _pad0[88];        /*  168 */
+    uint32_t flags;           /*  168  enum hf_stream_flag */
+    uint8_t _pad0[84];        /*  172 */
     char topic[256];          /*  256 */
     uint64_t tail;            /*  512  line "tail": at most one send behind the committed end */
     uint64_t next_sqn;        /*  520  number of the frame at `tail` */

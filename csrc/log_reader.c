@@ -275,7 +275,8 @@ static int64_t read_here(struct hf_logr *r, const struct hf_request *q)
     if (i < 0) {
         return hf_logr_beyond(r, -1, q, r->count > 0 ? r->segs[0].base : q->end);
     }
-    if (q->sqn >= hf_void_from(r->segs, r->count, i, r->begins, r->begin_count)) {
+    uint64_t void_from = hf_void_from(r->segs, r->count, i, r->begins, r->begin_count);
+    if (q->sqn >= void_from) {
         return hf_logr_beyond(r, i, q, i + 1 < r->count ? r->segs[i + 1].base : q->end);
     }
     int64_t status = map_segment(r, i);
@@ -287,7 +288,12 @@ static int64_t read_here(struct hf_logr *r, const struct hf_request *q)
     if (status == HF_DAMAGED && !hf_seg_same(r->dir, &r->segs[i])) {
         return HF_LOGR_RETRY;
     }
-    return status == HF_LOGR_FOUND ? hf_logr_copy(r, i, q, position, sqn) : status;
+    status = status == HF_LOGR_FOUND ? hf_logr_copy(r, i, q, position, sqn) : status;
+    /* What follows in this segment is void from there on: a newer incarnation has those numbers. */
+    if ((status == HF_GONE || status == HF_DAMAGED || status == HF_LOST) && *q->next > void_from) {
+        *q->next = void_from;
+    }
+    return status;
 }
 
 int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t capacity, uint64_t *next)

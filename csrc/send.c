@@ -12,6 +12,7 @@
 #define HF_FAR (UINT64_C(1) << 62) /* no limit: so far away that it is looked at again once in 2^62 bytes */
 #define HF_PUBLISH_EVERY 64        /* messages of one batch between two stores of the tail line */
 #define HF_LEAD 1024               /* bytes of ring whose lines are on their way here before they are written */
+#define HF_NOW INT64_MIN           /* in place of a timestamp: the clock is read when it is needed */
 
 /* ---- admission ---- */
 
@@ -82,14 +83,14 @@ static uint64_t retention_end(const struct hf_source *s, uint64_t released_posit
     return retained != 0 && retained < HF_FAR ? released_position + retained + HF_GRANULE : s->position + HF_FAR;
 }
 
-static void room_compute(struct hf_source *s, uint64_t released_position, uint64_t released_sqn)
+static void room_compute(struct hf_source *s, uint64_t released_position, uint64_t settled_sqn)
 {
     uint64_t messages = hf_load_relaxed_u64(&s->flight_messages);
     uint64_t bytes = hf_load_relaxed_u64(&s->flight_bytes);
     uint64_t end = retention_end(s, released_position);
-    s->room_sqn = messages != 0 && messages < HF_FAR ? released_sqn + messages : s->next_sqn + HF_FAR;
+    s->room_sqn = messages != 0 && messages < HF_FAR ? settled_sqn + messages : s->next_sqn + HF_FAR;
     s->room_payload =
-        bytes != 0 && bytes < HF_FAR ? hf_load_relaxed_u64(&s->released_payload) + bytes : s->payload + HF_FAR;
+        bytes != 0 && bytes < HF_FAR ? hf_load_relaxed_u64(&s->settled.payload) + bytes : s->payload + HF_FAR;
     s->room_position = hf_after(s->admit, end) ? end : s->admit;
 }
 
@@ -110,20 +111,22 @@ static __attribute__((noinline)) int64_t admit(struct hf_source *s, uint64_t spa
         return HF_CLOSED; /* with the change unseen, so that every later send comes here too */
     }
     s->seen = changes;
-    /* Both pair with hf_source_release: its walk is over, and the position is never behind the number. */
+    /* All pair with hf_source_settle, hf_source_release: the walk is over, and no number is ahead of its position. */
+    uint64_t settled_sqn = hf_load_acquire_u64(&s->settled.sqn);
     uint64_t released_sqn = hf_load_acquire_u64(&s->released_sqn);
     uint64_t released = hf_load_acquire_u64(&s->released_position);
-    room_compute(s, released, released_sqn);
-    if (released_sqn != s->next_sqn) { /* a message is always admitted when nothing is in flight */
-        if ((int64_t)(s->room_sqn - s->next_sqn) < (int64_t)fragments) {
-            return HF_FLIGHT_SIZE;
-        }
-        if ((int64_t)(s->room_payload - s->payload) < (int64_t)payload) {
-            return HF_FLIGHT_BYTES;
-        }
-        if ((int64_t)(retention_end(s, released) - s->position) < (int64_t)(span + HF_GRANULE)) {
-            return HF_RETENTION;
-        }
+    room_compute(s, released, settled_sqn);
+    /* A message is always admitted when nothing is in flight, but for one that is larger than the flight in bytes. */
+    if (settled_sqn != s->next_sqn && (int64_t)(s->room_sqn - s->next_sqn) < (int64_t)fragments) {
+        return HF_FLIGHT_SIZE;
+    }
+    if ((int64_t)(s->room_payload - s->payload) < (int64_t)payload) {
+        return HF_FLIGHT_BYTES;
+    }
+    hf_store_relaxed_u64(&s->wanted, span);
+    if (released_sqn != s->next_sqn &&
+        (int64_t)(retention_end(s, released) - s->position) < (int64_t)(span + HF_GRANULE)) {
+        return HF_RETENTION;
     }
     while ((int64_t)(s->admit - s->position) < (int64_t)(span + HF_GRANULE)) {
         int64_t status = trail_raise(s, s->position + span + HF_GRANULE, released);
@@ -131,31 +134,39 @@ static __attribute__((noinline)) int64_t admit(struct hf_source *s, uint64_t spa
             return status;
         }
     }
-    room_compute(s, released, released_sqn);
+    room_compute(s, released, settled_sqn);
     return HF_OK;
 }
 
 /* ---- writing ---- */
 
-static int64_t realtime_ns(void)
+static inline int64_t time_of(int64_t given_ns)
 {
+    if (given_ns != HF_NOW) {
+        return given_ns;
+    }
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Everything of a frame but its commit word. */
-static inline uint8_t *frame_fill(const struct hf_source *s, uint64_t position, uint64_t sqn, int64_t timestamp_ns,
-                                  uint32_t kind)
+/* A frame's header but for its time and its commit word. */
+static inline uint8_t *frame_fill(const struct hf_source *s, uint64_t position, uint64_t sqn, uint32_t kind)
 {
     uint8_t *frame = s->ring + (position & s->mask);
     hf_store_relaxed_u64(hf_word(frame, HF_WORD_SQN), sqn);
-    hf_store_relaxed_u64(hf_word(frame, HF_WORD_TIME), (uint64_t)timestamp_ns);
     hf_store_relaxed_u64(hf_word(frame, HF_WORD_KIND), kind);
     return frame;
 }
 
-/* The word behind a message, before its commit: rule 1. */
+/* Behind the frame's other stores: they wait for a line that the reader has, and the clock's 22 ns pass meanwhile. */
+static inline void frame_time(uint8_t *frame, int64_t timestamp_ns)
+{
+    hf_store_relaxed_u64(hf_word(frame, HF_WORD_TIME), (uint64_t)time_of(timestamp_ns));
+}
+
+/* The word behind a message, before its commit: rule 1. Before its frame too: it is often in another line, and a commit that
+ * waits for that one gives a spinning reader the time to take the frame's line away again. */
 static inline void frame_end(const struct hf_source *s, uint64_t position)
 {
     hf_store_relaxed_u64(hf_word(s->ring + (position & s->mask), HF_WORD_COMMIT), 0);
@@ -243,14 +254,16 @@ static int64_t message_put(struct hf_source *s, const uint8_t *data, uint64_t le
         return status;
     }
     HF_FAIL("source.claimed");
+    timestamp_ns = time_of(timestamp_ns);
     frame_end(s, s->position + span);
     for (uint32_t i = (uint32_t)fragments; i-- > 0;) {
         uint64_t position = s->position + i * part_span;
         uint64_t bytes = i + 1 == fragments ? last : part;
         uint32_t kind = hf_kind(i) | (i + 1 == fragments ? (uint32_t)HF_FRAME_LAST : 0);
-        uint8_t *frame = frame_fill(s, position, s->next_sqn + i, timestamp_ns, kind);
+        uint8_t *frame = frame_fill(s, position, s->next_sqn + i, kind);
         HF_FAIL("source.half");
         hf_copy_in(frame + HF_GRANULE, data + i * part, bytes);
+        frame_time(frame, timestamp_ns);
         HF_FAIL("source.copied");
         frame_commit(frame, position, bytes + HF_GRANULE);
     }
@@ -265,12 +278,13 @@ static inline void frame_put(const struct hf_source *s, uint64_t position, uint6
 {
     uint64_t span = hf_frame_span(length + HF_GRANULE);
     HF_FAIL("source.claimed");
-    uint8_t *frame = frame_fill(s, position, sqn, timestamp_ns, HF_FRAME_FIRST | HF_FRAME_LAST);
+    frame_end(s, position + span);
+    uint8_t *frame = frame_fill(s, position, sqn, HF_FRAME_FIRST | HF_FRAME_LAST);
     HF_FAIL("source.half");
     frame_ahead(frame, span);
     hf_copy_in(frame + HF_GRANULE, data, length);
+    frame_time(frame, timestamp_ns);
     HF_FAIL("source.copied");
-    frame_end(s, position + span);
     frame_commit(frame, position, length + HF_GRANULE);
     HF_FAIL("source.committed");
 }
@@ -363,7 +377,7 @@ int64_t hf_source_send(struct hf_source *s, const uint8_t *data, uint64_t length
     if (!enter(s)) {
         return HF_BUSY;
     }
-    int64_t status = put(s, data, length, realtime_ns());
+    int64_t status = put(s, data, length, HF_NOW);
     if (status != HF_OK) {
         leave(s);
         return status;
@@ -389,7 +403,7 @@ int64_t hf_source_send_rows(struct hf_source *s, const uint8_t *rows, uint64_t w
         return HF_BUSY;
     }
     int64_t status = HF_OK;
-    int64_t timestamp_ns = realtime_ns();
+    int64_t timestamp_ns = time_of(HF_NOW);
     uint64_t sent = 0;
     while (sent < count && status >= 0) {
         uint64_t most = lesser(count - sent, HF_PUBLISH_EVERY - sent % HF_PUBLISH_EVERY);
@@ -410,7 +424,7 @@ int64_t hf_source_send_binary(struct hf_source *s, const uint8_t *data, const vo
         return HF_BUSY;
     }
     int64_t status = HF_OK;
-    int64_t timestamp_ns = realtime_ns();
+    int64_t timestamp_ns = time_of(HF_NOW);
     uint64_t sent = 0;
     while (sent < count && status == HF_OK) {
         uint64_t i = first + sent;
@@ -461,9 +475,10 @@ int64_t hf_source_commit(struct hf_source *s)
     uint64_t length = s->claimed - 1;
     uint64_t span = hf_frame_span(length + HF_GRANULE);
     s->claimed = 0;
-    uint8_t *frame = frame_fill(s, s->position, s->next_sqn, realtime_ns(), HF_FRAME_FIRST | HF_FRAME_LAST);
-    HF_FAIL("source.copied");
     frame_end(s, s->position + span);
+    uint8_t *frame = frame_fill(s, s->position, s->next_sqn, HF_FRAME_FIRST | HF_FRAME_LAST);
+    frame_time(frame, HF_NOW);
+    HF_FAIL("source.copied");
     frame_commit(frame, s->position, length + HF_GRANULE);
     HF_FAIL("source.committed");
     advance(s, span, 1, length, 1);

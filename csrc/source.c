@@ -1,5 +1,5 @@
-/* source.c: a source's life (create, close, destroy) and what policy says to it: limits, release, the SRI. Sending
- * is send.c. */
+/* source.c: a source's life (create, close, destroy) and what policy says to it: limits, what is settled, what is
+ * released, the SRI. Sending is send.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include "process.h"
@@ -25,6 +25,7 @@ static void header_fill(struct hf_stream_header *header, const struct hf_stream_
     header->fragment_bytes = c->fragment_bytes;
     header->fenced = fenced;
     header->session_id = c->session_id;
+    header->flags = c->flags;
     memcpy(header->topic, c->topic, sizeof c->topic);
     header->tail = c->start_position;
     header->trail = c->start_position;
@@ -83,6 +84,7 @@ int64_t hf_source_create(int fd, const struct hf_stream_config *config, struct h
                             .map = map,
                             .board = board,
                             .bells = bells,
+                            .settled = {config->start_sqn, config->start_position, 0},
                             .released_position = config->start_position,
                             .released_sqn = config->start_sqn};
     s->sleepers = board != NULL && bells != NULL ? &((struct hf_board *)(void *)board->base)->sleepers : &s->nobody;
@@ -146,45 +148,106 @@ void hf_source_limits(struct hf_source *s, uint64_t flight_messages, uint64_t fl
     hf_add_u32(&s->changes, 1); /* pairs with admit, which every send enters that sees the change */
 }
 
-/* Moves (position, payload) from number `begin` to the last step at or below `end`; returns the number that it stands at. */
-static uint64_t step_over(const struct hf_source *s, uint64_t begin, uint64_t end, uint64_t *position,
-                          uint64_t *payload)
+/* Length of the committed frame at `position`, 0 if there is none: somebody in this process wrote into the ring. */
+static uint64_t frame_length(const struct hf_source *s, uint64_t position)
+{
+    uint64_t word = hf_load_relaxed_u64(hf_word(s->ring + (position & s->mask), HF_WORD_COMMIT));
+    uint64_t length = (uint32_t)word;
+    int own =
+        hf_commit_own(word, position) && length >= HF_GRANULE && length <= s->fragment_bytes + (uint64_t)HF_GRANULE;
+    return own ? length : 0;
+}
+
+/* Moves *at to number `end`, over committed frames that are not released. */
+static int64_t walk(const struct hf_source *s, struct hf_step *at, uint64_t end)
 {
     const struct hf_step *step = &s->steps[(end >> s->step_shift) & s->step_mask];
-    if (step->sqn > begin && step->sqn <= end) {
-        *position = step->position;
-        *payload = step->payload;
-        return step->sqn;
+    if (step->sqn > at->sqn && step->sqn <= end) {
+        *at = *step;
     }
-    return begin;
+    while (at->sqn < end) {
+        uint64_t length = frame_length(s, at->position);
+        if (length == 0) {
+            return HF_DAMAGED;
+        }
+        *at = (struct hf_step){at->sqn + 1, at->position + hf_frame_span(length), at->payload + length - HF_GRANULE};
+    }
+    return HF_OK;
+}
+
+static uint64_t committed_below(const struct hf_source *s, uint64_t sqn)
+{
+    uint64_t committed = hf_load_acquire_u64(&s->header->next_sqn); /* pairs with publish: those frames are complete */
+    return sqn < committed ? sqn : committed;
+}
+
+int64_t hf_source_settle(struct hf_source *s, uint64_t sqn)
+{
+    HF_ENTER(s);
+    struct hf_step at = s->settled;
+    uint64_t begin = at.sqn;
+    uint64_t end = committed_below(s, sqn);
+    if (end <= begin) {
+        return 0;
+    }
+    int64_t status = walk(s, &at, end);
+    if (status != HF_OK) {
+        return status;
+    }
+    hf_store_relaxed_u64(&s->settled.position, at.position);
+    hf_store_relaxed_u64(&s->settled.payload, at.payload);
+    hf_store_release_u64(&s->settled.sqn, end); /* pairs with admit: it never runs ahead of the payload */
+    return (int64_t)(end - begin);
 }
 
 int64_t hf_source_release(struct hf_source *s, uint64_t sqn)
 {
-    HF_ENTER(s);
-    uint64_t committed = hf_load_acquire_u64(&s->header->next_sqn); /* pairs with publish: those frames are complete */
+    int64_t settled = hf_source_settle(s, sqn);
     uint64_t begin = s->released_sqn;
-    uint64_t position = s->released_position;
-    uint64_t payload = s->released_payload;
-    uint64_t end = sqn < committed ? sqn : committed;
+    uint64_t end = settled < 0 ? begin : committed_below(s, sqn);
     if (end <= begin) {
-        return 0;
+        return settled < 0 ? settled : 0;
     }
-    for (uint64_t at = step_over(s, begin, end, &position, &payload); at < end; at++) {
-        uint64_t word = hf_load_relaxed_u64(hf_word(s->ring + (position & s->mask), HF_WORD_COMMIT));
-        uint64_t length = (uint32_t)word;
-        if (!hf_commit_own(word, position) || length < HF_GRANULE ||
-            length > s->fragment_bytes + (uint64_t)HF_GRANULE) {
-            return HF_DAMAGED; /* somebody in this process wrote into the ring; nothing is released */
+    struct hf_step at = s->settled; /* most often, all that is settled goes */
+    if (end != at.sqn) {
+        at = (struct hf_step){begin, s->released_position, 0};
+        int64_t status = walk(s, &at, end);
+        if (status != HF_OK) {
+            return status;
         }
-        payload += length - HF_GRANULE;
-        position += hf_frame_span(length);
     }
-    hf_store_relaxed_u64(&s->released_payload, payload);
     hf_store_release_u64(&s->released_position,
-                         position);              /* both pair with admit: what lies below may be overwritten now, */
+                         at.position);           /* both pair with admit: what lies below may be overwritten now, */
     hf_store_release_u64(&s->released_sqn, end); /* and the number never runs ahead of the position */
     return (int64_t)(end - begin);
+}
+
+int64_t hf_source_oldest(const struct hf_source *s, uint64_t below_sqn, uint64_t keep_bytes)
+{
+    HF_ENTER(s);
+    uint64_t end = committed_below(s, below_sqn);
+    uint64_t tail = hf_load_relaxed_u64(&s->header->tail);
+    uint64_t stays = s->released_sqn; /* the first number of the message at `begin` */
+    uint64_t begin = s->released_position;
+    uint64_t position = begin;
+    for (uint64_t at = stays; at < end && tail - begin > keep_bytes; at++) {
+        uint64_t length = frame_length(s, position);
+        if (length == 0) {
+            return HF_DAMAGED;
+        }
+        const uint8_t *frame = s->ring + (position & s->mask);
+        position += hf_frame_span(length);
+        if (hf_load_relaxed_u64(hf_word_at(frame, HF_WORD_KIND)) & HF_FRAME_LAST) {
+            stays = at + 1;
+            begin = position;
+        }
+    }
+    return (int64_t)stays;
+}
+
+uint64_t hf_source_wanted(const struct hf_source *s)
+{
+    return hf_load_relaxed_u64(&s->wanted);
 }
 
 void hf_source_in_flight(const struct hf_source *s, uint64_t *fragments, uint64_t *bytes, uint64_t *retained_bytes)
@@ -193,8 +256,8 @@ void hf_source_in_flight(const struct hf_source *s, uint64_t *fragments, uint64_
     if (hf_process_forked(s->token)) {
         return;
     }
-    *fragments = hf_load_acquire_u64(&s->header->next_sqn) - hf_load_relaxed_u64(&s->released_sqn);
-    *bytes = hf_load_relaxed_u64(&s->header->payload_bytes) - hf_load_relaxed_u64(&s->released_payload);
+    *fragments = hf_load_acquire_u64(&s->header->next_sqn) - hf_load_relaxed_u64(&s->settled.sqn);
+    *bytes = hf_load_relaxed_u64(&s->header->payload_bytes) - hf_load_relaxed_u64(&s->settled.payload);
     *retained_bytes = hf_load_relaxed_u64(&s->header->tail) - hf_load_relaxed_u64(&s->released_position);
 }
 

@@ -6,7 +6,7 @@
 #define HF_SOURCE_H
 #include "frame.h"
 
-/* Where a number's frame begins, and the payload before it: release starts its walk at the last step below its end. */
+/* Where a number's frame begins, and the payload before it: a walk over frames starts at the last step below its end. */
 struct hf_step {
     uint64_t sqn;
     uint64_t position;
@@ -43,6 +43,7 @@ struct hf_source {
     int64_t grant_until_ns; /* CLOCK_MONOTONIC; then the pin is passed. 0: no grant waits */
     int64_t pin_timeout_ns;
     uint64_t raises;  /* of the trail; their parity chooses the mark */
+    uint64_t wanted;  /* bytes of frames of the message that last found no room among the retained ones */
     uint64_t claimed; /* payload bytes of the open claim + 1; 0: none */
     uint64_t incarnation;
     struct hf_map *map;
@@ -55,10 +56,11 @@ struct hf_source {
     uint64_t flight_messages;
     uint64_t flight_bytes;
     uint64_t retained_bytes;
-    /* Everything below is released. writer: policy; the sender reads it when it has run out of room. */
-    _Alignas(64) uint64_t released_position;
+    /* What is settled is no longer in flight, what is released may be overwritten; released <= settled. writer: policy; the
+     * sender reads them when it has run out of room. */
+    _Alignas(64) struct hf_step settled; /* its sqn stored last (release) */
+    uint64_t released_position;
     uint64_t released_sqn; /* stored last (release) */
-    uint64_t released_payload;
 };
 
 #endif

@@ -11,7 +11,7 @@
  *     that they read was 0.
  *  5. Numbers and the tail move at commit; an abort, a kill, a failed send leave no trace.
  *     Sends, claim to commit, and close are one at a time: the caller's lock, in Python the GIL, which their wrappers keep.
- *  6. Limits are numbers that policy sets and send compares: flight_sqn, flight_bytes, and released position + N.
+ *  6. Limits are numbers that policy sets and send compares: flight (from what is settled), and released position + N.
  *  7. No length, position or flag of a frame is used before it is checked against the ring; a frame that is wrong while the
  *     trail has not passed it is HF_DAMAGED. */
 #ifndef HF_STREAM_H
@@ -30,6 +30,7 @@ struct hf_stream_config {
     uint64_t session_id;
     uint32_t fragment_bytes; /* 32 .. ring / 4 - 32 */
     uint32_t pin_timeout_ms;
+    uint32_t flags;          /* enum hf_stream_flag */
     char topic[256];
 };
 
@@ -53,10 +54,17 @@ int64_t hf_source_commit(struct hf_source *s);        /* its number */
 int64_t hf_source_abort(struct hf_source *s);
 
 uint64_t hf_source_next(const struct hf_source *s);   /* next number */
-/* Policy's limits. flight_messages / flight_bytes: 0 = no limit. In flight = sent, not yet released by hf_source_release. */
+/* Policy's limits; 0 = none. flight_messages (fragments), flight_bytes (payload): sent and not settled. retained_bytes (frames): sent
+ * and not released. */
 void hf_source_limits(struct hf_source *s, uint64_t flight_messages, uint64_t flight_bytes, uint64_t retained_bytes);
-/* Releases every message below `sqn` (fragments are released one by one): walks their frames. Returns the fragments released. */
+/* Every message below `sqn` (fragments one by one) leaves the flight, and stays retained. Returns the fragments that left. */
+int64_t hf_source_settle(struct hf_source *s, uint64_t sqn);
+/* Releases them: they may be overwritten; settled they are, too. Both walk their frames. Returns the fragments released. */
 int64_t hf_source_release(struct hf_source *s, uint64_t sqn);
+/* Changes nothing. First number that stays when whole messages go, the oldest first, as long as they lie below `below_sqn` and more
+ * than keep_bytes of frames are retained. */
+int64_t hf_source_oldest(const struct hf_source *s, uint64_t below_sqn, uint64_t keep_bytes);
+uint64_t hf_source_wanted(const struct hf_source *s); /* bytes of frames of the message that last met HF_RETENTION */
 void hf_source_in_flight(const struct hf_source *s, uint64_t *fragments, uint64_t *bytes, uint64_t *retained_bytes);
 void hf_source_stable(struct hf_source *s, uint64_t sqn); /* writes header.stable_sqn and the heartbeat, for stat */
 void hf_source_sri(struct hf_source *s, const struct hf_sri_store *stores, uint32_t count, uint32_t groups); /* sequence lock */

@@ -316,6 +316,50 @@ static void wrong_arguments_are_refused(void)
     CHECK_EQ(hf_board_release(board, 3), HF_USAGE);
 }
 
+static void read_line_0_while_it_loses_numbers(void *spec)
+{
+    attach_here();
+    hf_failpoint_arm(spec);
+    struct hf_board_line copy;
+    CHECK_EQ(hf_board_copy(board, 0, &copy), 1);
+    CHECK(copy.ack <= 5 || copy.from_sqn == 9);
+}
+
+static void whoever_sees_an_ack_sees_the_range_that_moved_before_it(void)
+{
+    fresh();
+    CHECK_EQ(claim_number(7), 0);
+    struct hf_board_line *line = hf_board_line_at(board, 0);
+    hf_line_range(line, 3, UINT64_MAX);
+    hf_board_ack(board, NULL, 0, 5, 5);
+    pid_t reader = check_fork(read_line_0_while_it_loses_numbers, "board.copied=stop@1");
+    await_stop(reader);
+    hf_line_range(line, 9, UINT64_MAX);
+    hf_board_ack(board, NULL, 0, 12, 12);
+    go_on(reader);
+    check_exited(reader);
+}
+
+static void one_line_is_copied_like_all(void)
+{
+    fresh();
+    struct hf_board_line copy;
+    CHECK_EQ(hf_board_copy(board, 0, &copy), HF_AGAIN); /* free */
+    CHECK_EQ(hf_board_copy(board, -1, &copy), HF_USAGE);
+    CHECK_EQ(hf_board_copy(board, HF_BOARD_LINES, &copy), HF_USAGE);
+    CHECK_EQ(claim_number(7), 0);
+    hf_line_range(hf_board_line_at(board, 0), 3, UINT64_MAX);
+    hf_board_ack(board, NULL, 0, 5, 6);
+    CHECK_EQ(hf_board_copy(board, 0, &copy), 1);
+    struct hf_line_view view;
+    CHECK_EQ(hf_board_read(board, domain, 0, &view, 1), 1);
+    CHECK(memcmp(&copy, &view.line, sizeof copy) == 0);
+    CHECK(copy.from_sqn == 3 && copy.ack == 5 && copy.position == 6);
+    CHECK_EQ(hf_board_release(board, 0), HF_OK);
+    CHECK_EQ(hf_board_copy(board, 0, &copy), 1); /* a released line stays readable */
+    CHECK(copy.owner == 0 && copy.ack == 5 && copy.state == HF_LINE_CLOSED);
+}
+
 int main(void)
 {
     domain = check_directory();
@@ -327,6 +371,8 @@ int main(void)
     RUN(wake_rings_every_active_sleeper_once);
     RUN(garbage_on_the_board_hurts_nobody);
     RUN(forked_child_cannot_use_its_parents_handles);
+    RUN(one_line_is_copied_like_all);
+    RUN(whoever_sees_an_ack_sees_the_range_that_moved_before_it);
     RUN(wrong_arguments_are_refused);
     hf_map_detach(board);
     hf_map_detach(bells);

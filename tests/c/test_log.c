@@ -408,6 +408,39 @@ static void the_bytes_on_disk_are_what_the_specification_says(void)
     close(dir);
 }
 
+/* Until the seal, entries are whatever a recycled file had there. */
+static void garbage_in_the_index_of_an_unsealed_segment_is_written_over_by_its_seal(void)
+{
+    enum { ENTRIES = 4 };
+    const uint64_t file_bytes = ENTRIES * HF_INDEX_STEP;
+    int dir = kit_subdirectory(root, "index");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, file_bytes, file_bytes, 0));
+    kit_append(log, 0, 4, 20, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    hf_log_close(log);
+    const uint64_t end = 4096 + ENTRIES * sizeof(struct hf_index_entry);
+    int f = openat(dir, "seg-0000000000000000", O_RDWR);
+    uint8_t garbage[ENTRIES * sizeof(struct hf_index_entry)], byte;
+    memset(garbage, 0xA5, sizeof garbage);
+    CHECK_EQ(pwrite(f, garbage, sizeof garbage, 4096), sizeof garbage);
+    struct hf_check_summary sum;
+    CHECK_EQ(kit_findings(dir, &sum), 0);
+    hf_log_close(kit_open(dir, kit_config(HF_LEVEL_DISK, file_bytes, file_bytes, 0)));
+    CHECK_EQ(kit_findings(dir, &sum), 0); /* sealed: one entry, zeros behind it */
+    for (uint64_t at = 4096; at <= end; at += sizeof(struct hf_index_entry)) {
+        CHECK_EQ(pread(f, &byte, 1, (off_t)at), 1);
+        byte ^= 1;
+        CHECK_EQ(pwrite(f, &byte, 1, (off_t)at), 1);
+        CHECK_EQ(kit_findings(dir, &sum), 1);
+        byte ^= 1;
+        CHECK_EQ(pwrite(f, &byte, 1, (off_t)at), 1);
+    }
+    CHECK_EQ(kit_findings(dir, &sum), 0);
+    close(f);
+    close(dir);
+    kit_empty(root, "index");
+}
+
 int main(void)
 {
     root = kit_directory();
@@ -423,5 +456,6 @@ int main(void)
     RUN(begins_beyond_the_table_keep_the_newest);
     RUN(lost_ranges_and_holes_are_told_apart);
     RUN(the_bytes_on_disk_are_what_the_specification_says);
+    RUN(garbage_in_the_index_of_an_unsealed_segment_is_written_over_by_its_seal);
     return 0;
 }
