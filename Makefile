@@ -82,7 +82,7 @@ types: $(CORE) ## mypy --strict
 	@ln -s $(CURDIR)/bindings/* $(CURDIR)/engine build/types/holdfast/
 	$(VENV)/bin/mypy
 
-generate: $(CORE) ## write what is generated: bindings/_core.pyi and the tables of csrc/README.md
+generate: $(CORE) ## write what is generated: bindings/_core.pyi and the tables of the READMEs
 	$(PY) csrc/generate.py
 
 py-test: $(CORE) ## pytest alone

@@ -1,6 +1,6 @@
-"""Written from the compiled core and layout.h, never by hand: bindings/_core.pyi and the tables of csrc/README.md.
+"""What is written from the sources, never by hand: bindings/_core.pyi, and tables of csrc/README.md and bindings/README.md.
 
-``python csrc/generate.py`` writes both. With ``--check`` it writes nothing, and fails if one is not current.
+``python csrc/generate.py`` writes them. With ``--check`` it writes nothing, and fails if one is not current.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 from build_core import HERE, declarations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
     from types import ModuleType
 
 STUB = HERE.parent / "bindings" / "_core.pyi"
 README = HERE / "README.md"
+GUIDE = HERE.parent / "bindings" / "README.md"
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -194,26 +196,41 @@ def _table(ffi: Any, essay: str, name: str, body: str) -> Iterator[str]:
     yield ""
 
 
-def with_tables(page: str, module: ModuleType) -> str:
-    """``page`` with the text between its markers replaced."""
-    before, begin, rest = page.partition(BEGIN)
+def with_tables(path: Path, written: str) -> str:
+    """The page with the text between its markers replaced."""
+    before, begin, rest = path.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{README.name} lacks {BEGIN} or {END}")
-    return f"{before}{BEGIN}\n\n{tables(module)}\n{END}{after}"
+        raise ValueError(f"{path} lacks {BEGIN} or {END}")
+    return f"{before}{BEGIN}\n\n{written}\n{END}{after}"
 
 
 def main(arguments: list[str]) -> int:
-    """Write both files, or say which one is stale; the exit status."""
+    """Write the files, or say which ones are stale; the exit status."""
     module = compiled_module()
-    wanted = {STUB: stub(module), README: with_tables(README.read_text(), module)}
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
-    for path in stale:
+    writers: dict[Path, Callable[[], str]] = {
+        STUB: lambda: stub(module),
+        README: lambda: with_tables(README, tables(module)),
+        GUIDE: lambda: with_tables(GUIDE, option_tables()),
+    }
+    stale = 0
+    for path, write in writers.items():
+        text = write()
+        if path.exists() and path.read_text() == text:
+            continue
+        stale += 1
         if "--check" in arguments:
             print(f"{path.relative_to(HERE.parent)} is not current: run make generate")
         else:
-            path.write_text(wanted[path])
-    return len(stale) if "--check" in arguments else 0
+            path.write_text(text)
+    return stale if "--check" in arguments else 0
+
+
+def option_tables() -> str:
+    """The reference of the options. Imported last: the package needs a layout that fits its sources."""
+    from holdfast.engine.option_reference import reference
+
+    return reference() + "\n"
 
 
 if __name__ == "__main__":

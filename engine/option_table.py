@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from . import option_values as values
 
 CONTEXT, SOURCE, RECEIVER, STORE = "context", "source", "receiver", "store"
+WILDCARD = "wildcard_receiver"
+"""A scope of configuration files: in Python a receiver with a pattern is a receiver, and takes these options as well."""
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -49,20 +51,24 @@ _WAITS = ("busy_spin", "yield", "backoff", "block")
 _MS = 2**31 - 1
 _READS_RING = "no effect: a store reads the ring itself, until it has everything"
 _READS_FILES = "no effect: a receiver reads the stores' files itself, and asks nobody"
+_LATER = "only 0 in this version"
 _LIVES = "no effect: a process is alive until its lock is free"
 
 # fmt: off
 ROWS = (
     # Identity and the context
-    Option("context_name", (CONTEXT,), values.name, None, doc="shown to others; Context(name=...) goes before it"),
-    Option("ume_session_id", (CONTEXT, SOURCE, RECEIVER), values.session, 0, doc="64-bit; 0 = the context's, or none"),
+    Option("context_name", (CONTEXT,), values.name, None,
+           doc="what others are shown, and what chooses a context of an XML file; Context(name=...) goes before it"),
+    Option("ume_session_id", (CONTEXT, SOURCE, RECEIVER), values.session, 0,
+           doc="64-bit number that stands for its RegIDs at all stores; 0 = the context's, or none"),
     Option("operational_mode", (CONTEXT,), values.word, "embedded", choices=("embedded", "sequential"),
            doc="sequential: no thread, call poll()"),
     Option("callback_errors", (CONTEXT, SOURCE, RECEIVER), values.word, "log", choices=("log", "raise"),
-           doc="what becomes of an exception of a callback"),
+           doc="an exception of a callback is logged and counted; raise: the next call that waits raises it as well"),
     Option("wait_strategy", (CONTEXT, SOURCE, RECEIVER, STORE), values.word, "backoff", choices=_WAITS,
            doc="how a thread waits for the next message or acknowledgement"),
-    Option("ume_ack_batching_interval", (CONTEXT,), values.integer, 100, "ms", 1, _MS, doc="period of batched acks"),
+    Option("ume_ack_batching_interval", (CONTEXT,), values.integer, 100, "ms", 1, _MS,
+           doc="how often what was consumed is acknowledged, where acks are batched"),
     Option("ume_user_receiver_registration_id", (CONTEXT,), values.integer, 0, "", 0, 2**32 - 1,
            doc="identity that delivery confirmations and liveness callbacks carry; 0 = none"),
     Option("ume_receiver_liveness_interval", (CONTEXT,), values.integer, 0, "ms", 0, _MS,
@@ -71,12 +77,13 @@ ROWS = (
            doc="of a sending context: silence after which a receiving context is looked at; 0 = not at all"),
     Option("ume_receiving_context_notification_function", (CONTEXT,), values.function_pair,
            doc="(create, delete), per receiving context"),
-    Option("ume_proactive_keepalive_interval", (CONTEXT,), values.integer, 3000, "ms", 0, _MS, doc=_LIVES),
+    Option("ume_proactive_keepalive_interval", (CONTEXT,), values.keepalive, 3000, "ms", 0, _MS, doc=_LIVES),
 
     # Stores and registration
     Option("ume_store", (SOURCE,), values.store_addresses, (), doc="stores by port: 127.0.0.1:PORT:RegID:Group"),
     Option("ume_store_name", (SOURCE,), values.store_names, (), doc="stores by name: name:RegID:Group"),
-    Option("ume_store_group", (SOURCE,), values.store_groups, (), doc="declared groups: index:size, ascending"),
+    Option("ume_store_group", (SOURCE,), values.store_groups, (),
+           doc="declared groups: index:size, ascending; stores beyond the size are backups"),
     Option("ume_store_behavior", (SOURCE,), values.word, "qc", choices=("qc", "rr"),
            doc="quorum/consensus; rr is taken as qc, with a warning"),
     Option("ume_registration_interval", (SOURCE, RECEIVER), values.integer, 3000, "ms", 1, _MS,
@@ -100,7 +107,7 @@ ROWS = (
     Option("retransmit_retention_size_threshold", (SOURCE,), values.integer, 0, "bytes", 0, 2**40,
            doc="nothing is released while less is retained", aliases=("ume_retention_size_threshold",)),
     Option("retransmit_retention_size_limit", (SOURCE,), values.integer, None, "bytes", 8192, 2**40,
-           doc="retained at most, headers included; then the oldest is reclaimed by force; 25165824",
+           doc="retained at most, headers included; then the oldest is reclaimed by force",
            aliases=("ume_retention_size_limit",)),
     Option("retransmit_retention_age_threshold", (SOURCE,), values.integer, 0, "s", 0, _MS,
            doc="nothing younger is released"),
@@ -129,7 +136,7 @@ ROWS = (
     Option("ring_size", (SOURCE,), values.integer, 0, "bytes", 0, 1 << 34,
            doc="a power of two; 0 = the next one from 1.25 x retransmit_retention_size_limit"),
     Option("fragment_size", (SOURCE,), values.integer, None, "bytes", 32, 2**31,
-           doc="largest payload of one fragment; 65536, less in a small ring",
+           doc="largest payload of one fragment; less by default in a small ring",
            aliases=("transport_lbtipc_datagram_max_size",)),
     Option("receiver_pin_timeout", (SOURCE,), values.integer, 100, "ms", 0, _MS,
            doc="how long a receiver's view may hold the source back"),
@@ -152,8 +159,8 @@ ROWS = (
     Option("ume_explicit_ack_only", (RECEIVER,), values.flag, False, doc="1: only send_explicit_ack() acknowledges"),
     Option("ume_allow_confirmed_delivery", (RECEIVER,), values.flag, True,
            doc="0: its acks are no delivery confirmations for the source"),
-    Option("ume_application_outstanding_maximum", (RECEIVER,), values.integer, 0, "messages", 0, 2**20,
-           doc="delivered and not consumed, at most; 0 = no limit"),
+    Option("ume_application_outstanding_maximum", (RECEIVER,), values.integer, 0, "fragments", 0, 2**20,
+           doc="delivery pauses while so many are delivered and not consumed; 0 = never"),
     Option("retransmit_request_maximum", (RECEIVER,), values.integer, 0, "messages", 0, 2**62,
            doc="start at most so far back from the newest; 0 = no limit"),
     Option("retransmit_request_message_timeout", (RECEIVER,), values.integer, 10000, "ms", 0, _MS,
@@ -165,7 +172,7 @@ ROWS = (
            doc="no effect: the ring is the cache, and a receiver joins it as soon as it has the next number"),
     Option("use_otr", (RECEIVER,), values.integer, 2, "", 0, 2,
            doc="no effect: what the ring no longer has is always read from the stores"),
-    Option("ordered_delivery", (RECEIVER,), values.integer, 1, "", -1, 1,
+    Option("ordered_delivery", (RECEIVER,), values.delivery_order, 1,
            doc="1: in order; -1: in order of arrival, live messages before recovery has ended; 0 (fragments) is refused"),
     Option("delivery_control_maximum_burst_loss", (RECEIVER,), values.integer, 1024, "fragments", 0, _MS,
            doc="a longer gap is told as one UnrecoverableLossBurst; it never gives up recovery"),
@@ -174,8 +181,19 @@ ROWS = (
     Option("ume_recovery_sequence_number_info_function", (RECEIVER,), values.function,
            doc="called before recovery; may assign info.low_sequence_number"),
     Option("source_notification_function", (RECEIVER,), values.function_pair, doc="(create, delete), per source"),
-    Option("pattern_type", (RECEIVER,), values.word, "pcre", choices=("pcre", "regex", "prefix"),
+    Option("pattern_type", (RECEIVER, WILDCARD), values.word, "pcre", choices=("pcre", "regex", "prefix"),
            doc="of a wildcard receiver's pattern: a regular expression that is found anywhere in a topic, or a prefix"),
+
+    # Not in this version: only UM's default is accepted, so that UM's files pass
+    Option("ume_proxy_source", (SOURCE,), values.only_zero, 0, doc=_LATER),
+    Option("ume_receiver_paced_persistence", (SOURCE, RECEIVER), values.only_zero, 0, doc=_LATER),
+    Option("ume_repository_ack_on_reception", (SOURCE,), values.only_zero, 0, doc=_LATER),
+    Option("ume_repository_size_threshold", (SOURCE,), values.only_zero, 0, "bytes", doc=_LATER),
+    Option("ume_repository_size_limit", (SOURCE,), values.only_zero, 0, "bytes", doc=_LATER),
+    Option("ume_repository_disk_file_size_limit", (SOURCE,), values.only_zero, 0, "bytes", doc=_LATER),
+    Option("ume_write_delay", (SOURCE,), values.only_zero, 0, "ms", doc=_LATER),
+    Option("smart_src_enable_spectrum_channel", (SOURCE,), values.only_zero, 0, doc=_LATER),
+    Option("smart_src_message_property_int_count", (SOURCE,), values.only_zero, 0, doc=_LATER),
 
     # Stores
     Option("repository-size-limit", (STORE,), values.integer, 256 * MIB, "bytes", 196992, 2**46,
@@ -192,7 +210,8 @@ ROWS = (
            doc="from a source's close or death until it is forgotten, with its messages; 0 = never"),
     Option("receiver-state-lifetime", (STORE,), values.integer, 0, "ms", 0, _MS,
            doc="from a receiver's close or death until its acknowledgement is forgotten; 0 = never"),
-    Option("source-check-interval", (STORE,), values.integer, 750, "ms", 1, _MS, doc="period of looking at the above"),
+    Option("source-check-interval", (STORE,), values.integer, 750, "ms", 1, _MS,
+           doc="period of looking at these timeouts"),
     Option("receiver-new-registration-rollback", (STORE,), values.integer, 2**31 - 1, "messages", 1, 2**31 - 1,
            doc="a receiver starts at most so far behind the newest message"),
 )

@@ -61,11 +61,45 @@ def power_of_two(value: object) -> int:
     return number
 
 
+_SAME = {
+    "quorum-consensus": "qc",
+    "round-robin": "rr",
+    "all-stores": "all",
+    "all-groups": "all",
+    "any-group": "any",
+}
+"""Words that UM has two forms of."""
+
+
 def word(value: object) -> str:
-    """Accept a str; case and blanks do not matter, as in UM's files."""
+    """Accept a str; case and blanks do not matter, as in UM's files. Of UM's two forms of a word the short one is kept."""
     if isinstance(value, str):
-        return value.strip().lower()
+        text = value.strip().lower()
+        return _SAME.get(text, text)
     raise ValueError("a word")
+
+
+def delivery_order(value: object) -> int:
+    """Accept 1 and -1. UM's 0 hands out single fragments, which nothing here does."""
+    number = integer(value)
+    if number not in (1, -1):
+        raise ValueError("1 (in order) or -1 (in order of arrival); 0, fragments one by one, is not in this version")
+    return number
+
+
+def keepalive(value: object) -> int:
+    """Accept 0 (off) or at least 1500, as UM does."""
+    number = integer(value)
+    if 0 < number < 1500:
+        raise ValueError("0 or at least 1500 ms")
+    return number
+
+
+def only_zero(value: object) -> int:
+    """Accept 0: the default of a feature of UM that is not here yet, so that UM's files pass."""
+    if integer(value) != 0:
+        raise ValueError("0: the rest of it is not in this version")
+    return 0
 
 
 def name(value: object) -> str:
@@ -135,15 +169,27 @@ def _identity(parts: list[str], entry: str, form: str) -> tuple[int, int]:
     return regid, group
 
 
+def _distinct(found: list[StoreAddress]) -> tuple[StoreAddress, ...]:
+    """Take equal entries for one. A store cannot be two members of the quorum."""
+    kept = tuple(dict.fromkeys(found))
+    for store in kept:
+        if sum((other.name, other.port) == (store.name, store.port) for other in kept) > 1:
+            raise ValueError(f"each store once, {store} comes with different RegIDs or groups")
+    return kept
+
+
 def store_names(value: object) -> tuple[StoreAddress, ...]:
-    """Accept "name:RegID:Group" entries; RegID and group may be left out."""
+    """Accept "name:RegID:Group" entries; RegID and group may be left out. "0.0.0.0:0" clears the list."""
     found: list[StoreAddress] = []
     for entry in _entries(value):
+        if entry == "0.0.0.0:0":
+            found.clear()
+            continue
         name, *rest = entry.split(":")
         if not _NAME.fullmatch(name) or len(name) > NAME_MAX:
             raise ValueError(f"a store name of 1 to {NAME_MAX} characters A-Z a-z 0-9 _ . + -, not {name!r}")
         found.append(StoreAddress(name, 0, *_identity(rest, entry, "name:RegID:Group")))
-    return tuple(dict.fromkeys(found))
+    return _distinct(found)
 
 
 def store_addresses(value: object) -> tuple[StoreAddress, ...]:
@@ -164,7 +210,7 @@ def store_addresses(value: object) -> tuple[StoreAddress, ...]:
         if port == 0:
             raise ValueError(f"a port from 1 to 65535 in {entry!r}")
         found.append(StoreAddress("", port, *_identity(parts[2:], entry, form)))
-    return tuple(dict.fromkeys(found))
+    return _distinct(found)
 
 
 def _require_loopback(host: str) -> None:

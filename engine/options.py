@@ -1,41 +1,102 @@
 """Options in force: what was given, checked, with the defaults filled in. The table is in `option_table`.
 
 `resolve` turns what a user gave for one object into a frozen view with every option of that scope, or raises
-ConfigError with name, value, limit and scope. Defaults that depend on other options (sizes) are worked out here, so
+ConfigError with name, value, limit and scope. Highest first: what was given for the object, what its context was given, what
+configuration files say (`Layer`), the default. Defaults that depend on other options (sizes) are worked out here, so
 that a view always holds the numbers in force. Source: um_semantics K.
 """
 
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from collections import abc
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from . import option_values as values
 from .errors import ConfigError
+from .network_options import FILES_ONLY, REMOVED, has_no_effect
 from .option_table import BY_ANY_NAME, MIB, RECEIVER, ROWS, SOURCE, STORE, TABLE, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["TABLE", "Option", "Options", "resolve"]
+__all__ = [
+    "TABLE",
+    "Defaults",
+    "Layer",
+    "NoDefaults",
+    "Option",
+    "Options",
+    "Rule",
+    "as_given",
+    "check_value",
+    "find",
+    "resolve",
+]
 
 RING_MIN = 65536
 FRAME_BYTES = 32
+FLIGHT_SIZE_LARGE = 1_000_000
+"""Above it UM warns (um_semantics D.6)."""
+
+
+class Rule(NamedTuple):
+    """What a configuration file lets an option be: the last clause with that value decides, `otherwise` if there is none."""
+
+    otherwise: bool
+    clauses: tuple[tuple[bool, object], ...]
+    file: str
+    line: int
+
+
+class Layer(NamedTuple):
+    """What one configuration file says about one object, by attribute: values as `check_value` returns them, and rules."""
+
+    values: Mapping[str, object]
+    rules: Mapping[str, Rule] = {}
+
+
+class Defaults(Protocol):
+    """Configuration files, asked for each object that a context makes."""
+
+    def layers(self, scope: str, name: str | None = None, *, wildcard: bool = False) -> Sequence[Layer]:
+        """What is said about a context, or about a source or receiver of topic (or pattern) `name`; highest first.
+
+        Raises ConfigError: a file forbids this object.
+        """
+
+
+class NoDefaults:
+    """No configuration file."""
+
+    def layers(self, scope: str, name: str | None = None, *, wildcard: bool = False) -> Sequence[Layer]:
+        """Say nothing."""
+        del scope, name, wildcard
+        return ()
 
 
 class Options:
-    """A frozen view of all options of one scope: `options.ume_flight_size`, `-` in names turned into `_`."""
+    """A frozen view of all options of one scope: `options.ume_flight_size`, `-` in names turned into `_`.
 
-    __slots__ = ("_given", "_values", "scope")
+    `warnings` are sentences that whoever made the object should see once.
+    """
+
+    __slots__ = ("_given", "_own", "_values", "scope", "warnings")
 
     scope: str
+    warnings: tuple[str, ...]
     _values: dict[str, Any]
     _given: frozenset[str]
+    _own: frozenset[str]
 
-    def __init__(self, scope: str, values: dict[str, object], given: frozenset[str]) -> None:
+    def __init__(
+        self, scope: str, values: dict[str, object], given: frozenset[str], own: frozenset[str], warnings: Sequence[str]
+    ) -> None:
         object.__setattr__(self, "scope", scope)
+        object.__setattr__(self, "warnings", tuple(warnings))
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_given", given)
+        object.__setattr__(self, "_own", own)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name in self._values:
@@ -46,8 +107,12 @@ class Options:
         raise AttributeError("options are frozen")
 
     def given(self, name: str) -> bool:
-        """Tell whether the user gave this option here, or in the scope that it was inherited from."""
+        """Tell whether the user gave this option: here, to the context that it was inherited from, or in a file."""
         return name.replace("-", "_") in self._given
+
+    def own(self) -> dict[str, object]:
+        """Give what was not read from a file: that is what sources and receivers inherit before their files are asked."""
+        return {attribute: self._values[attribute] for attribute in self._own}
 
     @property
     def stores(self) -> tuple[values.StoreAddress, ...]:
@@ -60,42 +125,83 @@ class Options:
         return f"Options({self.scope}: {shown})"
 
 
-def resolve(scope: str, given: Mapping[str, object], inherited: Options | None = None) -> Options:
-    """Check what was given for one object and fill in the rest: from `inherited` (the context's view), else the
-    defaults.
+def as_given(scope: str, options: object) -> dict[str, object]:
+    """Copy what a program gives as `options=`. Raises ConfigError: it is neither None nor a mapping of names."""
+    if options is None:
+        return {}
+    if isinstance(options, abc.Mapping) and all(isinstance(name, str) for name in options):
+        return dict(options)
+    raise ConfigError(f"{scope} options = {options!r}: expected a dict of names and values")
+
+
+def resolve(
+    scope: str, given: Mapping[str, object], inherited: Options | None = None, layers: Sequence[Layer] = ()
+) -> Options:
+    """Check what was given for one object and fill in the rest: from `inherited` (the context's view), from `layers`
+    (highest first), else the defaults.
 
     Raises ConfigError: unknown name (with the nearest valid one), option of another scope, wrong type, out of range,
-    or values that contradict each other.
+    values that contradict each other, or that a file forbids.
     """
     found: dict[str, object] = {}
     for name, value in given.items():
-        row = _row(scope, name)
+        row = find(scope, name)
         if row.attribute in found:
             raise ConfigError(f"{scope} option {name} is given twice, also under its other name")
-        found[row.attribute] = _value(scope, row, value)
+        found[row.attribute] = check_value(scope, row, value)
     rows = [row for row in ROWS if scope in row.scopes]
-    if inherited is not None:
-        for row in rows:
-            unset = row.attribute not in found or (row.name == "ume_session_id" and not found[row.attribute])
-            if unset and inherited.given(row.name):
-                found[row.attribute] = getattr(inherited, row.attribute)
+    _fill(found, rows, inherited.own() if inherited is not None else {})
+    own = frozenset(found)
+    for layer in layers:
+        _fill(found, rows, layer.values)
     explicit = frozenset(found)
     for row in rows:
         found.setdefault(row.attribute, row.default)
+    warnings: list[str] = []
     if scope == SOURCE:
         _settle_sizes(found)
         _check_groups(found)
+        warnings = _settle_flight(found)
     elif scope == RECEIVER:
         _settle_acks(found)
     elif scope == STORE:
         _settle_repository(found)
-    return Options(scope, found, explicit)
+    _obey(scope, rows, found, layers)
+    return Options(scope, found, explicit, own, warnings)
 
 
-def _row(scope: str, name: str) -> Option:
-    """Find an option by name, in this scope."""
+def _fill(found: dict[str, object], rows: list[Option], more: Mapping[str, object]) -> None:
+    """Take over what is not set yet. Session ID 0 means: not set here."""
+    for row in rows:
+        unset = row.attribute not in found or (row.name == "ume_session_id" and not found[row.attribute])
+        if unset and row.attribute in more:
+            found[row.attribute] = more[row.attribute]
+
+
+def _obey(scope: str, rows: list[Option], found: dict[str, object], layers: Sequence[Layer]) -> None:
+    """Refuse what a configuration file forbids; of several rules for one option the highest layer's holds."""
+    for row in rows:
+        rule = next((layer.rules[row.attribute] for layer in layers if row.attribute in layer.rules), None)
+        if rule is None:
+            continue
+        value = found[row.attribute]
+        verdicts = [allowed for allowed, said in rule.clauses if said == value]
+        if not (verdicts[-1] if verdicts else rule.otherwise):
+            raise ConfigError(f"{scope} option {row.name} = {value!r} is forbidden here", rule.file, rule.line)
+
+
+def find(scope: str, name: str) -> Option:
+    """Find an option by name, in this scope.
+
+    Raises ConfigError: there is none, with what to use instead.
+    """
     row = BY_ANY_NAME.get(name)
     if row is None:
+        if name in REMOVED:
+            raise ConfigError(f"{scope} option {name} does not exist any more", hint=f"use {REMOVED[name]}")
+        if has_no_effect(name):
+            hint = "leave it out; only a configuration file may have it, so that UM's files can be read"
+            raise ConfigError(f"{scope} option {name} {FILES_ONLY}", hint=hint)
         valid = [known for known, option in BY_ANY_NAME.items() if scope in option.scopes]
         near = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
         raise ConfigError(f"{scope} option {name!r} does not exist", hint=f"did you mean {near[0]}?" if near else None)
@@ -104,8 +210,8 @@ def _row(scope: str, name: str) -> Option:
     return row
 
 
-def _value(scope: str, row: Option, value: object) -> object:
-    """Parse and check one value."""
+def check_value(scope: str, row: Option, value: object) -> object:
+    """Parse and check one value. Raises ConfigError."""
     try:
         parsed = row.type(value)
     except ValueError as wrong:
@@ -157,12 +263,24 @@ def _check_groups(found: dict[str, Any]) -> None:
         members = sum(store.group == group.number for store in stores)
         if members < group.size:
             raise ConfigError(
-                f"source option ume_store_group: group {group.number} has {members} of {group.size} stores"
+                f"source option ume_store_group: Group {group.number} does not have enough stores specified, "
+                f"{members} of {group.size}"
             )
     declared = {group.number for group in groups}
     for store in stores:
         if groups and store.group not in declared:
             raise ConfigError(f"source options: store {store} is in group {store.group}, not in ume_store_group")
+
+
+def _settle_flight(found: dict[str, Any]) -> list[str]:
+    """Say what is unusual (um_semantics D.6), and take UM's dropped round-robin behaviour for what UM takes it for."""
+    warnings = []
+    if found["ume_flight_size"] > FLIGHT_SIZE_LARGE:
+        warnings.append(f"ume_flight_size = {found['ume_flight_size']}: more than {FLIGHT_SIZE_LARGE} is rarely meant")
+    if found["ume_store_behavior"] == "rr":
+        found["ume_store_behavior"] = "qc"
+        warnings.append("ume_store_behavior = rr is taken as qc: round-robin does not exist any more")
+    return warnings
 
 
 def _settle_acks(found: dict[str, Any]) -> None:

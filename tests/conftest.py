@@ -20,7 +20,8 @@ ROOT = Path(tempfile.mkdtemp(prefix="hf", dir="/tmp"))
 os.environ["HOLDFAST_DIR"] = str(ROOT / "run")
 os.environ["XDG_CACHE_HOME"] = str(ROOT / "cache")
 os.environ["NUMBA_CACHE_DIR"] = str(ROOT / "cache" / "numba")
-os.environ.pop("HOLDFAST_DOMAIN", None)
+for variable in ("HOLDFAST_DOMAIN", "LBM_DEFAULT_CONFIG_FILE", "LBM_XML_CONFIG_FILENAME", "LBM_XML_CONFIG_APPNAME"):
+    os.environ.pop(variable, None)
 
 _numbers = itertools.count()
 

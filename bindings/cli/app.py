@@ -27,6 +27,10 @@ Options = Annotated[
 ]
 Session = Annotated[str | None, typer.Option("--session", metavar="N", help="Session ID: go on where it left off")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="UM's configuration file, flat or XML")]
+Application = Annotated[
+    str | None, typer.Option("--application", metavar="NAME", help="Which application of an XML file it is")
+]
 
 
 def _version(wanted: bool) -> None:
@@ -82,7 +86,12 @@ def send(
     ] = 0,
     stores: Annotated[
         list[str] | None,
-        typer.Option("--store", "-s", metavar="NAME", help="A store; repeatable (default: all that run)"),
+        typer.Option(
+            "--store",
+            "-s",
+            metavar="NAME",
+            help="A store; repeatable (default: those of -o or --config, else all that run)",
+        ),
     ] = None,
     session: Session = None,
     timeout: Annotated[
@@ -90,11 +99,15 @@ def send(
     ] = 30,
     domain: Domain = None,
     options: Options = None,
+    config: Config = None,
+    application: Application = None,
 ) -> int:
     """Send lines as messages, and return when all of them are stable."""
+    from .options import Membership
     from .send import send_lines
 
-    return send_lines(topic, file, rate, stores or [], session, timeout, domain, options or [])
+    member = Membership(domain, session, config, application)
+    return send_lines(topic, file, rate, stores or [], timeout, member, options or [])
 
 
 @app.command()
@@ -110,11 +123,15 @@ def recv(
     session: Session = None,
     domain: Domain = None,
     options: Options = None,
+    config: Config = None,
+    application: Application = None,
 ) -> int:
     """Print messages as lines: with a session ID from the first that it has not acknowledged, else from the oldest kept."""
+    from .options import Membership
     from .recv import receive_lines
 
-    return receive_lines(topic, count, exit_at_end, json, session, domain, options or [])
+    member = Membership(domain, session, config, application)
+    return receive_lines(topic, count, exit_at_end, json, member, options or [])
 
 
 @app.command()

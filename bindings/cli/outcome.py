@@ -55,7 +55,8 @@ def run(argv: Sequence[str]) -> int:
     except Error as error:
         if debug:
             traceback.print_exc()
-        return _say(str(error.args[0]), error.hint, error.exit_code)
+        excerpt = getattr(error, "excerpt", "")
+        return _say(f"{error.args[0]}\n{excerpt}" if excerpt else str(error.args[0]), error.hint, error.exit_code)
     except Exception as error:
         if isinstance(error, CLICK_ERROR):
             return _usage(error)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..context import Context
 from ..engine import survey
 from ..engine.domain import Domain
 from ..engine.errors import NotRegisteredError, RegistrationTimeout
-from .options import pairs
+from .options import Membership, pairs
 
 if TYPE_CHECKING:
     from ..message import Message
@@ -35,15 +34,14 @@ def receive_lines(
     count: int | None,
     exit_at_end: bool,
     json: bool,
-    session: str | None,
-    domain: str | None,
+    member: Membership,
     options: list[str],
 ) -> int:
     """Writes messages until ``count``, the end, or a signal. One is acknowledged only after it has been written."""
-    place = Domain(domain, join=False)
+    place = Domain(member.domain, join=False)
     try:
         _check_somebody_is_there(place, topic)
-        with Context(domain, session) as context:
+        with member.context() as context:
             receiver = context.receiver(topic, options=pairs(options))
             output = _Output(json)
             end = _End(place, topic) if exit_at_end else None

@@ -8,11 +8,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ..context import Context
 from ..engine.domain import Domain
 from ..engine.errors import ConfigError, NotRegisteredError
 from ..engine.survey import running_stores
-from .options import pairs
+from .options import Membership, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,22 +26,21 @@ TELL_NS = 100_000_000
 
 
 def send_lines(
-    topic: str, file: str | None, rate: float, stores: list[str], session: str | None, timeout: float,
-    domain: str | None, options: list[str],
-) -> int:  # fmt: skip
+    topic: str, file: str | None, rate: float, stores: list[str], timeout: float, member: Membership, options: list[str]
+) -> int:
     """Sends every line without its newline. A store that goes away is waited for, ``timeout`` seconds at most."""
     given = pairs(options)
-    with _input(file) as lines:
-        given["ume_store_name"] = [f"{name}:0:0" for name in _stores(domain, stores)]
-        with Context(domain, session) as context:
-            source = context.source(topic, options=given)
-            source.wait_registered(timeout)
-            sender = _Sender(source, rate, timeout)
-            with _progress(file) as tell:
-                sender.run(lines, tell)
-            source.wait_stable(timeout=timeout)
-            said = f"sent {sender.count:,} messages, {sender.bytes:,} bytes to {topic!r} in {sender.seconds:.3f} s"
-            print(f"{said}; stable at {', '.join(sorted(source.registration_ids))}", file=sys.stderr)
+    with _input(file) as lines, member.context() as context:
+        if stores or not context.options_for("source", given, topic).stores:
+            given["ume_store_name"] = [f"{name}:0:0" for name in _stores(member.domain, stores)]
+        source = context.source(topic, options=given)
+        source.wait_registered(timeout)
+        sender = _Sender(source, rate, timeout)
+        with _progress(file) as tell:
+            sender.run(lines, tell)
+        source.wait_stable(timeout=timeout)
+        said = f"sent {sender.count:,} messages, {sender.bytes:,} bytes to {topic!r} in {sender.seconds:.3f} s"
+        print(f"{said}; stable at {', '.join(sorted(source.registration_ids))}", file=sys.stderr)
     return 0
 
 

@@ -161,7 +161,11 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
     ("source", {"ume_store_name": "a:1:5"}, "a group from 0 to 4"),
     ("source", {"ume_store_name": "a:-1"}, "a RegID"),
     ("source", {"ume_store_name": [f"s{i}" for i in range(26)]}, "26 stores, the maximum is 25"),
-    ("source", {"ume_store_name": "a", "ume_store_group": "0:3"}, "group 0 has 1 of 3 stores"),
+    (
+        "source",
+        {"ume_store_name": "a", "ume_store_group": "0:3"},
+        "Group 0 does not have enough stores specified, 1 of 3",
+    ),
     ("source", {"ume_store_name": "a:0:1", "ume_store_group": "0:0,1:1,0:1"}, "ascending"),
     ("source", {"ume_store_name": ["a:0:0", "b:0:1"], "ume_store_group": "0:1"}, "store b is in group 1"),
     ("source", {"ume_store_group": "0"}, "index:size"),
