@@ -95,7 +95,7 @@ class StreamAndLog(RuleBasedStateMachine):
             return int(lib.HF_TOO_LARGE)
         if messages and self.flight and messages + len(message.parts) > self.flight:
             return int(lib.HF_FLIGHT_SIZE)
-        if messages and self.flight_bytes and payload + len(message.payload) > self.flight_bytes:
+        if self.flight_bytes and payload + len(message.payload) > self.flight_bytes:  # also when nothing is in flight
             return int(lib.HF_FLIGHT_BYTES)
         if messages and self.retained and span + message.span > self.retained:
             return int(lib.HF_RETENTION)
