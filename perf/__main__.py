@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import idle, latency, limits, recovery, store, throughput
+from . import acks, idle, latency, limits, recovery, store, throughput
 from .cli import run_all
 
 if __name__ == "__main__":
-    run_all([one.SCRIPT for one in (limits, latency, throughput, store, recovery, idle)])
+    run_all([one.SCRIPT for one in (limits, latency, throughput, acks, store, recovery, idle)])

@@ -61,6 +61,9 @@ FLOORS = (
         0.8,
     ),
     Floor("Python send(bytes), per message", "throughput", "py-send", Side.AT_MOST, "py-empty-call", 5),
+    Floor(
+        "Python send with events against without", "throughput", "py-send-events", Side.AT_LEAST, "py-send-rate", 0.9
+    ),
     Floor("Python batch → Numba consumer, 16 B", "throughput", "py-batch", Side.AT_LEAST, plus=50e6, probe_max_ns=200),
     Floor("Python round trip", "latency", "py-ping", Side.AT_MOST, plus=2000),
     Floor("append, memory, 128 B", "store", "append:memory:128:recycled", Side.AT_LEAST, "mapped:128", 0.5),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import islice, repeat
+from itertools import count, islice, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -268,6 +268,9 @@ def _with_store(bench: Bench) -> Iterator[Series]:
         stack.enter_context(bench.pinned_to(0))
         context = stack.enter_context(hf.Context(domain=DOMAIN, options=SPIN))
         rate = _source(context, "rate", TO_STORE)
+        told = count()
+        heard = context.source("heard", options=TO_STORE, on_event=lambda _: next(told))
+        heard.wait_registered(TIMEOUT_S)
         stored = _source(context, "stored", TO_STORE)
         far = stack.enter_context(Far(bench, partial(take_batches, "stored"), SPIN))
         batches = Batches(stored, far, DEFAULT_RING)
@@ -277,12 +280,18 @@ def _with_store(bench: Bench) -> Iterator[Series]:
                     "Python send(bytes), 128 B, sustained until all is stable, memory store on the other core",
                     partial(_sustained, rate),
                 ),
+                "py-send-events": (
+                    "Python send(bytes), as the row before, stability told to on_event in coalesced ranges",
+                    partial(_sustained, heard),
+                ),
                 "py-batch-store": (
                     "Python send_batch → Numba consumer, 16 B, a memory store shares the consumer's core",
                     batches.measure,
                 ),
             }
         )
+        if next(told) < bench.runs:
+            raise RuntimeError("no events came")
 
 
 def measure(bench: Bench) -> Iterator[Series]:
