@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from . import events
 from .batch import Batch
 from .context import Context
-from .engine import events
+from .engine.context import ContextStats
 from .engine.errors import (
     CallableStoreError,
     ClosedError,
@@ -28,6 +29,7 @@ from .engine.errors import (
     UsageError,
     WouldBlockError,
 )
+from .engine.smart_source import SmartSource
 from .engine.source import Claim, InFlight, Source, SourceStats, StoreStats
 from .message import Ack, Message
 from .receiver import Receiver, ReceiverStats
@@ -42,6 +44,7 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "Context",
+    "ContextStats",
     "CorruptionError",
     "DirectoryInUseError",
     "Error",
@@ -60,6 +63,7 @@ __all__ = [
     "RegistrationError",
     "RegistrationTimeout",
     "SharedMemoryFullError",
+    "SmartSource",
     "Source",
     "SourceStats",
     "StabilityTimeout",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from .engine.errors import EvictedError, UsageError
+from .message import Ack
 
 if TYPE_CHECKING:
+    from .engine.columns import Entries
     from .engine.feed import View
     from .engine.inbound import Inbound
     from .receiver import Receiver
@@ -25,9 +27,14 @@ class Batch:
         topic, source: where they come from.
     """
 
+    __slots__ = (
+        "_ack_slot", "_entries", "_inbound", "_live", "_receiver", "_view", "frames", "memory", "source", "topic",
+    )  # fmt: skip
+
     def __init__(
-        self, receiver: Receiver, inbound: Inbound, view: View, frames: Any, memory: Any, ack_slot: int
-    ) -> None:
+        self, receiver: Receiver, inbound: Inbound, view: View, entries: Entries, frames: Any, memory: Any,
+        ack_slot: int,
+    ) -> None:  # fmt: skip
         self.frames = frames
         self.memory = memory
         self.topic = inbound.topic
@@ -35,6 +42,7 @@ class Batch:
         self._receiver = receiver
         self._inbound = inbound
         self._view = view
+        self._entries = entries
         self._ack_slot = ack_slot
         self._live = True
 
@@ -75,6 +83,23 @@ class Batch:
         where = pa.py_buffer(offsets if wide else offsets.astype(np.int32))
         return pa.Array.from_buffers(kind, len(self), [None, where, pa.py_buffer(data)])
 
+    def extract_ack(self) -> Ack:
+        """An acknowledgement of the whole batch, and of any number of its stream; it outlives the batch."""
+        self._check()
+        return Ack(self._receiver, self._inbound, self._last)
+
+    def send_explicit_ack(self) -> None:
+        """Acknowledges every message up to the last of these, now.
+
+        Raises:
+            UsageError: the receiver does not use ``ume_explicit_ack_only``.
+        """
+        self.extract_ack().send()
+
+    @property
+    def _last(self) -> int:
+        return int(self.frames["sequence_number"][-1])
+
     def release(self) -> None:
         """Consumes all of it. Twice is a no-op.
 
@@ -83,14 +108,21 @@ class Batch:
         """
         if not self._live:
             return
-        self._live = False
-        if self._view.release():
-            self._receiver.batch_consumed(self._inbound, self._ack_slot, int(self.frames["sequence_number"][-1]))
+        last = self._last
+        if self._end():
+            self._receiver.batch_consumed(self._inbound, self._ack_slot, last)
         else:
             self._receiver.batch_evicted(self._inbound, self._ack_slot)
             raise EvictedError(
                 f"the source overwrote this batch of {len(self)} messages while it was read; it is delivered again"
             )
+
+    def _end(self) -> bool:
+        """Lets the memory go. False: it was evicted."""
+        self._live = False
+        whole = self._view.release()
+        self._receiver.entries.give(self._entries)
+        return whole
 
     def __enter__(self) -> Self:
         return self
@@ -99,8 +131,13 @@ class Batch:
         if kind is None:
             self.release()
         elif self._live:
-            self._live = False
-            self._view.release()
+            self._end()
 
     def __reduce__(self) -> tuple[object, ...]:
         raise UsageError("a batch cannot be pickled", hint="send batch.to_arrow()")
+
+    def __repr__(self) -> str:
+        if not self._live:
+            return f"<Batch of {len(self)} messages released>"
+        first = int(self.frames["first_sequence_number"][0])
+        return f"<Batch {self.topic} {first}..{self._last}, {len(self)} messages>"

@@ -7,7 +7,6 @@ that a program keeps (``np.frombuffer(msg.data)``) turns the buffer into the pro
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from sys import getrefcount
 from typing import TYPE_CHECKING, Self
 
@@ -18,10 +17,12 @@ if TYPE_CHECKING:
     from .engine.inbound import Inbound
     from .receiver import Receiver
 
-__all__ = ["Ack", "Message", "MessagePool"]
+__all__ = ["Ack", "Message"]
 
 ITERATED = -1
 """Instead of a slot of the ack window: the current message of an iteration."""
+NUMBERS = 2**63
+"""Sequence numbers are below."""
 RETRANSMIT = 8
 """enum hf_entry_flag, and UM's LBM_MSG_FLAG_RETRANSMIT."""
 
@@ -29,11 +30,13 @@ RETRANSMIT = 8
 class Message(Slot):
     """One message. ``data`` and the numbers are valid until it is released; ``with msg:`` releases it at the end."""
 
-    __slots__ = ("_ack_slot", "_data", "_inbound", "_last", "_live", "_live_from", "_receiver", "_retained")
+    __slots__ = (
+        "__weakref__", "_ack_slot", "_data", "_inbound", "_last", "_live", "_live_from", "_receiver", "_retained",
+    )  # fmt: skip
 
     def __init__(self, receiver: Receiver) -> None:
-        super().__init__()
         self._receiver = receiver
+        super().__init__()
         self._inbound: Inbound | None = None
         self._data: memoryview | None = None
         self._ack_slot = ITERATED
@@ -50,6 +53,11 @@ class Message(Slot):
         self._live_from = live_from
         self._live = True
         self._retained = False
+
+    def allocate(self, capacity: int) -> None:
+        """As Slot, and counts it."""
+        super().allocate(capacity)
+        self._receiver.pool.buffers += 1
 
     def _from(self) -> Inbound:
         if not self._live or self._inbound is None or self._receiver.closed:
@@ -84,6 +92,12 @@ class Message(Slot):
         """Of its first fragment."""
         self._from()
         return int(self.entry.first_sequence_number)
+
+    @property
+    def fragments(self) -> int:
+        """How many; each has a sequence number, and together they are one message."""
+        self._from()
+        return int(self.entry.fragments)
 
     @property
     def timestamp_ns(self) -> int:
@@ -160,13 +174,19 @@ class Message(Slot):
                 data.release()
             del data
         if getrefcount(self.base) > self.resting:  # somebody looks at the memory still: it is theirs now
-            pool.kept_views += 1
+            pool.kept(self._receiver.name)
             self.allocate(self.capacity)
         if len(pool.free) < pool.size:
             pool.free.append(self)
 
+    @property
+    def can_send_explicit_ack(self) -> bool:
+        """The receiver uses ``ume_explicit_ack_only`` (UM: lbm_msg_ume_can_send_explicit_ack)."""
+        self._from()
+        return bool(self._receiver.options.ume_explicit_ack_only)
+
     def send_explicit_ack(self) -> None:
-        """Acknowledges every message up to this one, now.
+        """Acknowledges every message up to this one, now (um_semantics G.4).
 
         Raises:
             UsageError: the receiver does not use ``ume_explicit_ack_only``.
@@ -174,7 +194,7 @@ class Message(Slot):
         self.extract_ack().send()
 
     def extract_ack(self) -> Ack:
-        """An acknowledgement that outlives the message and its buffer."""
+        """An acknowledgement that outlives the message and its buffer. One for each stream is enough."""
         return Ack(self._receiver, self._from(), self._last)
 
     def __enter__(self) -> Self:
@@ -187,13 +207,20 @@ class Message(Slot):
         raise UsageError("a message cannot be pickled", hint="send bytes(msg)")
 
     def __repr__(self) -> str:
-        if not self._live:
+        if not self._live or self._receiver.closed or self._inbound is None:
             return "<Message released>"
-        return f"<Message {self.topic} {self.sequence_number} {len(self)} bytes>"
+        first, last = self.words[FIRST], self._last
+        numbers = f"{last}" if first == last else f"{first}..{last}"
+        again = " retransmission" if self.is_retransmit else ""
+        held = " retained" if self._retained else ""
+        return f"<Message {self._inbound.topic} {numbers}, {len(self)} bytes{again}{held}>"
 
 
 class Ack:
-    """An acknowledgement taken out of its message; ``close`` it when it is done with."""
+    """An acknowledgement taken out of its message or batch (um_semantics G.5); ``close`` it when it is done with.
+
+    It knows its stream only: the message and its buffer may be released, used again and forgotten. Any thread.
+    """
 
     __slots__ = ("_inbound", "_receiver", "sequence_number")
 
@@ -201,52 +228,56 @@ class Ack:
         self._receiver = receiver
         self._inbound: Inbound | None = inbound
         self.sequence_number = sequence_number
+        """Of the message that it was taken out of."""
+
+    def _checked(self, sequence_number: int | None) -> tuple[Inbound, int]:
+        """What may be acknowledged now."""
+        inbound, receiver = self._inbound, self._receiver
+        if inbound is None or receiver.closed:
+            raise ClosedError("this ack" if inbound is None else "this ack's receiver")
+        receiver.context.check_usable()
+        if not receiver.options.ume_explicit_ack_only:
+            raise UsageError(
+                "an explicit ack on a receiver that acknowledges by itself", hint="ume_explicit_ack_only=1"
+            )
+        number = self.sequence_number if sequence_number is None else int(sequence_number)
+        if not 0 <= number < NUMBERS:
+            raise UsageError(f"an explicit ack of number {number}", hint="a sequence number of this stream")
+        return inbound, number
 
     def send(self, sequence_number: int | None = None) -> None:
         """Acknowledges everything up to ``sequence_number`` of the same stream (default: the message's own).
 
+        A number that is acknowledged already, or a lower one, has no effect. One that was not received yet is taken too;
+        the next registration starts behind what was published then.
+
         Raises:
-            UsageError: the receiver does not use ``ume_explicit_ack_only``.
+            UsageError: the receiver does not use ``ume_explicit_ack_only``; not a sequence number.
             ClosedError: this ack, or its receiver, was closed.
+            ForkedHandleError: it belongs to the parent process.
         """
-        if self._inbound is None or self._receiver.closed:
-            raise ClosedError("ack")
-        number = self.sequence_number if sequence_number is None else sequence_number
-        self._receiver.explicit_ack(self._inbound, number)
+        inbound, number = self._checked(sequence_number)
+        inbound.acknowledge(number + 1)
+        if inbound.window is not None:
+            inbound.window.not_outstanding(number)
+
+    def mark_not_outstanding(self, sequence_number: int | None = None) -> None:
+        """Everything up to ``sequence_number`` no longer counts for ``ume_application_outstanding_maximum``.
+
+        Nothing is acknowledged. Sending the ack does it too.
+
+        Raises:
+            UsageError, ClosedError, ForkedHandleError: as :meth:`send`.
+        """
+        inbound, number = self._checked(sequence_number)
+        if inbound.window is not None:
+            inbound.window.not_outstanding(number)
 
     def close(self) -> None:
         """Lets it go. Idempotent."""
         self._inbound = None
 
-
-class MessagePool:
-    """Messages that wait to be used again, the longest waiting first. Its counters show that steady state allocates nothing.
-
-    A message may come back while a variable still refers to it (``for msg in rcv`` binds the next one only when it has it): it
-    waits in line, and is free by the time that it is its turn.
-    """
-
-    def __init__(self, receiver: Receiver, size: int = 1024) -> None:
-        self._receiver = receiver
-        self.free: deque[Message] = deque()
-        self.size = size
-        self.allocated = 0
-        """Messages made so far."""
-        self.kept_views = 0
-        """Buffers that a program kept a view of beyond release."""
-
-    def take(self) -> Message:
-        """A message that nobody else refers to."""
-        free = self.free
-        if free:
-            message = free.popleft()
-            if getrefcount(message) == 2:  # this variable and the call's argument
-                return message
-            free.append(message)
-        self.allocated += 1
-        return Message(self._receiver)
-
-    def give(self, message: Message) -> None:
-        """Back from use. A deque's append and popleft are atomic: any thread may release."""
-        if len(self.free) < self.size:
-            self.free.append(message)
+    def __repr__(self) -> str:
+        if self._inbound is None or self._receiver.closed:
+            return f"<Ack {self.sequence_number} closed>"
+        return f"<Ack {self._inbound.topic} {self.sequence_number}>"

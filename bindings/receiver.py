@@ -6,20 +6,22 @@ import contextlib
 import os
 import time
 from collections import deque
-from dataclasses import dataclass
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Self
 
 from .batch import Batch
-from .engine.columns import entries_array, new_entries, read_only_bytes
+from .counters import ReceiverStats
+from .engine.columns import read_only_bytes
 from .engine.errors import ClosedError, UsageError
 from .engine.receiver import Receiver as Driver
 from .engine.slot import FIRST, LAST
-from .message import ITERATED, Message, MessagePool
+from .message import ITERATED, Message
+from .pool import EntriesPool, MessagePool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from .engine.columns import Entries
     from .engine.context import Context
     from .engine.feed import View
     from .engine.inbound import Inbound
@@ -35,24 +37,6 @@ BATCH_BYTES = 4 << 20
 """A batch spans at most this much of a ring."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiverStats:
-    """Counters of one receiver."""
-
-    sources: int
-    """Sources that it is registered with."""
-    delivered: int
-    redelivered: int
-    lag: int
-    """Messages published and not delivered yet."""
-    lapped: int
-    """Times that a ring overtook it."""
-    acknowledged: dict[str, int]
-    """Source -> highest acknowledged number, -1 for none."""
-    pool_allocated: int
-    pool_kept_views: int
-
-
 class Receiver(Driver):
     """See CONTRACT.md, "Receiver". Made by ``Context.receiver``."""
 
@@ -62,6 +46,7 @@ class Receiver(Driver):
     ) -> None:  # fmt: skip
         super().__init__(context, topic, pattern, options, on_event)
         self.pool = MessagePool(self)
+        self.entries = EntriesPool()
         self._on_message = on_message
         self._token: list[None] = [None]
         """Held by the thread that is receiving."""
@@ -116,12 +101,18 @@ class Receiver(Driver):
         finally:
             self._token += taken
 
+    def settle(self) -> None:
+        """Driver: the current message of an iteration gets its record before anything behind it."""
+        if self._iterated is not None:
+            self._iterated.settle()
+
     def _check_pull(self) -> None:
         if self.closed:
             raise ClosedError("receiver")
         if self._on_message is not None:
             raise UsageError("this receiver has a callback", hint="make one without on_message")
         self.context.check_usable()
+        self.context.raise_callback_error()
 
     def _try_receive(self) -> Message | None:
         """A message that is there now."""
@@ -232,7 +223,7 @@ class Receiver(Driver):
                 token.append(None)
             if status != 1:
                 pool.give(message)
-                if status != 0:
+                if status != 0 or self.context.callback_raised:
                     return
                 continue
             last = message.words[LAST]
@@ -296,29 +287,37 @@ class Receiver(Driver):
         inbounds = self.inbounds
         if not inbounds and (failure := self.failure()) is not None:
             raise failure
+        entries = self.entries.take(maximum)
         for _ in range(len(inbounds)):
             turn = self._turn_of
             self._turn_of = turn + 1 if turn + 1 < len(inbounds) else 0
             inbound = inbounds[turn if turn < len(inbounds) else 0]
             if inbound.feed is not None:
-                view = inbound.feed.batch(new_entries(maximum), maximum, BATCH_BYTES)
+                view = inbound.feed.batch(entries.cdata, maximum, BATCH_BYTES)
                 if view is not None:
-                    return self._batch(inbound, view)
+                    return self._batch(inbound, view, entries)
+        self.entries.give(entries)
         return None
 
-    def _batch(self, inbound: Inbound, view: View) -> Batch:
+    def _batch(self, inbound: Inbound, view: View, entries: Entries) -> Batch:
         feed, window = inbound.feed, inbound.window
         assert feed is not None
         assert window is not None
         if self._iterated is not None:
             self._iterated.settle()
-        frames = entries_array(view.entries, view.count, feed.live_from)
+        frames = entries.frames(view.count, feed.live_from)
         first, last = int(frames["first_sequence_number"][0]), int(frames["sequence_number"][-1])
         inbound.delivered += view.count
         if inbound.dozing:
             inbound.stir()
         inbound.redelivered += int((frames["flags"] != 0).sum())
-        return Batch(self, inbound, view, frames, read_only_bytes(view.memory), window.delivered_range(first, last))
+        memory, ack_slot = read_only_bytes(view.memory), window.delivered_range(first, last)
+        return Batch(self, inbound, view, entries, frames, memory, ack_slot)
+
+    @property
+    def outstanding(self) -> int:
+        """Fragments delivered and not consumed; 0 where nobody counts them."""
+        return 0
 
     def batch_consumed(self, inbound: Inbound, ack_slot: int, last: int) -> None:
         """A batch was released in time."""
@@ -340,22 +339,12 @@ class Receiver(Driver):
                 if again is not None:
                     inbound.feed.seek(again)
 
-    # Acks -----------------------------------------------------------------------------------------------------------------
-
-    def explicit_ack(self, inbound: Inbound, number: int) -> None:
-        """Everything up to ``number``, now. Raises UsageError without ``ume_explicit_ack_only``."""
-        if not self.options.ume_explicit_ack_only:
-            raise UsageError(
-                "an explicit ack on a receiver that acknowledges by itself", hint="ume_explicit_ack_only=1"
-            )
-        inbound.acknowledge(number + 1)
-
     # Callback -------------------------------------------------------------------------------------------------------------
 
     def dispatch(self) -> int:
         """Callback form: the context's thread. Signals the eventfd of the asyncio form."""
         if self._on_message is None:
-            if self._awaited and any(i.feed is not None and i.feed.ready() for i in self.inbounds):
+            if self._awaited and self.worth_a_look():
                 self.wake()
             return 0
         count = 0
@@ -364,7 +353,9 @@ class Receiver(Driver):
             if message is None:
                 break
             count += 1
-            self.context.callback(self._on_message, message)
+            if self._events:  # what happened before this message is told before it
+                self.deliver_events()
+            self.context.callback(self._on_message, message, self.options)
             self._done(message)
         return count
 
@@ -442,8 +433,14 @@ class Receiver(Driver):
             sum(i.lag() for i in inbounds),
             sum(i.feed.lapped for i in inbounds if i.feed is not None),
             {i.source: i.window.ack - 1 for i in inbounds if i.window is not None},
-            self.pool.allocated,
-            self.pool.kept_views,
+            pool_allocated=self.pool.allocated,
+            pool_kept_views=self.pool.kept_views,
+            pool_buffers=self.pool.buffers,
+            pool_most_in_use=self.pool.most_in_use,
+            pool_messages=len(self.pool.free),
+            pool_bytes=self.pool.bytes,
+            pool_batches=self.entries.allocated,
+            outstanding=self.outstanding,
         )
 
     def close(self, timeout: float | None = None) -> None:

@@ -1,11 +1,13 @@
-"""Which acknowledgement a receiver may send: everything up to the first message that is not consumed yet.
+"""Which acknowledgement a receiver may send: up to the first message that is not consumed yet, or what the program says.
 
 An AckWindow is a ring of records in anonymous memory, one per delivered message or batch, in order of delivery. A
 record's tag is 2 * slot while it is delivered and 2 * slot + 1 once it is consumed. Slots are free-running, so an old
 tag never means a new record: whatever races, an acknowledgement can come late, never early.
 
+An ExplicitWindow has no records: the program acknowledges, releasing means nothing.
+
 Threads: `delivered`, `lost` and `rewind` belong to the receiving thread. `consumed` may come from any thread, signal
-handler or finalizer; it takes no lock. `advance` may come from any thread.
+handler or finalizer; it takes no lock. `advance` and `told` may come from any thread.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 INITIAL_SLOTS = 4096
 MAXIMUM_SLOTS = 1 << 20
+LOOK_S = 0.05
+"""An acknowledgement waits no longer for another thread's sweep: that one may have been interrupted by a finalizer that waits
+for this acknowledgement to end."""
 _WORDS = 3  # of 8 bytes in a record: first, last, tag (kernels.ack_record)
 
 
@@ -61,7 +66,7 @@ class AckWindow:
 
     @property
     def ack(self) -> int:
-        """First number that is not acknowledged, as the last `advance` saw it."""
+        """First number that is not acknowledged, as the last `advance` or `told` saw it."""
         return self._told
 
     @property
@@ -137,28 +142,61 @@ class AckWindow:
             return None
         ring = self._ring
         first = ring.firsts[slot & ring.mask]
+        self._forget(slot, first)
+        return first
+
+    def _forget(self, slot: int, number: int) -> None:
+        """`slot` and all later deliveries are void; delivery goes on at `number`."""
+        ring = self._ring
         # Latest first: the prefix cannot pass `slot` before everything behind it says that nothing there is
         # acknowledged.
         for forgotten in range(self._tail - 1, slot - 1, -1):
             at = forgotten & ring.mask
-            ring.firsts[at] = first
-            ring.lasts[at] = first - 1
+            ring.firsts[at] = number
+            ring.lasts[at] = number - 1
             ring.tags[at] = 2 * forgotten + 1
-        return first
 
     def advance(self) -> int | None:
-        """Return the new acknowledgement (last number of the consumed prefix, plus 1), or None if it has not moved."""
+        """Return the new acknowledgement (last number of the consumed prefix, plus 1), or None if it has not moved.
+
+        Two threads at once may both get it.
+        """
+        self._sweep(LOOK_S)
+        ack = max(self._ack, self.passed_below)
+        if ack <= self._told:
+            return None
+        self._told = ack
+        return ack
+
+    def rebase(self, start: int) -> None:
+        """A new incarnation of the source began at `start`: what was delivered from there on is void, and so are its acks.
+
+        The receiving thread.
+        """
         with self._lock:
             self._sweep()
-            ack = max(self._ack, self.passed_below)
-            if ack <= self._told:
-                return None
-            self._told = ack
-            return ack
+            ring = self._ring
+            slot = self._head
+            while slot < self._tail and ring.firsts[slot & ring.mask] < start:
+                at = slot & ring.mask
+                ring.lasts[at] = min(ring.lasts[at], start - 1)  # a batch that reaches over it
+                slot += 1
+            self._forget(slot, start)
+            self._ack, self.passed_below = min(self._ack, start), min(self.passed_below, start)
+            self._told = min(self._told, start)
 
-    def _sweep(self) -> None:
-        """Move the head over what is consumed."""
-        with self._lock:
+    def told(self, ack: int) -> None:
+        """Record that everything below `ack` was acknowledged without asking here: at the start, or in immediate mode."""
+        self._told = max(self._told, ack)
+
+    def not_outstanding(self, number: int) -> None:
+        """Nothing: here consumption alone says it."""
+
+    def _sweep(self, wait_s: float = -1) -> None:
+        """Move the head over what is consumed; without, if another thread does it for longer than `wait_s` (-1: to the end)."""
+        if not self._lock.acquire(timeout=wait_s):
+            return
+        try:
             # Never inside itself: the records that the outer one walks over must not be free for use before it ends.
             if self._sweeping:
                 return
@@ -171,6 +209,8 @@ class AckWindow:
                     self._ack = max(self._ack, int(last) + 1)
             finally:
                 self._sweeping = False
+        finally:
+            self._lock.release()
 
     def _grow(self) -> _Ring:
         """Move to a ring of twice the slots."""
@@ -191,3 +231,76 @@ class AckWindow:
             if old.tags[slot & old.mask] == 2 * slot + 1:
                 new.tags[slot & new.mask] = 2 * slot + 1
         return new
+
+
+class ExplicitWindow:
+    """The deliveries of one receiver from one source where only the program acknowledges (um_semantics G.4).
+
+    As AckWindow, but no delivery is kept: a slot is the number that its delivery begins with. Lost numbers hold nothing
+    back, because nothing does: an acknowledgement covers every number below it.
+    """
+
+    def __init__(self, start: int) -> None:
+        """Begin with everything below `start` acknowledged."""
+        self.passed_below = start
+        """Number behind the last one that was delivered."""
+        self._seen = start
+        self._told = start
+
+    @property
+    def settled(self) -> bool:
+        """Nothing was delivered since the last `advance`: the context's thread need not look again."""
+        return self.passed_below == self._seen
+
+    @property
+    def ack(self) -> int:
+        """First number that is not acknowledged."""
+        return self._told
+
+    def delivered(self, first: int, last: int) -> int:
+        """Record that numbers first..last go to the user."""
+        self.passed_below = last + 1
+        return first
+
+    delivered_range = delivered
+
+    def lost(self, first: int, last: int) -> None:
+        """Record that numbers first..last will never come."""
+        self.passed_below = last + 1
+
+    def idle(self) -> bool:
+        """The receiving thread may assign `passed_below`."""
+        return True
+
+    def passed(self, first: int, last: int) -> None:
+        """Nothing: releasing is no acknowledgement here."""
+
+    def consumed(self, slot: int) -> None:
+        """Nothing: releasing is no acknowledgement here."""
+
+    def rewind(self, slot: int) -> int | None:
+        """The number to go on from when a view that began at `slot` was evicted; None: all of it was acknowledged before."""
+        again = max(slot, self._told)
+        if again >= self.passed_below:
+            return None
+        self.passed_below = again
+        return again
+
+    def advance(self) -> int | None:
+        """None: a timer has nothing to acknowledge."""
+        self._seen = self.passed_below
+        return None
+
+    def rebase(self, start: int) -> None:
+        """A new incarnation of the source began at `start`: what was delivered from there on is void, and so are its acks."""
+        self.passed_below, self._told = min(self.passed_below, start), min(self._told, start)
+
+    def told(self, ack: int) -> None:
+        """Record that the program acknowledged everything below `ack`: also numbers that were never received."""
+        self._told = max(self._told, ack)
+
+    def not_outstanding(self, number: int) -> None:
+        """Numbers up to `number` no longer count as outstanding. Nobody counts here; see outstanding.py."""
+
+
+Window = AckWindow | ExplicitWindow

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from .core import lib
@@ -18,8 +19,10 @@ from .directory import Directory
 from .domain import Domain
 from .errors import ClosedError, ConfigError, ForkedHandleError, UsageError
 from .link import StoreLink
-from .options import Options, resolve
+from .options import Defaults, NoDefaults, Options, as_given, resolve
+from .presence import Presence
 from .segments import Bells
+from .smart_source import SmartSource, smart_options
 from .source import Source
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from .outbound import Outbound
     from .receiver import Receiver
 
-__all__ = ["Context"]
+__all__ = ["Context", "ContextStats"]
 
 _log = logging.getLogger("holdfast")
 
@@ -37,6 +40,18 @@ SLEEP_NS = 200_000_000
 """Longest time between two turns: what comes without ringing (a broken socket) is noticed then. A wake-up costs 0.15 ms."""
 STORES_NS = 500_000_000
 """How often new stores are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextStats:
+    """Counters of one context."""
+
+    sources: int
+    receivers: int
+    callback_errors: int
+    """Exceptions that callbacks of the program have raised."""
+    stores: dict[str, bool]
+    """Name of each store that was seen in the domain -> it is connected now."""
 
 
 class Context:
@@ -53,23 +68,23 @@ class Context:
         session_id: int | str | None = None,
         *,
         name: str | None = None,
-        application: str | None = None,
-        config: str | os.PathLike[str] | None = None,
         options: Mapping[str, object] | None = None,
+        defaults: Defaults | None = None,
     ) -> None:
-        if config is not None:
-            raise ConfigError("configuration files are not read in this version", hint="pass options={...}")
-        given = dict(options or {})
+        given = as_given("context", options)
         if session_id is not None:
             given["ume_session_id"] = session_id
-        self.options: Options = resolve("context", given)
+        if name is not None:
+            given["context_name"] = name
+        self._defaults = defaults if defaults is not None else NoDefaults()
+        self.options: Options = resolve("context", given, layers=self._defaults.layers("context"))
         self.session_id: int = self.options.ume_session_id
-        self.application = application
         self.domain = Domain(domain)
-        self.name = name or f"context-{os.getpid()}"
+        self.name: str = self.options.context_name or f"context-{os.getpid()}"
         self.bells = Bells.of(self.domain)
         self.directory = Directory(self.domain)
         self._token = int(lib.hf_process_token())
+        self.presence = Presence(self)
         self._links: dict[str, StoreLink] = {}
         self._sources: list[Source] = []
         self._receivers: list[Receiver] = []
@@ -78,6 +93,7 @@ class Context:
         """Held while the context's work is done: by its thread, by poll(), or by a close()."""
         self._closing = False
         self.callback_errors = 0
+        """Exceptions that callbacks of the program have raised."""
         self._raised: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._sequential = self.options.operational_mode == "sequential"
@@ -101,19 +117,53 @@ class Context:
         """
         self.check_usable()
         _check_topic(topic)
-        source = Source(self, topic, resolve("source", options or {}, self.options), on_event)
+        source = Source(self, topic, self.options_for("source", options, topic), on_event)
+        self._add_source(source)
+        return source
+
+    def smart_source(
+        self,
+        topic: str,
+        *,
+        options: Mapping[str, object] | None = None,
+        on_event: Callable[[Any], object] | None = None,
+    ) -> SmartSource:
+        """A source on ``topic`` with fixed memory, whose messages are written in place; see :class:`SmartSource`.
+
+        Raises:
+            ConfigError: a bad topic or option, or one that asks for what a smart source has not got.
+        """
+        self.check_usable()
+        _check_topic(topic)
+        found = self.options_for("source", options, topic)
+        settled = self.options_for("source", smart_options(topic, options or {}, found), topic)
+        source = SmartSource(self, topic, settled, on_event)
+        self._add_source(source)
+        return source
+
+    def _add_source(self, source: Source) -> None:
         with self._turning:
+            self.check_usable()  # a close() that has begun closes what it finds, and nothing comes behind it
+            _warn(source.options, source.topic)
             self._sources.append(source)
             source.start(time.monotonic_ns())
         self.wake()
-        return source
+
+    def options_for(
+        self, scope: str, given: Mapping[str, object] | None, name: str | None, *, wildcard: bool = False
+    ) -> Options:
+        """Options that a source or receiver of topic (or pattern) ``name`` would have. Raises ConfigError."""
+        layers = self._defaults.layers(scope, name, wildcard=wildcard)
+        return resolve(scope, as_given(scope, given), self.options, layers)
 
     def add_receiver(self, receiver: Receiver) -> None:
         """Takes a receiver in (the binding's ``receiver`` makes it)."""
-        self.check_usable()
+        self.check_usable()  # before the lock: in a forked child nobody would ever let it go
         if receiver.topic is not None:
             _check_topic(receiver.topic)
         with self._turning:
+            self.check_usable()  # as in _add_source
+            _warn(receiver.options, receiver.name)
             self._receivers.append(receiver)
         self.wake()
 
@@ -141,9 +191,7 @@ class Context:
         deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
         while True:
             work = self._turn()
-            if self._raised is not None:
-                raised, self._raised = self._raised, None
-                raise raised
+            self.raise_callback_error()
             left = SLEEP_NS if deadline is None else deadline - time.monotonic_ns()
             if work or left <= 0:
                 return work
@@ -179,6 +227,7 @@ class Context:
                     self.link(store)
             work = sum(link.turn(now) for link in list(self._links.values()))
             work += sum(source.turn(now) for source in self._sources)
+            work += self.presence.turn(now, self._sources)
             return work + sum(receiver.turn(now) for receiver in self._receivers)
 
     def _sleep(self, limit_ns: int) -> None:
@@ -187,7 +236,8 @@ class Context:
         seen = lib.hf_bell_read(bells.handle, bells.index)
         with self._turning:
             listening = [receiver for receiver in self._receivers if receiver.wants_messages()]
-            due = min((receiver.deadline() for receiver in self._receivers), default=2**62) - time.monotonic_ns()
+            due = min([self.presence.deadline(), *(receiver.deadline() for receiver in self._receivers)])
+            due -= time.monotonic_ns()
             naps = [receiver.prepare_sleep() for receiver in listening]
             naps += [source.prepare_sleep() for source in self._sources]
         if not self._closing:
@@ -216,19 +266,33 @@ class Context:
 
     # Callbacks ------------------------------------------------------------------------------------------------------------
 
-    def callback(self, function: Callable[[Any], object], argument: object) -> None:
-        """Calls the program. What it raises is logged and counted, or raised by ``poll`` (``callback_errors``)."""
+    def callback(self, function: Callable[[Any], object], argument: object, options: Options | None = None) -> None:
+        """Calls the program for an object with these options (default: the context's)."""
         try:
             function(argument)
         except Exception as error:
-            self.callback_failed(error)
+            self.callback_failed(error, options)
 
-    def callback_failed(self, error: Exception) -> None:
-        """A callback of the program raised."""
+    def callback_failed(self, error: Exception, options: Options | None = None) -> None:
+        """A callback of the program raised: it is counted, logged, and with ``callback_errors`` ``raise`` kept for whoever waits.
+
+        Only the first is kept until somebody has got it.
+        """
         self.callback_errors += 1
-        if self.options.callback_errors == "raise" and self._sequential:
+        if (options if options is not None else self.options).callback_errors == "raise":
             self._raised = self._raised or error
         _log.error("a callback of %s raised", self.name, exc_info=error)
+
+    @property
+    def callback_raised(self) -> bool:
+        """Something is kept for whoever waits."""
+        return self._raised is not None
+
+    def raise_callback_error(self) -> None:
+        """Raises what a callback raised, once. Every call that waits asks: poll, wait_..., receive..., close."""
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
 
     # The end --------------------------------------------------------------------------------------------------------------
 
@@ -248,17 +312,27 @@ class Context:
                 link.listeners[:] = [listener for listener in link.listeners if listener is not child]
 
     def close(self, timeout: float | None = None) -> None:
-        """Closes its receivers and sources, then itself. Idempotent."""
-        if self._closing:
-            return
+        """Closes its receivers and sources, then itself. Idempotent: beside one that is under way, it returns at once.
+
+        Raises:
+            What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; everything is closed then.
+        """
+        self._close(timeout)
+        self.raise_callback_error()
+
+    def _close(self, timeout: float | None) -> None:
         if self.forked:
             self._closing = True
             return
+        with self._turning:  # a callback that runs now ends first
+            if self._closing:
+                return
+            self._closing = True
+            self.presence.close()
         for receiver in list(self._receivers):
             receiver.close(timeout)
         for source in list(self._sources):
             source.close(timeout)
-        self._closing = True
         self.wake()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -266,6 +340,11 @@ class Context:
             with contextlib.suppress(OSError):
                 link.close()
         self.domain.close()
+
+    def stats(self) -> ContextStats:
+        """A snapshot of counters."""
+        stores = {name: link.up for name, link in sorted(self._links.copy().items())}
+        return ContextStats(len(self._sources), len(self._receivers), self.callback_errors, stores)
 
     @property
     def forked(self) -> bool:
@@ -282,18 +361,27 @@ class Context:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._close(None)
+        if kind is None:  # what ended the block goes before what a callback raised
+            self.raise_callback_error()
 
     def __reduce__(self) -> tuple[object, ...]:
         raise UsageError("a context cannot be pickled", hint="make one in the other process")
 
     def __repr__(self) -> str:
-        return f"<Context {self.name} domain={self.domain.name}>"
+        state = "closed" if self._closing else f"sources={len(self._sources)} receivers={len(self._receivers)}"
+        session = f" session_id={self.session_id:#x}" if self.session_id else ""
+        return f"<Context {self.name} domain={self.domain.name}{session} {state}>"
 
 
 def _ignore(_: wire.Answer) -> None:
     return
+
+
+def _warn(options: Options, name: str) -> None:
+    for warning in options.warnings:
+        _log.warning("%s of %r: %s", options.scope, name, warning)
 
 
 def _check_topic(topic: object) -> None:

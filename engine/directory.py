@@ -24,6 +24,9 @@ class Directory:
         self._mtime = -1
         self._streams: dict[bytes, list[tuple[int, str]]] = {}
         self._headers: dict[str, Found | None] = {}
+        self._identities: set[bytes] = set()
+        self.seen = 0
+        """Grows when a source identity appears: one whose ring is gone already may be known by the stores alone."""
 
     def refresh(self) -> bool:
         """Looks again if something was created or removed. True when it did."""
@@ -33,10 +36,16 @@ class Directory:
         # The clock of file times ticks every few ms: a listing made in the tick of a change may miss the next one.
         settled = time.time_ns() - mtime > TICK_NS
         streams: dict[bytes, list[tuple[int, str]]] = {}
+        identities = set()
         for item in self._domain.objects():
+            if item.kind == "board":
+                identities.add(item.uuid)
             if item.kind == "stream":
                 streams.setdefault(item.uuid, []).append((item.incarnation, item.name))
         self._streams = streams
+        if not identities <= self._identities:
+            self.seen += 1
+        self._identities = identities
         names = {name for entries in streams.values() for _, name in entries}
         self._headers = {name: found for name, found in self._headers.items() if name in names}
         self._mtime = mtime if settled else -1
@@ -73,7 +82,11 @@ class Directory:
                     ffi.string(stores[i].name, lib.HF_NAME_MAX).decode(errors="replace") for i in range(count)
                 )
                 topic = ffi.string(header.topic, lib.HF_TOPIC_MAX).decode(errors="replace")
-                return Found(mapping.uuid, topic, names, stores[0].registration_id, int(header.session_id))
+                incarnation = int(mapping.preamble.incarnation)
+                return Found(
+                    mapping.uuid, topic, names, int(header.session_id), incarnation,
+                    late_join=not header.flags & lib.HF_STREAM_NO_LATE_JOIN,
+                )  # fmt: skip
         except (FileNotFoundError, UnpublishedError, Error):  # of another boot, layout or user: not for us
             return None
 

@@ -32,7 +32,7 @@ from .status import check
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["SHM_DIR", "Domain", "ObjectName"]
+__all__ = ["SHM_DIR", "Domain", "ObjectName", "unlink_source"]
 
 SHM_DIR = Path("/dev/shm")
 SOCKET_PATH_MAX = 107
@@ -214,3 +214,11 @@ def unlink_object(name: str) -> None:
         posix_ipc.unlink_shared_memory("/" + name)
     except posix_ipc.ExistentialError:
         return
+
+
+def unlink_source(domain: Domain, uuid: bytes) -> None:
+    """Removes the names of a source's board and of all its rings. Whoever has them mapped reads on."""
+    with domain.exclusive():
+        for item in domain.objects():
+            if item.uuid == uuid:
+                unlink_object(item.name)

@@ -94,6 +94,15 @@ class Drainer:
             wait((future,), timeout=0.25)
         return future.result()
 
+    def remove(self, uuid: bytes) -> None:
+        """Closes a source's repository; on the drain thread. Its log is nobody's then."""
+        with self._preparing:  # the helper thread may be making a segment of it
+            repository = self.repositories.pop(uuid, None)
+            if repository is not None:
+                repository.close()
+        self.failures.pop(uuid, None)
+        self._retry_ns.pop(uuid, None)
+
     def _run_calls(self) -> None:
         while True:
             try:

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+EXCERPT_HALF = 50
+"""Letters of a line that are shown on each side of a wrong place."""
+
 WouldBlockReason = Literal["flight_size", "flight_bytes", "retention", "ring"]
 
 _WOULD_BLOCK: dict[WouldBlockReason, tuple[str, str]] = {
@@ -83,7 +86,10 @@ class ClosedError(UsageError):
 
 
 class ConfigError(Error):
-    """A value of the configuration is wrong. `file`, `line`, `column` say where, or are None."""
+    """A value of the configuration is wrong. `file`, `line`, `column` (from 1) say where, or are None.
+
+    `text` is that line of the file: the error then shows it, with a caret under the place.
+    """
 
     code = "LBM_EINVAL"
     exit_code = 2
@@ -96,12 +102,28 @@ class ConfigError(Error):
         column: int | None = None,
         *,
         hint: str | None = None,
+        text: str | None = None,
     ) -> None:
         place = ":".join(str(part) for part in (file, line, column) if part is not None)
         super().__init__(f"{place}: {message}" if place else message, hint=hint)
         self.file = file
         self.line = line
         self.column = column
+        self.text = text
+
+    @property
+    def excerpt(self) -> str:
+        """The line of the file and a line with the caret, or nothing. Of a long line what is around the place."""
+        if self.text is None or self.column is None:
+            return ""
+        before = max(0, self.column - 1 - EXCERPT_HALF)
+        shown = self.text[before : before + 2 * EXCERPT_HALF]
+        shown = "".join(letter if letter.isprintable() else " " for letter in shown)
+        return f"  {shown}\n  {' ' * (self.column - 1 - before)}^"
+
+    def __str__(self) -> str:
+        """Give the one line, and below it the excerpt where there is one."""
+        return f"{super().__str__()}\n{self.excerpt}" if self.excerpt else super().__str__()
 
 
 class NotRegisteredError(Error):
@@ -159,15 +181,20 @@ class RegistrationError(Error):
 
 
 class RegIdInUseError(RegistrationError):
-    """A live process holds this RegID or session. `pid` is its process, `since` seconds since the epoch."""
+    """A live process holds this RegID or session. `pid` is its process, `since` seconds since the epoch.
+
+    `session_id` is the one that stands for the RegID, 0 if none does.
+    """
 
     code = "HF_REGID_IN_USE"
     hint = "stop that process, or use another RegID or session id; it is granted as soon as that process is dead"
     retriable = True
 
-    def __init__(self, registration_id: int, pid: int, since: float) -> None:
-        super().__init__(f"registration id {registration_id} is held by process {pid} since {since:.3f}")
+    def __init__(self, registration_id: int, pid: int, since: float, session_id: int = 0) -> None:
+        session = f" (session id {session_id:#x})" if session_id else ""
+        super().__init__(f"registration id {registration_id}{session} is held by process {pid} since {since:.3f}")
         self.registration_id = registration_id
+        self.session_id = session_id
         self.pid = pid
         self.since = since
 
@@ -185,17 +212,28 @@ class RegistrationTimeout(Error):  # noqa: N818  (the public name)
 
 
 class StabilityTimeout(Error):  # noqa: N818  (the public name)
-    """`sequence_number` was not stable in time; `stable` is the first number that is not stable yet."""
+    """`sequence_number` was not stable in time; `stable` is the first number that is not stable yet.
+
+    `reclaimed`: it was reclaimed by force before it was stable, and no waiting will help.
+    """
 
     code = "LBM_ETIMEDOUT"
     hint = "wait longer, or look at the stores: holdfast stat"
     retriable = True
     exit_code = 4
 
-    def __init__(self, sequence_number: int, stable: int) -> None:
-        super().__init__(f"number {sequence_number} is not stable yet, only those below {stable}")
+    def __init__(self, sequence_number: int, stable: int, *, reclaimed: bool = False) -> None:
+        if reclaimed:
+            super().__init__(
+                f"number {sequence_number} was reclaimed by force before it was stable",
+                hint="send it again, or raise retransmit_retention_size_limit or ume_message_stability_lifetime",
+            )
+            self.retriable = False
+        else:
+            super().__init__(f"number {sequence_number} is not stable yet, only those below {stable}")
         self.sequence_number = sequence_number
         self.stable = stable
+        self.reclaimed = reclaimed
 
 
 class EvictedError(Error):

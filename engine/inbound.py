@@ -1,41 +1,54 @@
-"""One source at one receiver (UM's delivery controller): registration with its stores, the board line, and the acks.
+"""One source at one receiver (UM's delivery controller): its board line, where it starts, what it tells, and its acks.
 
-The context's thread runs everything here but the feed, which belongs to the receiving thread.
+The context's thread runs everything here but what says otherwise: the feed, and what it tells, are the receiving thread's.
+Registration with the source's stores is registrar.py's.
 """
 
 from __future__ import annotations
 
-import secrets
+import logging
+import threading
 import time
 from typing import TYPE_CHECKING
 
-from . import registration as reg
-from . import wire
-from .acks import AckWindow
+from .arrival import ArrivalFeed, ArrivalWindow
 from .core import ffi, lib
 from .events import info as callbacks
 from .events import receiver as events
 from .feed import Feed
-from .outbound import refusal_of
-from .recovery import limited_low, start_number
+from .logs import Logs
+from .recovery import Gap, Start, limited_low, start_number
+from .registrar import Registrar
 from .segments import Mapping, own_board
 from .status import check
+from .watch import Watch
 
 if TYPE_CHECKING:
+    from . import registration as reg
+    from . import wire
+    from .acks import Window
+    from .feed import Listener
     from .link import StoreLink
     from .receiver import Receiver
 
 __all__ = ["Found", "Inbound"]
 
+_log = logging.getLogger("holdfast")
+
+FOR_EVER = 2**64 - 1
+
 
 class Found:
     """A source that discovery came upon: in a stream's header, or in a store's answer."""
 
-    __slots__ = ("registration_id", "session_id", "stores", "topic", "uuid")
+    __slots__ = ("incarnation", "late_join", "session_id", "stores", "topic", "uuid")
 
-    def __init__(self, uuid: bytes, topic: str, stores: tuple[str, ...], registration_id: int, session_id: int) -> None:
+    def __init__(
+        self, uuid: bytes, topic: str, stores: tuple[str, ...], session_id: int,
+        incarnation: int = 0, *, late_join: bool = True,
+    ) -> None:  # fmt: skip
         self.uuid, self.topic, self.stores = uuid, topic, stores
-        self.registration_id, self.session_id = registration_id, session_id
+        self.session_id, self.incarnation, self.late_join = session_id, incarnation, late_join
 
 
 class Inbound:
@@ -48,23 +61,29 @@ class Inbound:
         self.topic = found.topic
         self.source = f"holdfast:{found.topic}:{found.uuid.hex()[:12]}"
         self.client_data: object = None
-        self.feed: Feed | None = None
-        self.window: AckWindow | None = None
+        self.feed: Feed | ArrivalFeed | None = None
+        self._live: Feed | None = None
+        """The feed that reads the ring in place."""
+        self.window: Window | ArrivalWindow | None = None
         self.failure: Exception | None = None
+        self.noticed = False
+        """The program's create callback has returned, so its delete callback is due one day."""
         self.dozing = False
         """The context's thread sleeps without an ack timer: the next delivery must stir it."""
         self.delivered = 0
         self.redelivered = 0
         context, options = receiver.context, receiver.options
-        self._machine = reg.ReceiverRegistration(
-            len(found.stores), options.ume_registration_interval * 1_000_000,
-            options.ume_consensus_sequence_number_behavior,
-        )  # fmt: skip
-        self._links: list[StoreLink] = [context.link(name) for name in found.stores]
-        self._proposal = secrets.token_bytes(16)
-        self._registration_ids: list[int | None] = [None] * len(found.stores)
-        self._answers: dict[int, wire.ReceiverGranted] = {}
-        self._session = options.ume_session_id or context.session_id
+        self.watch = Watch(context.directory, context.domain, found.uuid)
+        self.streaming = not (options.ume_use_store and found.stores)
+        """No stores: nothing but the ring, and no acks that anybody keeps."""
+        self.registrar = Registrar(self, () if self.streaming else found.stores, found.incarnation)
+        self._prefix_only = options.ordered_delivery == -1 and not options.ume_explicit_ack_only
+        """A store keeps one number: what was delivered ahead must not acknowledge what is still to be recovered."""
+        self._acking = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
+        self._incarnation = 0
+        """Of the newest ring that the receiving thread was sent to."""
+        self._begun = 0, 0
+        """(incarnation, its first number) that acks are stored under."""
         self.board: Mapping | None = None
         self.line = -1
         self._left = False
@@ -74,163 +93,175 @@ class Inbound:
         """Messages may be received."""
         return self.feed is not None
 
-    # Registration ---------------------------------------------------------------------------------------------------------
+    def __repr__(self) -> str:
+        at = f"next={self.feed.next}" if self.feed is not None else "registering"
+        return f"<Inbound {self.source} {at}>"
+
+    def tell(self, event: object) -> None:
+        """Queues an event."""
+        self.receiver.tell(event)
+
+    # The context's thread -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """First turn: links that are up already will not say so again."""
-        if not self._links:
-            self._complete(reg.Complete(0, True))
-        for link in self._links:
-            link.listeners.append(self)
-            if link.up:
-                self.link_up(link)
-
-    def link_up(self, link: StoreLink) -> None:
-        """LinkListener."""
-        for index, own in enumerate(self._links):
-            if own is link:
-                self._act(self._machine.connected(index, time.monotonic_ns()))
-
-    def link_down(self, link: StoreLink) -> None:
-        """LinkListener."""
-        for index, own in enumerate(self._links):
-            if own is link:
-                self._act(self._machine.disconnected(index))
+        """First turn."""
+        self.registrar.start()
 
     def tick(self, now_ns: int) -> None:
-        """Timers of the registration."""
-        if self.failure is None:
-            self._act(self._machine.tick(now_ns))
+        """Timers of the registration; what has become of the source."""
+        if self.failure is not None:
+            return
+        sri = self.watch.look(now_ns)
+        if sri is not None and not self.streaming:
+            self.registrar.follow(sri)
+        self.registrar.tick(now_ns)
+        if self.watch.incarnation != self._incarnation:
+            self._incarnation = self.watch.incarnation
+            self.receiver.wake()  # there is a ring to look into
+        feed = self._live
+        ring = feed.ring if feed is not None else None
+        if feed is None or ring is None or feed.newer:
+            return
+        gone = not self.watch.ring or self.watch.incarnation > ring.incarnation
+        dead = self.watch.orphaned >= ring.incarnation and feed.orphaned < self.watch.orphaned
+        if gone or dead:
+            feed.orphaned = self.watch.orphaned
+            feed.newer = True
+            self.receiver.wake()
 
-    def _act(self, actions: list[reg.Action]) -> None:
-        for action in actions:
-            match action:
-                case reg.Ask(store):
-                    self._ask(store)
-                case reg.Granted(store, grant):
-                    self._granted(store, grant)
-                case reg.RefusedBy(store, refusal):
-                    if refusal.code != "unknown_source":  # the store has not heard of it yet: asked again
-                        name = self.found.stores[store]
-                        since = refusal.since_ns / 1e9
-                        self.receiver.tell(
-                            events.RegistrationError(self.topic, self.source, refusal.text, name, refusal.pid, since)
-                        )
-                case reg.Complete():
-                    self._complete(action)
+    def gone(self) -> bool:
+        """The source was deregistered: read to its end, and neither a ring nor a log of it is left."""
+        feed = self._live
+        return feed is not None and feed.ended and not self.watch.ring and feed.logs.gone()
+
+    def fail(self, error: Exception) -> None:
+        """Registration failed for good."""
+        self.failure = error
+        self.receiver.failed(self, error)
 
     def refusal(self) -> reg.Refusal | None:
         """Why a store refuses, if one does."""
-        return self._machine.refusal()
+        return self.registrar.refusal()
 
-    def _ask(self, store: int) -> None:
-        wanted = self._registration_ids[store]
-        if wanted is None:
-            try:
-                wanted = self._wanted(store)
-            except Exception as error:
-                self.failure = error
-                self.receiver.failed(self, error)
-                return
-            self._registration_ids[store] = wanted
-        link = self._links[store]
-        request = wire.RegisterReceiver(link.next_id(), self.uuid, self.topic, wanted, self._session, self._proposal)
-        link.ask(request, lambda answer: self._answered(store, answer))
-
-    def _wanted(self, store: int) -> int:
-        """The RegID to ask for: the program's callback says it, unless a session ID stands for it."""
-        function = self.receiver.options.ume_registration_extended_function
-        if function is None or self._session:
-            return 0
-        info = callbacks.RegistrationInfo(
-            0, self.found.registration_id, store, self.found.stores[store], self.source, self.client_data
-        )
-        return int(function(info))
-
-    def _answered(self, store: int, answer: wire.Answer) -> None:
-        now = time.monotonic_ns()
-        match answer:
-            case wire.ReceiverGranted():
-                self._answers[store] = answer
-                grant = reg.Grant(answer.registration_id, answer.uuid, answer.next_sqn, answer.old)
-                self._act(self._machine.granted(store, grant, now))
-            case wire.Refused():
-                self._act(self._machine.refused(store, refusal_of(answer)))
-
-    def _granted(self, store: int, grant: reg.Grant) -> None:
-        answer = self._answers[store]
-        flags = events.RegistrationSuccessFlags
-        said = flags.OLD if grant.old else flags(0)
-        if answer.source_session_id:
-            said |= flags.SRC_SID
-        self.receiver.tell(
-            events.RegistrationSuccess(
-                self.topic, self.source, said, answer.source_registration_id, grant.registration_id,
-                grant.next_sqn, store, self.found.stores[store], answer.source_session_id,
-            )
-        )  # fmt: skip
-
-    def _complete(self, action: reg.Complete) -> None:
+    def complete(self, action: reg.Complete) -> None:
         """Takes a board line, decides where to start, and lets the receiving thread in."""
         try:
             self._join()
             high = self._high()
-            start, limited = self._start(action.sequence_number, high)
+            start = self._start(action.sequence_number, high)
         except Exception as error:
-            self.failure = error
-            self.receiver.failed(self, error)
+            self.fail(error)
             return
         assert self.board is not None
-        self.window = AckWindow(start)
-        lib.hf_line_range(lib.hf_board_line_at(self.board.handle, self.line), start, 2**64 - 1)
-        logs = [self._answers[index].log for index in sorted(self._answers)]
-        self.feed = Feed(
-            self.uuid, self.board, self.receiver.context.bells, self.line, self.receiver.context.directory, logs,
-            start, high + 1, self._lost, self._ended,
-        )  # fmt: skip
-        self.acknowledge(start)
+        self._begun = self._known_begin()
+        self._open(start.sequence_number, high + 1)
+        self._cover(start.sequence_number)
         flags = events.RegistrationCompleteFlags
         said = flags(0) if action.all_stores else flags.QUORUM
-        if limited:
+        if start.limited:
             said |= flags.RXREQMAX
-        session = max((answer.source_session_id for answer in self._answers.values()), default=0)
+        session = self.registrar.source_session_id()
         if session:
             said |= flags.SRC_SID
-        self.receiver.tell(events.RegistrationComplete(self.topic, self.source, said, start, session))
+        self.tell(events.RegistrationComplete(self.topic, self.source, said, start.sequence_number, session))
+        self.tell(events.BeginOfStream(self.topic, self.source))
         self.receiver.joined(self)
+        self.receiver.context.presence.joined(self.uuid, self.board, self.registrar.session_id)
 
     def _join(self) -> None:
-        context = self.receiver.context
+        """Claims a line on the board, and says there what this receiver's acks mean."""
+        context, options = self.receiver.context, self.receiver.options
         self.board = own_board(context.domain, self.uuid)
         who = ffi.new("struct hf_identity *")
-        grants = self._machine.grants()
-        identity = grants[0].uuid if grants else self._proposal
+        identity, who.registration_id = self.registrar.identity()
         ffi.memmove(who.uuid, identity, 16)
         name = context.name.encode()[:31]
         ffi.memmove(who.name, name, len(name))
-        who.role, who.bell, who.session_id = lib.HF_ROLE_RECEIVER, context.bells.index, self._session
-        who.registration_id = grants[0].registration_id if grants else 0
+        who.role, who.bell, who.session_id = lib.HF_ROLE_RECEIVER, context.bells.index, self.registrar.session_id
+        who.user_registration_id = context.options.ume_user_receiver_registration_id
+        if options.ume_allow_confirmed_delivery and options.ume_use_store:
+            who.flags |= lib.HF_LINE_CONFIRMS
+        if options.ordered_delivery == -1:
+            who.flags |= lib.HF_LINE_OUT_OF_ORDER
+        if options.ume_explicit_ack_only:
+            who.flags |= lib.HF_LINE_EXPLICIT
         holder = ffi.new("struct hf_line_view *")
         status = lib.hf_board_claim(self.board.handle, context.domain.fd, who, holder)
         self.line = int(check(status, what=f"a line on the board of {self.source}"))
 
+    def _open(self, start: int, live_from: int) -> None:
+        """The feed and its window; in order of arrival there are two of each while there is something to recover."""
+        assert self.board is not None
+        receiver, board = self.receiver, self.board
+        context = receiver.context
+        logs = self._logs()
+        patience_ns = receiver.options.retransmit_request_message_timeout * 1_000_000
+
+        def feed(listener: Listener, line: int, start: int, stop: int) -> Feed:
+            return Feed(
+                self.uuid, board, context.bells, line, context.directory, Logs(logs), start, live_from, self._begun,
+                listener, Gap(patience_ns), time.monotonic_ns, stop,
+            )  # fmt: skip
+
+        if receiver.options.ordered_delivery == -1 and start < live_from and logs:
+            self.window = ArrivalWindow(receiver.new_window(start), receiver.new_window(live_from), live_from)
+            self.feed = ArrivalFeed(
+                lambda both: (feed(both, -1, start, live_from), feed(both, self.line, live_from, FOR_EVER)), self
+            )
+            self._live = self.feed.live
+        else:
+            self.window = receiver.new_window(start)
+            self.feed = self._live = feed(self, self.line, start, FOR_EVER)
+
+    def _logs(self) -> list[str]:
+        """Where the source's logs are, another one first for each receiver: the reading spreads over the stores' disks."""
+        paths = self.registrar.log_paths()
+        first = self.line % len(paths) if paths else 0
+        return paths[first:] + paths[:first]
+
+    def found_logs(self) -> None:
+        """A store has granted: where its log is, is known now."""
+        if self.feed is not None:
+            self.feed.use_logs(self._logs())
+
+    def _known_begin(self) -> tuple[int, int]:
+        """The BEGIN that the start was chosen under: the newest that the stores answered by, or the ring's without stores."""
+        answers = self.registrar.answers()
+        if answers:
+            return max((answer.incarnation, answer.start_sqn) for answer in answers)
+        header = self.receiver.context.directory.header(self.uuid)
+        return (int(header.pre.incarnation), int(header.start_sqn)) if header is not None else (0, 0)
+
+    def _cover(self, start: int) -> None:
+        """The line counts from ``start`` on, and says that nothing below is awaited. What this identity has acknowledged up
+        to there in an earlier life still counts."""
+        assert self.board is not None
+        lib.hf_board_rebase(self.board.handle, self.line, *self._begun)
+        line = lib.hf_board_line_at(self.board.handle, self.line)
+        before = int(line.from_sqn)
+        kept = line.to_sqn > 0 and before <= start <= line.ack
+        lib.hf_line_range(line, before if kept else start, FOR_EVER)
+        lib.hf_board_ack(self.board.handle, self.receiver.context.bells.handle, self.line, start, start)
+
     def _high(self) -> int:
         """Highest number published so far, -1 for none."""
-        known = [answer.high_sqn for answer in self._answers.values()]
+        known = [answer.high_sqn for answer in self.registrar.answers()]
         published = self.receiver.context.directory.next_sqn(self.uuid)
         return max([*known, published, 0]) - 1
 
-    def _start(self, low: int, high: int) -> tuple[int, bool]:
+    def _start(self, low: int, high: int) -> Start:
+        """um_semantics F.1. Asks the program's callback, for new receivers too."""
         options = self.receiver.options
+        late_join = options.use_late_join and options.ume_use_store and self.found.late_join
+        if not late_join:
+            return Start(high + 1, limited=False, clamped=False)
         maximum = options.retransmit_request_maximum
-        if not self.found.stores:
+        if self.streaming:
             low = self.receiver.context.directory.start_sqn(self.uuid)
-        if not options.use_late_join:
-            return max(low, high + 1), False
         chosen = low
         function = options.ume_recovery_sequence_number_info_function
         if function is not None:
-            session = max((answer.source_session_id for answer in self._answers.values()), default=0)
+            session = self.registrar.source_session_id()
             flags = callbacks.RecoveryInfoFlags.SRC_SID if session else callbacks.RecoveryInfoFlags(0)
             info = callbacks.RecoverySequenceNumberInfo(
                 flags, low, limited_low(low, high, maximum), high, self.source, self.client_data, session
@@ -238,21 +269,42 @@ class Inbound:
             function(info)
             chosen = int(info.low_sequence_number)
         start = start_number(low, high, maximum, chosen)
-        return start.sequence_number, start.limited
+        if start.clamped:
+            _log.warning(
+                "%s: low sequence number %d is beyond the newest, %d: starts at %d, no messages will be recovered",
+                self.source, chosen, high, start.sequence_number,
+            )  # fmt: skip
+        return start
 
-    # The receiving thread -------------------------------------------------------------------------------------------------
+    # What a feed tells: the receiving thread ------------------------------------------------------------------------------
 
-    def _lost(self, first: int, last: int) -> None:
+    def lost(self, first: int, last: int) -> None:
+        """Listener: holds no ack back; told one by one, or as one burst."""
         assert self.window is not None
+        self.receiver.settle()
         self.window.lost(first, last)
-        if last - first + 1 > self.receiver.burst:
-            self.receiver.tell(events.UnrecoverableLossBurst(self.topic, self.source, last))
+        if last - first + 1 > self.receiver.options.delivery_control_maximum_burst_loss:
+            self.tell(events.UnrecoverableLossBurst(self.topic, self.source, last))
         else:
             for number in range(first, last + 1):
-                self.receiver.tell(events.UnrecoverableLoss(self.topic, self.source, number))
+                self.tell(events.UnrecoverableLoss(self.topic, self.source, number))
 
-    def _ended(self) -> None:
-        self.receiver.tell(events.EndOfStream(self.topic, self.source))
+    def began(self) -> None:
+        """Listener."""
+        self.tell(events.BeginOfStream(self.topic, self.source))
+
+    def ended(self) -> None:
+        """Listener."""
+        self.tell(events.EndOfStream(self.topic, self.source))
+
+    def begun(self, incarnation: int, start: int) -> None:
+        """Listener: acks of what is void now must not count for the numbers of the new incarnation."""
+        assert self.window is not None
+        self.receiver.settle()
+        with self._acking:
+            if incarnation > self._begun[0]:
+                self.window.rebase(start)
+                self._begun = incarnation, start
 
     def stir(self) -> None:
         """A message was delivered while the context's thread dozed (receiving thread)."""
@@ -262,14 +314,20 @@ class Inbound:
     # Acks -----------------------------------------------------------------------------------------------------------------
 
     def acknowledge(self, number: int | None = None) -> None:
-        """Stores the ack: everything below ``number``, or what the window allows."""
-        if self.window is None or self.board is None or self.feed is None:
+        """Stores the ack: everything below ``number``, or what the window allows. Any thread; after close a no-op."""
+        window, board, feed = self.window, self.board, self.feed
+        if window is None or board is None or feed is None or self.registrar.deregistration is not None:
             return
-        lib.hf_board_rebase(self.board.handle, self.line, *self.feed.begun)
-        ack = self.window.advance() if number is None else number
-        if ack is not None:
-            bells = self.receiver.context.bells
-            lib.hf_board_ack(self.board.handle, bells.handle, self.line, ack, max(ack, self.feed.next))
+        if lib.hf_process_forked(board.handle.token):  # a thread that is not there may hold the lock
+            return
+        if self._prefix_only:
+            number = None
+        with self._acking:  # the incarnation and what is acknowledged under it, together
+            lib.hf_board_rebase(board.handle, self.line, *self._begun)
+            ack = window.advance() if number is None else number
+            if ack is not None:
+                window.told(ack)
+                lib.hf_board_ack(board.handle, self.receiver.context.bells.handle, self.line, ack, max(ack, feed.next))
 
     def report(self, now_ns: int) -> None:
         """Counters and heartbeat on the line, for stat."""
@@ -289,22 +347,16 @@ class Inbound:
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
         """What to tell the stores at a clean close."""
-        found = []
-        for index, link in enumerate(self._links):
-            answer = self._answers.get(index)
-            if answer is not None and link.up:
-                found.append((link, wire.Leave(link.next_id(), "receiver", self.uuid, answer.uuid)))
-        return found
+        return self.registrar.leave_requests()
 
-    def close(self) -> None:
-        """Frees the line; its ack stays readable."""
+    def close(self, *, feed_is_idle: bool = True) -> None:
+        """Frees the line; its ack stays readable. With a thread that may be in the feed, that goes with its last user."""
         if self._left:
             return
         self._left = True
-        for link in self._links:
-            if self in link.listeners:
-                link.listeners.remove(self)
-        if self.feed is not None:
+        self.registrar.close()
+        self.watch.close()
+        if self.feed is not None and feed_is_idle:
             self.feed.close()
         if self.board is not None:
             if self.line >= 0:

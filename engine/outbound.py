@@ -1,27 +1,30 @@
-"""A source's slow side (the mirror of inbound.py): registration with its stores, board, stream, stability, events.
+"""A source's slow side (the mirror of inbound.py): registration with its stores, board, stream, events. What becomes of messages
+that were sent is settlement.py.
 
 The context's thread turns it; senders call :meth:`Outbound.refresh` when they wait for room.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from . import registration as reg
 from . import wire
 from .core import CData, ffi, lib
+from .deregistration import SourceDeregistration, check_deregister
 from .domain import open_object, unlink_object
-from .errors import ConfigError, ForkedHandleError, RegIdInUseError, RegistrationError
+from .errors import ClosedError, ConfigError, ForkedHandleError, RegIdInUseError, RegistrationError
 from .events import source as events
-from .quorum import stable_number
+from .events.info import ForceReclaimInfo
 from .registration import Phase
-from .retention import Retention, RetentionConfig
 from .segments import Mapping, own_board, owned
+from .settlement import UNDER, Settlement
 from .status import check
 
 if TYPE_CHECKING:
@@ -32,16 +35,13 @@ if TYPE_CHECKING:
     from .option_values import StoreAddress
     from .options import Options
 
-__all__ = ["InFlight", "Outbound", "refusal_error", "refusal_of"]
+__all__ = ["Outbound", "refusal_error", "refusal_of"]
+
+_log = logging.getLogger("holdfast")
 
 FOR_EVER_NS = 2**62
-
-
-class InFlight(NamedTuple):
-    """Sent and not yet stable: messages counted in fragments, and payload bytes."""
-
-    messages: int
-    bytes: int
+FLIGHT_WARNING = 1_000_000
+"""A flight size above is taken, with a warning (um_semantics D.6)."""
 
 
 class Outbound:
@@ -64,23 +64,25 @@ class Outbound:
         self._machine = reg.SourceRegistration(
             len(self.stores), options.ume_registration_interval * 1_000_000,
             options.ume_consensus_sequence_number_behavior, secrets.token_bytes(16),
+            stagger=secrets.randbelow(1000) / 1000,
         )  # fmt: skip
+        if self._session and any(store.registration_id for store in self.stores):
+            _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
+        if options.ume_flight_size > FLIGHT_WARNING:
+            _log.warning("topic %r: ume_flight_size = %d is very large", topic, options.ume_flight_size)
         self._links: list[StoreLink] = [context.link(store.name) for store in self.stores]
         self._versions = [0] * len(self.stores)
         self._board: Mapping | None = None
         self._handle: CData = ffi.NULL
         self._put: Callable[[bytes, int], int] = _not_open
-        """hf_source_send of this source."""
+        """hf_source_send of this source; not where every message has to be recorded."""
         self._name = ""
-        self._retention: Retention | None = None
-        self._lines: dict[int, int] = {}
-        """Store index -> its line on the board."""
+        self._settlement: Settlement | None = None
         self._may_send = False
         self._closed = False
+        self._deregistration: SourceDeregistration | None = None
         self._was_complete = False
         self._failure: Exception | None = None
-        self._lock = threading.RLock()  # retention and the view of the board
-        self._recording = threading.Lock()  # a send that has client data, against the reading of the next number
         self._registered = threading.Condition()
         self._events: list[object] = []
 
@@ -89,52 +91,25 @@ class Outbound:
         """Number that the next message's first fragment will carry."""
         return int(lib.hf_source_next(self._handle)) if self._handle else self._machine.start_sqn
 
-    def _in_flight(self) -> tuple[InFlight, int]:
-        out = ffi.new("uint64_t[3]")
-        with self._lock:
-            if self._handle:
-                lib.hf_source_in_flight(self._handle, out, out + 1, out + 2)
-        return InFlight(int(out[0]), int(out[1])), int(out[2])
+    @property
+    def liveness_board(self) -> Mapping | None:
+        """The board to find receiving contexts on; None if this source asks for no confirmations (um_semantics H)."""
+        return self._board if self.options.ume_confirmed_delivery_notification else None
 
-    def refresh(self) -> bool:
-        """Reads the stores' positions, releases what became stable, and tells. True when something moved.
+    def refresh(self, *, thorough: bool = False) -> bool:
+        """Reads the board, settles and releases (settlement.py). True when something moved.
 
         Raises ForkedHandleError in a forked child.
         """
         if self.context.forked:
             raise ForkedHandleError("source")
-        if self._board is None or self._retention is None:
+        settlement = self._settlement
+        if settlement is None:
             return False
-        with self._lock:
-            if not self._handle:
-                return False
-            retention = self._retention
-            if not self.stores:
-                stable = int(lib.hf_source_next(self._handle))
-            else:
-                stable = stable_number([self._ack(index) for index in range(len(self.stores))], len(self.stores))
-            if stable <= retention.stable and not retention.pending:
-                return False
-            with self._recording:
-                committed = int(lib.hf_source_next(self._handle))
-                if committed > retention.next:
-                    retention.next = committed
-            told: list[object] = list(retention.advance(min(stable, committed)))
-            lib.hf_source_release(self._handle, retention.release_below)
-            lib.hf_source_stable(self._handle, retention.stable)
-            told += retention.released(retention.release_below)
-        if told and self.on_event is not None:
-            self._events += told
+        moved = settlement.refresh(thorough=thorough)
+        if settlement.notices.queue:
             self.context.wake()
-        return True
-
-    def _ack(self, index: int) -> int:
-        """What a store's line says of this incarnation; an ack of an older one may be of numbers that BEGIN voided."""
-        line = self._lines.get(index)
-        if line is None or self._board is None:
-            return 0
-        at = lib.hf_board_line_at(self._board.handle, line)
-        return int(at.ack) if at.ack_stream == self._machine.incarnation else 0
+        return moved
 
     # Registration: the context's thread --------------------------------------------------------------------------------------
 
@@ -150,26 +125,36 @@ class Outbound:
         """Timers, stability and events. Returns the number of things done."""
         if self._closed:
             return 0
+        if self._deregistration is not None:
+            self._deregistration.tick(now_ns)
+            return self._tell()
         self._act(self._machine.tick(now_ns), now_ns)
-        work = int(self.refresh())
-        if self._handle:
+        work = 0
+        if self._settlement is not None:
+            work = int(self._settlement.turn(now_ns))
             header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(self._handle).base)
             header.heartbeat_ns = now_ns
         return work + self._tell()
 
     def wants_acks(self) -> bool:
-        """Somebody listens for events and messages are in flight: the context's thread sleeps with the board's flag set."""
-        return self.on_event is not None and self._may_send and self._in_flight()[0].messages > 0
+        """Somebody listens for events: the context's thread sleeps with the board's flag set."""
+        return self._may_send and (self.on_event is not None or self.options.ume_force_reclaim_function is not None)
 
     def prepare_sleep(self) -> int:
         """Sets the flag, looks again. How long to sleep at most, ns: 0 when there is something to do after all."""
-        if self._board is None or not self.wants_acks():
+        settlement = self._settlement
+        if self._board is None or settlement is None or not self.wants_acks():
             return FOR_EVER_NS
         nap = lib.hf_board_source_waits(self._board.handle, self.context.bells.index)
-        return 0 if self.refresh() else nap
+        if settlement.refresh() or settlement.notices.queue:
+            return 0
+        return int(nap) if settlement.in_flight()[0].messages else FOR_EVER_NS
 
     def link_up(self, link: StoreLink) -> None:
         """LinkListener."""
+        if self._deregistration is not None:
+            self._deregistration.link_up(link)
+            return
         now = time.monotonic_ns()
         for index, own in enumerate(self._links):
             if own is link:
@@ -179,7 +164,7 @@ class Outbound:
         """LinkListener."""
         now = time.monotonic_ns()
         for index, own in enumerate(self._links):
-            if own is link:
+            if own is link and self._deregistration is None:
                 self._act(self._machine.disconnected(index), now)
 
     def _act(self, actions: list[reg.Action], now_ns: int) -> None:
@@ -191,9 +176,15 @@ class Outbound:
                     self._act(self._open(incarnation, start_sqn), now_ns)
                 case reg.Announce(store):
                     self._announce(store)
+                case reg.GiveUp(store, uuid):
+                    link = self._links[store]
+                    link.ask(wire.Leave(link.next_id(), "source", uuid, uuid), lambda _: None)
                 case _:
                     self._tell_registration(action)
         self._may_send = self._machine.may_send if self.stores else self._machine.complete
+        if actions and self._settlement is not None:
+            active = [store for store, slot in enumerate(self._machine.slots) if slot.phase is Phase.ACTIVE]
+            self._settlement.registered(active)
         if self._may_send:
             self._was_complete = True
         if actions:
@@ -205,7 +196,7 @@ class Outbound:
         machine = self._machine
         request = wire.RegisterSource(
             link.next_id(), self.topic, self.stores[store].registration_id, self._session, machine.uuid,
-            machine.incarnation,
+            machine.incarnation, self.options.ume_activity_timeout, self.options.ume_state_lifetime,
         )  # fmt: skip
         link.ask(request, lambda answer: self._answered(store, answer))
 
@@ -214,9 +205,17 @@ class Outbound:
         match answer:
             case wire.SourceGranted():
                 grant = reg.Grant(answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation)
+                if self._deregistration is not None:  # it crossed the call
+                    self._machine.slots[store].grant = grant
+                    self._deregistration.add([store])
+                    return
                 self._act(self._machine.granted(store, grant, now), now)
+            case _ if self._deregistration is not None:
+                return
             case wire.Begun():
-                self._find_lines()
+                welcome = self._links[store].welcome
+                if self._settlement is not None and welcome is not None:
+                    self._settlement.find_store(store, welcome.uuid)
                 self._act(self._machine.begun(store, self.next_sequence_number), now)
             case wire.Refused():
                 self._act(self._machine.refused(store, refusal_of(answer)), now)
@@ -224,11 +223,12 @@ class Outbound:
     def _announce(self, store: int) -> None:
         link = self._links[store]
         machine = self._machine
+        grant = machine.slots[store].grant
         self._versions[store] += 1
         self._write_sri()
         request = wire.Begin(
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self._name,
-            [address.name for address in self.stores],
+            [address.name for address in self.stores], grant.uuid if grant is not None else b"",
         )  # fmt: skip
         link.ask(request, lambda answer: self._answered(store, answer))
 
@@ -244,9 +244,12 @@ class Outbound:
         ffi.memmove(config.topic, topic, len(topic))
         config.start_sqn, config.ring_bytes = start_sqn, self._ring_bytes()
         config.session_id, config.fragment_bytes = self._session, self.options.fragment_size
+        config.flags = 0 if self.options.late_join else lib.HF_STREAM_NO_LATE_JOIN
         config.pin_timeout_ms = self.options.receiver_pin_timeout
         try:
-            board = self._board or own_board(context.domain, self._machine.uuid)
+            board = self._board
+            if board is None or board.uuid != self._machine.uuid:
+                board = own_board(context.domain, self._machine.uuid)
             self._board = board
             while True:
                 name = context.domain.stream_name(self._machine.uuid, incarnation)
@@ -269,21 +272,15 @@ class Outbound:
             self._failure = error
             return []
         self._failure = None
-        options = self.options
         self._name = name
-        self._retention = Retention(
-            RetentionConfig(
-                options.ume_flight_size if self.stores else 0,
-                options.ume_flight_size_bytes if self.stores else 0,
-                options.retransmit_retention_size_limit if self.stores else 0,
-                options.ume_message_stability_notification,
-                self.on_event is not None,
-            ),
-            start_sqn,
+        handle = owned(out[0], lib.hf_source_destroy, board.handle, context.bells)
+        listened = self.on_event is not None
+        self._settlement = Settlement(
+            handle, board, context.domain.fd, incarnation, start_sqn, self.topic, self.options, listened=listened
         )
-        lib.hf_source_limits(out[0], *self._retention.limits())
-        self._handle = owned(out[0], lib.hf_source_destroy, board.handle, context.bells)
-        self._put = partial(lib.hf_source_send, self._handle)
+        self._handle = handle
+        if not self._settlement.notices.records_all:
+            self._put = partial(lib.hf_source_send, handle)
         if not self.stores:
             self._write_sri()
         return self._machine.opened(incarnation, start_sqn)
@@ -301,20 +298,6 @@ class Outbound:
             stores[index].index, stores[index].version = index, self._versions[index]
         lib.hf_source_sri(self._handle, stores, len(self.stores), 1)
         lib.hf_bell_ring_all(self.context.bells.handle)  # receivers of the topic look now
-
-    def _find_lines(self) -> None:
-        """Which line on the board belongs to which store; a store keeps its line as long as its process lives."""
-        assert self._board is not None
-        views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
-        count = lib.hf_board_read(self._board.handle, self.context.domain.fd, 0, views, lib.HF_BOARD_LINES)
-        by_uuid = {
-            bytes(ffi.buffer(views[i].line.uuid)): int(views[i].index)
-            for i in range(count)
-            if views[i].line.role == lib.HF_ROLE_STORE and views[i].line.state == lib.HF_LINE_ACTIVE
-        }
-        for index, link in enumerate(self._links):
-            if link.welcome is not None and link.welcome.uuid in by_uuid:
-                self._lines[index] = by_uuid[link.welcome.uuid]
 
     # Events ---------------------------------------------------------------------------------------------------------------
 
@@ -342,18 +325,54 @@ class Outbound:
                 self._events.append(events.StoreUnresponsive(text, name, store, lost, registered, required))
 
     def _tell(self) -> int:
-        """Delivers what is queued; the context's thread."""
-        queued, self._events = self._events, []
+        """Delivers what is queued, in order; the context's thread."""
+        settlement = self._settlement
+        queued = _taken(self._events)
+        if settlement is not None:
+            queued += _taken(settlement.notices.queue)
         for event in queued:
-            self.tell_now(event)
+            if isinstance(event, ForceReclaimInfo):
+                self.context.callback(self.options.ume_force_reclaim_function, event, self.options)
+            else:
+                self.tell_now(event)
+            if event is UNDER and settlement is not None:
+                settlement.under()
         return len(queued)
 
     def tell_now(self, event: object) -> None:
         """Delivers one event on the calling thread."""
         if self.on_event is not None:
-            self.context.callback(self.on_event, event)
+            self.context.callback(self.on_event, event, self.options)
 
     # The end --------------------------------------------------------------------------------------------------------------
+
+    def deregister(self) -> None:
+        """The stores forget this source: its state, and its messages, also those that nobody has acknowledged (um_semantics F.7).
+
+        Returns at once. ``DeregistrationSuccess`` tells of each store that it registered with, ``DeregistrationComplete`` of the
+        end; a store that is down is asked when it is back, as long as this object lives. Sends raise NotRegisteredError from now
+        on, and receivers see EndOfStream. To send again, make a new source.
+
+        Raises:
+            UsageError: it is not registered with any store, or it was called before.
+        """
+        self.context.check_usable()
+        with self.context.turning():
+            if self._closed:
+                raise ClosedError(f"source {self.topic}")
+            granted = [index for index, slot in enumerate(self._machine.slots) if slot.grant is not None]
+            check_deregister(self._deregistration is not None, granted)
+            names = [store.name for store in self.stores]
+            self._deregistration = SourceDeregistration(
+                self.context.domain, self._machine, self._links, names, lambda event: self._events.append(event)
+            )
+            self._may_send = False
+            if self._handle:
+                lib.hf_source_close(self._handle)
+            self._deregistration.add(granted)
+        with self._registered:
+            self._registered.notify_all()
+        self.context.wake()
 
     def close(self, timeout: float | None = None) -> None:
         """Closes the stream: stores drain it, receivers read it to its end. Not a deregistration. Idempotent.
@@ -370,19 +389,18 @@ class Outbound:
             self.context.leave(self, timeout)
             self.refresh()
             self._tell()
-        with self._lock:
-            if self._handle:
-                lib.hf_source_close(
-                    self._handle
-                )  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
-            if not self.stores:  # no store keeps this identity, so nobody will come back for what it leaves
-                if self._name:
-                    unlink_object(self._name)
-                if self._board is not None:
-                    unlink_object(self._board.name)
+        if self._handle:
+            lib.hf_source_close(self._handle)  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
+        if not self.stores:  # no store keeps this identity, so nobody will come back for what it leaves
+            if self._name:
+                unlink_object(self._name)
+            if self._board is not None:
+                unlink_object(self._board.name)
 
     def leave_requests(self) -> Iterator[tuple[StoreLink, wire.Leave]]:
         """What to tell the stores at a clean close."""
+        if self._deregistration is not None:
+            return
         for index, link in enumerate(self._links):
             if self._machine.slots[index].phase is not Phase.DOWN and link.up:
                 yield link, wire.Leave(link.next_id(), "source", self._machine.uuid, self._machine.uuid)
@@ -392,13 +410,21 @@ def _not_open(_data: bytes, _size: int) -> int:
     return int(lib.HF_AGAIN)
 
 
+def _taken(queue: list[object]) -> list[object]:
+    """What is queued; others may append meanwhile."""
+    taken = queue[:]
+    del queue[: len(taken)]
+    return taken
+
+
 def refusal_of(answer: wire.Refused) -> reg.Refusal:
     """The machine's form of a refusal."""
-    return reg.Refusal(answer.code, answer.text, answer.pid, answer.since_ns, answer.registration_id)
+    return reg.Refusal(answer.code, answer.text, answer.pid, answer.since_ns, answer.registration_id, answer.session_id)
 
 
 def refusal_error(refusal: reg.Refusal) -> Exception:
     """What a waiting program gets for a refusal."""
     if refusal.code == "reg_id_in_use":
-        return RegIdInUseError(refusal.registration_id, refusal.pid, refusal.since_ns / 1e9)
+        since = refusal.since_ns / 1e9
+        return RegIdInUseError(refusal.registration_id, refusal.pid, since, refusal.session_id)
     return RegistrationError(refusal.text)

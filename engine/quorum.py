@@ -2,17 +2,20 @@
 results.
 
 Positions and reports are exclusive: the number behind the last one that a store holds. `size` is the declared size of
-the group, not the count of stores that happen to answer. Source: um_semantics E.1, E.4, E.5.
+the group, not the count of stores that happen to answer. Source: um_semantics E.1, E.2, E.4, E.5.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from .coverage import Interval, Spans, first_missing, lacking
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Consensus = Literal["lowest", "majority", "highest"]
+Intragroup = Literal["quorum", "all-active", "all"]
 
 
 def quorum(size: int) -> int:
@@ -46,3 +49,37 @@ def consensus(reports: Sequence[int], size: int, behavior: Consensus) -> int:
     if behavior == "highest":
         return max(reports)
     return stable_number(reports, size)
+
+
+class Group:
+    """Which numbers are stable in one group of stores: `members[i]` is what store i has, `active[i]` that it is registered.
+
+    `behavior` is ume_retention_intragroup_stability_behavior (um_semantics E.2): `quorum`: a quorum of the group has it;
+    `all-active`: so has every store that is registered now; `all`: every store of the group has it.
+    """
+
+    def __init__(self, size: int, behavior: Intragroup = "quorum") -> None:
+        self.members = [Spans() for _ in range(size)]
+        self.active = [True] * size
+        self._behavior = behavior
+        self._needed = size if behavior == "all" else quorum(size)
+
+    def first_unstable(self, floor: int) -> int:
+        """Return the first number from `floor` on that is not stable. What lies below `floor` stays what it was."""
+        number = first_missing(floor, self._needed, self.members)
+        if self._behavior == "all-active" and (active := self._active()):
+            number = min(number, first_missing(floor, len(active), active))
+        return number
+
+    def unstable(self, low: int, high: int) -> list[Interval]:
+        """Return what of [low, high) is not stable."""
+        found = lacking(low, high, self._needed, self.members)
+        if self._behavior == "all-active" and (active := self._active()):
+            both = Spans()
+            for begin, end in found + lacking(low, high, len(active), active):
+                both.add(begin, end)
+            return list(both)
+        return found
+
+    def _active(self) -> list[Spans]:
+        return [spans for spans, active in zip(self.members, self.active, strict=True) if active]

@@ -7,14 +7,19 @@ turns. Delivery order between several sources is round-robin.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from . import kernels, wire
+from .acks import AckWindow, ExplicitWindow
 from .core import lib
-from .errors import ConfigError, RegistrationError
+from .deregistration import check_deregister
+from .errors import ClosedError, ConfigError, RegistrationError
 from .events import info as callbacks
+from .events import receiver as events
 from .inbound import Found, Inbound
 from .outbound import refusal_error
 from .waiting import STRATEGIES
@@ -22,6 +27,7 @@ from .waiting import STRATEGIES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .acks import Window
     from .context import Context
     from .link import StoreLink
     from .options import Options
@@ -29,6 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["Receiver"]
 
 FOR_EVER_NS = 2**62
+FIRST_LOOK_NS = 500_000_000
+"""After so long a receiver that has found no source says so."""
+LIST_AGAIN_NS = 1_000_000_000
+"""How long after a source has appeared the stores are asked again: it may be gone before anybody has seen its ring."""
+LOGS_NS = 50_000_000
+"""How long to sleep at most while no ring serves: a log that goes on rings no bell."""
 WARM_AFTER = 4096
 """Messages after which the compiled kernels are worth loading."""
 
@@ -47,17 +59,27 @@ class Receiver:
         self.pattern = pattern
         self.options = options
         self.on_event = on_event
-        self.burst = 1024
         self.strategy = STRATEGIES[options.wait_strategy]
         self.inbounds: tuple[Inbound, ...] = ()
         """Registered sources; replaced as a whole, so that a receiving thread may iterate over what it took."""
-        self._pattern = _compile(pattern) if pattern is not None else None
+        self.matches = _matcher(topic, pattern, options.pattern_type)
+        """Tells whether the receiver wants a topic."""
         self._all: dict[bytes, Inbound] = {}
         self._asked: dict[StoreLink, int] = {}
+        """Store -> id of the welcome under which it was asked for sources."""
+        self._identities = 0
+        """Directory.seen at the last look."""
+        self._list_again_ns = FOR_EVER_NS
+        self._unanswered: set[StoreLink] = set()
+        self._first_look_ns: int | None = time.monotonic_ns() + FIRST_LOOK_NS
+        """When NoSource is due; None once it is decided."""
         self._events: list[object] = []
         self._events_lock = threading.Lock()
+        self._logs_ns = 0
+        """When those who await messages are sent to the logs again."""
         self._failure: Exception | None = None
         self._next_ack_ns = 0
+        self._deregistering = False
         self.closed = False
         """close() was called."""
 
@@ -65,10 +87,6 @@ class Receiver:
     def name(self) -> str:
         """Topic or pattern."""
         return self.topic if self.topic is not None else f"/{self.pattern}/"
-
-    def matches(self, topic: str) -> bool:
-        """The receiver wants this topic."""
-        return topic == self.topic if self._pattern is None else self._pattern.fullmatch(topic) is not None
 
     # The binding's ----------------------------------------------------------------------------------------------------------
 
@@ -79,6 +97,13 @@ class Receiver:
     def wants_messages(self) -> bool:
         """The context's thread must wake when a message comes: callback form, or somebody awaits."""
         return False
+
+    def new_window(self, start: int) -> Window:
+        """What remembers the deliveries from one more source, from number ``start`` on."""
+        return ExplicitWindow(start) if self.options.ume_explicit_ack_only else AckWindow(start)
+
+    def settle(self) -> None:
+        """Something happens behind the message that is being delivered: it gets its record of the acks first."""
 
     def not_receiving(self) -> contextlib.AbstractContextManager[object]:
         """``with`` it, no other thread is inside a feed. It ends soon: a receive looks around every 50 ms."""
@@ -93,13 +118,16 @@ class Receiver:
         """Discovery, timers, acks, events, callbacks. Returns the number of things done."""
         if self.closed:
             return 0
-        self._discover()
+        self._discover(now_ns)
         for inbound in list(self._all.values()):
             inbound.tick(now_ns)
+            if inbound.gone():
+                self._let_go(inbound)
+        self._first_look(now_ns)
         if now_ns >= self._next_ack_ns:
             self._next_ack_ns = now_ns + self.context.options.ume_ack_batching_interval * 1_000_000
             self.acknowledge(now_ns)
-        return self.dispatch() + self._deliver_events()
+        return self.dispatch() + self.deliver_events()  # dispatch tells what comes before a message, too
 
     def deadline(self) -> int:
         """When the next turn is due at the latest. Without anything to acknowledge there is none: the next delivery stirs."""
@@ -112,38 +140,48 @@ class Receiver:
         """One tick of ACK batching for every source."""
         delivered = 0
         for inbound in self.inbounds:
-            if not self.options.ume_explicit_ack_only:
-                inbound.acknowledge()
+            inbound.acknowledge()
             inbound.report(now_ns)
             delivered += inbound.delivered
         if delivered >= WARM_AFTER and not kernels.ready():
             kernels.warm()
 
-    def _discover(self) -> None:
+    def _discover(self, now_ns: int) -> None:
         context = self.context
         for found in context.directory.sources():
             if self.matches(found.topic):
                 self._found(found)
-        for inbound in self.inbounds:
-            self._look_for_newer(inbound)
+        if context.directory.seen != self._identities:
+            self._identities = context.directory.seen
+            self._list_again_ns = now_ns + LIST_AGAIN_NS
+        if now_ns >= self._list_again_ns:
+            self._list_again_ns = FOR_EVER_NS
+            self._asked.clear()
         for link in context.store_links():
             if link.welcome is None:
                 self._asked.pop(link, None)
-            elif self._asked.get(link) != id(link.welcome):
+                self._unanswered.discard(link)
+            elif self._asked.get(link) != id(link.welcome) and self.options.ume_use_store:
                 self._asked[link] = id(link.welcome)
+                self._unanswered.add(link)
                 request = wire.ListSources(link.next_id(), self.topic or "")
-                link.ask(request, self._listed)
+                link.ask(request, functools.partial(self._listed, link))
 
-    def _listed(self, answer: wire.Answer) -> None:
+    def _listed(self, link: StoreLink, answer: wire.Answer) -> None:
+        self._unanswered.discard(link)
         if isinstance(answer, wire.Sources):
             for info in answer.sources:
                 if self.matches(info.topic) and info.incarnation > 0:
                     stores = tuple(info.stores)
-                    self._found(Found(info.uuid, info.topic, stores, info.registration_id, info.session_id))
+                    self._found(
+                        Found(
+                            info.uuid, info.topic, stores, info.session_id, info.incarnation, late_join=info.late_join
+                        )
+                    )  # fmt: skip
 
     def _found(self, found: Found) -> None:
         known = self._all.get(found.uuid)
-        if known is not None:
+        if known is not None or self._deregistering:
             return
         inbound = Inbound(self, found)
         self._all[found.uuid] = inbound
@@ -152,21 +190,33 @@ class Receiver:
             try:
                 info = callbacks.SourceNotificationInfo(found.topic, inbound.source)
                 inbound.client_data = notify[0](info)
+                inbound.noticed = True
             except Exception as error:
                 inbound.failure = error
                 self.failed(inbound, error)
                 return
         inbound.start()
 
-    def _look_for_newer(self, inbound: Inbound) -> None:
-        feed = inbound.feed
-        if feed is None:
+    def _first_look(self, now_ns: int) -> None:
+        """NoSource, once: neither shared memory nor any store that can be reached knew a source."""
+        if self._first_look_ns is None or (not self._all and (now_ns < self._first_look_ns or self._unanswered)):
             return
-        ring = feed.ring
-        streams = self.context.directory.streams(inbound.uuid)
-        if ring is not None and not feed.newer and (not streams or streams[-1][0] > ring.incarnation):
-            feed.newer = True
-            self.wake()
+        self._first_look_ns = None
+        if not self._all:
+            self.tell(events.NoSource(self.name))
+
+    def _let_go(self, inbound: Inbound) -> None:
+        """The source was deregistered. A thread that receives from it just now does so from what is left."""
+        del self._all[inbound.uuid]
+        self.inbounds = tuple(other for other in self.inbounds if other is not inbound)
+        inbound.close(feed_is_idle=False)
+        self._notify_deleted(inbound)
+
+    def _notify_deleted(self, inbound: Inbound) -> None:
+        if inbound.noticed:
+            inbound.noticed = False
+            info = callbacks.SourceNotificationInfo(inbound.topic, inbound.source, inbound.client_data)
+            self.context.callback(self.options.source_notification_function[1], info, self.options)
 
     def joined(self, inbound: Inbound) -> None:
         """Registration with a source is complete."""
@@ -179,7 +229,7 @@ class Receiver:
         wrapped = error if isinstance(error, RegistrationError) else RegistrationError(f"{inbound.source}: {error}")
         wrapped.__cause__ = error
         self._failure = wrapped
-        self.context.callback_failed(error)
+        self.context.callback_failed(error, self.options)
         self.wake()
 
     def failure(self) -> Exception | None:
@@ -192,14 +242,26 @@ class Receiver:
         lasting = [refusal for refusal in refusals if refusal.code != "unknown_source"]
         return refusal_error(lasting[0]) if lasting else None
 
+    def worth_a_look(self) -> bool:
+        """A thread that awaits messages should look: one is there, or no ring serves, and logs were not looked at for a while."""
+        feeds = [inbound.feed for inbound in self.inbounds if inbound.feed is not None]
+        now = time.monotonic_ns()
+        if now >= self._logs_ns and any(feed.ring is None for feed in feeds):
+            self._logs_ns = now + LOGS_NS
+            return True
+        return any(feed.ready() for feed in feeds)
+
     # Sleeping -----------------------------------------------------------------------------------------------------------------
 
     def prepare_sleep(self) -> int:
         """Sets the lines' sleeping flags and looks again. How long to sleep at most, ns: 0 when something is there after all."""
         nap = FOR_EVER_NS
         for inbound in self.inbounds:
-            if inbound.board is not None and inbound.feed is not None:
-                nap = min(nap, lib.hf_line_sleeps(inbound.board.handle, inbound.line, 1))
+            board = inbound.board  # a source that is let go has none any more
+            if board is not None and inbound.feed is not None:
+                nap = min(nap, lib.hf_line_sleeps(board.handle, inbound.line, 1))
+                if inbound.feed.ring is None:
+                    nap = min(nap, LOGS_NS)
                 if inbound.feed.ready():
                     nap = 0
         return nap
@@ -207,8 +269,9 @@ class Receiver:
     def awake(self) -> None:
         """Clears the flags."""
         for inbound in self.inbounds:
-            if inbound.board is not None:
-                lib.hf_line_sleeps(inbound.board.handle, inbound.line, 0)
+            board = inbound.board
+            if board is not None:
+                lib.hf_line_sleeps(board.handle, inbound.line, 0)
 
     # Events -------------------------------------------------------------------------------------------------------------------
 
@@ -218,15 +281,39 @@ class Receiver:
             with self._events_lock:
                 self._events.append(event)
 
-    def _deliver_events(self) -> int:
+    def deliver_events(self) -> int:
+        """Tells what is queued; the context's thread."""
         with self._events_lock:
             queued, self._events = self._events, []
         for event in queued:
             assert self.on_event is not None
-            self.context.callback(self.on_event, event)
+            self.context.callback(self.on_event, event, self.options)
         return len(queued)
 
     # The end ------------------------------------------------------------------------------------------------------------------
+
+    def deregister(self) -> None:
+        """The stores of every source forget this receiver: its acknowledgements (um_semantics F.7).
+
+        Returns at once. ``DeregistrationSuccess`` tells of each store, ``DeregistrationComplete`` of each source whose stores
+        have all answered; a store that is down is asked when it is back, as long as this object lives. Messages of the sources
+        that it has go on coming, but are not acknowledged, and it registers with no other. To register again, make a new
+        receiver.
+
+        Raises:
+            UsageError: it is not registered with any store, or it was called before.
+        """
+        self.context.check_usable()
+        with self.context.turning():
+            if self.closed:
+                raise ClosedError(f"receiver of {self.name}")
+            inbounds = list(self._all.values())
+            check_deregister(self._deregistering, [answer for each in inbounds for answer in each.registrar.answers()])
+            self.acknowledge(0)
+            self._deregistering = True
+            for inbound in inbounds:
+                inbound.registrar.deregister()
+        self.context.wake()
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
         """What to tell the stores at a clean close."""
@@ -246,13 +333,24 @@ class Receiver:
             self.closed = True
             self.acknowledge(0)
             self.context.leave(self, timeout)
+            self.deliver_events()  # what has happened is told; a loss is seen by a receiving thread that may close at once
         with self.not_receiving():
             for inbound in self._all.values():
                 inbound.close()
+        with self.context.turning():
+            for inbound in self._all.values():
+                self._notify_deleted(inbound)
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
+def _matcher(topic: str | None, pattern: str | None, kind: str) -> Callable[[str], bool]:
+    """UM's wildcard receivers: a regular expression is found anywhere in a topic, a prefix at its start."""
+    if pattern is None:
+        return lambda other: other == topic
+    if kind == "prefix":
+        return lambda other: other.startswith(pattern)
     try:
-        return re.compile(pattern)
+        found = re.compile(pattern).search
     except re.error as error:
-        raise ConfigError(f"pattern {pattern!r}: {error}", hint="a Python regular expression") from error
+        hint = "a regular expression, found anywhere in a topic; or pattern_type=prefix"
+        raise ConfigError(f"pattern {pattern!r}: {error}", hint=hint) from error
+    return lambda other: found(other) is not None

@@ -1,10 +1,14 @@
-"""Where a receiver starts, and where it reads next: rules without I/O (um_semantics F.1; DESIGN 1, "Recovery")."""
+"""Where a receiver starts, and when it gives a number up: rules without I/O (um_semantics F.1, F.2, F.4; DESIGN 1)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["Start", "limited_low", "start_number"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Gap", "Start", "limited_low", "start_number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +19,7 @@ class Start:
     limited: bool
     """``retransmit_request_maximum`` decided (the RXREQMAX flag)."""
     clamped: bool
-    """It was beyond the newest number + 1, and was brought back."""
+    """It was beyond the newest number + 1, and was brought back: nothing is recovered."""
 
 
 def limited_low(low: int, high: int, maximum: int) -> int:
@@ -32,9 +36,42 @@ def start_number(low: int, high: int, maximum: int, chosen: int) -> Start:
         maximum: ``retransmit_request_maximum``, 0 for no limit.
         chosen: what the callback left in ``low_sequence_number``; equal to ``low`` means that it did not choose.
     """
-    start, limited = chosen, False
+    start, limited = max(chosen, 0), False
     if chosen == low and maximum > 0:
         start = max(low, limited_low(low, high, maximum))
         limited = start > low
     clamped = start > high + 1
     return Start(min(start, high + 1), limited, clamped)
+
+
+class Gap:
+    """A number that nobody has: is it late, or lost?
+
+    It is lost at once when every store says that it will never have it, and after ``patience_ns``
+    (``retransmit_request_message_timeout``) when some may still get it. As long as nothing newer can be read, it is not missing:
+    it has not been published.
+    """
+
+    def __init__(self, patience_ns: int) -> None:
+        self.patience_ns = patience_ns
+        self._number = -1
+        self._since_ns = 0
+
+    def verdict(self, number: int, newer: Sequence[int], undecided: int, now_ns: int) -> int | None:
+        """The number to go on from when ``number`` is given up, None to wait.
+
+        Args:
+            number: the one that is due.
+            newer: where the rings and the logs go on.
+            undecided: stores that may still get it.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        behind = min((other for other in newer if other > number), default=None)
+        if behind is None:
+            self._number = -1
+            return None
+        if undecided == 0:
+            return behind
+        if number != self._number:
+            self._number, self._since_ns = number, now_ns
+        return behind if now_ns - self._since_ns >= self.patience_ns else None

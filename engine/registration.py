@@ -11,10 +11,11 @@ makes BEGIN durable at each store, and may send as long as a quorum is active.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from . import quorum
+from .errors import RegistrationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["ReceiverRegistration", "SourceRegistration"]
 
 REFUSED_RETRY_NS = 100_000_000
+REG_ID_MAX = 2**32 - 1
+
+
+def checked_registration_id(value: object) -> int:
+    """A RegID as a program gives it, 0 = any. Raises RegistrationError unless it is a 32-bit number (um_semantics A.2)."""
+    if not isinstance(value, int) or not 0 <= value <= REG_ID_MAX:
+        raise RegistrationError(f"RegID {value!r}: expected a number from 1 to {REG_ID_MAX}, or 0 for any")
+    return int(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,7 @@ class Refusal:
     pid: int = 0
     since_ns: int = 0
     registration_id: int = 0
+    session_id: int = 0
 
 
 # Actions --------------------------------------------------------------------------------------------------------------------
@@ -89,6 +99,14 @@ class RefusedBy:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Leave this store, which granted ``uuid``: another claimant holds so many others that this one cannot complete."""
+
+    store: int
+    uuid: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Complete:
     """Tell the program: it may send (receive). ``all_stores`` is False when only a quorum has registered."""
 
@@ -106,7 +124,7 @@ class Unresponsive:
     required: int
 
 
-Action = Ask | Open | Announce | Granted | RefusedBy | Complete | Unresponsive
+Action = Ask | Open | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive
 
 
 class Phase(enum.Enum):
@@ -135,6 +153,8 @@ class _Registration:
     stores: int
     interval_ns: int
     behavior: quorum.Consensus = "majority"
+    stagger: float = field(default=0.0, kw_only=True)
+    """So much longer is the pause after a refusal, 0..1. Claimants of one RegID differ in it, or they meet again and again."""
     slots: list[_Slot] = field(init=False)
     first_ns: int = field(default=-1, init=False)
 
@@ -156,16 +176,35 @@ class _Registration:
         return [Ask(store)]
 
     def refused(self, store: int, refusal: Refusal) -> list[Action]:
-        """The store said no; it is asked again after the interval."""
+        """The store said no; it is asked again soon."""
         slot = self.slots[store]
         said = slot.refusal
         slot.phase, slot.refusal = Phase.REFUSED, refusal
-        return [] if said == refusal else [RefusedBy(store, refusal)]
+        told: list[Action] = [] if said == refusal else [RefusedBy(store, refusal)]
+        return told + self._give_up()
+
+    def _claims(self) -> Phase | None:
+        """The phase of a store that granted and may still be left; None: this object will not give up any more."""
+        raise NotImplementedError
+
+    def _give_up(self) -> list[Action]:
+        """Two claimants of one RegID must not block each other, each with a part of the stores: one that cannot reach a quorum
+        leaves what it has, and asks again as if it had been refused there."""
+        held = self._claims()
+        in_use = sum(slot.phase is Phase.REFUSED and _is_in_use(slot.refusal) for slot in self.slots)
+        if held is None or self.stores - in_use >= quorum.quorum(self.stores):
+            return []
+        actions: list[Action] = []
+        for store, slot in enumerate(self.slots):
+            if slot.phase is held and slot.grant is not None:
+                actions.append(GiveUp(store, slot.grant.uuid))
+                slot.phase, slot.grant = Phase.REFUSED, None
+        return actions
 
     def _retries(self, now_ns: int) -> list[Action]:
         """A refused claimant looks again soon: its grant waits for a proof of death, not for a timeout. A request that has no
         answer yet is not repeated: the socket is reliable, and a broken link starts over."""
-        due = min(self.interval_ns, REFUSED_RETRY_NS)
+        due = int(min(self.interval_ns, REFUSED_RETRY_NS) * (1 + self.stagger))
         actions: list[Action] = []
         for store, slot in enumerate(self.slots):
             if slot.phase is Phase.REFUSED and now_ns - slot.asked_ns >= due:
@@ -194,10 +233,15 @@ class _Registration:
         return over and quorum.may_send(answered, self.stores)
 
 
+def _is_in_use(refusal: Refusal | None) -> bool:
+    return refusal is not None and refusal.code == "reg_id_in_use"
+
+
 class SourceRegistration(_Registration):
     """One source object's registration with its stores.
 
-    ``incarnation`` and ``start_sqn`` are fixed when the stream opens; a store that returns later registers again with them.
+    ``incarnation``, ``start_sqn`` and ``uuid`` are fixed when the stream opens; a store that returns later registers again with
+    them. Until then ``uuid`` is a proposal: the identity is the one under which most incarnations have begun.
     """
 
     incarnation: int
@@ -205,8 +249,11 @@ class SourceRegistration(_Registration):
     complete: bool
     uuid: bytes
 
-    def __init__(self, stores: int, interval_ns: int, behavior: quorum.Consensus, uuid: bytes) -> None:
-        _Registration.__init__(self, stores, interval_ns, behavior)
+    def __init__(
+        self, stores: int, interval_ns: int, behavior: quorum.Consensus, uuid: bytes, *, stagger: float = 0.0
+    ) -> None:
+        _Registration.__init__(self, stores, interval_ns, behavior, stagger=stagger)
+        self._open_again_ns = 0
         self.incarnation = 0
         self.start_sqn = 0
         self.complete = False
@@ -230,22 +277,30 @@ class SourceRegistration(_Registration):
         """The store answered for this identity."""
         slot = self.slots[store]
         slot.phase, slot.grant, slot.refusal = Phase.GRANTED, grant, None
-        if not self.is_open:
-            self.uuid = grant.uuid
         actions: list[Action] = [Granted(store, grant)]
         if self.is_open:
             slot.phase = Phase.ANNOUNCED
             return [*actions, Announce(store)]
-        return actions + self._open(now_ns)
+        return actions + self._give_up() + self._open(now_ns)
+
+    def _claims(self) -> Phase | None:
+        return None if self.is_open else Phase.GRANTED
 
     def _open(self, now_ns: int) -> list[Action]:
-        if not self.stores and not self.is_open:  # the first attempt failed: no memory, for example
-            return self.start()
-        grants = [slot.grant for slot in self.slots if slot.phase is Phase.GRANTED and slot.grant]
-        if self.is_open or not grants or not self._enough(len(grants), now_ns):
+        """An attempt may fail, without memory for example: the next one is made after the interval."""
+        if self.is_open or now_ns < self._open_again_ns:
             return []
+        grants = [slot.grant for slot in self.slots if slot.phase is Phase.GRANTED and slot.grant]
+        if self.stores and (not grants or not self._enough(len(grants), now_ns)):
+            return []
+        self._open_again_ns = now_ns + self.interval_ns
+        if not self.stores:
+            return self.start()
         start = quorum.consensus([grant.next_sqn for grant in grants], self.stores, self.behavior)
-        return [Open(max(grant.incarnation for grant in grants) + 1, start)]
+        newest = max(grants, key=lambda grant: grant.incarnation)
+        if newest.incarnation:  # else nothing was ever sent under any of these identities
+            self.uuid = newest.uuid
+        return [Open(newest.incarnation + 1, start)]
 
     def opened(self, incarnation: int, start_sqn: int) -> list[Action]:
         """The stream was created; BEGIN goes to every store that granted."""
@@ -262,7 +317,10 @@ class SourceRegistration(_Registration):
 
     def begun(self, store: int, next_sqn: int) -> list[Action]:
         """BEGIN is durable at the store. ``next_sqn``: the source's next number now."""
-        self.slots[store].phase = Phase.ACTIVE
+        slot = self.slots[store]
+        slot.phase = Phase.ACTIVE
+        if slot.grant is not None:
+            slot.grant = replace(slot.grant, uuid=self.uuid)
         if self.complete or not self.may_send:
             return []
         self.complete = True
@@ -290,15 +348,22 @@ class ReceiverRegistration(_Registration):
 
     complete: bool
 
-    def __init__(self, stores: int, interval_ns: int, behavior: quorum.Consensus) -> None:
-        _Registration.__init__(self, stores, interval_ns, behavior)
+    def __init__(self, stores: int, interval_ns: int, behavior: quorum.Consensus, *, stagger: float = 0.0) -> None:
+        _Registration.__init__(self, stores, interval_ns, behavior, stagger=stagger)
         self.complete = False
+
+    def _claims(self) -> Phase | None:
+        return None if self.complete else Phase.ACTIVE
 
     def granted(self, store: int, grant: Grant, now_ns: int) -> list[Action]:
         """The store answered."""
         slot = self.slots[store]
         slot.phase, slot.grant, slot.refusal = Phase.ACTIVE, grant, None
-        return [Granted(store, grant), *self._complete(now_ns)]
+        return [Granted(store, grant), *self._give_up(), *self._complete(now_ns)]
+
+    def again(self, store: int, now_ns: int) -> list[Action]:
+        """The source has registered with the store again, so the receiver does, too (um_semantics B.2)."""
+        return [] if self.slots[store].phase in {Phase.DOWN, Phase.ASKED} else self._ask(store, now_ns)
 
     def disconnected(self, store: int) -> list[Action]:
         """The link broke. Delivery goes on; recovery reads that store's files."""

@@ -4,6 +4,7 @@ Everything here runs on the store's drain thread (engine/drainer.py): the log an
 
 Invariants:
  - what the board line calls stable has been published by the log (csrc/drain.c moves the line after the log);
+ - the board line's range begins behind the last number that this store knows it never had;
  - a stream is left only when its owner is dead or has closed it, and the log holds everything up to its committed end;
  - a dead stream's name is removed only when a quorum of its stores holds its end (DESIGN 14).
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import quorum
 from .core import CData, ffi, lib
@@ -25,9 +26,19 @@ from .store_state import SourceState, sync_directory
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Repository"]
+__all__ = ["LivingStream", "Repository", "unlink_unused"]
 
 _log = logging.getLogger("holdfast.store")
+
+
+class LivingStream(NamedTuple):
+    """An open stream whose owner lives."""
+
+    owner: int
+    """Owner word."""
+    pid: int
+    since_ns: int
+    """CLOCK_REALTIME of its creation."""
 
 
 class Repository:
@@ -61,6 +72,8 @@ class Repository:
         self.stream: Mapping | None = None
         self.reader: CData = ffi.NULL
         self.item: CData = ffi.new("struct hf_drain_item *")
+        self.lost_below = source.lost_below
+        """Number behind the last one that the ring lost for this store; the state takes it in."""
         self._left: dict[str, tuple[int, list[bytes]]] = {}
         self._info = ffi.new("struct hf_log_info *")
         self._lines = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
@@ -79,6 +92,11 @@ class Repository:
     def next_sqn(self) -> int:
         """Number behind the last message that this store holds at its level."""
         return max(int(self.info.next_sqn), self.source.start_sqn)
+
+    @property
+    def late_join(self) -> bool:
+        """Receivers may recover from the source, as the header of the attached stream says."""
+        return self.stream is None or not self.stream.stream.flags & lib.HF_STREAM_NO_LATE_JOIN
 
     @property
     def largest_block(self) -> int:
@@ -121,6 +139,8 @@ class Repository:
     def _rebase(self, incarnation: int, start_sqn: int) -> None:
         assert self.board is not None
         lib.hf_board_rebase(self.board.handle, self.line, incarnation, start_sqn)
+        held = self.next_sqn
+        lib.hf_board_ack(self.board.handle, self.bells.handle, self.line, held, held)
 
     def resume(self) -> None:
         """Goes on with the oldest stream that still has something for this store; called when none is attached."""
@@ -153,8 +173,9 @@ class Repository:
             raise
         self.board = board
         held = self.next_sqn
-        lib.hf_line_range(lib.hf_board_line_at(board.handle, self.line), min(start_sqn, held), 2**64 - 1)
-        lib.hf_board_ack(board.handle, self.bells.handle, self.line, held, held)
+        line = lib.hf_board_line_at(board.handle, self.line)
+        # A line of an earlier process of this store says what that one never had.
+        lib.hf_line_range(line, max(int(line.from_sqn), self.lost_below, min(start_sqn, held)), 2**64 - 1)
 
     def _attach(self, name: str, incarnation: int) -> None:
         assert self.board is not None
@@ -180,9 +201,23 @@ class Repository:
             oldest = int(lib.hf_reader_next(self.reader))
             if oldest > appended:
                 _log.warning("%s: %d..%d were overwritten before this store read them", self.path, appended, oldest - 1)
-                check(lib.hf_log_lost(self.log, appended, oldest - 1), what=str(self.path))
+                self._lacks_below(oldest)
+                self._record_loss(appended, oldest - 1)
         else:
             check(status, what=str(self.path))
+
+    def _record_loss(self, first: int, last: int) -> None:
+        status = lib.hf_log_lost(self.log, first, last)
+        if status == lib.HF_ROLL:
+            check(lib.hf_log_roll(self.log), what=str(self.path))
+            status = lib.hf_log_lost(self.log, first, last)
+        check(status, what=str(self.path))
+
+    def _lacks_below(self, number: int) -> None:
+        """Its line counts for nothing below ``number``: said before the ack can pass what is lost (DESIGN 8)."""
+        assert self.board is not None
+        self.lost_below = number
+        lib.hf_line_range(lib.hf_board_line_at(self.board.handle, self.line), number, 2**64 - 1)
 
     def catch_up(self) -> None:
         """The ring overtook this store: goes on at the oldest message that is still there."""
@@ -207,6 +242,27 @@ class Repository:
             return True
         preamble = self.stream.preamble
         return bool(lib.hf_process_alive(self.domain.fd, preamble.owner, preamble.owner_pid, preamble.owner_start) == 0)
+
+    def owner_lives(self) -> bool:
+        """A stream is read here, and it is open and its owner not proved dead."""
+        return self.stream is not None and not self.owner_gone()
+
+    def living_stream(self) -> LivingStream | None:
+        """The open stream of this source whose owner lives; of any incarnation, also of one that has not begun here."""
+        if self.stream is not None and self.owner_lives():
+            return _living(self.stream)
+        for item in self.streams():
+            try:
+                with attach_stream(item.name, populate=False) as stream:
+                    preamble = stream.preamble
+                    alive = lib.hf_process_alive(
+                        self.domain.fd, preamble.owner, preamble.owner_pid, preamble.owner_start
+                    )
+                    if stream.stream.state != lib.HF_STREAM_CLOSED and alive:
+                        return _living(stream)
+            except (FileNotFoundError, UnpublishedError, Error):  # of another boot or layout: nobody's
+                continue
+        return None
 
     def drained(self) -> bool:
         """Nothing attached, or everything up to the stream's committed end is published."""
@@ -261,14 +317,14 @@ class Repository:
                 return []
         return self._read(self.board)
 
-    def line_of(self, uuid: bytes) -> CData | None:
-        """A copy of one participant's ``struct hf_line_view``."""
+    def receiver_lines(self) -> dict[bytes, CData]:
+        """Copies of the ``struct hf_line_view`` of every receiver, by its uuid."""
+        found = {}
         for view in self.lines():
-            if bytes(ffi.buffer(view.line.uuid)) == uuid:
-                out = ffi.new("struct hf_line_view *")
-                ffi.memmove(out, ffi.addressof(view), ffi.sizeof("struct hf_line_view"))
-                return out
-        return None
+            if view.line.role == lib.HF_ROLE_RECEIVER:
+                copy = found[bytes(ffi.buffer(view.line.uuid))] = ffi.new("struct hf_line_view *")
+                ffi.memmove(copy, ffi.addressof(view), ffi.sizeof("struct hf_line_view"))
+        return found
 
     def acks(self) -> tuple[dict[bytes, int], int]:
         """Every receiver's ack by its uuid, and the number behind the last message held."""
@@ -282,3 +338,41 @@ class Repository:
     def _read(self, board: Mapping) -> list[CData]:
         count = lib.hf_board_read(board.handle, self.domain.fd, 0, self._lines, lib.HF_BOARD_LINES)
         return [self._lines[i] for i in range(count)]
+
+
+def _living(stream: Mapping) -> LivingStream:
+    preamble = stream.preamble
+    return LivingStream(int(preamble.owner), int(preamble.owner_pid), int(preamble.created_ns))
+
+
+def unlink_unused(domain: Domain, uuid: bytes) -> None:
+    """Removes the names of a forgotten source's board and rings, unless somebody who lives is on the board, or sends.
+
+    Under the domain's lock: nobody attaches to the board, or makes one, meanwhile. What stays is `holdfast gc`'s.
+    """
+    with domain.exclusive():
+        objects = [item for item in domain.objects() if item.uuid == uuid]
+        if any(_in_use(domain, item) for item in objects):
+            return
+        for item in objects:
+            unlink_object(item.name)
+
+
+def _in_use(domain: Domain, item: ObjectName) -> bool:
+    try:
+        if item.kind == "board":
+            views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
+            with attach_board(domain, item.uuid, writable=False) as board:
+                count = lib.hf_board_read(board.handle, domain.fd, 1, views, lib.HF_BOARD_LINES)
+            lines = [
+                views[i] for i in range(count) if views[i].line.role != lib.HF_ROLE_CONTEXT
+            ]  # that only shows itself
+            return any(view.alive != 0 for view in lines)
+        with attach_stream(item.name, populate=False) as stream:
+            preamble = stream.preamble
+            alive = lib.hf_process_alive(domain.fd, preamble.owner, preamble.owner_pid, preamble.owner_start)
+            return bool(stream.stream.state != lib.HF_STREAM_CLOSED and alive)
+    except (FileNotFoundError, UnpublishedError):
+        return False
+    except Error:  # not for this version to judge
+        return True

@@ -1,200 +1,289 @@
-"""What a source may forget, and what it says about it: pure policy over numbers.
+"""What of a source's messages is in flight, what may be let go, and when: pure policy over numbers.
 
-A number moves from sent to stable to released. The driver tells what was sent (`sent`), what the stores have
-(`advance`) and what it released in the ring (`released`); it gets the events to deliver, and takes from
-`release_below` and `limits` what to tell the C core. Numbers are 64-bit, one per fragment; `stable` and `..._below`
-are exclusive.
+A number goes from sent to settled to released, strictly in order (um_semantics D.1, D.6):
 
-`sent` runs on the sending thread, the rest on the context's thread. Between them are only deques (appended at one end,
-taken from the other) and `next`, which is moved last: events never run ahead of what the sender has recorded, because
-a store may acknowledge a message before the send call has returned.
+* *stable*: as the stores' acknowledgements (`quorum.Group`) or the program (`mark`) say, or given up;
+* *settled*: stable and confirmed by as many receivers as are required: it has left the flight;
+* *released*: settled, old enough, and more is retained than the threshold: its memory may be used again.
+
+Force (D.2) skips the conditions: what is released by force without having been stable is `unproven`, unless the stores turn
+out to have it. The driver (settlement.py) tells what the board says and what it released; events gather in
+`notices.queue`. Numbers are 64-bit, one per fragment; `stable`, `settled` and `released` are exclusive.
+
+`sent` runs on the sending thread, everything else under the driver's lock. A sender that records holds the driver's other
+lock from the send to `sent`, and the driver raises `next` under it: so whatever is below `next` is recorded.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
-from .events.source import MessageReclaimed, MessageStable, ReclaimedFlags, StableFlags
+from .coverage import Interval, Spans, first_missing, lacking
+from .events.source import NotStableFlags
+from .notices import Notices, Receiver, Sent
+from .quorum import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection
 
-_STABLE = StableFlags.INTRAGROUP_STABLE | StableFlags.INTERGROUP_STABLE | StableFlags.STABLE
-_Unit = Literal["fragment", "message", "range"]
+    from .quorum import Intragroup
+
+__all__ = ["Ages", "Retention", "RetentionConfig"]
+
+LATE_MAX = 65_536
+"""So many numbers behind the released ones are remembered for stores and receivers that have not acknowledged them yet."""
+RECEIVERS_MAX = 256
+"""Receivers that are gone, and have confirmed nothing that is in flight, are forgotten beyond so many."""
+SAMPLES = 256
+"""An age is measured to one part in so many."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionConfig:
-    """Limits of one source; 0 = no limit. Messages are counted in fragments.
+    """Conditions of release, in nanoseconds and receivers; 0 = none. `stores`: 0 = nothing is kept anywhere, all is stable."""
 
-    stability_notification: ume_message_stability_notification, None where it was not given. events: somebody listens.
-    """
-
-    flight_messages: int
-    flight_bytes: int
-    retained_bytes: int
-    stability_notification: int | None = None
-    events: bool = True
+    stores: int = 1
+    intragroup: Intragroup = "quorum"
+    unique_confirmations: int = 0
+    age_threshold_ns: int = 0
+    lifetime_ns: int = 0
 
 
-class Limits(NamedTuple):
-    """Arguments of hf_source_limits, in its order."""
+class Ages:
+    """Which numbers are at least so old: a few samples of (time, next number). 0 = no age: nothing is ever older."""
 
-    flight_messages: int
-    flight_bytes: int
-    retained_bytes: int
+    def __init__(self, age_ns: int) -> None:
+        self._age_ns = age_ns
+        self._samples: deque[tuple[int, int]] = deque()
 
-
-class StoreAck(NamedTuple):
-    """What one store has: the numbers in [since, number)."""
-
-    store_index: int
-    store: str
-    number: int
-    since: int = 0
-
-
-class _Sent(NamedTuple):
-    """Messages first..last of `fragments` numbers each, with the same client data."""
-
-    first: int
-    last: int
-    fragments: int
-    client_data: object
+    def below(self, now_ns: int, sent: int) -> int:
+        """Return the number below which all are at least as old. `sent`: the next number, now; taken as a sample."""
+        if not self._age_ns:
+            return 0
+        samples = self._samples
+        newest_ns, newest = samples[-1] if samples else (-self._age_ns, -1)
+        if sent > newest and now_ns - newest_ns >= self._age_ns // SAMPLES:
+            samples.append((now_ns, sent))
+        old = now_ns - self._age_ns
+        while len(samples) > 1 and samples[1][0] <= old:
+            samples.popleft()
+        return samples[0][1] if samples and samples[0][0] <= old else 0
 
 
 class Retention:
-    """The numbers of one source object."""
+    """The numbers of one source object, from `start` on."""
 
-    def __init__(self, config: RetentionConfig, start: int) -> None:
-        """Begin with nothing in flight; `start` is the number of the first message."""
-        self._config = config
-        self._mode = config.stability_notification if config.events else 0
-        # Records are kept apart for the two kinds of events, because release may lag behind stability.
-        self._to_stable: deque[_Sent] = deque()
-        self._to_reclaim: deque[_Sent] = deque()
-        self._acked: dict[int, int] = {}
+    def __init__(self, config: RetentionConfig, notices: Notices, start: int) -> None:
+        self.config = config
+        self.notices = notices
+        self.group = Group(config.stores, config.intragroup) if config.stores else None
+        self.next = self.stable = self.settled = self.released = self.start = start
+        self.unproven = Spans()
+        """Released by force, and never stable."""
+        self.forced = 0
+        """Numbers that were released by force."""
+        self._marked = Spans()
+        self._confirmed = start
+        self._receivers: dict[bytes, Spans] = {}
+        self._present: set[bytes] = set()
+        self._had = [start] * config.stores
+        """Per store: number behind what it has or has lost."""
         self._told = start
-        self._told_released = start
-        self.next = start
-        self.stable = start
+        self._reported = Spans()
+        """Numbers at or above `_told` whose event said already that they are stable."""
+        self._ages = Ages(config.age_threshold_ns)
+        self._lives = Ages(config.lifetime_ns if config.stores else 0)
 
-    @property
-    def records_all(self) -> bool:
-        """True: call `sent` for every send. False: only with client data; for others assigning `next` will do."""
-        return self._config.events and self._config.stability_notification in (1, 2, 3)
-
-    @property
-    def pending(self) -> bool:
-        """True: numbers are stable that no event told of yet; call `advance` again even if no store has moved."""
-        return self._told < self.stable
-
-    @property
-    def release_below(self) -> int:
-        """Every number below is to be released: in this policy, what is stable."""
-        return self.stable
-
-    def limits(self) -> Limits:
-        """Return what hf_source_limits takes."""
-        return Limits(self._config.flight_messages, self._config.flight_bytes, self._config.retained_bytes)
+    # What happened --------------------------------------------------------------------------------------------------------
 
     def sent(self, first: int, last: int, client_data: object = None, fragments: int = 0) -> None:
         """Record numbers first..last: one message, or several of `fragments` numbers each (a batch)."""
-        if self._config.events:
-            record = _Sent(first, last, fragments or last - first + 1, client_data)
-            if self._mode != 0:
-                self._to_stable.append(record)
-            self._to_reclaim.append(record)
-        self.next = last + 1
+        if self.notices.records_any:
+            self.notices.records.append(Sent(first, last, fragments or last - first + 1, client_data))
 
-    def advance(self, stable: int, acks: Sequence[StoreAck] = ()) -> list[MessageStable]:
-        """Take in the group's stable number (never backwards) and, for modes 1 and 3, what each store has."""
-        self.stable = max(self.stable, stable)
-        high = min(self.stable, self.next)
-        if self._mode == 0:
-            self._told = max(self._told, high)
+    def stored(self, store: int, since: int, ack: int) -> None:
+        """Take in that a store has [since, ack). A hole between what it had and `since` is lost there."""
+        assert self.group is not None
+        since, ack = min(max(since, self.start), self.next), min(ack, self.next)
+        if since > self._had[store]:
+            self._lost(store, self._had[store], since)
+        self._had[store] = max(self._had[store], since, ack)
+        fresh = self.group.members[store].add(since, ack)
+        if fresh:
+            self._move_stable()
+            proven = self._prove()
+            if self.notices.per_store:
+                stable = self._stable_now()
+                self.notices.stored(store, fresh, stable, self._news(proven))
+                for low, high in fresh:
+                    for begin, end in stable.parts(max(low, self._told), high):
+                        self._reported.add(begin, end)
+            else:
+                for low, high in proven:
+                    self.notices.stable(low, high)
+
+    def _lost(self, store: int, low: int, high: int) -> None:
+        """Told of what is not stable without this store: the others' copies are as good."""
+        open_ = [*self.unproven.parts(low, high), *self._unstable(max(low, self.stable), high)]
+        self.notices.not_stable(NotStableFlags.LOSS | NotStableFlags.STORE, open_, store)
+
+    def confirmed(self, receiver: Receiver, since: int, ack: int) -> None:
+        """Take in that a receiver has consumed [since, ack)."""
+        self._present.add(receiver.uuid)
+        spans = self._receivers.setdefault(receiver.uuid, Spans())
+        fresh = spans.add(max(since, self.start), min(ack, self.next))
+        if fresh and self.notices.confirms:
+            needed, members = self.config.unique_confirmations, self._receivers.values()
+            unique: list[Interval] = []
+            for low, high in fresh if needed else ():
+                short = Spans()
+                for begin, end in lacking(low, high, needed, members):
+                    short.add(begin, end)
+                unique += short.gaps(low, high)
+            self.notices.confirmed(receiver, fresh, unique)
+
+    def present(self, receivers: Collection[bytes]) -> None:
+        """These have a line on the board now."""
+        self._present = set(receivers)
+        if len(self._receivers) > RECEIVERS_MAX:
+            self._receivers = {
+                uuid: spans
+                for uuid, spans in self._receivers.items()
+                if uuid in self._present or spans.high > self.settled
+            }
+
+    def mark(self, number: int) -> bool:
+        """The program calls a number stable. False: it is already, and nothing happens."""
+        if self.is_stable(number):
+            return False
+        self._marked.add(number, number + 1)
+        self.unproven.remove(number, number + 1)
+        self._move_stable()
+        self.notices.marked(number, stable=number < self.stable)
+        if self.notices.per_store and self._told <= number < self.stable:
+            self._reported.add(number, number + 1)
+        return True
+
+    def registered(self, stores: Collection[int]) -> None:
+        """Take in which stores the source is registered with now."""
+        if self.group is not None:
+            self.group.active = [store in stores for store in range(self.config.stores)]
+            self._move_stable()
+
+    # What follows ---------------------------------------------------------------------------------------------------------
+
+    def advance(self, now_ns: int) -> int:
+        """Settle what is stable and confirmed, tell of it, and return the number below which age allows release."""
+        if self.group is None:
+            self.stable = self.next
+        self._tell_stable()
+        needed = self.config.unique_confirmations
+        self._confirmed = first_missing(self._confirmed, needed, self._receivers.values()) if needed else self.next
+        self.settled = max(self.settled, min(self.stable, self._confirmed))
+        old = self._ages.below(now_ns, self.next)
+        return min(self.settled, old) if self.config.age_threshold_ns else self.settled
+
+    def outlived(self, now_ns: int) -> int:
+        """Return the number below which everything is older than its lifetime; `stable` or less: nothing is to be done."""
+        return self._lives.below(now_ns, self.next)
+
+    def give_up(self, below: int) -> None:
+        """The lifetime of what is not stable below is over; it is released by force next."""
+        self.notices.not_stable(NotStableFlags.TIMEOUT, self._unstable(self.stable, below))
+
+    def release(self, below: int, *, forced: bool = False) -> None:
+        """The driver released every number below."""
+        low, self.released = self.released, max(self.released, below)
+        if low >= below:
+            return
+        if forced:
+            self.forced += below - low
+            for begin, end in self._unstable(self.stable, below):
+                self.unproven.add(begin, end)
+            self.stable = max(self.stable, below)
+            self._confirmed = max(self._confirmed, below)
+            self.settled = max(self.settled, below)
+            self._tell_stable()
+        self.notices.reclaimed(low, below, forced=forced)
+        self._forget()
+
+    def is_stable(self, number: int) -> bool:
+        """Tell whether this number is: of an earlier incarnation, passed by the stores, or marked."""
+        if number < self.stable:
+            return number not in self.unproven
+        if self.group is None or number >= self.next:
+            return False
+        return number in self._marked or self.group.first_unstable(number) > number
+
+    @property
+    def stable_below(self) -> int:
+        """The number behind the highest one below `stable` that really is."""
+        for low, high in reversed(list(self.unproven)):
+            return low if high == self.stable else self.stable
+        return self.stable
+
+    # ----------------------------------------------------------------------------------------------------------------------
+
+    def _move_stable(self) -> None:
+        assert self.group is not None
+        number = self.group.first_unstable(self.stable)
+        while self._marked and (end := self._marked.end_of(number)) > number:
+            number = self.group.first_unstable(end)
+        self.stable = number
+        self._marked.remove(0, number)
+
+    def _prove(self) -> list[Interval]:
+        """Take out of `unproven` what the stores have by now, and return it."""
+        if not self.unproven:
             return []
-        if self._mode in (1, 3):
-            return self._advance_fragments(high, acks)
-        unit: _Unit = "message" if self._mode == 2 else "range"
-        low, self._told = self._told, max(self._told, high)
-        taken = _take(self._to_stable, low, high, unit)
-        return [MessageStable(_STABLE, last, first, data) for first, last, data in taken]
+        open_ = Spans()
+        for low, high in self.unproven:
+            for begin, end in self._unstable(low, high):
+                open_.add(begin, end)
+        proven = [part for low, high in self.unproven for part in open_.gaps(low, high)]
+        for low, high in proven:
+            self.unproven.remove(low, high)
+        return proven
 
-    def released(self, below: int, *, forced: bool = False) -> list[MessageReclaimed]:
-        """Say that the ring released every number below: per fragment in modes 1 and 3, else as one range."""
-        high = min(below, self.next)
-        low, self._told_released = self._told_released, max(self._told_released, high)
-        if not self._config.events:
+    def _stable_now(self) -> Spans:
+        stable = Spans()
+        stable.add(self.start, self.stable)
+        for low, high in self.unproven:
+            stable.remove(low, high)
+        return stable
+
+    def _news(self, proven: list[Interval]) -> Spans:
+        """What no event has called stable yet, if it is."""
+        news = Spans()
+        news.add(self._told, self.next)
+        for low, high in self._reported:
+            news.remove(low, high)
+        for low, high in proven:
+            news.add(low, high)
+        return news
+
+    def _tell_stable(self) -> None:
+        """What became stable without an event that said so; what was given up never did."""
+        for low, high in self._reported.gaps(self._told, self.stable):
+            for begin, end in self.unproven.gaps(low, high):
+                self.notices.stable(begin, end)
+        self._told = self.stable
+        self._reported.remove(0, self._told)
+
+    def _unstable(self, low: int, high: int) -> list[Interval]:
+        """Of [low, high), what is neither stable by the stores nor marked."""
+        if self.group is None or low >= high:
             return []
-        unit: _Unit = "fragment" if self._mode in (1, 3) else "range"
-        flags = ReclaimedFlags.FORCED if forced else ReclaimedFlags(0)
-        taken = _take(self._to_reclaim, low, high, unit)
-        return [MessageReclaimed(flags, last, first, data) for first, last, data in taken]
+        return [part for begin, end in self.group.unstable(low, high) for part in self._marked.gaps(begin, end)]
 
-    def _advance_fragments(self, high: int, acks: Sequence[StoreAck]) -> list[MessageStable]:
-        """Modes 1 and 3: an event per fragment and store, in order of numbers; the one that made it stable says so."""
-        sent = self.next
-        fresh = [(ack, max(ack.since, self._acked.get(ack.store_index, 0)), min(ack.number, sent)) for ack in acks]
-        told, self._told = self._told, max(self._told, high)
-        top = max([high, *(to for _, _, to in fresh)])
-        events: list[MessageStable] = []
-        for number, record in _walk(self._to_stable, told, top):
-            data = record.client_data
-            stores = [ack for ack, since, to in fresh if since <= number < to]
-            flags = _STABLE if number < high else StableFlags(0)
-            if self._mode == 3 and number < high and _ends(record, number):
-                flags |= StableFlags.WHOLE_MESSAGE_STABLE
-            also = StableFlags.STORE
-            events += [MessageStable(also, number, number, data, ack.store_index, ack.store) for ack in stores[:-1]]
-            if stores:
-                ack = stores[-1]
-                events.append(
-                    MessageStable(flags | StableFlags.STORE, number, number, data, ack.store_index, ack.store)
-                )
-            elif number < high:
-                events.append(MessageStable(flags, number, number, data))
-        for ack, since, to in fresh:
-            self._acked[ack.store_index] = max(since, to)
-        _drop(self._to_stable, high)
-        return events
-
-
-def _walk(records: deque[_Sent], low: int, high: int) -> Iterator[tuple[int, _Sent]]:
-    """Yield (number, its record) for the recorded numbers in [low, high). The sender may append meanwhile."""
-    i = 0
-    while i < len(records) and records[i].first < high:
-        record = records[i]
-        for number in range(max(low, record.first), min(high, record.last + 1)):
-            yield number, record
-        i += 1
-
-
-def _ends(record: _Sent, number: int) -> bool:
-    """Tell whether `number` is the last fragment of its message."""
-    return (number - record.first + 1) % record.fragments == 0
-
-
-def _drop(records: deque[_Sent], below: int) -> None:
-    """Forget the records that lie wholly below."""
-    while records and records[0].last < below:
-        records.popleft()
-
-
-def _take(records: deque[_Sent], low: int, high: int, unit: _Unit) -> Iterator[tuple[int, int, object]]:
-    """Yield (first, last, client data) for [low, high) in the unit asked for, then forget what is behind."""
-    if low >= high:
-        return
-    if unit == "range":
-        _drop(records, high - 1)
-        ends = bool(records) and records[0].first < high and _ends(records[0], high - 1)
-        yield low, high - 1, records[0].client_data if ends else None
-    else:
-        for number, record in _walk(records, low, high):
-            if unit == "fragment":
-                yield number, number, record.client_data
-            elif _ends(record, number):
-                yield number - record.fragments + 1, number, record.client_data
-    _drop(records, high)
+    def _forget(self) -> None:
+        """Records that nobody will ask for: told of, released, and acknowledged by all who are there and report."""
+        done = min(self.released, self._told)
+        late = done
+        if self.notices.per_store and self.group is not None:
+            late = min([late, *(had for had, active in zip(self._had, self.group.active, strict=True) if active)])
+        if self.notices.confirms:
+            late = min([late, *(spans.high for uuid, spans in self._receivers.items() if uuid in self._present)])
+        self.notices.records.drop(max(late, done - LATE_MAX))

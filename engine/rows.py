@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .core import CData, ffi, lib
@@ -10,7 +11,7 @@ from .errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["feed_of"]
+__all__ = ["Feed", "feed_of"]
 
 PIECE_BYTES = 1 << 20
 """Payload published by one call into C, which keeps the GIL: some tens of microseconds."""
@@ -18,8 +19,23 @@ PIECE_ROWS = 4096
 """The same for rows of different lengths; flight size in bytes bounds it, too."""
 
 
-def feed_of(rows: Any) -> tuple[Callable[[CData, int], int], int]:
-    """A function that publishes from row ``sent`` on, and the number of rows."""
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Rows that can be published."""
+
+    send: Callable[[CData, int], int]
+    """Publishes from row ``sent`` on; returns how many, or a status."""
+    count: int
+    size: Callable[[int], int]
+    """Payload of a row in bytes."""
+    uniform: bool
+    """All rows are of one size."""
+    memory: object
+    """Kept alive."""
+
+
+def feed_of(rows: Any) -> Feed:
+    """What publishes these rows."""
     if hasattr(rows, "buffers") and hasattr(rows, "type"):
         return _arrow_feed(rows)
     shape = getattr(rows, "shape", None)
@@ -38,8 +54,7 @@ def feed_of(rows: Any) -> tuple[Callable[[CData, int], int], int]:
     def feed(handle: CData, sent: int) -> int:
         return int(lib.hf_source_send_rows(handle, address + sent * stride, width, stride, min(count - sent, piece)))
 
-    feed.rows = rows  # type: ignore[attr-defined]  # keeps the array alive
-    return feed, count
+    return Feed(feed, count, lambda _: int(width), True, rows)
 
 
 def _gaps(rows: Any) -> bool:
@@ -47,7 +62,7 @@ def _gaps(rows: Any) -> bool:
     return bool(rows.size and rows.shape[1] > 1 and rows.strides[1] != 1)
 
 
-def _arrow_feed(array: Any) -> tuple[Callable[[CData, int], int], int]:
+def _arrow_feed(array: Any) -> Feed:
     name = str(array.type)
     if name not in {"binary", "large_binary", "string", "large_string"}:
         raise UsageError(f"send_batch of a pyarrow {name} array", hint="cast it to pa.binary()")
@@ -62,5 +77,5 @@ def _arrow_feed(array: Any) -> tuple[Callable[[CData, int], int], int]:
         count = min(len(array) - sent, PIECE_ROWS)
         return int(lib.hf_source_send_binary(handle, base, at, wide, array.offset + sent, count))
 
-    feed.rows = array  # type: ignore[attr-defined]  # keeps the buffers alive
-    return feed, len(array)
+    ends = ffi.cast("const int64_t *" if wide else "const int32_t *", offsets.address) + array.offset
+    return Feed(feed, len(array), lambda row: int(ends[row + 1] - ends[row]), False, array)

@@ -1,6 +1,9 @@
 """A store: keeps every message of the sources that register with it, and remembers who acknowledged what.
 
-Two threads of its own: this file's control loop (registration over a Unix SEQPACKET socket; never on the data path) and the
+This file is its life and its connections. What is asked over them is answered by engine/store_sources.py and
+engine/store_receivers.py, over what the store keeps (engine/store_holdings.py); engine/store_expiry.py forgets.
+
+Two threads of its own: the control loop here (registration over a Unix SEQPACKET socket; never on the data path) and the
 drain thread (engine/drainer.py). What must be durable before an answer is: the log's BEGIN and the state (engine/store_state.py).
 """
 
@@ -20,22 +23,24 @@ from pathlib import Path
 import msgspec
 
 from . import wire
-from .core import CData, ffi, lib
+from .core import lib
 from .domain import Domain
-from .drainer import Drainer
 from .errors import ConfigError, CorruptionError, DirectoryInUseError, Error, ForeignOwnerError
 from .options import resolve
-from .registration import Refusal
-from .repository import Repository
 from .segments import Bells
-from .store_registry import Registry
-from .store_state import SourceState, State, StateFile, StoreDirectory
-from .waiting import STRATEGIES
+from .store_clients import Client, Clients
+from .store_expiry import Expiry
+from .store_holdings import Holdings
+from .store_receivers import ReceiverDesk
+from .store_sources import SourceDesk
+from .store_state import State, StateFile, StoreDirectory
 
 __all__ = ["Store", "StoreConfig"]
 
 _log = logging.getLogger("holdfast.store")
 
+TURN_S = 0.1
+"""Longest wait of the control loop."""
 SAVE_ACKS_S = 1.0
 """Acks are saved at most this often; until then they stand on the boards."""
 RETRY_S = 0.002
@@ -69,17 +74,6 @@ class StoreInfo(msgspec.Struct, frozen=True):
     token: int
 
 
-class _Client:
-    """One connection. Owns what was granted over it until it leaves or its process is dead."""
-
-    def __init__(self, sock: socket.socket, pid: int) -> None:
-        self.sock = sock
-        self.pid = pid
-        self.hello: wire.Hello | None = None
-        self.owned: set[tuple[str, bytes, bytes]] = set()
-        """(role, source uuid, own uuid)"""
-
-
 class Store:
     """One store instance. ``open``, then ``run`` until ``stop``; ``close`` at the end.
 
@@ -109,22 +103,24 @@ class Store:
             stack.callback(self._listener.close)
             self._file = StateFile(self.directory.path)
             self.state = self._load()
-            self.registry = Registry(self.state)
             self.bells = Bells.of(self.domain)
-            self.drainer = Drainer(self.bells, STRATEGIES[self.options.wait_strategy])
-            self._log_config = ffi.new("struct hf_log_config *")
-            self._log_config.level = lib.HF_LEVEL_DISK if level == "disk" else lib.HF_LEVEL_MEMORY
-            disk = config.type == "disk"
-            retain = self.options.repository_disk_file_size_limit if disk else self.options.repository_size_limit
-            self._log_config.retain_bytes = retain
-            for source in self.state.sources:
-                self._repository(source)
+            retain = self.options.repository_size_limit
+            if config.type == "disk":
+                retain = self.options.repository_disk_file_size_limit
+            self.holdings = Holdings(
+                config.name, self.domain, self.bells, self.options, self.state, self._file, self.logs,
+                lib.HF_LEVEL_DISK if level == "disk" else lib.HF_LEVEL_MEMORY, retain,
+            )  # fmt: skip
+            self.holdings.open()
             stack.pop_all()
+        self.drainer = self.holdings.drainer
         self._path = path
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._clients: dict[int, _Client] = {}
-        self._pending: list[tuple[_Client, wire.RegisterSource]] = []
+        self._clients = Clients(self.domain.fd, self._drop)
+        self.receivers = ReceiverDesk(self.holdings, self._clients)
+        self.sources = SourceDesk(self.holdings, self._clients, self.receivers.save_acks)
+        self._expiry = Expiry(self.holdings, self.sources, self.receivers)
         self._stop = threading.Event()
         self.drainer.on_crash = self._stop.set
         self._saved_at = 0.0
@@ -155,15 +151,6 @@ class Store:
         self._file.save(state)
         return state
 
-    def _repository(self, source: SourceState) -> Repository:
-        """Opens the log of a source, once; before the drain thread runs, or on it."""
-        repository = Repository(
-            self.domain, self.bells, source, self.logs / source.uuid.hex(), self._log_config,
-            self.config.name, self.state.uuid,
-        )  # fmt: skip
-        self.drainer.repositories[source.uuid] = repository
-        return repository
-
     def open(self) -> None:
         """Starts draining what is there and lets clients in."""
         for repository in self.drainer.repositories.values():
@@ -182,16 +169,22 @@ class Store:
 
     def run(self) -> None:
         """Serves until :meth:`stop`. Any thread."""
+        longest = min(TURN_S, self._expiry.interval_s)
         while not self._stop.is_set():
-            timeout = RETRY_S if self._pending else 0.1
-            for key, _ in self._selector.select(timeout):
+            for key, _ in self._selector.select(RETRY_S if self.sources.waiting else longest):
                 if key.fileobj is self._listener:
                     self._accept()
                 else:
                     self._serve(self._clients[key.fd])
-            self._retry()
+            for client, request in self.sources.retry():
+                self._handle(client, request)
             if time.monotonic() - self._saved_at >= SAVE_ACKS_S:
                 self._save_acks()
+            self._expiry.turn()
+
+    def _save_acks(self) -> None:
+        self._saved_at = time.monotonic()
+        self.receivers.save_acks()
 
     def stop(self) -> None:
         """Makes :meth:`run` return. Any thread, also a signal handler; any number of times."""
@@ -202,7 +195,7 @@ class Store:
         self._path.unlink(missing_ok=True)
         self._save_acks()
         self.drainer.stop()
-        for client in list(self._clients.values()):
+        for client in self._clients:
             self._drop(client)
         self._selector.close()
         self._listener.close()
@@ -225,16 +218,15 @@ class Store:
             sock.close()
             return
         sock.setblocking(False)
-        self._clients[sock.fileno()] = _Client(sock, pid)
+        self._clients.add(Client(sock, pid))
         self._selector.register(sock, selectors.EVENT_READ)
 
-    def _drop(self, client: _Client) -> None:
+    def _drop(self, client: Client) -> None:
         self._selector.unregister(client.sock)
-        del self._clients[client.sock.fileno()]
+        self._clients.remove(client)
         client.sock.close()
-        self._pending = [entry for entry in self._pending if entry[0] is not client]
 
-    def _serve(self, client: _Client) -> None:
+    def _serve(self, client: Client) -> None:
         try:
             packet = client.sock.recv(wire.PACKET_MAX)
         except BlockingIOError:
@@ -252,17 +244,17 @@ class Store:
             return
         self._handle(client, request)
 
-    def _answer(self, client: _Client, answer: wire.Answer) -> None:
+    def _answer(self, client: Client, answer: wire.Answer) -> None:
         try:
             client.sock.send(wire.encode(answer))
         except OSError:  # gone, or it does not read its answers: it must connect again
-            if client.sock.fileno() in self._clients:
+            if not client.closed:
                 self._drop(client)
             return
         if client.hello:
             lib.hf_bell_ring(self.bells.handle, client.hello.bell)
 
-    def _handle(self, client: _Client, request: wire.Request) -> None:
+    def _handle(self, client: Client, request: wire.Request) -> None:
         if isinstance(request, wire.Hello):
             client.hello = request
             self._answer(client, self._welcome())
@@ -281,178 +273,38 @@ class Store:
 
     def _welcome(self) -> wire.Welcome:
         return wire.Welcome(
-            wire.PROTOCOL, self.config.name, self.state.uuid, str(self.logs), self._log_config.level, os.getpid(),
+            wire.PROTOCOL, self.config.name, self.state.uuid, str(self.logs), self.holdings.level, os.getpid(),
             lib.hf_process_token(),
         )  # fmt: skip
 
-    def _dispatch(self, client: _Client, request: wire.Request) -> wire.Answer | None:
+    def _dispatch(self, client: Client, request: wire.Request) -> wire.Answer | None:
+        sources, receivers = self.sources, self.receivers
         match request:
             case wire.RegisterSource():
-                return self._register_source(client, request)
+                return self._named(sources.register(client, request))
             case wire.Begin():
-                return self._begin(request)
+                return sources.begin(client, request)
             case wire.RegisterReceiver():
-                return self._register_receiver(client, request)
+                return self._named(receivers.register(client, request))
             case wire.ListSources():
-                return wire.Sources(request.id, [self._source_info(s) for s in self.registry.sources(request.topic)])
+                kept = self.holdings.registry.sources(request.topic)
+                return wire.Sources(request.id, [sources.info(source) for source in kept])
             case wire.Leave():
-                return self._leave(client, request)
+                desk = sources if request.role == "source" else receivers
+                return desk.leave(client, request)
+            case wire.Deregister():
+                desk = sources if request.role == "source" else receivers
+                return self._named(desk.deregister(client, request))
             case wire.Hello():
                 raise AssertionError("handled before")
 
-    # Sources --------------------------------------------------------------------------------------------------------------
-
-    def _register_source(self, client: _Client, request: wire.RegisterSource) -> wire.Answer | None:
-        claimed = self.registry.claim_source(request.topic, request.registration_id, request.session_id, request.uuid)
-        if isinstance(claimed, Refusal):
-            return _refused(request.id, claimed)
-        source, old = claimed
-        repository = self.drainer.repositories.get(source.uuid)
-        if repository is None:
-            repository = self.drainer.call(lambda: self._repository(source))
-            self.drainer.want_spares()
-        key = ("source", source.uuid, source.uuid)
-        other = self._owner(key)
-        alive_stream = None if request.incarnation else self._living_stream(repository)
-        if other is not None and other is not client:
-            assert other.hello is not None
-            return self._in_use(request.id, source.registration_id, other.pid, 0)
-        if alive_stream is not None:
-            return self._in_use(request.id, source.registration_id, *alive_stream)
-        if other is client and not request.incarnation:
-            return self._in_use(request.id, source.registration_id, client.pid, 0)
-        if not request.incarnation and not self.drainer.call(repository.settled):
-            self._pending.append((client, request))
-            return None
-        client.owned.add(key)
-        if source.incarnation == 0:  # its RegID must never be granted twice, not even after a power cut
-            self._file.save(self.state)
-        return wire.SourceGranted(
-            request.id, source.registration_id, source.uuid, source.incarnation,
-            self.drainer.call(lambda: repository.next_sqn), old and source.incarnation > 0,
-        )  # fmt: skip
-
-    @staticmethod
-    def _in_use(request_id: int, registration_id: int, pid: int, since_ns: int) -> wire.Refused:
-        text = f"RegID {registration_id} is in use by a different source (pid {pid})"
-        return wire.Refused(request_id, "reg_id_in_use", text, pid, since_ns, registration_id)
-
-    def _owner(self, key: tuple[str, bytes, bytes]) -> _Client | None:
-        """The connection that holds this registration. A fork may keep a dead owner's socket open: the lock decides."""
-        client = next((client for client in self._clients.values() if key in client.owned), None)
-        if client is not None and client.hello is not None:
-            hello = client.hello
-            if lib.hf_process_alive(self.domain.fd, hello.token, hello.pid, hello.start) == 0:
-                self._drop(client)
-                return None
-        return client
-
-    def _living_stream(self, repository: Repository) -> tuple[int, int] | None:
-        """pid and creation time of a living owner of an open stream of this source, whoever it is."""
-
-        def look() -> tuple[int, int] | None:
-            if repository.stream is None or repository.owner_gone():
-                return None
-            preamble = repository.stream.preamble
-            return int(preamble.owner_pid), int(preamble.created_ns)
-
-        return self.drainer.call(look)
-
-    def _retry(self) -> None:
-        """Registrations that wait until an old ring is drained."""
-        pending, self._pending = self._pending, []
-        for client, request in pending:
-            self._handle(client, request)
-
-    def _begin(self, request: wire.Begin) -> wire.Answer:
-        source = self.registry.source(request.uuid)
-        repository = self.drainer.repositories.get(request.uuid)
-        if source is None or repository is None:
-            return wire.Refused(request.id, "unknown_source", "BEGIN from a source that never registered here")
-        if request.incarnation < source.incarnation:
-            return wire.Refused(
-                request.id, "busy", f"incarnation {request.incarnation} is over: {source.incarnation} has begun"
-            )
-        held = self.drainer.call(lambda: repository.begin(request.incarnation, request.start_sqn, request.stream))
-        if request.incarnation > source.incarnation:
-            self._save_acks()
-            source.begin(request.incarnation, request.start_sqn)
-            source.stores = request.stores
-            self._file.save(self.state)
-        self.drainer.want_spares()
-        return wire.Begun(request.id, held)
-
-    def _source_info(self, source: SourceState) -> wire.SourceInfo:
-        return wire.SourceInfo(
-            source.uuid, source.topic, source.registration_id, source.session_id, source.incarnation,
-            source.stores, str(self.logs / source.uuid.hex()),
-        )  # fmt: skip
-
-    # Receivers ------------------------------------------------------------------------------------------------------------
-
-    def _register_receiver(self, client: _Client, request: wire.RegisterReceiver) -> wire.Answer:
-        source = self.registry.source(request.source)
-        repository = self.drainer.repositories.get(request.source)
-        if source is None or repository is None or source.incarnation == 0:
-            return wire.Refused(request.id, "unknown_source", "the source has not registered with this store yet")
-        claimed = self.registry.claim_receiver(source, request.registration_id, request.session_id, request.uuid)
-        if isinstance(claimed, Refusal):
-            return _refused(request.id, claimed)
-        receiver, old = claimed
-        key = ("receiver", source.uuid, receiver.uuid)
-        other = self._owner(key)
-        line = self.drainer.call(lambda: repository.line_of(receiver.uuid))
-        holder = other.pid if other is not None and other is not client else self._living_line(client, line)
-        if holder:
-            text = f"RegID {receiver.registration_id} is in use by a different receiver (pid {holder})"
-            since = int(line.line.since_ns) if line is not None else 0
-            return wire.Refused(request.id, "reg_id_in_use", text, holder, since, receiver.registration_id)
-        if line is not None:
-            receiver.ack = max(receiver.ack, source.clamp(int(line.line.ack), int(line.line.ack_stream)))
-        client.owned.add(key)
-        high, oldest = self.drainer.call(lambda: (repository.next_sqn, int(repository.info.oldest_sqn)))
-        if not old:
-            receiver.ack = oldest
-            self._file.save(self.state)
-        return wire.ReceiverGranted(
-            request.id, source.registration_id, source.session_id, receiver.registration_id, receiver.uuid,
-            receiver.ack, oldest, high, old, str(repository.path),
-        )  # fmt: skip
-
-    def _living_line(self, client: _Client, line: CData | None) -> int:
-        """pid of another living process that holds the receiver's line, 0 if none does."""
-        if line is None or line.line.state != lib.HF_LINE_ACTIVE:
-            return 0
-        assert client.hello is not None
-        owner = int(line.line.owner)
-        if owner >> 16 == client.hello.token >> 16:
-            return 0
-        alive = lib.hf_process_alive(self.domain.fd, owner, line.line.owner_pid, line.line.owner_start)
-        return int(line.line.owner_pid) if alive else 0
-
-    def _leave(self, client: _Client, request: wire.Leave) -> wire.Answer:
-        own = request.source if request.role == "source" else request.uuid
-        client.owned.discard((request.role, request.source, own))
-        if request.role == "receiver":
-            self._save_acks()
-        return wire.Left(request.id)
-
-    def _save_acks(self) -> None:
-        """Takes the acks from the boards into the state: lazily, and never backwards."""
-        self._saved_at = time.monotonic()
-        changed = False
-        for source in self.state.sources:
-            repository = self.drainer.repositories.get(source.uuid)
-            if repository is None or not source.receivers:
-                continue
-            acks, end = self.drainer.call(repository.acks)
-            for receiver in source.receivers:
-                ack = min(acks.get(receiver.uuid, 0), end)
-                if ack > receiver.ack:
-                    receiver.ack, changed = ack, True
-        if changed:
-            self._file.save(self.state, sync=False)
-
-
-def _refused(request_id: int, refusal: Refusal) -> wire.Refused:
-    return wire.Refused(request_id, refusal.code, refusal.text, refusal.pid, refusal.since_ns, refusal.registration_id)
+    def _named(self, answer: wire.Answer | None) -> wire.Answer | None:
+        """A refused RegID that the other role holds: with the process that does."""
+        if not isinstance(answer, wire.Refused) or answer.code != "reg_id_in_use" or answer.pid:
+            return answer
+        for source, receiver in self.holdings.registry.holders(answer.registration_id):
+            holder = self.sources.holder(source) if receiver is None else self.receivers.holder_of(source, receiver)
+            if holder is not None:
+                pid, since_ns = holder
+                return msgspec.structs.replace(answer, text=f"{answer.text} (pid {pid})", pid=pid, since_ns=since_ns)
+        return answer

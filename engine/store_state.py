@@ -37,6 +37,11 @@ class ReceiverState(msgspec.Struct):
     session_id: int
     ack: int
     """Everything below is acknowledged."""
+    activity_timeout: int = 0
+    state_lifetime: int = 0
+    """Milliseconds, as its first registration asked for them; 0 = the store's."""
+    gone_ns: int = 0
+    """CLOCK_REALTIME since which nobody holds this registration; 0 = somebody does, or nobody has looked."""
 
 
 BEGINS_MAX = 64
@@ -55,6 +60,14 @@ class SourceState(msgspec.Struct):
     """(incarnation, start), newest last, the last BEGINS_MAX of them: what an ack of an older incarnation is clamped by."""
     stores: list[str] = msgspec.field(default_factory=list)
     receivers: list[ReceiverState] = msgspec.field(default_factory=list)
+    activity_timeout: int = 0
+    state_lifetime: int = 0
+    gone_ns: int = 0
+    """These three as in :class:`ReceiverState`."""
+    lost_below: int = 0
+    """Number behind the last one that this store knows it never had: its board line must not count for those."""
+    late_join: bool = True
+    """False: the source does not want receivers to recover anything."""
 
     def begin(self, incarnation: int, start_sqn: int) -> None:
         """Takes in BEGIN(incarnation, start_sqn): records from there on are void in older incarnations, and so are acks."""
@@ -80,6 +93,8 @@ class State(msgspec.Struct):
     """How often this directory was opened: a restored backup shows by it (DESIGN 15)."""
     next_registration_id: int
     sources: list[SourceState] = msgspec.field(default_factory=list)
+    going: list[bytes] = msgspec.field(default_factory=list)
+    """Sources that are forgotten already, and whose files may still be there: removing goes on after a crash."""
 
 
 class StateFile:

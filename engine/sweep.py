@@ -182,7 +182,8 @@ class _Sweep:
     def _board_verdict(
         self, uuid: bytes, views: list[CData], made_by: tuple[int, int, int], claimer: int
     ) -> tuple[bool, str] | None:
-        if any(view.alive != 0 for view in views) or self._alive(*made_by) or self._alive(claimer):
+        taking_part = [view for view in views if view.line.role != lib.HF_ROLE_CONTEXT]  # that one only shows itself
+        if any(view.alive != 0 for view in taking_part) or self._alive(*made_by) or self._alive(claimer):
             return None
         if self.everything and uuid not in self.kept_streams:
             return True, "nobody on it lives"

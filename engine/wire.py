@@ -55,6 +55,9 @@ class RegisterSource(msgspec.Struct, tag="register_source", frozen=True):
     uuid: bytes
     incarnation: int = 0
     """Of the live stream that registers again; 0 for a new source object."""
+    activity_timeout: int = 0
+    state_lifetime: int = 0
+    """ume_activity_timeout and ume_state_lifetime, ms; what the first registration says is kept."""
 
 
 class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
@@ -79,6 +82,8 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     stream: str
     stores: list[str]
     """Names of all stores that the source declares."""
+    granted: bytes = b""
+    """The identity that this store granted, if another store knew the source by another one, ``uuid``: that one holds."""
 
 
 class Begun(msgspec.Struct, tag="begun", frozen=True):
@@ -97,6 +102,12 @@ class RegisterReceiver(msgspec.Struct, tag="register_receiver", frozen=True):
     registration_id: int
     session_id: int
     uuid: bytes
+    """A proposal, as in RegisterSource; the same one as long as the object lives."""
+    holds_line: bool = False
+    """It has its line on the board already: the store was away, and the receiver registers again."""
+    activity_timeout: int = 0
+    state_lifetime: int = 0
+    """As in RegisterSource."""
 
 
 class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
@@ -114,10 +125,17 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     old: bool
     log: str
     """Directory of the source's log, for reading it in place."""
+    incarnation: int = 0
+    start_sqn: int = 0
+    """The newest BEGIN that ``next_sqn`` is true under."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
-    """A request that was not granted, and why. ``code``: reg_id_in_use, topic_mismatch, unknown_source, busy, usage."""
+    """A request that was not granted, and why.
+
+    ``code``: reg_id_in_use, topic_mismatch, session_mismatch, unknown_source, busy, usage. The holder of a RegID is named by
+    ``pid`` and ``since_ns`` (CLOCK_REALTIME of its registration), 0 when there is no process to name.
+    """
 
     id: int
     code: str
@@ -125,6 +143,8 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
     pid: int = 0
     since_ns: int = 0
     registration_id: int = 0
+    session_id: int = 0
+    """That stands for the RegID, if one does."""
 
 
 class ListSources(msgspec.Struct, tag="list_sources", frozen=True):
@@ -145,6 +165,8 @@ class SourceInfo(msgspec.Struct, frozen=True):
     stores: list[str]
     """Names of the stores that the source declared."""
     log: str
+    late_join: bool = True
+    """Receivers may recover from it."""
 
 
 class Sources(msgspec.Struct, tag="sources", frozen=True):
@@ -170,8 +192,28 @@ class Left(msgspec.Struct, tag="left", frozen=True):
     id: int
 
 
-Request = Hello | RegisterSource | Begin | RegisterReceiver | ListSources | Leave
-Answer = Welcome | SourceGranted | Begun | ReceiverGranted | Refused | Sources | Left
+class Deregister(msgspec.Struct, tag="deregister", frozen=True):
+    """Forget me, now (um_semantics F.7). Asked again after a broken link; to forget what is not there is fine."""
+
+    id: int
+    role: str
+    """source or receiver."""
+    source: bytes
+    uuid: bytes
+    incarnation: int = 0
+    """Of the source: a later one is not this object's to deregister."""
+
+
+class Deregistered(msgspec.Struct, tag="deregistered", frozen=True):
+    """Answer to Deregister, when the state is gone for good."""
+
+    id: int
+    next_sqn: int
+    """Number behind the last message that was stored (source) or acknowledged (receiver)."""
+
+
+Request = Hello | RegisterSource | Begin | RegisterReceiver | ListSources | Leave | Deregister
+Answer = Welcome | SourceGranted | Begun | ReceiverGranted | Refused | Sources | Left | Deregistered
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(Request)

@@ -23,22 +23,30 @@ CORE = ["core", "layout", "kernels"]
 """The way down to the compiled module, lowest first: each may import those before it."""
 MACHINES = {
     "acks",
+    "coverage",
     "errors",
     "events",
+    "flight",
+    "lifetimes",
+    "liveness",
+    "network_options",
+    "notices",
+    "option_reference",
     "option_table",
     "option_values",
     "options",
+    "outstanding",
     "quorum",
     "recovery",
     "registration",
+    "retention",
 }
-MACHINES |= {"retention"}
 """Decisions over values. Every other module of the engine is a driver."""
 IMPURE = {"asyncio", "fcntl", "io", "mmap", "os", "pathlib", "posix_ipc", "select", "shutil", "signal", "socket"}
 IMPURE |= {"subprocess", "tempfile", "time"}
 MAY = {("acks", "mmap"), ("acks", "kernels")}
 """acks: its record ring is anonymous mapped memory, and its kernel counts in it."""
-SLOW = {"google_crc32c", "matplotlib", "numba", "psutil", "pyarrow", "pyspark", "rich", "typer"}
+SLOW = {"google_crc32c", "lxml", "matplotlib", "numba", "psutil", "pyarrow", "pyspark", "rich", "typer"}
 BANNED_MODULES = {"bindings", "engine", "marshal", "multiprocessing.shared_memory", "pickle"}
 LINES_MAX = 500
 FOLDERS = ("bindings", "engine", "csrc", "tests", "perf")

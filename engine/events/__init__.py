@@ -7,7 +7,14 @@ Events that only one side has are here under their own name; those that both hav
 from __future__ import annotations
 
 from . import receiver, source
-from .info import RecoverySequenceNumberInfo, RegistrationInfo, SourceNotificationInfo
+from .info import (
+    ForceReclaimInfo,
+    ReceivingContextFlags,
+    ReceivingContextInfo,
+    RecoverySequenceNumberInfo,
+    RegistrationInfo,
+    SourceNotificationInfo,
+)
 from .receiver import (
     BeginOfStream,
     EndOfStream,
@@ -18,6 +25,7 @@ from .receiver import (
     UnrecoverableLossBurst,
 )
 from .source import (
+    ConfirmationFlags,
     DeliveryConfirmation,
     FlightSizeNotification,
     FlightSizeState,
@@ -25,30 +33,40 @@ from .source import (
     MessageNotStable,
     MessageReclaimed,
     MessageStable,
+    NotStableFlags,
+    ReclaimedFlags,
     SequenceNumberInfo,
     SourceEvent,
+    StableFlags,
     StoreUnresponsive,
     Wakeup,
 )
 
 __all__ = [
     "BeginOfStream",
+    "ConfirmationFlags",
     "DeliveryConfirmation",
     "EndOfStream",
     "FlightSizeNotification",
     "FlightSizeState",
     "FlightSizeType",
+    "ForceReclaimInfo",
     "MessageNotStable",
     "MessageReclaimed",
     "MessageStable",
     "NoSource",
+    "NotStableFlags",
     "ReceiverEvent",
+    "ReceivingContextFlags",
+    "ReceivingContextInfo",
+    "ReclaimedFlags",
     "RecoverySequenceNumberInfo",
     "RegistrationChange",
     "RegistrationInfo",
     "SequenceNumberInfo",
     "SourceEvent",
     "SourceNotificationInfo",
+    "StableFlags",
     "StoreUnresponsive",
     "UnrecoverableLoss",
     "UnrecoverableLossBurst",

@@ -44,3 +44,30 @@ class SourceNotificationInfo:
     topic: str
     source: str
     source_clientd: object = None
+
+
+class ReceivingContextFlags(IntFlag):
+    """Why a receiving context is gone. A clean close is EOF; a proved death without one is TMO | EOF."""
+
+    TMO = 0x1
+    EOF = 0x2
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivingContextInfo:
+    """A receiving context appeared (`create` returns its client_data), or is gone (`delete`). Source: um_semantics H."""
+
+    regid: int
+    """ume_user_receiver_registration_id of the receiving context."""
+    session_id: int
+    flag: ReceivingContextFlags
+    client_data: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForceReclaimInfo:
+    """A source no longer retains this fragment, though it was not time to let it go. Source: um_semantics D.2."""
+
+    topic: str
+    sequence_number: int
+    client_data: object = None

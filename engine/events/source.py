@@ -150,9 +150,9 @@ class DeliveryConfirmation:
 
 @dataclass(frozen=True, slots=True)
 class MessageReclaimed:
-    """The source no longer retains these numbers."""
+    """The source no longer retains these numbers. `flags` is None in the old form (use_extended_reclaim_notifications 0)."""
 
-    flags: ReclaimedFlags
+    flags: ReclaimedFlags | None
     sequence_number: int
     first_sequence_number: int
     client_data: object = None

@@ -6,7 +6,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from process.standing import Scene
 
+import holdfast as hf
 from holdfast.engine.store import Store, StoreConfig
 
 if TYPE_CHECKING:
@@ -51,3 +53,14 @@ def run_store(tmp_path: Path) -> Iterator[Callable[..., ThreadStore]]:
     yield run
     for store in started:
         store.stop()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, own_domain: str) -> Iterator[Scene]:
+    """A context, and a store process that can stand still."""
+    with hf.Context(options={"ume_ack_batching_interval": 5}) as context:
+        made = Scene(tmp_path, own_domain, context)
+        try:
+            yield made
+        finally:
+            made.store.discard()

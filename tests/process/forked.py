@@ -27,6 +27,8 @@ from holdfast.engine.directory import Directory
 from holdfast.engine.domain import Domain, open_object
 from holdfast.engine.errors import EvictedError
 from holdfast.engine.feed import Feed
+from holdfast.engine.logs import Logs
+from holdfast.engine.recovery import Gap
 from holdfast.engine.segments import Bells, Mapping, UnpublishedError, attach_stream, own_board
 from holdfast.engine.slot import Slot
 from holdfast.engine.status import check
@@ -293,8 +295,12 @@ def receiver(world: World) -> None:
     """Reads from the ring or the log, reports what it processed, then acknowledges it."""
     me = Joined(world)
     line = me.claim(RECEIVER_UUID, lib.HF_ROLE_RECEIVER)
+    begun = int(world.words[BEGUN]), 0
     start = int(lib.hf_board_line_at(me.board.handle, line).ack)
-    feed = Feed(world.uuid, me.board, me.bells, line, me.streams, [str(world.log)], start, 0, _lost, lambda: None)
+    logs = Logs([str(world.log)])
+    feed = Feed(
+        world.uuid, me.board, me.bells, line, me.streams, logs, start, 0, begun, _Told(), Gap(2**62), time.monotonic_ns
+    )
     slot, entries = Slot(), new_entries(BATCH)
     singly = os.getpid() % 2 == 0
     told = 0
@@ -316,8 +322,20 @@ def receiver(world: World) -> None:
             time.sleep(0.0005)
 
 
-def _lost(first: int, last: int) -> None:
-    raise Finding(f"a receiver was told that {first}..{last} are lost")
+class _Told:
+    """What a feed tells."""
+
+    def lost(self, first: int, last: int) -> None:
+        raise Finding(f"a receiver was told that {first}..{last} are lost")
+
+    def began(self) -> None:
+        return
+
+    def ended(self) -> None:
+        return
+
+    def begun(self, incarnation: int, start: int) -> None:
+        return
 
 
 def _one(world: World, feed: Feed, slot: Slot) -> NDArray[Any] | None:

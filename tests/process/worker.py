@@ -214,7 +214,8 @@ def _store(settings: Settings, words: NDArray[np.uint64]) -> None:
 
     store = Store(StoreConfig("a", settings.directory, type=settings.kind, options=settings.options))
     if settings.segment_bytes:  # no option: a test that filled the usual ones would take minutes
-        store._log_config.first_segment_bytes = store._log_config.max_segment_bytes = settings.segment_bytes
+        config = store.holdings.log_config
+        config.first_segment_bytes = config.max_segment_bytes = settings.segment_bytes
     store.open()
     signal.signal(signal.SIGTERM, lambda *_: store.stop())
     words[LIFE] = settings.life

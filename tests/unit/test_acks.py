@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-from holdfast.engine import kernels
-from holdfast.engine.acks import AckWindow
+from holdfast.engine import acks, kernels
+from holdfast.engine.acks import AckWindow, ExplicitWindow
 from holdfast.engine.errors import UsageError
 
 
@@ -269,3 +269,105 @@ def test_any_interleaving_gives_the_ack_of_the_reference(data: st.DataObject) ->
 def test_a_record_is_as_long_as_the_window_writes_it() -> None:
     assert kernels.ack_record().itemsize == 24
     assert np.zeros(1, kernels.ack_record()).dtype.names == ("first", "last", "tag")
+
+
+def test_what_was_acknowledged_at_once_is_not_told_again_by_the_timer() -> None:
+    window, slots = window_with(3)
+    for slot in slots:
+        window.consumed(slot)
+    window.told(3)
+    assert window.ack == 3
+    assert window.advance() is None
+    window.told(1)
+    assert window.ack == 3, "it never goes back"
+    assert window.settled
+
+
+def test_an_acknowledgement_does_not_wait_for_ever_for_another_threads_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep may have been interrupted by a finalizer that waits for this very acknowledgement."""
+    monkeypatch.setattr(acks, "LOOK_S", 0.001)
+    window, slots = window_with(1)
+    window.consumed(slots[0])
+    inside, leave = threading.Event(), threading.Event()
+
+    def sweep() -> None:
+        with window._lock:
+            inside.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=sweep)
+    thread.start()
+    assert inside.wait(30)
+    assert window.advance() is None
+    leave.set()
+    thread.join()
+    assert window.advance() == 1
+
+
+# Explicit -----------------------------------------------------------------------------------------------------------------
+
+
+def test_explicit_nothing_but_the_program_acknowledges() -> None:
+    window = ExplicitWindow(5)
+    slot = window.delivered(5, 7)
+    assert not window.settled, "the timer looks once, for the counters"
+    window.consumed(slot)
+    window.passed(8, 8)
+    window.lost(8, 9)
+    assert window.advance() is None
+    assert window.settled
+    assert window.ack == 5
+    window.told(8)
+    window.told(6)
+    assert window.ack == 8
+
+
+def test_explicit_what_was_evicted_comes_again_unless_it_is_acknowledged() -> None:
+    window = ExplicitWindow(0)
+    first, second = window.delivered_range(0, 9), window.delivered_range(10, 19)
+    window.told(5)
+    assert window.rewind(first) == 5, "what the program acknowledged does not come again"
+    assert window.rewind(second) is None, "it comes again anyway: nothing is left out"
+    window.delivered_range(5, 19)
+    window.told(20)
+    assert window.rewind(second) is None
+
+
+def test_explicit_an_ack_ahead_of_delivery_skips_nothing() -> None:
+    window = ExplicitWindow(0)
+    slot = window.delivered(0, 9)
+    window.told(100)
+    assert window.rewind(slot) is None
+    assert window.passed_below == 10
+
+
+def test_a_new_incarnation_takes_back_what_was_acknowledged_of_the_old_one() -> None:
+    window, slots = window_with(4)
+    for slot in slots[:3]:
+        window.consumed(slot)
+    assert window.advance() == 3
+    window.rebase(2)
+    assert window.ack == 2
+    window.consumed(slots[3])  # of the old one
+    assert window.advance() is None
+    window.consumed(window.delivered(2, 2))
+    assert window.advance() == 3
+
+
+def test_a_batch_that_a_new_incarnation_cuts_still_holds_back_its_valid_part() -> None:
+    window = AckWindow(0)
+    slot = window.delivered_range(0, 9)
+    window.rebase(4)
+    again = window.delivered(4, 4)
+    window.consumed(again)
+    assert window.advance() is None
+    window.consumed(slot)
+    assert window.advance() == 5
+
+
+def test_explicit_a_new_incarnation_takes_back_acks() -> None:
+    explicit = ExplicitWindow(0)
+    explicit.delivered(0, 9)
+    explicit.told(10)
+    explicit.rebase(4)
+    assert (explicit.ack, explicit.passed_below) == (4, 4)

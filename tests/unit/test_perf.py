@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from perf import floors
+from holdfast.engine import kernels
+from perf import acks, floors
 from perf.cli import verdict
 from perf.floors import FLOORS, Floor, Side, judge
 from perf.harness import Sample, Series
@@ -117,7 +118,7 @@ def test_every_floor_names_cases_that_its_script_measures() -> None:
         "store": {*store.MEMORY, *store.DISK, *store.PACED},
         "idle": set(),
     }
-    python_cases = {"py-send", "py-empty-call", "py-batch", "py-ping", "idle"}
+    python_cases = {"py-send", "py-empty-call", "py-send-events", "py-send-rate", "py-batch", "py-ping", "idle"}
     named = {(floor.script, case) for floor in FLOORS for case in (floor.case, floor.base) if case is not None}
     assert {case for script, case in named if case not in c_cases[script]} == python_cases
 
@@ -189,3 +190,15 @@ def test_tables_replace_what_stands_between_the_markers_of_a_page(tmp_path: Path
 )
 def test_a_quantity_has_three_digits_and_a_unit_that_fits(value: float, unit: str, text: str) -> None:
     assert quantity(value, unit) == text
+
+
+# Acks ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_ack_rows_measure_what_they_say() -> None:
+    plain = acks.walk(kernels.contiguous_prefix, 1)
+    assert (plain.count, plain.unit) == (acks.TICK, "ns")
+    assert plain.value > 0
+    assert acks.window(2).count == 2 * acks.TICK
+    with pytest.raises(RuntimeError, match="went to"):
+        acks.walk(lambda *_: (7, 6), 1)

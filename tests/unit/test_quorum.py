@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.quorum import Consensus, consensus, may_send, quorum, stable_number
+from holdfast.engine.quorum import Consensus, Group, Intragroup, consensus, may_send, quorum, stable_number
 
 
 @pytest.mark.parametrize(("size", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (7, 4), (25, 13)])
@@ -66,3 +66,28 @@ def test_no_consensus_without_a_quorum_of_reports() -> None:
 def test_a_group_of_no_stores_is_an_error() -> None:
     with pytest.raises(ValueError, match="no quorum"):
         quorum(0)
+
+
+def group(behavior: Intragroup, *acks: int) -> Group:
+    made = Group(len(acks), behavior)
+    for spans, ack in zip(made.members, acks, strict=True):
+        spans.add(0, ack)
+    return made
+
+
+@pytest.mark.parametrize(("behavior", "first"), [("quorum", 7), ("all-active", 3), ("all", 3)])
+def test_stable_by_what_each_store_has(behavior: Intragroup, first: int) -> None:
+    made = group(behavior, 9, 7, 3)
+    assert made.first_unstable(0) == first
+    assert made.unstable(0, 12) == [(first, 12)]
+    made.active[2] = False
+    assert made.first_unstable(0) == {"quorum": 7, "all-active": 7, "all": 3}[behavior]
+
+
+def test_an_active_store_with_a_hole_holds_back_only_that() -> None:
+    made = group("all-active", 9, 9, 2)
+    made.members[2].add(5, 9)
+    assert made.first_unstable(0) == 2
+    assert made.unstable(0, 9) == [(2, 5)]
+    made.active = [False] * 3
+    assert made.first_unstable(0) == 9, "a quorum has it, and nobody is registered who might not"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.engine.errors import RegistrationError
 from holdfast.engine.registration import (
     REFUSED_RETRY_NS,
+    REG_ID_MAX,
     Announce,
     Ask,
     Complete,
+    GiveUp,
     Grant,
     Granted,
     Open,
@@ -17,6 +20,7 @@ from holdfast.engine.registration import (
     RefusedBy,
     SourceRegistration,
     Unresponsive,
+    checked_registration_id,
 )
 
 INTERVAL = 3_000_000_000
@@ -85,6 +89,106 @@ def test_an_unanswered_request_is_not_repeated_while_the_link_holds() -> None:
     machine = source()
     machine.connected(0, 0)
     assert machine.tick(10 * INTERVAL) == []
+
+
+@pytest.mark.parametrize(
+    ("granted", "in_use", "gives_up"),
+    [
+        ([0], [1, 2], [0]),
+        ([], [0, 1, 2], []),
+        ([0, 1], [2], []),  # a quorum: it completes without the third
+        ([0], [1], []),  # the third may still grant
+    ],
+)
+def test_a_claimant_that_cannot_reach_a_quorum_leaves_what_it_has(
+    granted: list[int], in_use: list[int], gives_up: list[int]
+) -> None:
+    for machine in (source(3), ReceiverRegistration(3, INTERVAL, "majority")):
+        actions = []
+        for store in range(3):
+            machine.connected(store, 0)
+        for store in granted:
+            actions += machine.granted(store, grant(0), 1)
+        for store in in_use:
+            actions += machine.refused(store, Refusal("reg_id_in_use", "RegID 7 is in use", pid=12))
+        assert [a for a in actions if isinstance(a, GiveUp)] == [GiveUp(store, OURS) for store in gives_up]
+        again = [a for a in machine.tick(REFUSED_RETRY_NS) if isinstance(a, Ask)]
+        assert again == [Ask(store) for store in sorted(in_use + gives_up)]
+
+
+def test_a_grant_that_comes_too_late_to_reach_a_quorum_is_left_at_once() -> None:
+    machine = source(3)
+    for store in range(3):
+        machine.connected(store, 0)
+    for store in (0, 1):
+        machine.refused(store, Refusal("reg_id_in_use", "RegID 7 is in use", pid=12))
+    assert machine.granted(2, grant(0), 1)[-1] == GiveUp(2, OURS)
+
+
+def test_the_identity_is_the_one_under_which_most_incarnations_have_begun() -> None:
+    machine = source(3)
+    for store, answer in enumerate([grant(0), grant(9, incarnation=2, uuid=THEIRS), grant(0, uuid=b"n" * 16)]):
+        machine.connected(store, 0)
+        actions = machine.granted(store, answer, 1)
+    assert actions[-1] == Open(3, 0), "no majority has any message"
+    assert machine.uuid == THEIRS
+    machine.opened(3, 0)
+    for store in range(3):
+        machine.begun(store, 0)
+        held = machine.slots[store].grant
+        assert held is not None
+        assert held.uuid == THEIRS, "every store that has begun keeps it by this one"
+
+
+def test_under_identities_that_never_began_the_own_proposal_holds() -> None:
+    machine = source(3)
+    for store, uuid in enumerate([OURS, THEIRS, b"n" * 16]):
+        machine.connected(store, 0)
+        machine.granted(store, grant(0, uuid=uuid), 1)
+    assert machine.uuid == OURS
+
+
+def test_one_that_is_complete_leaves_nothing() -> None:
+    machine = source(3)
+    for store in range(2):
+        machine.connected(store, 0)
+        machine.granted(store, grant(0), 1)
+    machine.tick(INTERVAL)
+    machine.opened(1, 0)
+    for store in range(2):
+        machine.disconnected(store)
+        machine.connected(store, INTERVAL)
+        assert machine.refused(store, Refusal("reg_id_in_use", "RegID 7 is in use")) != []
+        assert not [a for a in machine.refused(store, Refusal("reg_id_in_use", "other")) if isinstance(a, GiveUp)]
+
+
+def test_claimants_with_another_stagger_ask_again_at_another_time() -> None:
+    machine = SourceRegistration(1, INTERVAL, "majority", OURS, stagger=0.5)
+    machine.connected(0, 0)
+    machine.refused(0, Refusal("reg_id_in_use", "RegID 7 is in use"))
+    assert machine.tick(REFUSED_RETRY_NS * 3 // 2 - 1) == []
+    assert machine.tick(REFUSED_RETRY_NS * 3 // 2) == [Ask(0)]
+
+
+@pytest.mark.parametrize("stores", [0, 1])
+def test_a_stream_that_could_not_be_created_is_tried_again_after_the_interval(stores: int) -> None:
+    machine = source(stores)
+    machine.connected(0, 0) if stores else None
+    first = machine.granted(0, grant(0), 5) if stores else machine.tick(5)
+    assert first[-1] == Open(1, 0)
+    assert machine.tick(6) == []
+    assert machine.tick(4 + INTERVAL) == []
+    assert machine.tick(5 + INTERVAL) == [Open(1, 0)]
+    machine.opened(1, 0)
+    assert machine.tick(10 * INTERVAL) == []
+
+
+@pytest.mark.parametrize("value", [-1, REG_ID_MAX + 1, "7", None, 7.0])
+def test_a2_what_a_program_asks_for_is_a_32_bit_number(value: object) -> None:
+    with pytest.raises(RegistrationError, match="RegID"):
+        checked_registration_id(value)
+    assert checked_registration_id(REG_ID_MAX) == REG_ID_MAX
+    assert checked_registration_id(0) == 0
 
 
 def test_without_stores_the_source_streams_at_once() -> None:

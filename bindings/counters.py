@@ -1,0 +1,39 @@
+"""What a receiver counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ReceiverStats"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverStats:
+    """Counters of one receiver. In a steady state those of ``pool_*`` stand still: nothing is allocated."""
+
+    sources: int
+    """Sources that it is registered with."""
+    delivered: int
+    redelivered: int
+    lag: int
+    """Messages published and not delivered yet."""
+    lapped: int
+    """Times that a ring overtook it."""
+    acknowledged: dict[str, int]
+    """Source -> highest acknowledged number, -1 for none."""
+    pool_allocated: int
+    """Messages made so far."""
+    pool_kept_views: int
+    """Buffers that the program kept a view of when it released the message: they became the program's own."""
+    pool_buffers: int = 0
+    """Buffers made so far: one with each message, when one had to grow, and for each kept view."""
+    pool_most_in_use: int = 0
+    """High-water mark: messages in use at once, as of the last time that one had to be made."""
+    pool_messages: int = 0
+    """Messages that wait to be used again."""
+    pool_bytes: int = 0
+    """Bytes of their buffers."""
+    pool_batches: int = 0
+    """Arrays for batches made so far."""
+    outstanding: int = 0
+    """Fragments delivered and not consumed; counted only with ``ume_application_outstanding_maximum``."""

@@ -1,0 +1,175 @@
+"""The client's side of deregistration: "forget me", to every store that this object registered with (um_semantics F.7).
+
+A store that is down is asked when it is back, as long as the object lives. What a store refuses because somebody else took the
+RegID over meanwhile is not this object's any more, and counts as answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import wire
+from .domain import unlink_source
+from .errors import UsageError
+from .events import receiver as receiver_events
+from .events import source as source_events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from .domain import Domain
+    from .inbound import Inbound
+    from .link import StoreLink
+    from .registration import SourceRegistration
+
+__all__ = ["Deregistration", "ReceiverDeregistration", "SourceDeregistration", "check_deregister"]
+
+RETRY_NS = 1_000_000_000
+"""Pause before a store that failed to do it is asked again."""
+
+
+def check_deregister(already: bool, stores: Iterable[object]) -> None:
+    """Raises UsageError, with UM's texts: called twice, or nothing to deregister from."""
+    if already:
+        raise UsageError("already deregistering", hint="make a new object to register again")
+    if not any(True for _ in stores):
+        raise UsageError("not registered with any stores", hint="wait_registered() first")
+
+
+class Deregistration:
+    """Asks the stores, until each has answered. Subclasses say what, and tell the program; the context's thread."""
+
+    def __init__(self, links: Sequence[StoreLink]) -> None:
+        self._links = links
+        self._waiting: set[int] = set()
+        self._retry_ns: dict[int, int] = {}
+
+    def _request(self, store: int, request_id: int) -> wire.Deregister:
+        """What to ask this store."""
+        raise NotImplementedError
+
+    def _forgotten(self, store: int, next_sqn: int) -> None:
+        """This store has nothing of the object any more. ``next_sqn``: wire.Deregistered."""
+        raise NotImplementedError
+
+    def _refused(self, store: int, refused: wire.Refused) -> None:
+        """This store has nothing to forget: somebody else holds the RegID."""
+        raise NotImplementedError
+
+    def _complete(self) -> None:
+        """All stores have answered."""
+        raise NotImplementedError
+
+    def add(self, stores: Iterable[int]) -> None:
+        """Stores that granted: also one whose grant came after the call."""
+        fresh = set(stores) - self._waiting
+        self._waiting |= fresh
+        for store in sorted(fresh):
+            self._ask(store)
+
+    def _ask(self, store: int) -> None:
+        link = self._links[store]
+        link.ask(self._request(store, link.next_id()), lambda answer: self._take(store, answer))
+
+    def link_up(self, link: StoreLink) -> None:
+        """A store is back."""
+        for store in sorted(self._waiting):
+            if self._links[store] is link:
+                self._ask(store)
+
+    def tick(self, now_ns: int) -> None:
+        """Asks those again that failed."""
+        for store, due_ns in list(self._retry_ns.items()):
+            if not due_ns:
+                self._retry_ns[store] = now_ns + RETRY_NS
+            elif now_ns >= due_ns:
+                del self._retry_ns[store]
+                self._ask(store)
+
+    def _take(self, store: int, answer: wire.Answer) -> None:
+        match answer:
+            case wire.Deregistered():
+                self._forgotten(store, answer.next_sqn)
+            case wire.Refused(code="busy"):
+                self._retry_ns[store] = 0
+                return
+            case wire.Refused():
+                self._refused(store, answer)
+        self._waiting.discard(store)
+        if not self._waiting:
+            self._complete()
+
+
+class SourceDeregistration(Deregistration):
+    """Of a source, whose stream is closed already. The names of its rings and board go when all stores have answered."""
+
+    def __init__(
+        self, domain: Domain, machine: SourceRegistration, links: Sequence[StoreLink], names: Sequence[str],
+        tell: Callable[[object], None],
+    ) -> None:  # fmt: skip
+        super().__init__(links)
+        self._domain = domain
+        self._machine = machine
+        self._names = names
+        self._tell = tell
+
+    def _request(self, store: int, request_id: int) -> wire.Deregister:
+        grant = self._machine.slots[store].grant
+        assert grant is not None
+        incarnation = max(self._machine.incarnation, grant.incarnation)
+        return wire.Deregister(request_id, "source", grant.uuid, grant.uuid, incarnation)
+
+    def _forgotten(self, store: int, next_sqn: int) -> None:
+        grant = self._machine.slots[store].grant
+        assert grant is not None
+        self._tell(
+            source_events.DeregistrationSuccess(0, grant.registration_id, next_sqn - 1, store, self._names[store])
+        )
+
+    def _refused(self, store: int, refused: wire.Refused) -> None:
+        self._tell(
+            source_events.RegistrationError(refused.text, self._names[store], refused.pid, refused.since_ns / 1e9)
+        )
+
+    def _complete(self) -> None:
+        unlink_source(self._domain, self._machine.uuid)
+        self._tell(source_events.DeregistrationComplete())
+
+
+class ReceiverDeregistration(Deregistration):
+    """Of a receiver, from the stores of one source; their links and names by store index."""
+
+    def __init__(self, inbound: Inbound, links: Sequence[StoreLink], names: Sequence[str]) -> None:
+        super().__init__(links)
+        self._inbound = inbound
+        self._names = names
+        self._answers: dict[int, wire.ReceiverGranted] = {}
+
+    def start(self, answers: dict[int, wire.ReceiverGranted]) -> None:
+        """Asks the stores that granted, by index; later also one whose grant has crossed the call."""
+        self._answers |= answers
+        self.add(answers)
+
+    def _request(self, store: int, request_id: int) -> wire.Deregister:
+        return wire.Deregister(request_id, "receiver", self._inbound.uuid, self._answers[store].uuid)
+
+    def _forgotten(self, store: int, next_sqn: int) -> None:
+        inbound, answer = self._inbound, self._answers[store]
+        inbound.receiver.tell(
+            receiver_events.DeregistrationSuccess(
+                inbound.topic, inbound.source, receiver_events.DeregistrationFlags(0), answer.source_registration_id,
+                answer.registration_id, next_sqn - 1, store, self._names[store],
+            )
+        )  # fmt: skip
+
+    def _refused(self, store: int, refused: wire.Refused) -> None:
+        inbound = self._inbound
+        inbound.receiver.tell(
+            receiver_events.RegistrationError(
+                inbound.topic, inbound.source, refused.text, self._names[store], refused.pid, refused.since_ns / 1e9
+            )
+        )  # fmt: skip
+
+    def _complete(self) -> None:
+        inbound = self._inbound
+        inbound.receiver.tell(receiver_events.DeregistrationComplete(inbound.topic, inbound.source))

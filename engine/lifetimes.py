@@ -1,0 +1,83 @@
+"""When a store forgets a source or a receiver that is gone: rules without I/O (um_semantics A.4; CONTRACT, "Stores").
+
+The clocks start when nobody holds the registration any more: at a clean close, or when the holder's death is proved. Silence
+of a living process starts none. A RegID is free from then on; its state goes at the later of activity timeout and state
+lifetime, and without a state lifetime it stays until deregistration.
+
+How long somebody is gone is counted on CLOCK_MONOTONIC. What outlives the store is the time of day when it began; after a clock
+that was set back, that lies in the future, and the count begins again: later than promised, never earlier, and never not at all.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Absences", "Look", "Now", "Timers", "forget_after_ns"]
+
+
+class Timers(NamedTuple):
+    """The two settings of one side, milliseconds; 0 = not set."""
+
+    activity_ms: int = 0
+    lifetime_ms: int = 0
+
+
+UNSET = Timers()
+
+
+def forget_after_ns(client: Timers, store: Timers) -> int | None:
+    """How long after its end a source or receiver is remembered, ns; None = for ever.
+
+    ``client``: what its first registration asked for. The activity timeout is the client's, else the store's; the state
+    lifetime is the shorter of the two that are set; what comes later decides.
+    """
+    activity = client.activity_ms or store.activity_ms
+    lifetime = min((each for each in (client.lifetime_ms, store.lifetime_ms) if each), default=0)
+    return max(activity, lifetime) * 1_000_000 if lifetime else None
+
+
+class Now(NamedTuple):
+    """One moment on two clocks, ns."""
+
+    monotonic_ns: int
+    realtime_ns: int
+
+
+class Look(NamedTuple):
+    """How one registration stands."""
+
+    gone_ns: int
+    """CLOCK_REALTIME since which nobody holds it, to be saved; 0 = somebody does."""
+    over: bool
+    """It is to be forgotten."""
+
+
+class Absences:
+    """How long each registration has been without a holder, since this store began to look."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[bytes, ...], int] = {}
+
+    def look(self, key: tuple[bytes, ...], held: bool, gone_ns: int, after_ns: int | None, now: Now) -> Look:
+        """One look at a registration.
+
+        Args:
+            key: any name of it that stays the same.
+            held: somebody holds it.
+            gone_ns: what the last look, perhaps of an earlier store process, gave to save; 0 if it was granted since.
+            after_ns: as :func:`forget_after_ns` says.
+        """
+        if held:
+            self._since.pop(key, None)
+            return Look(0, False)
+        since = self._since.get(key)
+        if since is None or not gone_ns:
+            gone = now.realtime_ns - gone_ns
+            if not gone_ns or gone < 0:
+                gone, gone_ns = 0, now.realtime_ns
+            since = self._since[key] = now.monotonic_ns - gone
+        return Look(gone_ns, after_ns is not None and now.monotonic_ns - since >= after_ns)
+
+    def forget(self, key: tuple[bytes, ...]) -> None:
+        """It is not there any more."""
+        self._since.pop(key, None)

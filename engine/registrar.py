@@ -1,0 +1,323 @@
+"""Registers one receiver with the stores of one source, and again when the source's SRI says so (um_semantics B.2, B.3).
+
+The decisions are registration.ReceiverRegistration's; this is its driver, on the context's thread: requests and answers over the
+links, the program's RegID callback, and the events.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from . import registration as reg
+from . import wire
+from .deregistration import ReceiverDeregistration
+from .events import info as callbacks
+from .events import receiver as events
+from .outbound import refusal_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .inbound import Inbound
+    from .link import StoreLink
+    from .watch import Sri
+
+__all__ = ["Registered", "Registrar"]
+
+_log = logging.getLogger("holdfast")
+
+
+@dataclass(slots=True)
+class Registered:
+    """One store of the source."""
+
+    link: StoreLink
+    wanted: int | None = None
+    """RegID to ask for, once the program has said it."""
+    answer: wire.ReceiverGranted | None = None
+    """What it granted last; it stays when the store dies."""
+    seen: tuple[int, int] = (0, 0)
+    """(incarnation, version) in the SRI when it granted, or when this receiver last asked because of it."""
+
+    @property
+    def name(self) -> str:
+        """The store's."""
+        return self.link.name
+
+
+class _Info(msgspec.Struct):
+    """Of a store's info file: where its logs are, also when it is dead."""
+
+    logs: str
+
+
+class Registrar:
+    """See the module. ``stores``: in the order of store indexes."""
+
+    def __init__(self, inbound: Inbound, names: Sequence[str], incarnation: int) -> None:
+        self._inbound = inbound
+        self._receiver = inbound.receiver
+        options, context = self._receiver.options, self._receiver.context
+        self.stores = [Registered(context.link(name)) for name in names]
+        self.session_id = int(options.ume_session_id or context.session_id)
+        self.proposal = secrets.token_bytes(16)
+        """The receiver's identity, if no store knows another one."""
+        self._incarnation = incarnation
+        self._machine = self._new_machine()
+        self.deregistration: ReceiverDeregistration | None = None
+        self._names = 0
+        """Grows when the source names other stores: answers to what was asked before go astray."""
+
+    def _new_machine(self) -> reg.ReceiverRegistration:
+        options = self._receiver.options
+        return reg.ReceiverRegistration(
+            len(self.stores), options.ume_registration_interval * 1_000_000,
+            options.ume_consensus_sequence_number_behavior, stagger=secrets.randbelow(1000) / 1000,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """First turn: links that are up already will not say so again."""
+        if not self.stores:
+            self._inbound.complete(reg.Complete(0, True))
+        for store in list(self.stores):
+            self._listen(store.link)
+
+    def _listen(self, link: StoreLink) -> None:
+        if self not in link.listeners:
+            link.listeners.append(self)
+        if link.up:
+            self.link_up(link)
+
+    def link_up(self, link: StoreLink) -> None:
+        """LinkListener."""
+        if self.deregistration is not None:
+            self.deregistration.link_up(link)
+            return
+        for index in self._indexes(link):
+            self._act(self._machine.connected(index, time.monotonic_ns()))
+
+    def link_down(self, link: StoreLink) -> None:
+        """LinkListener."""
+        for index in self._indexes(link):
+            self._act(self._machine.disconnected(index))
+
+    def _indexes(self, link: StoreLink) -> list[int]:
+        return [index for index, store in enumerate(self.stores) if store.link is link]
+
+    def tick(self, now_ns: int) -> None:
+        """Timers."""
+        if self.deregistration is not None:
+            self.deregistration.tick(now_ns)
+            return
+        self._act(self._machine.tick(now_ns))
+
+    def refusal(self) -> reg.Refusal | None:
+        """Why a store refuses, if one does."""
+        return self._machine.refusal()
+
+    def _act(self, actions: list[reg.Action]) -> None:
+        for action in actions:
+            match action:
+                case reg.Ask(index):
+                    self._ask(index)
+                case reg.Granted(index, grant):
+                    self._granted(index, grant)
+                case reg.GiveUp(index, uuid):
+                    link = self.stores[index].link
+                    link.ask(wire.Leave(link.next_id(), "receiver", self._inbound.uuid, uuid), lambda _: None)
+                case reg.RefusedBy(index, refusal):
+                    self._refused(index, refusal)
+                case reg.Complete():
+                    self._inbound.complete(action)
+
+    # Asking ---------------------------------------------------------------------------------------------------------------
+
+    def _ask(self, index: int) -> None:
+        """With a RegID callback the store is first asked for the source: the RegID that it holds is the store's to know."""
+        store, inbound = self.stores[index], self._inbound
+        if store.wanted is None and self._receiver.options.ume_registration_extended_function is not None:
+            if not self.session_id:
+                self._send(index, wire.ListSources(store.link.next_id(), inbound.topic), self._listed)
+                return
+            _log.info("topic %r: session ID %#x is in force, so no RegID is asked for", inbound.topic, self.session_id)
+        self._register(index, store.wanted or 0)
+
+    def _listed(self, index: int, answer: wire.Answer) -> None:
+        """The program's callback says what RegID to ask for."""
+        if self.deregistration is not None:
+            return
+        store, inbound = self.stores[index], self._inbound
+        sources = answer.sources if isinstance(answer, wire.Sources) else []
+        held = next((info.registration_id for info in sources if info.uuid == inbound.uuid), 0)
+        if not held:
+            self._act(self._machine.refused(index, reg.Refusal("unknown_source", "the store does not know it yet")))
+            return
+        function = self._receiver.options.ume_registration_extended_function
+        info = callbacks.RegistrationInfo(0, held, index, store.name, inbound.source, inbound.client_data)
+        try:
+            store.wanted = reg.checked_registration_id(function(info))
+        except Exception as error:
+            inbound.fail(error)
+            return
+        self._register(index, store.wanted)
+
+    def _register(self, index: int, wanted: int) -> None:
+        store, inbound, options = self.stores[index], self._inbound, self._receiver.options
+        store.wanted = wanted
+        request = wire.RegisterReceiver(
+            store.link.next_id(), inbound.uuid, inbound.topic, wanted, self.session_id, self.proposal,
+            inbound.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
+        )  # fmt: skip
+        self._send(index, request, self._answered)
+
+    def _send(self, index: int, request: wire.Request, answered: Callable[[int, wire.Answer], None]) -> None:
+        """To one store; its answer goes astray when the source has named other stores meanwhile."""
+        names = self._names
+        self.stores[index].link.ask(request, lambda answer: answered(index, answer) if names == self._names else None)
+
+    def _answered(self, index: int, answer: wire.Answer) -> None:
+        now = time.monotonic_ns()
+        match answer:
+            case wire.ReceiverGranted():
+                store = self.stores[index]
+                store.answer = answer
+                if self.deregistration is not None:  # it crossed the call
+                    self.deregistration.start({index: answer})
+                    return
+                sri = self._inbound.watch.look(now)
+                if sri is not None and index < len(sri.versions):  # what the SRI says by now led to this grant
+                    store.seen = max(store.seen, (sri.incarnation, sri.versions[index]))
+                grant = reg.Grant(answer.registration_id, answer.uuid, answer.next_sqn, answer.old)
+                self._act(self._machine.granted(index, grant, now))
+                if sri is not None:
+                    self.follow(sri)
+            case wire.Refused() if self.deregistration is None:
+                self._act(self._machine.refused(index, refusal_of(answer)))
+
+    def _granted(self, index: int, grant: reg.Grant) -> None:
+        store = self.stores[index]
+        assert store.answer is not None
+        flags = events.RegistrationSuccessFlags
+        said = flags.OLD if grant.old else flags(0)
+        if store.answer.source_session_id:
+            said |= flags.SRC_SID
+        inbound = self._inbound
+        inbound.tell(
+            events.RegistrationSuccess(
+                inbound.topic, inbound.source, said, store.answer.source_registration_id, grant.registration_id,
+                grant.next_sqn, index, store.name, store.answer.source_session_id,
+            )
+        )  # fmt: skip
+        inbound.found_logs()
+
+    def _refused(self, index: int, refusal: reg.Refusal) -> None:
+        if refusal.code != "unknown_source":  # the store has not heard of it yet: asked again
+            inbound, since = self._inbound, refusal.since_ns / 1e9
+            inbound.tell(
+                events.RegistrationError(
+                    inbound.topic, inbound.source, refusal.text, self.stores[index].name, refusal.pid, since
+                )
+            )
+
+    # The SRI --------------------------------------------------------------------------------------------------------------
+
+    def follow(self, sri: Sri) -> None:
+        """The SRI has changed: registers again with exactly the stores that the source has registered with since."""
+        if self.deregistration is not None:
+            return
+        inbound = self._inbound
+        names = tuple(store.name for store in self.stores)
+        news = []
+        if sri.incarnation > self._incarnation:
+            self._incarnation = sri.incarnation
+            news.append(f"incarnation {sri.incarnation} began at {sri.start_sqn}")
+        if sri.stores != names:
+            news.append(f"stores {', '.join(sri.stores) or 'none'} instead of {', '.join(names) or 'none'}")
+            self._rename(sri.stores)
+        if news:
+            inbound.tell(events.RegistrationChange(inbound.topic, inbound.source, "; ".join(news)))
+        now = time.monotonic_ns()
+        for index, version in enumerate(sri.versions):
+            store = self.stores[index]
+            if version > 0 and (sri.incarnation, version) > store.seen:
+                store.seen = sri.incarnation, version
+                self._act(self._machine.again(index, now))
+
+    def _rename(self, names: tuple[str, ...]) -> None:
+        """The source names other stores. Those that stay keep their registration."""
+        context = self._receiver.context
+        before = {store.name: (store, slot) for store, slot in zip(self.stores, self._machine.slots, strict=True)}
+        complete, first_ns = self._machine.complete, self._machine.first_ns
+        self.stores = [before[name][0] if name in before else Registered(context.link(name)) for name in names]
+        self._names += 1
+        self._machine = self._new_machine()
+        self._machine.complete, self._machine.first_ns = complete, first_ns
+        for index, name in enumerate(names):
+            if name in before and before[name][1].phase is reg.Phase.ACTIVE:
+                self._machine.slots[index] = before[name][1]
+        for name, (store, _) in before.items():
+            if name not in names and self in store.link.listeners:
+                store.link.listeners.remove(self)
+        for store in self.stores:
+            self._listen(store.link)
+
+    # What the stores said -------------------------------------------------------------------------------------------------
+
+    def answers(self) -> list[wire.ReceiverGranted]:
+        """What was granted, in the order of store indexes."""
+        return [store.answer for store in self.stores if store.answer is not None]
+
+    def source_session_id(self) -> int:
+        """The source's session ID, 0 for none."""
+        found = self._inbound.found
+        return max((answer.source_session_id for answer in self.answers()), default=found.session_id)
+
+    def identity(self) -> tuple[bytes, int]:
+        """uuid and RegID of the receiver."""
+        grants = self._machine.grants()
+        return (grants[0].uuid, grants[0].registration_id) if grants else (self.proposal, 0)
+
+    def log_paths(self) -> list[str]:
+        """Directories of the source's log, one per store: as granted, else as the store's info file says, else empty."""
+        return [store.answer.log if store.answer is not None else self._log_of(store.name) for store in self.stores]
+
+    def _log_of(self, name: str) -> str:
+        context = self._receiver.context
+        try:
+            info = msgspec.json.decode(context.domain.info_path(name).read_bytes(), type=_Info)
+        except (OSError, msgspec.DecodeError):
+            return ""
+        return f"{info.logs}/{self._inbound.uuid.hex()}"
+
+    # The end --------------------------------------------------------------------------------------------------------------
+
+    def deregister(self) -> None:
+        """The stores that granted forget the receiver; it registers with none from now on."""
+        links, names = [store.link for store in self.stores], [store.name for store in self.stores]
+        self.deregistration = ReceiverDeregistration(self._inbound, links, names)
+        answers = {index: store.answer for index, store in enumerate(self.stores) if store.answer is not None}
+        self.deregistration.start(answers)
+
+    def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
+        """What to tell the stores at a clean close."""
+        if self.deregistration is not None:
+            return []
+        uuid = self._inbound.uuid
+        return [
+            (store.link, wire.Leave(store.link.next_id(), "receiver", uuid, answer.uuid if answer else self.proposal))
+            for store in self.stores
+            for answer in [store.answer]  # without one: a grant may be on its way
+            if store.link.up
+        ]
+
+    def close(self) -> None:
+        """Listens no more."""
+        for store in self.stores:
+            if self in store.link.listeners:
+                store.link.listeners.remove(self)

@@ -1,0 +1,85 @@
+"""A mapped stream and its reader, and messages that are looked at in place."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .core import CData, ffi, lib
+from .errors import EvictedError
+from .segments import Bells, Mapping, owned
+from .status import check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["RingReader", "View"]
+
+
+class RingReader:
+    """One mapped stream and its reader. Lives as long as the feed or a view refers to it.
+
+    ``line`` < 0: a reader without a board line; it copies, and neither pins nor sleeps.
+    """
+
+    def __init__(self, mapping: Mapping, board: Mapping, bells: Bells, line: int) -> None:
+        out = ffi.new("struct hf_reader **")
+        check(lib.hf_reader_open(mapping.handle, board.handle, bells.handle, line, out), what=mapping.name)
+        self.mapping = mapping
+        self.handle = owned(out[0], lib.hf_reader_close, mapping.handle, board.handle, bells)
+        self.start_sqn = int(mapping.stream.start_sqn)
+        self.incarnation = int(mapping.preamble.incarnation)
+        self.receive_wait: Callable[[CData, CData, int, int, int], int] = partial(
+            lib.hf_reader_receive_wait, self.handle
+        )
+        """hf_reader_receive_wait of this reader: (entry, memory, capacity, strategy, timeout_ns)."""
+        self._pins: list[int] = []
+
+    @property
+    def next(self) -> int:
+        """Number that it will deliver next."""
+        return int(lib.hf_reader_next(self.handle))
+
+    def oldest(self) -> int | None:
+        """Number of the oldest message that the ring still has; the reader stands there. None when that cannot be told."""
+        return self.next if lib.hf_reader_seek_oldest(self.handle) == lib.HF_OK else None
+
+    def pin(self, start: int) -> None:
+        """A view from ring position ``start`` on was handed out."""
+        self._pins.append(start)
+
+    def unpin(self, start: int) -> bool:
+        """The view ends. False: the ring went over it, and what was read there is void."""
+        self._pins.remove(start)
+        keep = min(self._pins) if self._pins else 2**64 - 1
+        return bool(lib.hf_reader_unpin(self.handle, start, keep) == lib.HF_OK)
+
+
+class View:
+    """Messages in place: ``entries`` (struct hf_entry[], ``count`` of them) over ``memory`` (a Python buffer).
+
+    Offsets count from the memory's start. ``wrap``: ring bytes, 0 for a private block.
+    """
+
+    __slots__ = ("base", "count", "entries", "memory", "ring", "start", "wrap")
+
+    def __init__(
+        self, entries: CData, count: int, base: CData, memory: object, wrap: int, ring: RingReader | None, start: int
+    ) -> None:
+        self.entries, self.count, self.base, self.memory = entries, count, base, memory
+        self.wrap, self.ring, self.start = wrap, ring, start
+
+    def gather(self, index: int) -> bytes:
+        """Payload of one message, copied together."""
+        out = bytearray(int(self.entries[index].length))
+        if out:
+            status = lib.hf_gather(self.base, self.wrap, self.entries + index, ffi.from_buffer(out))
+            if status < 0 and self.ring is not None:
+                raise EvictedError
+            check(status, what="log block")
+        return bytes(out)
+
+    def release(self) -> bool:
+        """Ends the view. False: it was evicted."""
+        ring, self.ring = self.ring, None
+        return ring is None or ring.unpin(self.start)

@@ -1,0 +1,157 @@
+"""A store's desk for receivers: registration, acks, deregistration (um_semantics A.2 to A.4, B.3, F.1, F.7)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from . import wire
+from .core import CData, lib
+from .lifetimes import Timers
+from .registration import Refusal
+from .store_clients import Client, Hold, Key
+from .store_registry import called
+from .store_sources import refused
+
+if TYPE_CHECKING:
+    from .store_clients import Clients
+    from .store_holdings import Holdings
+    from .store_state import ReceiverState, SourceState
+
+__all__ = ["ReceiverDesk"]
+
+
+class ReceiverDesk:
+    """See the module; the store's control thread."""
+
+    def __init__(self, holdings: Holdings, clients: Clients) -> None:
+        self._holdings = holdings
+        self._clients = clients
+
+    def register(self, client: Client, request: wire.RegisterReceiver) -> wire.Answer:
+        """Grants unless somebody alive holds the RegID.
+
+        A new receiver starts at the oldest message; nobody starts farther back than receiver-new-registration-rollback.
+        """
+        holdings = self._holdings
+        source = holdings.registry.source(request.source)
+        repository = holdings.repository(request.source)
+        if source is None or repository is None or source.incarnation == 0:
+            return wire.Refused(request.id, "unknown_source", "the source has not registered with this store yet")
+        timers = Timers(request.activity_timeout, request.state_lifetime)
+        claimed = holdings.registry.claim_receiver(
+            source, request.topic, request.registration_id, request.session_id, request.uuid, timers
+        )
+        if isinstance(claimed, Refusal):
+            return refused(request.id, claimed)
+        receiver, old = claimed
+        line, high, oldest = holdings.drain_thread(
+            lambda: (
+                repository.receiver_lines().get(receiver.uuid),
+                repository.next_sqn,
+                int(repository.info.oldest_sqn),
+            )
+        )
+        holder = self.holder(source, receiver, line, client, request)
+        if holder is not None:
+            return self._in_use(request.id, receiver, *holder)
+        client.holds[_key(source, receiver)] = Hold(time.time_ns(), request.uuid)
+        rollback = high - int(holdings.options.receiver_new_registration_rollback)
+        if not old:
+            receiver.ack = oldest
+        if line is not None:
+            receiver.ack = max(receiver.ack, source.clamp(int(line.line.ack), int(line.line.ack_stream)))
+        if not old or receiver.gone_ns:
+            receiver.gone_ns = 0
+            holdings.save()
+        return wire.ReceiverGranted(
+            request.id, source.registration_id, source.session_id, receiver.registration_id, receiver.uuid,
+            max(receiver.ack, rollback), oldest, high, old, str(repository.path),
+            source.incarnation, source.start_sqn,
+        )  # fmt: skip
+
+    def _in_use(self, request_id: int, receiver: ReceiverState, pid: int, since_ns: int) -> wire.Refused:
+        name = called(receiver.registration_id, receiver.session_id)
+        text = f"{name} is in use by a different receiver at store {self._holdings.name} (pid {pid})"
+        return wire.Refused(
+            request_id, "reg_id_in_use", text, pid, since_ns, receiver.registration_id, receiver.session_id
+        )
+
+    def holder(
+        self, source: SourceState, receiver: ReceiverState, line: CData | None, client: Client | None = None,
+        request: wire.RegisterReceiver | None = None,
+    ) -> tuple[int, int] | None:  # fmt: skip
+        """pid, and CLOCK_REALTIME of registration, of who holds a receiver's RegID: a connection, or a living line.
+
+        ``client`` and ``request``: of the object that asks, which is not in its own way.
+        """
+        key = _key(source, receiver)
+        owner = self._clients.owner(key)
+        if owner is not None:
+            hold = owner.holds[key]
+            if owner is client and request is not None and hold.proposal == request.uuid:
+                return None
+            return owner.pid, hold.since_ns
+        if line is None or line.line.state != lib.HF_LINE_ACTIVE:
+            return None
+        word = int(line.line.owner)
+        if client is not None and request is not None and request.holds_line and word >> 16 == client.token >> 16:
+            return None
+        alive = lib.hf_process_alive(self._holdings.domain.fd, word, line.line.owner_pid, line.line.owner_start)
+        return (int(line.line.owner_pid), int(line.line.since_ns)) if alive else None
+
+    def holder_of(self, source: SourceState, receiver: ReceiverState) -> tuple[int, int] | None:
+        """As :meth:`holder`, with the line looked up."""
+        repository = self._holdings.repository(source.uuid)
+        lines = self._holdings.drain_thread(repository.receiver_lines) if repository is not None else {}
+        return self.holder(source, receiver, lines.get(receiver.uuid))
+
+    def leave(self, client: Client, request: wire.Leave) -> wire.Answer:
+        """A clean close. The ack is taken in: the line is free for anybody from now on."""
+        client.leave("receiver", request.source, request.uuid)
+        self.save_acks()
+        return wire.Left(request.id)
+
+    def deregister(self, client: Client, request: wire.Deregister) -> wire.Answer:
+        """Deletes the receiver's ack (um_semantics F.7)."""
+        holdings = self._holdings
+        source = holdings.registry.source(request.source)
+        receiver = next((each for each in source.receivers if each.uuid == request.uuid), None) if source else None
+        if source is None or receiver is None:
+            return wire.Deregistered(request.id, 0)
+        owner = self._clients.owner(_key(source, receiver))
+        if owner is not None and owner is not client:
+            return self._in_use(request.id, receiver, owner.pid, owner.holds[_key(source, receiver)].since_ns)
+        self.save_acks()
+        self.forget(source, receiver)
+        return wire.Deregistered(request.id, receiver.ack)
+
+    def forget(self, source: SourceState, receiver: ReceiverState) -> None:
+        """Deletes everything of a receiver of this source."""
+        source.receivers.remove(receiver)
+        self._holdings.save()
+        self._clients.release(source.uuid, receiver.uuid)
+
+    def save_acks(self) -> None:
+        """Takes the acks from the boards into the state: lazily, and never backwards."""
+        holdings = self._holdings
+        changed = False
+        for source in holdings.state.sources:
+            repository = holdings.repository(source.uuid)
+            if repository is None:
+                continue
+            changed |= repository.lost_below > source.lost_below
+            source.lost_below = max(repository.lost_below, source.lost_below)
+            if not source.receivers:
+                continue
+            acks, end = holdings.drain_thread(repository.acks)
+            for receiver in source.receivers:
+                ack = min(acks.get(receiver.uuid, 0), end)
+                if ack > receiver.ack:
+                    receiver.ack, changed = ack, True
+        if changed:
+            holdings.save(sync=False)
+
+
+def _key(source: SourceState, receiver: ReceiverState) -> Key:
+    return Key("receiver", source.uuid, receiver.uuid)

@@ -1,0 +1,163 @@
+"""A store's desk for sources: registration, BEGIN, deregistration (um_semantics A.2 to A.4, B.1, F.7; DESIGN 12 to 14)."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING
+
+from . import wire
+from .lifetimes import Timers
+from .registration import Refusal
+from .store_clients import Client, Hold, Key
+from .store_registry import called
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .store_clients import Clients
+    from .store_holdings import Holdings
+    from .store_state import SourceState
+
+__all__ = ["SourceDesk", "refused"]
+
+
+def refused(request_id: int, refusal: Refusal) -> wire.Refused:
+    """A refusal as an answer."""
+    return wire.Refused(request_id, *dataclasses.astuple(refusal))
+
+
+class SourceDesk:
+    """See the module; the store's control thread. ``save_acks`` takes the acks from the boards into the state."""
+
+    def __init__(self, holdings: Holdings, clients: Clients, save_acks: Callable[[], None]) -> None:
+        self._holdings = holdings
+        self._clients = clients
+        self._save_acks = save_acks
+        self.waiting: list[tuple[Client, wire.RegisterSource]] = []
+        """Registrations that are answered when an old ring is drained."""
+
+    def register(self, client: Client, request: wire.RegisterSource) -> wire.Answer | None:
+        """Answers when the previous owner is dead or gone and its ring is drained; None: not yet, it waits."""
+        holdings = self._holdings
+        timers = Timers(request.activity_timeout, request.state_lifetime)
+        claimed = holdings.registry.claim_source(
+            request.topic, request.registration_id, request.session_id, request.uuid, timers
+        )
+        if isinstance(claimed, Refusal):
+            return refused(request.id, claimed)
+        source, old = claimed
+        repository = holdings.ensure_repository(source)
+        holder = self.holder(source, client if request.incarnation else None)
+        if holder is not None:
+            return self._in_use(request.id, source, *holder)
+        if not request.incarnation and not holdings.drain_thread(repository.settled):
+            self.waiting.append((client, request))
+            return None
+        client.holds.setdefault(_key(source), Hold(time.time_ns(), request.uuid))
+        source.gone_ns = 0
+        if source.incarnation == 0:  # its RegID must never be granted twice, not even after a power cut
+            holdings.save()
+        return wire.SourceGranted(
+            request.id, source.registration_id, source.uuid, source.incarnation,
+            holdings.drain_thread(lambda: repository.next_sqn), old and source.incarnation > 0,
+        )  # fmt: skip
+
+    def _in_use(self, request_id: int, source: SourceState, pid: int, since_ns: int) -> wire.Refused:
+        name = called(source.registration_id, source.session_id)
+        text = f"{name} is in use by a different source at store {self._holdings.name} (pid {pid})"
+        return wire.Refused(request_id, "reg_id_in_use", text, pid, since_ns, source.registration_id, source.session_id)
+
+    def holder(self, source: SourceState, but: Client | None = None) -> tuple[int, int] | None:
+        """pid, and CLOCK_REALTIME of registration, of who holds a source: a connection, or a living owner of an open stream.
+
+        ``but``: a connection that does not count, nor do the streams of its process.
+        """
+        repository = self._holdings.repository(source.uuid)
+        stream = self._holdings.drain_thread(repository.living_stream) if repository is not None else None
+        owner = self._clients.owner(_key(source))
+        if owner is not None and owner is not but:
+            since = owner.holds[_key(source)].since_ns
+            same = stream is not None and stream.owner >> 16 == owner.token >> 16
+            return owner.pid, min(since, stream.since_ns) if same and stream is not None else since
+        if stream is None or (but is not None and stream.owner >> 16 == but.token >> 16):
+            return None
+        return stream.pid, stream.since_ns
+
+    def connected(self, source: SourceState) -> bool:
+        """A connection holds it."""
+        return self._clients.owner(_key(source)) is not None
+
+    def retry(self) -> list[tuple[Client, wire.RegisterSource]]:
+        """The registrations that waited, to be handled again."""
+        waiting, self.waiting = self.waiting, []
+        return [entry for entry in waiting if not entry[0].closed]
+
+    def begin(self, client: Client, request: wire.Begin) -> wire.Answer:
+        """BEGIN: durable before it is answered."""
+        holdings = self._holdings
+        if request.granted not in {b"", request.uuid}:
+            self._adopt(client, request)
+        source = holdings.registry.source(request.uuid)
+        repository = holdings.repository(request.uuid)
+        if source is None or repository is None:
+            return wire.Refused(request.id, "unknown_source", "BEGIN from a source that never registered here")
+        if request.incarnation < source.incarnation:
+            return wire.Refused(
+                request.id, "busy", f"incarnation {request.incarnation} is over: {source.incarnation} has begun"
+            )
+        held = holdings.drain_thread(lambda: repository.begin(request.incarnation, request.start_sqn, request.stream))
+        if request.incarnation > source.incarnation:
+            self._save_acks()
+            source.begin(request.incarnation, request.start_sqn)
+            source.stores = request.stores
+            source.late_join = holdings.drain_thread(lambda: repository.late_join)
+            holdings.save()
+        holdings.drainer.want_spares()
+        return wire.Begun(request.id, held)
+
+    def _adopt(self, client: Client, request: wire.Begin) -> None:
+        """Another store knew this source already: its identity holds, as long as nothing has begun under the one given here."""
+        known = self._holdings.registry.source(request.granted)
+        if known is None or known.incarnation or self._holdings.registry.source(request.uuid) is not None:
+            return
+        hold = client.holds.pop(_key(known), None)
+        if hold is not None:
+            self._holdings.rename(known, request.uuid)
+            client.holds[_key(known)] = hold
+
+    def leave(self, client: Client, request: wire.Leave) -> wire.Answer:
+        """A clean close."""
+        client.leave("source", request.source, request.uuid)
+        self.waiting = [entry for entry in self.waiting if entry[0] is not client or entry[1].uuid != request.uuid]
+        return wire.Left(request.id)
+
+    def deregister(self, client: Client, request: wire.Deregister) -> wire.Answer:
+        """Deletes the source's messages, its state, and the states of its receivers, at once (um_semantics F.7)."""
+        holdings = self._holdings
+        source = holdings.registry.source(request.source)
+        if source is None:
+            return wire.Deregistered(request.id, 0)
+        repository = holdings.ensure_repository(source)
+        holder = self.holder(source, client)
+        if holder is not None or request.incarnation < source.incarnation:
+            return self._in_use(request.id, source, *(holder or (0, 0)))
+        stored = holdings.drain_thread(lambda: repository.next_sqn)
+        self.forget(source, names=False)  # the source removes them when all of its stores have answered
+        return wire.Deregistered(request.id, stored)
+
+    def forget(self, source: SourceState, *, names: bool) -> None:
+        """Deletes everything of a source; its names in shared memory, if it is to and nobody uses them."""
+        self._holdings.forget(source, names=names)
+        self._clients.release(source.uuid)
+
+    def info(self, source: SourceState) -> wire.SourceInfo:
+        """For receivers that ask which sources there are."""
+        return wire.SourceInfo(
+            source.uuid, source.topic, source.registration_id, source.session_id, source.incarnation,
+            source.stores, str(self._holdings.logs / source.uuid.hex()), source.late_join,
+        )  # fmt: skip
+
+
+def _key(source: SourceState) -> Key:
+    return Key("source", source.uuid, source.uuid)

@@ -1,0 +1,224 @@
+"""A feed over logs and rings that a test makes by hand, and a clock that it turns."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from typing import TYPE_CHECKING
+
+from holdfast.engine.core import CData, ffi, lib
+from holdfast.engine.domain import Domain, open_object, unlink_object
+from holdfast.engine.feed import Feed
+from holdfast.engine.logs import FOR_EVER, Logs
+from holdfast.engine.recovery import Gap
+from holdfast.engine.segments import Bells, Mapping, own_board
+from holdfast.engine.slot import Slot
+from holdfast.engine.status import check
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from holdfast.engine.feed import Listener
+
+GRANULE = 32
+FIRST, LAST = 1, 2
+RING = 1 << 16
+PATIENCE_S = 10
+
+
+def frames(number: int, *messages: Sequence[bytes]) -> bytes:
+    """Messages from ``number`` on, each a list of its fragments' payloads, as a ring holds them."""
+    out = b""
+    for fragments in messages:
+        for index, data in enumerate(fragments):
+            flags = (FIRST if index == 0 else 0) | (LAST if index == len(fragments) - 1 else 0)
+            frame = struct.pack("<QQqHHI", GRANULE + len(data), number, 1, flags, index, 0) + data
+            out += frame + bytes(-len(frame) % GRANULE)
+            number += 1
+    return out
+
+
+class Log:
+    """A log that a test writes as a store does; memory level, so that it is published at once."""
+
+    def __init__(self, path: Path, uuid: bytes, **config: int) -> None:
+        path.mkdir(exist_ok=True)
+        self.path = path
+        made = ffi.new("struct hf_log_config *", {"level": lib.HF_LEVEL_MEMORY, **config})
+        ffi.memmove(made.uuid, uuid, 16)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        out = ffi.new("struct hf_log **")
+        try:
+            check(lib.hf_log_open(fd, made, out), what=str(path))
+        finally:
+            os.close(fd)
+        self.handle: CData = out[0]
+
+    def begin(self, incarnation: int, start: int) -> None:
+        """BEGIN."""
+        check(lib.hf_log_begin(self.handle, incarnation, start))
+
+    def append(self, number: int, *messages: Sequence[bytes]) -> None:
+        """Messages from ``number`` on."""
+        data = frames(number, *messages)
+        block = ffi.new("uint8_t[]", data)
+        status = lib.hf_log_append(self.handle, block, len(data))
+        if status == lib.HF_ROLL:
+            self.roll()
+            status = lib.hf_log_append(self.handle, block, len(data))
+        check(status)
+        check(lib.hf_log_sync(self.handle))
+
+    def plain(self, first: int, last: int) -> None:
+        """Numbers first..last, one fragment each, that say their number."""
+        self.append(first, *([b"%d" % number] for number in range(first, last + 1)))
+
+    def lost(self, first: int, last: int) -> None:
+        """A LOST record."""
+        status = lib.hf_log_lost(self.handle, first, last)
+        if status == lib.HF_ROLL:
+            self.roll()
+            status = lib.hf_log_lost(self.handle, first, last)
+        check(status)
+        check(lib.hf_log_sync(self.handle))
+
+    def roll(self) -> None:
+        """The next segment."""
+        check(lib.hf_log_roll(self.handle))
+
+    def close(self) -> None:
+        """Ends it; it stays readable."""
+        handle, self.handle = self.handle, ffi.NULL
+        if handle:
+            lib.hf_log_close(handle)
+
+
+class Ring:
+    """A stream that a test writes, without limits: it laps whoever is slow."""
+
+    def __init__(self, stage: Stage, incarnation: int, start: int) -> None:
+        config = ffi.new("struct hf_stream_config *")
+        ffi.memmove(config.uuid, stage.uuid, 16)
+        config.incarnation, config.start_sqn, config.ring_bytes = incarnation, start, RING
+        config.fragment_bytes, config.pin_timeout_ms, config.topic = 1024, 1, b"t"
+        self.stage, self.incarnation = stage, incarnation
+        self.name = stage.domain.stream_name(stage.uuid, incarnation)
+        fd = open_object(self.name, create=True)
+        out = ffi.new("struct hf_source **")
+        try:
+            check(lib.hf_source_create(fd, config, stage.board.handle, stage.bells.handle, out))
+        finally:
+            os.close(fd)
+        self.handle: CData = out[0]
+        stage.rings.append(self)
+
+    @property
+    def next(self) -> int:
+        """Number of the next message."""
+        return int(lib.hf_source_next(self.handle))
+
+    def send(self, count: int, pad: int = 0) -> None:
+        """So many messages that say their number, ``pad`` bytes longer than they must be."""
+        for _ in range(count):
+            data = b"%d" % self.next + b" " * pad
+            lib.hf_source_release(self.handle, self.next)
+            check(lib.hf_source_send(self.handle, data, len(data)))
+
+    def end(self) -> None:
+        """A clean close."""
+        lib.hf_source_close(self.handle)
+
+    def remove(self) -> None:
+        """Its name goes, as when its stores have drained it."""
+        unlink_object(self.name)
+        self.stage.rings.remove(self)
+
+    def free(self) -> None:
+        """Unmaps it."""
+        lib.hf_source_destroy(self.handle)
+
+
+class Stage:
+    """One source identity: its board, rings and logs, and one feed over them. It is the feed's listener, too."""
+
+    def __init__(self, path: Path, domain: str) -> None:
+        self.path = path
+        self.domain = Domain(domain)
+        self.bells = Bells.of(self.domain)
+        self.uuid = secrets.token_bytes(16)
+        self.board: Mapping = own_board(self.domain, self.uuid)
+        self.rings: list[Ring] = []
+        self.logs: list[Log] = []
+        self.now_ns = 0
+        self.told: list[object] = []
+        """What the feed said, in order; messages among it, as their payload."""
+        self.slot = Slot()
+        who = ffi.new("struct hf_identity *", {"role": lib.HF_ROLE_RECEIVER, "bell": self.bells.index})
+        ffi.memmove(who.uuid, secrets.token_bytes(16), 16)
+        self.line = int(check(lib.hf_board_claim(self.board.handle, self.domain.fd, who, ffi.NULL)))
+        self.feed: Feed | None = None
+
+    def log(self, name: str, **config: int) -> Log:
+        """One more store's log."""
+        log = Log(self.path / name, self.uuid, **config)
+        self.logs.append(log)
+        return log
+
+    def streams(self, uuid: bytes) -> list[tuple[int, str]]:
+        """Streams, as a Directory says them."""
+        assert uuid == self.uuid
+        return [(ring.incarnation, ring.name) for ring in self.rings]
+
+    def open(
+        self, start: int, *, begun: tuple[int, int] = (1, 0), paths: Sequence[str] | None = None,
+        listener: Listener | None = None, line: int | None = None, stop: int = FOR_EVER,
+    ) -> Feed:  # fmt: skip
+        """A feed from number ``start`` on over all logs (``paths``: other ones)."""
+        where = [str(log.path) for log in self.logs] if paths is None else list(paths)
+        self.feed = Feed(
+            self.uuid, self.board, self.bells, self.line if line is None else line, self, Logs(where), start, 0, begun,
+            listener or self, Gap(PATIENCE_S * 10**9), lambda: self.now_ns, stop,
+        )  # fmt: skip
+        return self.feed
+
+    def drain(self, feed: Feed | None = None) -> list[object]:
+        """Everything that the feed has now; what it told meanwhile is among it."""
+        feed = feed or self.feed
+        assert feed is not None
+        self.told.clear()
+        while feed.receive(self.slot):
+            self.told.append(bytes(self.slot.base[: self.slot.entry.length]).rstrip())
+        return list(self.told)
+
+    def lost(self, first: int, last: int) -> None:
+        """Listener."""
+        self.told.append(("lost", first, last))
+
+    def began(self) -> None:
+        """Listener."""
+        self.told.append("began")
+
+    def ended(self) -> None:
+        """Listener."""
+        self.told.append("ended")
+
+    def begun(self, incarnation: int, start: int) -> None:
+        """Listener."""
+        self.told.append(("begun", incarnation, start))
+
+    def close(self) -> None:
+        """Frees what was made."""
+        if self.feed is not None:
+            self.feed.close()
+        for log in self.logs:
+            log.close()
+        for ring in self.rings:
+            ring.free()
+        lib.hf_board_release(self.board.handle, self.line)
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    """Payloads of the messages first..last that say their number."""
+    return [b"%d" % number for number in range(first, last + 1)]

@@ -1,0 +1,87 @@
+"""What the tests of receivers share: a source, what a receiver gets from it, and what it was told."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SHORT = 30.0
+"""Seconds that no wait here needs; a test that gets there has failed."""
+SESSION = 77
+_Event = TypeVar("_Event")
+
+
+def options(*stores: str, **more: Any) -> dict[str, Any]:
+    """Of a source with these stores."""
+    names = [f"{name}:0:0" for name in stores or ("a",)]
+    return {"ume_store_name": names, "ume_flight_size": 100_000, "ring_size": 1 << 20, **more}
+
+
+def source(ctx: hf.Context, sent: int = 0, topic: str = "quotes", **more: Any) -> hf.Source:
+    """A registered source that has sent so many messages, each its number; all are stable."""
+    src = ctx.source(topic, options=options(**more))
+    src.wait_registered(SHORT)
+    send(src, sent)
+    return src
+
+
+def send(src: hf.Source, count: int) -> None:
+    """So many more."""
+    for _ in range(count):
+        src.send(b"%d" % src.next_sequence_number, timeout=SHORT)
+    if count:
+        src.wait_stable(timeout=SHORT)
+
+
+def take(rcv: hf.Receiver, count: int = 1) -> list[int]:
+    """Numbers of the next messages, all released."""
+    found: list[int] = []
+    for _ in range(count):
+        message = rcv.receive(timeout=SHORT)
+        assert message is not None, f"only {found} came"
+        found.append(message.sequence_number)
+        message.release()
+    return found
+
+
+def until(what: str, true: Callable[[], object], ctx: hf.Context | None = None) -> None:
+    """Waits for ``true()``; ``ctx``: a sequential context to poll."""
+    deadline = time.monotonic() + SHORT
+    while not true():
+        assert time.monotonic() < deadline, f"the time is over: {what}"
+        if ctx is not None:
+            ctx.poll(0.005)
+        else:
+            time.sleep(0.002)
+
+
+class Told(list[Any]):
+    """An on_event that keeps what it is told."""
+
+    def __call__(self, event: object) -> None:
+        self.append(event)
+
+    def of(self, kind: type[_Event]) -> list[_Event]:
+        """Those of one kind."""
+        return [event for event in self if isinstance(event, kind)]
+
+    def wait(self, kind: type[_Event], count: int = 1) -> _Event:
+        """The last of so many events of this kind."""
+        until(f"{count} {kind.__name__} in {self}", lambda: len(self.of(kind)) >= count)
+        return self.of(kind)[count - 1]
+
+    def names(self) -> list[str]:
+        """Their kinds, in order."""
+        return [type(event).__name__ for event in self]
+
+
+def acked(ctx_options: dict[str, Any], number: int, topic: str = "quotes") -> None:
+    """A receiver with SESSION consumes everything up to ``number``, and closes."""
+    with hf.Context(session_id=SESSION, options=ctx_options) as ctx:
+        rcv = ctx.receiver(topic)
+        assert take(rcv, number + 1)[-1] == number

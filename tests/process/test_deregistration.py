@@ -1,0 +1,294 @@
+"""Deregistration by sources and receivers, with real stores (um_semantics F.7, L.1, L.2, B.6)."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from conftest import objects_of
+from process.events import Events
+from process.spawn import until
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+SHORT = 30.0
+SOURCE = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
+THREE = {**SOURCE, "ume_store_name": ["a", "b", "c"], "ume_registration_interval": 100}
+
+
+def names_of(ctx: hf.Context) -> list[str]:
+    """Rings and boards in the context's domain."""
+    return [name for name in objects_of(ctx.domain.path) if re.search(r"[0-9a-f]{32}\.(b|s\d+)$", name)]
+
+
+def take(rcv: hf.Receiver) -> bytes:
+    message = rcv.receive(timeout=SHORT)
+    assert message is not None, "no message came"
+    with message:
+        return bytes(message)
+
+
+def kept(store: ThreadStore) -> list[str]:
+    """Topics of the sources in the store's state."""
+    return [source.topic for source in store.store.state.sources]
+
+
+def logs(store: ThreadStore) -> list[Path]:
+    return sorted(store.store.logs.iterdir())
+
+
+# Sources ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_f7_a_source_is_forgotten_with_its_messages(run_store: Callable[..., ThreadStore], kind: str) -> None:
+    store = run_store("a", kind)
+    with hf.Context(session_id=5) as ctx:
+        events, seen = Events(), Events()
+        src = ctx.source("quotes", options=SOURCE, on_event=events)
+        other = ctx.source("trades", options=SOURCE)
+        src.wait_registered(SHORT)
+        other.wait_registered(SHORT)
+        rcv = ctx.receiver("quotes", on_event=seen)
+        for i in range(4):
+            src.send(b"%d" % i)
+        assert take(rcv) == b"0"
+        src.wait_stable(timeout=SHORT)
+        number = src.registration_ids["a"]
+        src.deregister()
+        with pytest.raises(hf.NotRegisteredError, match="deregistered"):
+            src.send(b"no more")
+        with pytest.raises(hf.NotRegisteredError, match="deregistered"):
+            src.wait_registered(SHORT)
+        events.wait("DeregistrationComplete")
+        assert [type(event).__name__ for event in events][-2:] == ["DeregistrationSuccess", "DeregistrationComplete"]
+        (success,) = events.of("DeregistrationSuccess")
+        assert success == hf.events.source.DeregistrationSuccess(0, number, 3, 0, "a"), (
+            "the last number that was stored"
+        )
+        assert kept(store) == ["trades"]
+        assert len(logs(store)) == 1
+        assert len(names_of(ctx)) == 2, "ring and board of the other source"
+        assert [take(rcv) for _ in range(3)] == [b"1", b"2", b"3"], "a receiver reads the ring that it has to its end"
+        until("the end of the stream", lambda: rcv.receive(timeout=0.01) is None and seen.of("EndOfStream"))
+        assert src.next_sequence_number == 4
+        other.send(b"undisturbed")
+        other.wait_stable(timeout=SHORT)
+        again = ctx.source("quotes", options=SOURCE)
+        again.wait_registered(SHORT)
+        assert again.next_sequence_number == 0, "nothing is left of the old one"
+        src.close()
+        again.send(b"new")
+        again.wait_stable(timeout=SHORT)
+
+
+def test_f7_a_source_that_was_deregistered_stays_forgotten_after_a_restart_of_the_store(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context(session_id=5) as ctx:
+        events = Events()
+        src = ctx.source("quotes", options=SOURCE, on_event=events)
+        src.wait_registered(SHORT)
+        src.send(b"x")
+        src.deregister()
+        events.wait("DeregistrationComplete")
+        store.stop()
+        store = run_store("a", "disk")
+        again = ctx.source("quotes", options=SOURCE)
+        again.wait_registered(SHORT)
+        assert kept(store) == ["quotes"]
+        assert len(logs(store)) == 1
+        assert again.next_sequence_number == 0
+
+
+def test_f7_what_a_crash_left_of_a_forgotten_source_goes_at_the_next_start(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options=SOURCE)
+        src.wait_registered(SHORT)
+        src.send(b"x")
+        src.wait_stable(timeout=SHORT)
+    (source,) = store.store.state.sources
+    store.stop()
+    store.store.state.sources.remove(source)  # the first step of forgetting, and nothing after it
+    store.store.state.going.append(source.uuid)
+    store.store.holdings.save()
+    assert logs(store) != []
+    store = run_store("a", "disk")
+    assert logs(store) == []
+    assert store.store.state.going == []
+
+
+def test_f7_a_store_that_is_down_is_asked_when_it_is_back(run_store: Callable[..., ThreadStore]) -> None:
+    stores = {name: run_store(name) for name in "abc"}
+    with hf.Context(session_id=5) as ctx:
+        events = Events()
+        src = ctx.source("quotes", options=THREE, on_event=events)
+        src.wait_registered(SHORT)
+        until("all stores have it", lambda: len(src.registration_ids) == 3)
+        src.send(b"x")
+        src.wait_stable(timeout=SHORT)
+        stores["b"].stop()
+        events.wait("StoreUnresponsive")
+        src.deregister()
+        events.wait("DeregistrationSuccess", 2)
+        assert sorted(event.store for event in events.of("DeregistrationSuccess")) == ["a", "c"]
+        assert events.of("DeregistrationComplete") == []
+        assert names_of(ctx) != [], "b may still want to drain the ring"
+        stores["b"] = run_store("b")
+        events.wait("DeregistrationComplete")
+        assert sorted(event.store for event in events.of("DeregistrationSuccess")) == ["a", "b", "c"]
+        assert [kept(store) for store in stores.values()] == [[], [], []]
+        assert names_of(ctx) == []
+        assert len(events.of("RegistrationSuccess")) == 3, "it did not register with b again"
+
+
+def test_f7_errors_of_a_source(run_store: Callable[..., ThreadStore]) -> None:
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options=SOURCE)
+        with pytest.raises(hf.UsageError, match="not registered with any stores"):
+            src.deregister()
+        streaming = ctx.source("quotes")
+        streaming.wait_registered(SHORT)
+        with pytest.raises(hf.UsageError, match="not registered with any stores"):
+            streaming.deregister()
+        run_store("a")
+        src.wait_registered(SHORT)
+        src.deregister()
+        with pytest.raises(hf.UsageError, match="already deregistering"):
+            src.deregister()
+        src.close()
+        with pytest.raises(hf.UsageError, match="closed"):
+            src.deregister()
+
+
+def test_f7_a_send_that_waits_for_room_ends(run_store: Callable[..., ThreadStore]) -> None:
+    run_store("a")
+    raised: list[BaseException] = []
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options={**SOURCE, "ume_flight_size": 1, "ume_retention_unique_confirmations": 1})
+        src.wait_registered(SHORT)
+        src.send(b"x")
+
+        def work() -> None:
+            try:
+                src.send(b"waits for a receiver's confirmation")
+            except hf.Error as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        src.deregister()
+        thread.join(SHORT)
+        assert [type(error) for error in raised] == [hf.NotRegisteredError]
+
+
+# Receivers ----------------------------------------------------------------------------------------------------------------
+
+
+def test_f7_a_receiver_is_forgotten_and_goes_on_without_acks(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        events = Events()
+        src = ctx.source("quotes", options=SOURCE)
+        src.wait_registered(SHORT)
+        rcv = ctx.receiver("quotes", options={"ume_session_id": 5}, on_event=events)
+        for i in range(4):
+            src.send(b"%d" % i)
+        assert [take(rcv) for _ in range(3)] == [b"0", b"1", b"2"]
+        got = events.wait("RegistrationSuccess")
+        rcv.deregister()
+        complete = events.wait("DeregistrationComplete")
+        (success,) = events.of("DeregistrationSuccess")
+        assert (complete.topic, complete.source) == (success.topic, success.source) == ("quotes", got.source)
+        assert success.source_registration_id == src.registration_ids["a"]
+        assert success.receiver_registration_id == got.receiver_registration_id
+        assert (success.sequence_number, success.store_index, success.store) == (2, 0, "a"), "its highest ack"
+        (source,) = store.store.state.sources
+        assert source.receivers == []
+        src.send(b"4")
+        assert [take(rcv) for _ in range(2)] == [b"3", b"4"], "live data goes on"
+        late = ctx.source("quotes", options=SOURCE)
+        late.wait_registered(SHORT)
+        late.send(b"of a source that it did not have")
+        assert rcv.receive(timeout=0.3) is None, "no registration any more"
+        rcv.acknowledge(0)  # what is due, as its context does it
+        assert list(rcv.stats().acknowledged.values()) == [2], "and no ack"
+        store.stop()
+        store = run_store("a", "disk")
+        src.wait_registered(SHORT)
+        late.wait_registered(SHORT)
+        assert [source.receivers for source in store.store.state.sources] == [[], []], (
+            "nor after a restart of the store"
+        )
+        again = ctx.receiver("quotes", options={"ume_session_id": 5}, on_event=events)
+        until("the new one is registered with both", lambda: len(events.of("RegistrationComplete")) == 3)
+        fresh = [event for event in events.of("RegistrationSuccess")[1:] if event.source == got.source]
+        assert [(event.sequence_number, int(event.flags) & 1) for event in fresh] == [(0, 0)], "from the start, not OLD"
+        assert {take(again) for _ in range(6)} >= {b"0", b"1", b"2", b"3", b"4"}
+        assert len(events.of("DeregistrationSuccess")) == len(events.of("DeregistrationComplete")) == 1
+
+
+def test_f7_a_receiver_of_two_sources_ends_with_each(run_store: Callable[..., ThreadStore]) -> None:
+    stores = {name: run_store(name) for name in "abc"}
+    with hf.Context() as ctx:
+        events = Events()
+        sources = [ctx.source(topic, options=THREE) for topic in ("eu.a", "eu.b")]
+        for src in sources:
+            src.wait_registered(SHORT)
+        rcv = ctx.receiver(pattern="eu[.].", options={"ume_registration_interval": 100}, on_event=events)
+        events.wait("RegistrationComplete", 2)
+        events.wait("RegistrationSuccess", 6)
+        stores["b"].stop()
+        rcv.deregister()
+        events.wait("DeregistrationSuccess", 4)
+        assert events.of("DeregistrationComplete") == []
+        stores["b"] = run_store("b")
+        events.wait("DeregistrationComplete", 2)
+        assert {event.topic for event in events.of("DeregistrationComplete")} == {"eu.a", "eu.b"}
+        by_source = sorted((event.topic, event.store) for event in events.of("DeregistrationSuccess"))
+        assert by_source == [(topic, store) for topic in ("eu.a", "eu.b") for store in "abc"]
+        assert all(not s.receivers for store in stores.values() for s in store.store.state.sources)
+
+
+def test_f7_errors_of_a_receiver(run_store: Callable[..., ThreadStore]) -> None:
+    run_store("a")
+    with hf.Context() as ctx:
+        rcv = ctx.receiver("quotes")
+        with pytest.raises(hf.UsageError, match="not registered with any stores"):
+            rcv.deregister()
+        events = Events()
+        src = ctx.source("quotes", options=SOURCE)
+        src.wait_registered(SHORT)
+        rcv = ctx.receiver("quotes", on_event=events)
+        events.wait("RegistrationComplete")
+        rcv.deregister()
+        with pytest.raises(hf.UsageError, match="already deregistering"):
+            rcv.deregister()
+        rcv.close()
+        with pytest.raises(hf.UsageError, match="closed"):
+            rcv.deregister()
+
+
+def test_f7_a_closed_receiver_is_not_deregistered(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a")
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options=SOURCE)
+        src.wait_registered(SHORT)
+        src.send(b"0")
+        rcv = ctx.receiver("quotes", options={"ume_session_id": 5})
+        assert take(rcv) == b"0"
+        rcv.close()
+        (source,) = store.store.state.sources
+        until("the ack is kept", lambda: [receiver.ack for receiver in source.receivers] == [1])

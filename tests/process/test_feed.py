@@ -1,0 +1,291 @@
+"""Who has the next number? Rings, logs, losses and incarnations, over logs that are written by hand and a clock that is turned.
+
+um_semantics F.2 (a range that one store lacks is read from another), F.4 (loss), C and DESIGN 13 (numbers are no identities).
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from process.feeds import PATIENCE_S, Ring, Stage, numbers
+
+from holdfast.engine.columns import new_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LATER_NS = PATIENCE_S * 10**9
+
+
+@pytest.fixture
+def stage(tmp_path: Path, domain: str) -> Iterator[Stage]:
+    made = Stage(tmp_path, domain)
+    yield made
+    made.close()
+
+
+# Loss (F.4) ---------------------------------------------------------------------------------------------------------------
+
+
+def test_leading_loss_is_told_at_once_when_every_store_says_gone(stage: Stage) -> None:
+    for name in "ab":
+        log = stage.log(name)
+        log.begin(1, 0)
+        log.plain(50, 60)
+    stage.open(5)
+    assert stage.drain() == [("lost", 5, 49), *numbers(50, 60), "ended"]
+
+
+def test_a_lost_record_is_stepped_over_at_once(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 3)
+    log.lost(4, 6)
+    log.plain(7, 8)
+    stage.open(0)
+    assert stage.drain() == [*numbers(0, 3), ("lost", 4, 6), *numbers(7, 8), "ended"]
+
+
+def test_what_one_store_lost_is_read_from_another(stage: Stage) -> None:
+    first, second = stage.log("a"), stage.log("b")
+    for log in (first, second):
+        log.begin(1, 0)
+    first.plain(0, 3)
+    first.lost(4, 6)
+    first.plain(7, 9)
+    second.plain(0, 9)
+    stage.open(0)
+    assert stage.drain() == [*numbers(0, 9), "ended"]
+
+
+def test_a_store_whose_files_are_gone_is_replaced_by_another(stage: Stage) -> None:
+    second = stage.log("b")
+    second.begin(1, 0)
+    second.plain(0, 9)
+    stage.open(0, paths=[str(stage.path / "never"), "", str(second.path)])
+    assert stage.drain() == numbers(0, 9)
+
+
+def test_damage_in_one_store_is_read_from_another(stage: Stage) -> None:
+    first, second = stage.log("a"), stage.log("b")
+    for log in (first, second):
+        log.begin(1, 0)
+        log.plain(0, 999)
+    (segment,) = first.path.glob("seg-*")
+    data = bytearray(segment.read_bytes())
+    at = data.index(b"500", data.index(b"499"))
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(b"!!!")
+    stage.open(0)
+    assert stage.drain() == [*numbers(0, 999), "ended"]
+
+
+def test_damage_in_the_only_store_costs_exactly_what_is_damaged(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 999)
+    (segment,) = log.path.glob("seg-*")
+    at = segment.read_bytes().index(b"500")
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(b"!!!")
+    stage.open(0)
+    assert stage.drain() == [*numbers(0, 499), ("lost", 500, 500), *numbers(501, 999), "ended"]
+
+
+def lapped(stage: Stage) -> Ring:
+    """A ring that has gone over its first numbers several times."""
+    ring = Ring(stage, 1, 0)
+    ring.send(500, pad=1000)
+    return ring
+
+
+def test_what_the_ring_overtook_and_a_slow_store_has_not_got_is_awaited_then_lost(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 9)
+    ring = lapped(stage)
+    stage.open(0)
+    assert stage.drain() == numbers(0, 9), "the store may still get 10"
+    stage.now_ns += LATER_NS - 1
+    assert stage.drain() == []
+    stage.now_ns += 1
+    lost, *rest = stage.drain()
+    assert lost[:2] == ("lost", 10)  # type: ignore[index]
+    assert rest == numbers(lost[2] + 1, ring.next - 1)  # type: ignore[index]
+    assert len(rest) > 10
+
+
+def test_what_the_slow_store_gets_in_time_is_not_lost(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 9)
+    ring = lapped(stage)
+    stage.open(0)
+    assert stage.drain() == numbers(0, 9)
+    stage.now_ns += LATER_NS - 1
+    assert stage.drain() == []
+    log.plain(10, 20)
+    assert stage.drain() == numbers(10, 20)
+    stage.now_ns += 1
+    assert stage.drain() == [], "21 has been missing for no time yet"
+    log.plain(21, ring.next - 1)
+    assert stage.drain() == numbers(21, ring.next - 1)
+
+
+def test_one_store_says_gone_and_another_cannot_be_read_is_awaited_then_lost(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(50, 60)
+    stage.open(5, paths=[str(log.path), str(stage.path / "down")])
+    assert stage.drain() == []
+    stage.now_ns += LATER_NS
+    assert stage.drain() == [("lost", 5, 49), *numbers(50, 60)]
+
+
+def test_what_was_never_published_is_awaited_for_ever(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 9)
+    stage.open(0)
+    assert stage.drain() == [*numbers(0, 9), "ended"]
+    stage.now_ns += 100 * LATER_NS
+    assert stage.drain() == []
+    log.plain(10, 11)
+    assert stage.drain() == numbers(10, 11)
+
+
+def test_without_stores_what_the_ring_overtook_is_lost_at_once(stage: Stage) -> None:
+    ring = lapped(stage)
+    stage.open(0)
+    lost, *rest = stage.drain()
+    assert lost[:2] == ("lost", 0)  # type: ignore[index]
+    assert rest == numbers(lost[2] + 1, ring.next - 1)  # type: ignore[index]
+
+
+# Incarnations (DESIGN 13) -------------------------------------------------------------------------------------------------
+
+
+def test_begin_in_the_middle_of_a_message_voids_all_of_it(stage: Stage) -> None:
+    """The old message 4..8 is cut by BEGIN(2, 6): 4 and 5 are lost, 6 is the new one, whole."""
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 3)
+    log.append(4, [b"old4", b"old5", b"old6", b"old7", b"old8"])
+    log.plain(9, 9)
+    log.begin(2, 6)
+    log.append(6, [b"new6"], [b"new7", b"+8"])
+    stage.open(0, begun=(2, 6))
+    assert stage.drain() == [*numbers(0, 3), ("lost", 4, 5), b"new6", b"new7+8", "ended"]
+
+
+def test_a_new_ring_that_begins_in_the_middle_of_a_message_is_read_from_its_start(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 3)
+    log.append(4, [b"old4", b"old5", b"old6"])
+    ring = Ring(stage, 2, 5)
+    log.begin(2, 5)
+    ring.send(3)
+    stage.open(0, begun=(2, 5))
+    assert stage.drain() == [*numbers(0, 3), ("lost", 4, 4), *numbers(5, 7)]
+
+
+@pytest.mark.parametrize("line", [True, False], ids=["in place", "copied"])
+def test_a_reader_ahead_of_a_new_incarnation_goes_back_to_its_start(stage: Stage, line: bool) -> None:
+    old = Ring(stage, 1, 0)
+    old.send(10)
+    log = stage.log("a")
+    log.begin(1, 0)
+    feed = stage.open(0, line=None if line else -1)
+    assert stage.drain() == numbers(0, 9)
+    log.begin(2, 7)
+    new = Ring(stage, 2, 7)
+    new.send(4)
+    feed.newer = True  # as the context's thread says when it sees the new ring
+    assert stage.drain() == [("begun", 2, 7), *numbers(7, 10)]
+    old.remove()
+
+
+def test_a_reader_of_logs_ahead_of_a_new_incarnation_goes_back_to_its_start(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 9)
+    stage.open(0)
+    assert stage.drain() == [*numbers(0, 9), "ended"]
+    log.begin(2, 7)
+    log.append(7, [b"new7"], [b"new8"], [b"new9"], [b"new10"])
+    assert stage.drain() == [("begun", 2, 7), "began", b"new7", b"new8", b"new9", b"new10", "ended"]
+
+
+def test_a_start_that_the_program_chose_beyond_a_known_begin_stays(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.begin(2, 5)
+    log.plain(5, 9)
+    stage.open(8, begun=(2, 5))
+    assert stage.drain() == [*numbers(8, 9), "ended"]
+
+
+# Sources that end, and stores that are wiped ------------------------------------------------------------------------------
+
+
+def test_the_end_is_told_once_after_the_last_message_and_a_new_life_begins_again(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    ring = Ring(stage, 1, 0)
+    ring.send(3)
+    feed = stage.open(0)
+    assert stage.drain() == numbers(0, 2)
+    ring.end()
+    assert stage.drain() == ["ended"]
+    assert feed.ended
+    log.plain(0, 2)
+    ring.remove()
+    feed.newer = True
+    assert stage.drain() == []
+    again = Ring(stage, 2, 3)
+    again.send(1)
+    assert stage.drain() == [("begun", 2, 3), "began", b"3"]
+    assert not feed.ended
+
+
+def test_the_end_of_a_source_that_died_is_told_after_its_last_message(stage: Stage) -> None:
+    ring = Ring(stage, 1, 0)
+    ring.send(3)
+    feed = stage.open(0)
+    feed.orphaned, feed.newer = 1, True  # as the context's thread says when the owner's lock is free
+    assert stage.drain() == [*numbers(0, 2), "ended"]
+    feed.newer = True
+    assert stage.drain() == []
+
+
+def test_a_store_that_was_wiped_and_came_back_is_opened_again(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 3)
+    stage.open(0)
+    assert stage.drain() == [*numbers(0, 3), "ended"]
+    log.close()
+    shutil.rmtree(log.path)
+    new = stage.log("a")
+    new.begin(1, 0)
+    new.plain(0, 6)
+    assert stage.drain() == numbers(4, 6)
+
+
+def test_a_view_of_a_log_is_not_written_again_by_the_messages_that_follow(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 9)
+    feed = stage.open(0)
+    view = feed.batch(new_entries(4), 4, 1 << 20)
+    assert view is not None
+    assert stage.drain() == [*numbers(4, 9), "ended"]
+    log.plain(10, 19)
+    assert stage.drain() == numbers(10, 19)
+    assert [view.gather(index) for index in range(view.count)] == numbers(0, 3)

@@ -1,0 +1,281 @@
+"""RegIDs, sessions and their holders, with real stores and real deaths (um_semantics A.2 to A.4, B.5, B.6)."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from process.events import Events
+from process.spawn import until
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from process.conftest import ThreadStore
+
+SHORT = 30.0
+SOURCE = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
+THREE = {**SOURCE, "ume_store_name": ["a", "b", "c"], "ume_registration_interval": 100}
+
+
+def source(ctx: hf.Context, topic: str = "quotes", **options: object) -> hf.Source:
+    return ctx.source(topic, options={**SOURCE, **options})
+
+
+# Numbers and sessions: A.2, A.3 -------------------------------------------------------------------------------------------
+
+
+def test_assigned_reg_ids_are_a_series_from_a_random_seed(run_store: Callable[..., ThreadStore]) -> None:
+    run_store("a")
+    run_store("b")
+    with hf.Context() as ctx:
+        sources = [source(ctx, f"t{i}", ume_store_name=["a", "b"]) for i in range(3)]
+        for each in sources:
+            each.wait_registered(SHORT)
+        numbers = {name: sorted(each.registration_ids[name] for each in sources) for name in "ab"}
+    for first, second, third in numbers.values():
+        assert 0 < first < 2**32
+        assert (second, third) == (first + 1, first + 2)
+    assert numbers["a"] != numbers["b"], "2^-31 that two seeds are the same"
+
+
+def test_sessions_survive_the_store_and_each_role_topic_and_source_has_its_own(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    store = run_store("a", "disk")
+    seen = []
+    for _ in range(2):
+        with hf.Context(session_id=0x2A) as ctx, hf.Context(session_id=0x2B) as other:
+            found = [
+                source(ctx, "quotes"), source(ctx, "trades"), source(other, "quotes"),
+                source(ctx, "quotes", ume_session_id=0x2C),
+            ]  # fmt: skip
+            for each in found:
+                each.wait_registered(SHORT)
+                each.send(b"x")
+            numbers = [each.registration_ids["a"] for each in found]
+            for session in (0x2A, 0x2B):
+                events = Events()
+                ctx.receiver("quotes", options={"ume_session_id": session}, on_event=events)
+                events.wait("RegistrationSuccess", 3)
+                by_source = sorted(
+                    (each.source_registration_id, each.receiver_registration_id)
+                    for each in events.of("RegistrationSuccess")
+                )
+                numbers += [own for _, own in by_source]
+        assert len(set(numbers)) == len(numbers) == 10
+        seen.append(numbers)
+        store.stop()
+        store = run_store("a", "disk")
+    assert seen[0] == seen[1], "the same numbers after a restart of store and clients"
+
+
+def test_the_flag_old_and_the_numbers_of_each_event(run_store: Callable[..., ThreadStore]) -> None:
+    """B.5, B.6: OLD, and what the sequence number of each registration event says."""
+    run_store("a")
+    seen = []
+    for _ in range(2):
+        with hf.Context(session_id=9) as ctx:
+            sending, receiving = Events(), Events()
+            src = ctx.source("quotes", options=SOURCE, on_event=sending)
+            src.wait_registered(SHORT)
+            for i in range(5):
+                src.send(b"%d" % i)
+            src.wait_stable(timeout=SHORT)
+            rcv = ctx.receiver("quotes", on_event=receiving)
+            for _ in range(3):
+                message = rcv.receive(timeout=SHORT)
+                assert message is not None
+                message.release()
+            success, complete = sending.wait("RegistrationSuccess"), sending.wait("RegistrationComplete")
+            got, ready = receiving.wait("RegistrationSuccess"), receiving.wait("RegistrationComplete")
+        seen.append(
+            [int(success.flags), success.sequence_number, complete.sequence_number, int(got.flags), got.sequence_number,
+             ready.sequence_number]
+        )  # fmt: skip
+        assert got.src_session_id == ready.src_session_id == 9
+        assert got.source_registration_id == success.registration_id
+    src_sid = int(hf.events.receiver.RegistrationSuccessFlags.SRC_SID)
+    assert seen == [[0, 0, 0, src_sid, 0, 0], [1, 5, 5, src_sid | 1, 3, 3]]
+
+
+def test_with_a_session_id_a_reg_id_is_ignored_and_the_log_says_so(
+    run_store: Callable[..., ThreadStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    run_store("a")
+    caplog.set_level("INFO", logger="holdfast")
+    with hf.Context(session_id=0x2A) as ctx:
+        src = source(ctx, ume_store_name=["a:77"])
+        src.wait_registered(SHORT)
+        assert src.registration_ids["a"] != 77
+        assert "session ID 0x2a is in force" in caplog.text
+        caplog.clear()
+        events = Events()
+        ctx.receiver("quotes", options={"ume_registration_extended_function": lambda _: 78}, on_event=events)
+        assert events.wait("RegistrationSuccess").receiver_registration_id != 78
+        assert "session ID 0x2a is in force" in caplog.text
+
+
+def test_a_given_reg_id_is_the_one_that_is_held(run_store: Callable[..., ThreadStore]) -> None:
+    run_store("a")
+    with hf.Context() as ctx:
+        src = source(ctx, ume_store_name=["a:77"])
+        src.wait_registered(SHORT)
+        assert src.registration_ids == {"a": 77}
+        events = Events()
+        ctx.receiver("quotes", options={"ume_registration_extended_function": lambda _: 300}, on_event=events)
+        assert events.wait("RegistrationSuccess").receiver_registration_id == 300
+
+
+def test_the_other_roles_number_is_refused_with_its_holder(run_store: Callable[..., ThreadStore]) -> None:
+    run_store("a")
+    with hf.Context() as ctx:
+        before = time.time()
+        src = source(ctx, ume_store_name=["a:77"])
+        src.wait_registered(SHORT)
+        events = Events()
+        ctx.receiver("quotes", options={"ume_registration_extended_function": lambda _: 77}, on_event=events)
+        error = events.wait("RegistrationError")
+        assert "RegID 77 is in use by a source" in error.text
+        assert error.pid == os.getpid()
+        assert before - 1 < error.since <= time.time()
+        ctx.receiver("quotes", options={"ume_registration_extended_function": lambda _: 300}, on_event=events)
+        events.wait("RegistrationSuccess")
+        with pytest.raises(hf.RegIdInUseError) as raised:
+            source(ctx, "trades", ume_store_name=["a:300"]).wait_registered(SHORT)
+        assert raised.value.pid == os.getpid()
+
+
+@pytest.mark.parametrize(("topic", "text"), [("trades", "src topic does not match"), ("quotes", "RegID mismatch")])
+def test_what_contradicts_the_state_is_an_error_not_a_timeout(
+    run_store: Callable[..., ThreadStore], topic: str, text: str
+) -> None:
+    run_store("a")
+    with hf.Context() as ctx:
+        src = source(ctx, ume_session_id=0x2A)
+        src.wait_registered(SHORT)
+        number = src.registration_ids["a"]
+        src.close()
+        with pytest.raises(hf.RegistrationError, match=text) as raised:
+            source(ctx, topic, ume_store_name=[f"a:{number}"]).wait_registered(SHORT)
+        assert not isinstance(raised.value, hf.RegIdInUseError)
+
+
+@pytest.mark.parametrize("value", [-1, 2**32, "7", 2**80])
+def test_a_receiver_that_asks_for_an_impossible_number_fails(
+    run_store: Callable[..., ThreadStore], value: object
+) -> None:
+    run_store("a")
+    with hf.Context() as ctx:
+        source(ctx).wait_registered(SHORT)
+        rcv = ctx.receiver("quotes", options={"ume_registration_extended_function": lambda _: value})
+        with pytest.raises(hf.RegistrationError, match="RegID"):
+            rcv.receive(timeout=SHORT)
+
+
+# The store comes back -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session", [0, 0x2A])
+def test_live_objects_keep_their_registration_over_a_restart_of_the_store(
+    run_store: Callable[..., ThreadStore], session: int
+) -> None:
+    store = run_store("a")
+    with hf.Context(session_id=session) as ctx:
+        sending, receiving = Events(), Events()
+        src = ctx.source("quotes", options=SOURCE, on_event=sending)
+        src.wait_registered(SHORT)
+        rcv = ctx.receiver("quotes", on_event=receiving)
+        receiving.wait("RegistrationComplete")
+        store.stop()
+        until("the source has noticed", lambda: not may_send(src))
+        store = run_store("a")
+        again, of_receiver = sending.wait("RegistrationSuccess", 2), receiving.wait("RegistrationSuccess", 2)
+        assert again.registration_id == sending.of("RegistrationSuccess")[0].registration_id
+        assert again.flags == hf.events.source.RegistrationSuccessFlags.OLD
+        first = receiving.of("RegistrationSuccess")[0]
+        assert of_receiver.receiver_registration_id == first.receiver_registration_id
+        src.wait_registered(SHORT)
+        src.send(b"x")
+        assert rcv.receive(timeout=SHORT) is not None
+    (kept,) = store.store.state.sources
+    assert len(kept.receivers) == 1, "no second state of the same object"
+
+
+def test_a_store_that_knew_nothing_takes_over_the_identity_that_the_others_know(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    stores = {name: run_store(name) for name in "ab"}
+    for _ in range(2):
+        with hf.Context(session_id=0x2A) as ctx:
+            src = ctx.source("quotes", options={**THREE, "ume_registration_interval": 1000})
+            src.wait_registered(SHORT)
+            src.send(b"x")
+            src.wait_stable(timeout=SHORT)
+            if len(stores) == 3:
+                until("c is registered", lambda: set(src.registration_ids) == set(stores))  # noqa: B023
+        stores.setdefault("c", run_store("c")) if len(stores) == 2 else None
+    known = [store.store.state.sources for store in stores.values()]
+    assert [len(sources) for sources in known] == [1, 1, 1]
+    assert len({sources[0].uuid for sources in known}) == 1
+    for store in stores.values():
+        assert [path.name for path in store.store.logs.iterdir()] == [known[0][0].uuid.hex()]
+
+
+def may_send(src: hf.Source) -> bool:
+    try:
+        src.wait_registered(0)
+    except hf.Error:
+        return False
+    return True
+
+
+# Where a new receiver starts: F.1 -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rollback", "start"), [(2**31 - 1, 0), (100, 0), (10, 0), (9, 1), (3, 7), (1, 9)])
+def test_f1_a_new_receiver_starts_at_most_so_far_back(
+    run_store: Callable[..., ThreadStore], rollback: int, start: int
+) -> None:
+    run_store("a", **{"receiver-new-registration-rollback": rollback})
+    with hf.Context(session_id=5) as ctx:
+        src = source(ctx)
+        src.wait_registered(SHORT)
+        for i in range(10):
+            src.send(b"%d" % i)
+        src.wait_stable(timeout=SHORT)
+        for expected in (start, max(start, 10 - rollback)):
+            events = Events()
+            rcv = ctx.receiver("quotes", on_event=events)
+            assert events.wait("RegistrationSuccess").sequence_number == expected
+            assert events.wait("RegistrationComplete").sequence_number == expected
+            message = rcv.receive(timeout=SHORT)
+            assert message is not None
+            assert message.sequence_number == expected
+            rcv.close()
+
+
+def test_f1_the_rollback_also_caps_a_receiver_that_comes_back(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a")
+    with hf.Context(session_id=5) as ctx:
+        src = source(ctx)
+        src.wait_registered(SHORT)
+        src.send(b"0")
+        rcv = ctx.receiver("quotes")
+        assert rcv.receive(timeout=SHORT) is not None
+        rcv.close()
+        for i in range(1, 10):
+            src.send(b"%d" % i)
+        src.wait_stable(timeout=SHORT)
+        store.stop()
+        run_store("a", **{"receiver-new-registration-rollback": 4})
+        src.wait_registered(SHORT)
+        events = Events()
+        ctx.receiver("quotes", on_event=events)
+        success = events.wait("RegistrationSuccess")
+        assert success.sequence_number == 6
+        assert success.flags & hf.events.receiver.RegistrationSuccessFlags.OLD
