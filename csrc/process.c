@@ -16,7 +16,7 @@
 #include "atomic.h"
 #include "status.h"
 
-enum { DIRECTORIES = 512, PATH_BYTES = 32, CLAIM_BITS = 16, CLAIM_MASK = 0xffff };
+enum { DIRECTORIES = 1024, PATH_BYTES = 32, CLAIM_BITS = 16, CLAIM_MASK = 0xffff };
 
 struct joined {
     dev_t device;

@@ -6,7 +6,6 @@ message.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 import time
@@ -35,14 +34,19 @@ OBSTACLES = 3
 
 
 class Claim:
-    """A fragment that is written in place: ``with src.claim(n) as view``. Commits at the end, aborts on an exception."""
+    """A fragment that is written in place: ``with src.claim(n) as view``. Commits at the end, aborts on an exception.
+
+    One that is dropped without having been used as a context manager is aborted, too.
+    """
+
+    _view: memoryview | None = None
 
     def __init__(self, source: Sending, size: int, client_data: object, timeout: float | None) -> None:
         self.sequence_number: int | None = None
         self._source = source
         self._client_data = client_data
         self._base = source.begin_claim(size, timeout)
-        self._view: memoryview | None = memoryview(self._base).cast("B")
+        self._view = memoryview(self._base)
 
     def __enter__(self) -> memoryview:
         if self._view is None:
@@ -50,19 +54,35 @@ class Claim:
         return self._view
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        view, self._view = self._view, None
-        if view is None:
+        if self._view is None:
             raise UsageError("this claim has ended already")
-        with contextlib.suppress(BufferError):
-            view.release()
-        del view
-        # Every view, and every view of a view, refers to the base; what is left is the attribute and the call's argument.
-        if sys.getrefcount(self._base) > 2:
+        kept = self._is_looked_at()
+        data, self._client_data, self._base = self._client_data, None, None
+        if kept:
             self._source.end_claim(commit=False)
             raise UsageError(
                 "a view of the claimed bytes is still in use", hint="drop every slice and array of it inside the block"
             )
-        self.sequence_number = self._source.end_claim(commit=kind is None, client_data=self._client_data)
+        self.sequence_number = self._source.end_claim(commit=kind is None, client_data=data)
+
+    def _is_looked_at(self) -> bool:
+        """Ends the claim's own view. True: there are others; they, and views of them, refer to the base as the attribute does."""
+        view, self._view = self._view, None
+        assert view is not None
+        try:
+            view.release()
+        except BufferError:
+            return True
+        del view
+        return sys.getrefcount(self._base) > 2  # the attribute and the call's argument
+
+    def abandon(self) -> None:
+        """Nobody will end it. With a view still out somewhere the bytes must not become anybody's: the source stays as it is."""
+        if self._view is not None and not self._is_looked_at():
+            self._source.end_claim(commit=False)
+
+    def __del__(self) -> None:
+        self.abandon()
 
     def __repr__(self) -> str:
         topic = self._source.topic
@@ -83,6 +103,11 @@ class Sending(Outbound):
         self._blocked_ns = 0
         self._claimed_by = 0
         """Thread that has a claim open."""
+        self._status = ffi.new("int64_t *")
+        self._fragment = int(options.fragment_size)
+        flight = options.ume_flight_size_bytes if self.stores and options.ume_flight_size_behavior == "block" else 0
+        self._always_fits = min(self._fragment, flight or self._fragment)
+        """Bytes of a message whose size needs no check."""
 
     def send(
         self,
@@ -143,7 +168,7 @@ class Sending(Outbound):
         return settlement if notices.records_all or (client_data is not None and notices.records_any) else None
 
     def _pieces(self, size: int) -> int:
-        return max(1, -(-size // int(self.options.fragment_size)))
+        return max(1, -(-size // self._fragment))
 
     def send_batch(self, rows: Any, *, client_data: object = None, timeout: float | None = None) -> tuple[int, int]:
         """Publishes one message per row and returns the first and last sequence number.
@@ -205,6 +230,15 @@ class Sending(Outbound):
 
     def begin_claim(self, size: int, timeout: float | None) -> Any:
         """For :class:`Claim`: the writable bytes."""
+        if size > self._fragment:
+            raise MessageTooLargeError(size, self._fragment, "fragment_size")
+        pointer: CData = lib.hf_source_claim(self._handle, size, self._status) if self._may_send else ffi.NULL
+        if not pointer:
+            pointer = self._claim_slowly(size, timeout)
+        self._claimed_by = threading.get_ident()
+        return ffi.buffer(pointer, size)
+
+    def _claim_slowly(self, size: int, timeout: float | None) -> CData:
         status = ffi.new("int64_t *")
         pointer: CData = ffi.NULL
 
@@ -213,11 +247,8 @@ class Sending(Outbound):
             pointer = lib.hf_source_claim(self._handle, size, status)
             return 0 if pointer else int(status[0])
 
-        if size > self.options.fragment_size:
-            raise MessageTooLargeError(size, self.options.fragment_size, "fragment_size")
         self._until_room(attempt, size, timeout)
-        self._claimed_by = threading.get_ident()
-        return ffi.buffer(pointer, size)
+        return pointer
 
     def end_claim(self, *, commit: bool, client_data: object = None) -> int | None:
         """For :class:`Claim`: publishes it and returns its number, or leaves no trace of it."""
@@ -239,7 +270,8 @@ class Sending(Outbound):
         """Runs ``attempt`` until it returns a number, policy says no, or the time is over."""
         deadline = deadline_of(timeout)
         started = 0
-        self._check_size(size)
+        if size > self._always_fits:
+            self._check_size(size)
         while True:
             self._check_may_send()
             moves = self._moves()
@@ -279,7 +311,7 @@ class Sending(Outbound):
 
     def _frames(self, size: int) -> int:
         """Bytes of frames that a message takes: a header per fragment, each padded to the granule."""
-        granule, fragment = int(lib.HF_GRANULE), int(self.options.fragment_size)
+        granule, fragment = int(lib.HF_GRANULE), self._fragment
         pieces = self._pieces(size)
         padded = [-(-part // granule) * granule for part in (fragment, size - (pieces - 1) * fragment)]
         return (pieces - 1) * padded[0] + padded[1] + pieces * granule

@@ -1,8 +1,7 @@
 """A smart source: memory and sizes are fixed when it is made, and messages are only written in place.
 
-UM's smart source trades generality for a short send path (um_semantics J.3). Here the path of a `Source` is short already;
-what is left is what Python spends around a claim, and that is what this class saves: claims are recycled, and one that finds
-room costs two calls into C, a buffer and a view of it.
+UM's smart source trades generality for a short send path (um_semantics J.3). Here the path of a `Source` is short already; what
+is left is that claims are recycled, so that a warm one allocates only a buffer and a view.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .core import CData, ffi, lib
+from .core import lib
 from .errors import ConfigError, MessageTooLargeError, UsageError
 from .option_table import BY_ANY_NAME
 from .source import Claim, Source
@@ -113,25 +112,6 @@ class SmartClaim(Claim):
         self._base = base
         self._view = memoryview(base)
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        view, self._view = self._view, None
-        if view is None:
-            raise UsageError("this claim has ended already")
-        try:
-            view.release()
-        except BufferError:
-            kept = True
-        else:
-            del view
-            kept = sys.getrefcount(self._base) > 2  # as in Claim
-        data, self._client_data, self._base = self._client_data, None, None
-        if kept:
-            self._source.end_claim(commit=False)
-            raise UsageError(
-                "a view of the claimed bytes is still in use", hint="drop every slice and array of it inside the block"
-            )
-        self.sequence_number = self._source.end_claim(commit=kind is None, client_data=data)
-
 
 class SmartSource(Source):
     """Made by ``Context.smart_source``. A `Source` whose messages are claimed, at most ``smart_src_max_message_length``
@@ -147,7 +127,6 @@ class SmartSource(Source):
     ) -> None:
         super().__init__(context, topic, options, on_event)
         self._longest = int(options.smart_src_max_message_length)
-        self._status: CData = ffi.new("int64_t *")
         self._recycled = SmartClaim(self)
         self._thread = 0
         self._thread_name = ""
@@ -170,10 +149,8 @@ class SmartSource(Source):
         if sys.getrefcount(self._recycled) > 2:  # what refers to it beside the attribute and this call's argument
             self._recycled = SmartClaim(self)
         claim = self._recycled
-        pointer = lib.hf_source_claim(self._handle, size, self._status) if self._may_send else None
-        base = ffi.buffer(pointer, size) if pointer else self.begin_claim(size, timeout)
-        self._claimed_by = thread
-        claim.begin(base, client_data)
+        claim.abandon()
+        claim.begin(self.begin_claim(size, timeout), client_data)
         return claim
 
     def _adopt(self, thread: int) -> None:

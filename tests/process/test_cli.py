@@ -29,6 +29,8 @@ class Program:
     """One run of ``holdfast``."""
 
     def __init__(self, *arguments: str, stdin: bytes | int | None = None, **environment: str) -> None:
+        self.seen = ""
+        """What line() has read of its output."""
         given = subprocess.PIPE if isinstance(stdin, bytes) else subprocess.DEVNULL if stdin is None else stdin
         self.process = subprocess.Popen(
             [*COMMAND, *arguments], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -56,6 +58,7 @@ class Program:
             got = os.read(pipe.fileno(), 1)
             assert got, f"{stream} ended: {line!r}"
             line += got
+        self.seen += line.decode()
         return line.decode().rstrip("\n")
 
     def signal(self, number: int) -> None:
@@ -472,6 +475,7 @@ def demo(start: Callable[..., Program], tmp_path: Path) -> Iterator[Program]:
 def test_the_demo_kills_everybody_loses_nothing_and_cleans_up(demo: Program) -> None:
     code, out, err = demo.end()
     assert code == 0, out + err
+    out = demo.seen + out
     for name in ("receiver 1", "store", "source"):
         assert f"kill -9 {name} (pid " in out
         assert f"{name} started again" in out

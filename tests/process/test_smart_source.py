@@ -136,6 +136,11 @@ def test_a_claim_ends_once_and_only_one_is_open(src: hf.SmartSource) -> None:
     assert (claim.sequence_number, src.next_sequence_number) == (0, 1)
 
 
+def test_a_claim_that_nobody_ends_is_aborted(src: hf.SmartSource) -> None:
+    src.claim(1)
+    assert put(src, b"the first message") == 0
+
+
 def test_a_claim_is_used_again_unless_somebody_keeps_it(src: hf.SmartSource) -> None:
     def made() -> int:
         with src.claim(1) as view:

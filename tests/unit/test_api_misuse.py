@@ -157,6 +157,17 @@ def test_a_claim_ends_once(src: hf.Source) -> None:
         pass
 
 
+def test_a_claim_that_nobody_ends_is_aborted(src: hf.Source) -> None:
+    src.claim(1)
+    assert src.send(b"the first message") == 0
+    claim = src.claim(1)
+    kept = claim.__enter__()[:]
+    del claim
+    with pytest.raises(hf.UsageError, match="claim is open"):
+        src.send(b"these bytes may still be written by whoever has the view")
+    kept.release()
+
+
 def test_a_wrong_sequence_info_is_refused(src: hf.Source) -> None:
     with pytest.raises(hf.UsageError) as error:
         src.send(b"x", sequence_info="never")
