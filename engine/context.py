@@ -210,6 +210,8 @@ class Context:
             try:
                 if not self._turn():
                     self._sleep(SLEEP_NS)
+            except SystemExit as asked:  # of a callback: it ends no thread that others wait for
+                self.callback_failed(asked)
             except Exception:
                 if self._closing:
                     return
@@ -273,7 +275,7 @@ class Context:
         except Exception as error:
             self.callback_failed(error, options)
 
-    def callback_failed(self, error: Exception, options: Options | None = None) -> None:
+    def callback_failed(self, error: BaseException, options: Options | None = None) -> None:
         """A callback of the program raised: it is counted, logged, and with ``callback_errors`` ``raise`` kept for whoever waits.
 
         Only the first is kept until somebody has got it.

@@ -80,8 +80,10 @@ ROWS = (
     Option("ume_proactive_keepalive_interval", (CONTEXT,), values.keepalive, 3000, "ms", 0, _MS, doc=_LIVES),
 
     # Stores and registration
-    Option("ume_store", (SOURCE,), values.store_addresses, (), doc="stores by port: 127.0.0.1:PORT:RegID:Group"),
-    Option("ume_store_name", (SOURCE,), values.store_names, (), doc="stores by name: name:RegID:Group"),
+    Option("ume_store", (SOURCE,), values.store_addresses, (),
+           doc="stores by port: 127.0.0.1:PORT:RegID:Group; not in this version"),
+    Option("ume_store_name", (SOURCE,), values.store_names, (),
+           doc="stores by name: name:RegID:Group; only group 0 in this version"),
     Option("ume_store_group", (SOURCE,), values.store_groups, (),
            doc="declared groups: index:size, ascending; stores beyond the size are backups"),
     Option("ume_store_behavior", (SOURCE,), values.word, "qc", choices=("qc", "rr"),
@@ -216,5 +218,4 @@ ROWS = (
            doc="a receiver starts at most so far behind the newest message"),
 )
 # fmt: on
-TABLE: dict[str, Option] = {row.name: row for row in ROWS}
 BY_ANY_NAME: dict[str, Option] = {name: row for row in ROWS for name in (row.name, *row.aliases)}

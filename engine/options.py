@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from . import option_values as values
 from .errors import ConfigError
 from .network_options import FILES_ONLY, REMOVED, has_no_effect
-from .option_table import BY_ANY_NAME, MIB, RECEIVER, ROWS, SOURCE, STORE, TABLE, Option
+from .option_table import BY_ANY_NAME, MIB, RECEIVER, ROWS, SOURCE, STORE, Option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
-    "TABLE",
     "Defaults",
     "Layer",
     "NoDefaults",

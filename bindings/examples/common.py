@@ -1,4 +1,4 @@
-"""How every example program starts and ends: one line for an error, 128 + 2 after ^C, no traceback."""
+"""How every example program starts and ends: one line for an error, 128 + 2 after ^C, 0 when nobody reads it; no traceback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ MESSAGES = 20
 """What the minimal programs send and receive. UM's count them from 1, sequence numbers start at 0."""
 CHECKSUM_BYTES = 4
 """In front of a verifiable message."""
-
+_unread = threading.Event()
+"""Nobody reads what is printed."""
 
 P = ParamSpec("P")
 
@@ -34,12 +35,13 @@ def program(body: Callable[P, int]) -> Callable[P, int]:
     def main(*args: P.args, **kwargs: P.kwargs) -> int:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(line_buffering=True)  # so that a pipe gets a line when it is printed
+        _unread.clear()
         try:
             return body(*args, **kwargs)
         except KeyboardInterrupt:
-            return 128 + signal.SIGINT
+            return 0 if _unread.is_set() else 128 + signal.SIGINT
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more goes out, also not at exit
+            _give_up_output()
             return 0
         except SystemExit as asked:  # --help
             return asked.code if isinstance(asked.code, int) else 0
@@ -51,8 +53,22 @@ def program(body: Callable[P, int]) -> Callable[P, int]:
 
 
 def say(line: str) -> None:
-    """Prints a line in one piece, because events come from another thread than messages; print() makes two."""
-    sys.stdout.write(line + "\n")
+    """Prints a line in one piece, because events come from another thread than messages; print() makes two.
+
+    When nobody reads any more (``| head -1``) the program ends, whichever thread finds out.
+    """
+    try:
+        sys.stdout.write(line + "\n")
+    except BrokenPipeError:
+        _give_up_output()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def _give_up_output() -> None:
+    """Nothing more goes out, also not at exit."""
+    if not _unread.is_set():
+        _unread.set()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def until_the_last(receiver: hf.Receiver) -> Iterator[hf.Message]:

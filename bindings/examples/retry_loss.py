@@ -87,12 +87,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     left, patience = given.messages, given.retries
     with hf.Context() as ctx:
-        while True:
+        while left:
             left -= receive(ctx, given, left, patience)
-            if not left:
-                return 0
-            patience -= 1
-            time.sleep(given.interval)
+            if left:
+                patience -= 1
+                time.sleep(given.interval)
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import holdfast as hf
 
-from .common import TOPIC, program, until_the_last
+from .common import TOPIC, program, say, until_the_last
 from .options import Parser
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ REGISTRATION_ID = 1100
 
 def choose(info: events.RegistrationInfo) -> int:
     """The RegID to ask this store for."""
-    print(f"UME store {info.store_index}: {info.store} [{info.src_registration_id}] requesting RegID {REGISTRATION_ID}")
+    say(f"UME store {info.store_index}: {info.store} [{info.src_registration_id}] requesting RegID {REGISTRATION_ID}")
     return REGISTRATION_ID
 
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parser(__doc__).parse_args(argv)
     with hf.Context() as ctx, ctx.receiver(TOPIC, options={"ume_registration_extended_function": choose}) as rcv:
         for msg in until_the_last(rcv):
-            print(f"Received {len(msg)} bytes (sequence number {msg.sequence_number}) {bytes(msg).decode()!r}")
+            say(f"Received {len(msg)} bytes (sequence number {msg.sequence_number}) {bytes(msg).decode()!r}")
     return 0
 
 

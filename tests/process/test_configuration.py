@@ -226,6 +226,18 @@ def test_what_a_callback_raises_is_logged_and_counted(caplog: pytest.LogCaptureF
     assert any(record.exc_info and "from a callback" in str(record.exc_info[1]) for record in caplog.records)
 
 
+def test_a_callback_that_exits_ends_the_program_where_it_waits_and_not_the_contexts_thread() -> None:
+    with hf.Context() as ctx:
+        ctx.source("first", on_event=lambda _: sys.exit(3))
+        until(lambda: ctx.callback_errors)
+        ctx.source("second").wait_registered(SHORT)
+    ctx = hf.Context(options={"callback_errors": "raise"})
+    ctx.source("first", on_event=lambda _: sys.exit(3))
+    until(lambda: ctx.callback_raised)
+    with pytest.raises(SystemExit):
+        ctx.close()
+
+
 @pytest.mark.parametrize("whose", ["context", "source"])
 def test_with_raise_the_next_call_that_waits_raises_it_once(whose: str) -> None:
     option: dict[str, object] = {"callback_errors": "raise"}

@@ -2,97 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import re
 import signal
-import subprocess
-import sys
-import threading
-import time
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from process.programs import Example, wait
 
 from holdfast.engine import survey
 from holdfast.engine.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-SHORT = 30.0
-"""Seconds that no wait here needs; a test that gets there has failed."""
-NAMES = sorted(
-    path.stem
-    for path in (Path(__file__).resolve().parents[2] / "bindings" / "examples").glob("*.py")
-    if "\ndef main(" in path.read_text()
-)
 TOPIC = "UME Example"
 ALL = [f"UME Message {number:02}" for number in range(1, 21)]
 RECEIVED = r"\(sequence number (\d+)\) '(.*)'"
 DATA = r"^\[\w+\]\[\S+\]\[(\d+)\]( -RX-)?, (\d+) bytes$"
-
-
-class Example:
-    """One run of an example program. Its output is read as it comes."""
-
-    def __init__(self, command: str, *more: object) -> None:
-        name, *arguments = command.split()
-        whole = [sys.executable, "-m", f"holdfast.examples.{name}", *arguments, *map(str, more)]
-        self.process = subprocess.Popen(
-            whole, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        self.out: list[str] = []
-        self.err: list[str] = []
-        pairs = (self.process.stdout, self.out), (self.process.stderr, self.err)
-        self._readers = [threading.Thread(target=_read, args=pair) for pair in pairs]
-        for reader in self._readers:
-            reader.start()
-
-    def found(self, pattern: str) -> list[Any]:
-        """What ``re.findall`` finds in the output so far, line by line."""
-        return [found for line in list(self.out) for found in re.findall(pattern, line.rstrip("\n"))]
-
-    def until(self, pattern: str, count: int = 1) -> list[Any]:
-        """Waits until the pattern was found ``count`` times."""
-        wait(f"{count} x {pattern!r}", lambda: len(self.found(pattern)) >= count, self.alive)
-        return self.found(pattern)
-
-    def alive(self) -> bool:
-        """It has not ended."""
-        return self.process.poll() is None
-
-    def end(self) -> tuple[int, str]:
-        """Waits for its end: exit code and stderr."""
-        code = self.process.wait(SHORT)
-        for reader in self._readers:
-            reader.join()
-        return code, "".join(self.err)
-
-    def kill(self) -> None:
-        """kill -9."""
-        self.process.kill()
-        assert self.end()[0] == -signal.SIGKILL
-
-
-def _read(pipe: IO[str], lines: list[str]) -> None:
-    with pipe:
-        for line in pipe:
-            lines.append(line)  # noqa: PERF402  (somebody looks meanwhile)
-
-
-def wait(what: str, true: Callable[[], object], alive: Callable[[], bool] = lambda: True) -> None:
-    """Waits until ``true()``; fails when the time is over, or soon after ``alive()`` is false."""
-    deadline = time.monotonic() + SHORT
-    while not true():
-        if not alive():
-            time.sleep(0.2)  # for the last lines to be read
-            assert true(), f"it has ended: {what}"
-        assert time.monotonic() < deadline, f"never came: {what}"
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -433,61 +360,3 @@ def test_a_loss_is_accepted_in_the_end(run: Callable[..., Example], run_store: A
     lost = [int(count) for count in receiver.found(r"^(\d+) missing before \d+: again, with a new receiver$")]
     assert len(lost) == 2
     assert [int(number) for number in receiver.found(r"^(\d+): message")] == list(range(lost[0], lost[0] + 5))
-
-
-# Wrong arguments, interrupts ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_wrong_option_is_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main = importlib.import_module(f"holdfast.examples.{name}").main
-    assert main(["--nonsense"]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith("error: ")
-    assert main(["--help"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("umesrc flights", "no store is configured; -t NAME"),
-        ("umesrc -t a -m 5 -P 5 flights", "-m and -P exclude each other"),
-        ("umesrc -t a -V -l 3 flights", "has at least 4 bytes"),
-        ("umesrc -t a -M many flights", "argument -M/--messages: 'many' is not a whole number"),
-        ("umesrc -t a -d -1 flights", "argument -d/--delay: '-1' is not a number of seconds"),
-        ("umesrc -t a/b flights", "store name"),
-        ("umercv -o ume_state_lifetime flights", "'ume_state_lifetime' is not NAME=VALUE"),
-        ("umercv -o ume_state_lifetim=1 flights", "ume_state_lifetim"),
-        ("ume_example_src --store a --interval soon", "'soon' is not a number of seconds"),
-    ],
-)
-def test_a_wrong_value_is_one_line(arguments: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    name, *rest = arguments.split()
-    assert importlib.import_module(f"holdfast.examples.{name}").main(rest) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert text in err
-
-
-@pytest.mark.parametrize("arguments", ["ume_example_rcv", "ume_example_src", "umercv flights", "retry_loss flights"])
-def test_an_interrupt_while_it_waits_is_silent(arguments: str, start: Callable[..., Example], domain: str) -> None:
-    example = start(arguments)
-    processes = Path(os.environ["HOLDFAST_DIR"], domain, "processes")
-    wait("it has a context", lambda: processes.is_dir() and any(processes.iterdir()), example.alive)
-    example.process.send_signal(signal.SIGINT)
-    code, err = example.end()
-    assert (code, err) == (130, "")
-
-
-def test_nothing_of_the_examples_is_loaded_with_holdfast_nor_anything_slow_with_them() -> None:
-    def loaded(code: str) -> set[str]:
-        code = f"import sys\n{code}\nprint(*sys.modules)"
-        return set(
-            subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-        )
-
-    assert not [name for name in loaded("import holdfast") if name.startswith("holdfast.examples")]
-    with_them = loaded("\n".join(f"import holdfast.examples.{name}" for name in NAMES))
-    assert f"holdfast.examples.{NAMES[0]}" in with_them
-    assert not with_them & {"numba", "pyarrow", "rich", "typer"}

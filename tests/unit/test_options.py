@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine.errors import ConfigError
+from holdfast.engine.option_table import ROWS
 from holdfast.engine.option_values import Group, StoreAddress
-from holdfast.engine.options import TABLE, resolve
+from holdfast.engine.options import resolve
 
 MIB = 1 << 20
 
@@ -14,7 +15,7 @@ MIB = 1 << 20
 @pytest.mark.parametrize("scope", ["context", "source", "receiver", "store"])
 def test_a_view_has_every_option_of_its_scope_and_no_other(scope: str) -> None:
     view = resolve(scope, {})
-    for option in TABLE.values():
+    for option in ROWS:
         assert hasattr(view, option.attribute) is (scope in option.scopes)
         assert not view.given(option.name)
 
