@@ -131,14 +131,14 @@ SANITIZE_CHECK = echo 'int main(void){return 0;}' | $(CC) -fsanitize=$(1) -xc - 
 
 c-test: | tools ## the C tests, plain
 	@$(MAKE) --no-print-directory -j$(JOBS) build-plain
-	@sh tests/c/run.sh c-test $(plain_BIN)
+	@JOBS=$(JOBS) sh tests/c/run.sh c-test $(plain_BIN)
 
 asan: | tools ## the C tests under AddressSanitizer and UBSan
 	@mkdir -p build/c
 	@$(call SANITIZE_CHECK,address,libasan8 (gcc brings it))
 	@$(call SANITIZE_CHECK,undefined,libubsan1 (gcc brings it))
 	@$(MAKE) --no-print-directory -j$(JOBS) build-asan
-	@sh tests/c/run.sh asan $(asan_BIN)
+	@JOBS=$(JOBS) sh tests/c/run.sh asan $(asan_BIN)
 
 # The thread sanitizer wants its address space where it expects it: setarch -R turns randomisation off.
 tsan: | tools ## the C tests under ThreadSanitizer
@@ -146,7 +146,7 @@ tsan: | tools ## the C tests under ThreadSanitizer
 	@$(call SANITIZE_CHECK,thread,libtsan2 (gcc brings it))
 	@command -v setarch >/dev/null || { echo "setarch is missing: install the Debian package util-linux"; exit 1; }
 	@$(MAKE) --no-print-directory -j$(JOBS) build-tsan
-	@setarch -R sh tests/c/run.sh tsan $(tsan_BIN)
+	@JOBS=$(JOBS) setarch -R sh tests/c/run.sh tsan $(tsan_BIN)
 
 clean: ## remove what was built, .venv included
 	rm -rf build dist .venv *.egg-info bindings/_core*.so

@@ -1,20 +1,29 @@
 #!/bin/sh
-# Runs C test programs: run.sh NAME PROGRAM... A program passes with 0, is skipped with 77 (its last line says why), and fails
-# with anything else; then all that it printed is shown. The last line counts.
+# Runs C test programs, JOBS (2) at a time: run.sh NAME PROGRAM... A program passes with 0, is skipped with 77 (its last line says
+# why), and fails with anything else; then all that it printed is shown. The last line counts.
 set -u
 name=$1
 shift
-passed=0 failed=0 skipped=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-for program in "$@"; do
-    timeout --kill-after=10 "${HF_TEST_SECONDS:-240}" "$program" >"$log" 2>&1 </dev/null
-    status=$?
-    case $status in
-    0) passed=$((passed + 1)) && echo "  ok    $program" ;;
-    77) skipped=$((skipped + 1)) && echo "  skip  $program: $(tail -n 1 "$log")" ;;
-    *) failed=$((failed + 1)) && cat "$log" && echo "  FAIL  $program: exit status $status" ;;
-    esac
-done
+verdicts=$(mktemp -d)
+trap 'rm -rf "$verdicts"' EXIT
+
+# One program: its verdict becomes an empty file, its output is shown in one piece.
+one='
+log=$1/$(basename "$2")
+timeout --kill-after=10 "${HF_TEST_SECONDS:-240}" "$2" >"$log" 2>&1 </dev/null
+status=$?
+case $status in
+0) verdict=passed line="  ok    $2" ;;
+77) verdict=skipped line="  skip  $2: $(tail -n 1 "$log")" ;;
+*) verdict=failed line="$(cat "$log")
+  FAIL  $2: exit status $status" ;;
+esac
+: >"$log.$verdict"
+echo "$line"
+'
+printf '%s\n' "$@" | xargs -P "${JOBS:-2}" -I '{}' sh -c "$one" one "$verdicts" '{}'
+
+count() { find "$verdicts" -name "*.$1" | wc -l; }
+passed=$(count passed) failed=$(count failed) skipped=$(count skipped)
 echo "$name: $passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+[ "$((passed + failed + skipped))" -eq $# ] && [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
