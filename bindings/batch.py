@@ -84,17 +84,24 @@ class Batch:
         return pa.Array.from_buffers(kind, len(self), [None, where, pa.py_buffer(data)])
 
     def extract_ack(self) -> Ack:
-        """An acknowledgement of the whole batch, and of any number of its stream; it outlives the batch."""
+        """An acknowledgement of the whole batch, and of any number of its stream; it outlives the batch.
+
+        Send it when :meth:`release` has not raised: what was evicted meanwhile was not read.
+        """
         self._check()
-        return Ack(self._receiver, self._inbound, self._last)
+        return Ack(self._receiver, self._inbound, self._ack_slot, self._last)
 
     def send_explicit_ack(self) -> None:
         """Acknowledges every message up to the last of these, now.
 
         Raises:
             UsageError: the receiver does not use ``ume_explicit_ack_only``.
+            EvictedError: the source went on over it. Nothing is acknowledged; :meth:`release` it, and it is delivered again.
         """
-        self.extract_ack().send()
+        ack = self.extract_ack()
+        if not self._view.intact():
+            raise self._evicted()
+        ack.send()
 
     @property
     def _last(self) -> int:
@@ -113,9 +120,12 @@ class Batch:
             self._receiver.batch_consumed(self._inbound, self._ack_slot, last)
         else:
             self._receiver.batch_evicted(self._inbound, self._ack_slot)
-            raise EvictedError(
-                f"the source overwrote this batch of {len(self)} messages while it was read; it is delivered again"
-            )
+            raise self._evicted()
+
+    def _evicted(self) -> EvictedError:
+        return EvictedError(
+            f"the source overwrote this batch of {len(self)} messages while it was read; released, it is delivered again"
+        )
 
     def _end(self) -> bool:
         """Lets the memory go. False: it was evicted."""

@@ -28,7 +28,10 @@ RETRANSMIT = 8
 
 
 class Message(Slot):
-    """One message. ``data`` and the numbers are valid until it is released; ``with msg:`` releases it at the end."""
+    """One message. ``data`` and the numbers are valid until it is released; ``with msg:`` releases it at the end.
+
+    Also when the block raises: to have it again after a restart, leave it unreleased.
+    """
 
     __slots__ = (
         "__weakref__", "_ack_slot", "_data", "_inbound", "_last", "_live", "_live_from", "_receiver", "_retained",
@@ -129,7 +132,7 @@ class Message(Slot):
     @property
     def released(self) -> bool:
         """It was consumed, or the receiver was closed."""
-        return not self._live
+        return not self._live or self._receiver.closed
 
     def retain(self) -> Self:
         """Keeps the message beyond its callback or iteration, until :meth:`release`. Any thread."""
@@ -158,10 +161,10 @@ class Message(Slot):
         if inbound is not None and inbound.window is not None:
             if self._ack_slot == ITERATED:
                 inbound.window.passed(self.words[FIRST], self._last)
+            elif self._receiver.immediate:
+                inbound.consumed(self._ack_slot, self._last + 1)
             else:
                 inbound.window.consumed(self._ack_slot)
-            if self._receiver.immediate:
-                inbound.acknowledge(self._last + 1)
         self.forget()
 
     def forget(self) -> None:
@@ -195,7 +198,9 @@ class Message(Slot):
 
     def extract_ack(self) -> Ack:
         """An acknowledgement that outlives the message and its buffer. One for each stream is enough."""
-        return Ack(self._receiver, self._from(), self._last)
+        inbound = self._from()
+        self.settle()  # its record says which incarnation of the source it belongs to
+        return Ack(self._receiver, inbound, self._ack_slot, self._last)
 
     def __enter__(self) -> Self:
         return self
@@ -222,11 +227,12 @@ class Ack:
     It knows its stream only: the message and its buffer may be released, used again and forgotten. Any thread.
     """
 
-    __slots__ = ("_inbound", "_receiver", "sequence_number")
+    __slots__ = ("_inbound", "_receiver", "_slot", "sequence_number")
 
-    def __init__(self, receiver: Receiver, inbound: Inbound, sequence_number: int) -> None:
+    def __init__(self, receiver: Receiver, inbound: Inbound, slot: int, sequence_number: int) -> None:
         self._receiver = receiver
         self._inbound: Inbound | None = inbound
+        self._slot = slot
         self.sequence_number = sequence_number
         """Of the message that it was taken out of."""
 
@@ -249,7 +255,8 @@ class Ack:
         """Acknowledges everything up to ``sequence_number`` of the same stream (default: the message's own).
 
         A number that is acknowledged already, or a lower one, has no effect. One that was not received yet is taken too;
-        the next registration starts behind what was published then.
+        the next registration starts behind what was published then. Where the source has begun anew at a number below, the
+        ack ends there: the numbers from there on are other messages now.
 
         Raises:
             UsageError: the receiver does not use ``ume_explicit_ack_only``; not a sequence number.
@@ -257,7 +264,7 @@ class Ack:
             ForkedHandleError: it belongs to the parent process.
         """
         inbound, number = self._checked(sequence_number)
-        inbound.acknowledge(number + 1)
+        inbound.acknowledge(self._slot, number + 1)
         if inbound.window is not None:
             inbound.window.not_outstanding(number)
 

@@ -53,6 +53,7 @@ class Receiver(Driver):
         self._turn_of = 0
         self._eventfd = -1
         self._awaited = False
+        self._task_waits = False  # in receive_async: it needs the eventfd, and is the only one
         self._iterated: Message | None = None
         """The current message of an iteration: it has no record in the ack window until something else is delivered."""
         self._evicted: deque[tuple[Inbound, int]] = deque()
@@ -137,6 +138,14 @@ class Receiver(Driver):
         self._check_pull()
         return None
 
+    def _in_turn(self) -> tuple[Inbound, ...]:
+        """The sources, each time another one first; what :meth:`_try_receive` does by hand."""
+        inbounds = self.inbounds
+        if len(inbounds) < 2:
+            return inbounds
+        turn = self._turn_of = (self._turn_of + 1) % len(inbounds)
+        return inbounds[turn:] + inbounds[:turn]
+
     def _arrived(self, inbound: Inbound, message: Message) -> Message:
         """The slot was filled."""
         feed, window = inbound.feed, inbound.window
@@ -186,7 +195,10 @@ class Receiver(Driver):
         self.awake()
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages for ever; each is consumed when the next is asked for, unless it is retained or released."""
+        """Messages for ever; each is consumed when the next is asked for, unless it is retained or released.
+
+        One that the loop was left at (``break``, an exception) is not consumed: release it.
+        """
         while True:
             yield from self._live()
             message = self.receive(timeout=WAIT_S)
@@ -202,16 +214,18 @@ class Receiver(Driver):
         and Message.release. Until something else is delivered the current message needs no record in the ack window: the
         acknowledgement passes it when the next one is asked for.
         """
-        inbound = self.inbounds[0] if len(self.inbounds) == 1 else None
-        if inbound is None or self.context.sequential or self._on_message is not None or self.immediate:
+        inbounds = self.inbounds
+        if len(inbounds) != 1 or self.context.sequential or self._on_message is not None or self.immediate:
             return
+        inbound = inbounds[0]
         feed, window = inbound.feed, inbound.window
         ring = feed.ring if feed is not None else None
         if feed is None or window is None or ring is None:
             return
         receive, strategy, token, pool, free = ring.receive_wait, self.strategy, self._token, self.pool, self.pool.free
         take, live_from = pool.take, feed.live_from  # which moves only when the ring does
-        while feed.ring is ring and not (feed.newer or self._evicted or self.closed):
+        self.settle()  # an iteration that was left (break, an exception) has not consumed its last message
+        while feed.ring is ring and self.inbounds is inbounds and not (self._evicted or self.closed):
             message = take()
             try:
                 token.pop()
@@ -223,7 +237,7 @@ class Receiver(Driver):
                 token.append(None)
             if status != 1:
                 pool.give(message)
-                if status != 0 or self.context.callback_raised:
+                if status != 0 or feed.newer or self.context.callback_raised:
                     return
                 continue
             last = message.words[LAST]
@@ -284,14 +298,10 @@ class Receiver(Driver):
         self._check_pull()
         if self._evicted:
             self._go_back()
-        inbounds = self.inbounds
-        if not inbounds and (failure := self.failure()) is not None:
+        if not self.inbounds and (failure := self.failure()) is not None:
             raise failure
         entries = self.entries.take(maximum)
-        for _ in range(len(inbounds)):
-            turn = self._turn_of
-            self._turn_of = turn + 1 if turn + 1 < len(inbounds) else 0
-            inbound = inbounds[turn if turn < len(inbounds) else 0]
+        for inbound in self._in_turn():
             if inbound.feed is not None:
                 view = inbound.feed.batch(entries.cdata, maximum, BATCH_BYTES)
                 if view is not None:
@@ -321,10 +331,10 @@ class Receiver(Driver):
 
     def batch_consumed(self, inbound: Inbound, ack_slot: int, last: int) -> None:
         """A batch was released in time."""
-        if inbound.window is not None:
+        if self.immediate:
+            inbound.consumed(ack_slot, last + 1)
+        elif inbound.window is not None:
             inbound.window.consumed(ack_slot)
-            if self.immediate:
-                inbound.acknowledge(last + 1)
 
     def batch_evicted(self, inbound: Inbound, ack_slot: int) -> None:
         """A batch was overwritten. Any thread; the receiving thread goes back before it delivers anything else."""
@@ -361,7 +371,7 @@ class Receiver(Driver):
 
     def _try_callback(self) -> Message | None:
         message = self.pool.take()
-        for inbound in self.inbounds:
+        for inbound in self._in_turn():
             if inbound.feed is not None and inbound.feed.receive(message):
                 return self._arrived(inbound, message)
         self.pool.give(message)
@@ -375,6 +385,8 @@ class Receiver(Driver):
 
     def fileno(self) -> int:
         """An eventfd that becomes readable when a message may be there. Read it (8 bytes) before you look."""
+        if self.closed:
+            raise ClosedError("receiver")
         if self._eventfd < 0:
             self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._awaited = True
@@ -388,11 +400,14 @@ class Receiver(Driver):
                 os.eventfd_write(self._eventfd, 1)
 
     async def receive_async(self, timeout: float | None = None) -> Message | None:
-        """As :meth:`receive`; cancelling it loses no message."""
+        """As :meth:`receive`; cancelling it loses no message. One task at a time."""
         import asyncio
 
         loop = asyncio.get_running_loop()
         fd = self.fileno()
+        if self._task_waits:
+            raise UsageError("another task is receiving from this receiver", hint="one task at a time")
+        self._task_waits = True
         ready = asyncio.Event()
         loop.add_reader(fd, ready.set)
         try:
@@ -411,6 +426,9 @@ class Receiver(Driver):
             return None
         finally:
             loop.remove_reader(fd)
+            self._task_waits = False
+            if self.closed:
+                self._close_eventfd()
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Messages for ever, as :meth:`__iter__`."""
@@ -444,18 +462,32 @@ class Receiver(Driver):
         )
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes due acks, invalidates unreleased messages without consuming them, frees the RegIDs. Idempotent."""
+        """Flushes due acks, invalidates unreleased messages without consuming them, frees the RegIDs. Idempotent.
+
+        Raises what a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is closed then.
+        """
+        self._close(timeout)
+        self.context.child_closed()
+
+    def _close(self, timeout: float | None) -> None:
         super().close(timeout)
         self.wake()
-        if self._eventfd >= 0:
-            os.close(self._eventfd)
-            self._eventfd = -1
+        if not self._task_waits:  # which sees nothing of an eventfd that is closed, and closes it itself
+            self._close_eventfd()
+
+    def _close_eventfd(self) -> None:
+        with contextlib.nullcontext() if self.context.forked else self.context.turning():  # nobody wakes meanwhile
+            fd, self._eventfd = self._eventfd, -1
+            if fd >= 0:
+                os.close(fd)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._close(None)
+        if kind is None:  # what ended the block goes before what a callback raised
+            self.context.child_closed()
 
     def __reduce__(self) -> tuple[object, ...]:
         raise UsageError("a receiver cannot be pickled", hint="make one in the other process, with a session ID")

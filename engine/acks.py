@@ -27,6 +27,9 @@ MAXIMUM_SLOTS = 1 << 20
 LOOK_S = 0.05
 """An acknowledgement waits no longer for another thread's sweep: that one may have been interrupted by a finalizer that waits
 for this acknowledgement to end."""
+_ERA = 64
+_NUMBER = (1 << _ERA) - 1
+"""Of a slot of an ExplicitWindow."""
 _WORDS = 3  # of 8 bytes in a record: first, last, tag (kernels.ack_record)
 
 
@@ -38,7 +41,8 @@ class _Ring:
     def __init__(self, slots: int) -> None:
         import numpy as np
 
-        memory = mmap.mmap(-1, slots * _WORDS * 8)
+        # Private: a forked child that releases its copy of a message consumes nothing of the parent's.
+        memory = mmap.mmap(-1, slots * _WORDS * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.slots = slots
         self.mask = slots - 1
         words = memoryview(memory).cast("q")
@@ -132,6 +136,16 @@ class AckWindow:
             # `_grow` publishes the new ring before it takes over what was consumed in the old one.
             if self._ring is ring:
                 return
+
+    def valid(self, slot: int, number: int) -> int | None:
+        """What an acknowledgement of everything below `number` still means, as part of the delivery `slot`.
+
+        None: nothing, because `slot` is consumed, evicted or void. Less than `number` where a new incarnation has cut it.
+        """
+        ring = self._ring
+        at = slot & ring.mask
+        last: int = ring.lasts[at]
+        return min(number, last + 1) if ring.tags[at] == 2 * slot else None
 
     def rewind(self, slot: int) -> int | None:
         """Forget `slot` and all later deliveries: they will be delivered again. Returns the number to go on from.
@@ -236,8 +250,9 @@ class AckWindow:
 class ExplicitWindow:
     """The deliveries of one receiver from one source where only the program acknowledges (um_semantics G.4).
 
-    As AckWindow, but no delivery is kept: a slot is the number that its delivery begins with. Lost numbers hold nothing
-    back, because nothing does: an acknowledgement covers every number below it.
+    As AckWindow, but no delivery is kept: a slot is the number that its delivery begins with, and above its 64 bits how many
+    new incarnations were known by then. Lost numbers hold nothing back, because nothing does: an acknowledgement covers
+    every number below it.
     """
 
     def __init__(self, start: int) -> None:
@@ -246,6 +261,9 @@ class ExplicitWindow:
         """Number behind the last one that was delivered."""
         self._seen = start
         self._told = start
+        self._voids: list[int] = []
+        """Where each new incarnation began."""
+        self._era = 0
 
     @property
     def settled(self) -> bool:
@@ -260,7 +278,7 @@ class ExplicitWindow:
     def delivered(self, first: int, last: int) -> int:
         """Record that numbers first..last go to the user."""
         self.passed_below = last + 1
-        return first
+        return first + self._era
 
     delivered_range = delivered
 
@@ -280,7 +298,7 @@ class ExplicitWindow:
 
     def rewind(self, slot: int) -> int | None:
         """The number to go on from when a view that began at `slot` was evicted; None: all of it was acknowledged before."""
-        again = max(slot, self._told)
+        again = max(slot & _NUMBER, self._told)
         if again >= self.passed_below:
             return None
         self.passed_below = again
@@ -294,6 +312,12 @@ class ExplicitWindow:
     def rebase(self, start: int) -> None:
         """A new incarnation of the source began at `start`: what was delivered from there on is void, and so are its acks."""
         self.passed_below, self._told = min(self.passed_below, start), min(self._told, start)
+        self._voids.append(start)
+        self._era = len(self._voids) << _ERA
+
+    def valid(self, slot: int, number: int) -> int:
+        """As AckWindow: what was delivered before a new incarnation says nothing about numbers from its beginning on."""
+        return min([number, *self._voids[slot >> _ERA :]])
 
     def told(self, ack: int) -> None:
         """Record that the program acknowledged everything below `ack`: also numbers that were never received."""

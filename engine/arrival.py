@@ -66,6 +66,10 @@ class ArrivalWindow:
         """As AckWindow."""
         self._parts[slot & 1].consumed(slot >> 1)
 
+    def valid(self, slot: int, number: int) -> int | None:
+        """As AckWindow."""
+        return self._parts[slot & 1].valid(slot >> 1, number)
+
     def rewind(self, slot: int) -> int | None:
         """As AckWindow."""
         return self._parts[slot & 1].rewind(slot >> 1)

@@ -296,6 +296,14 @@ class Context:
         if raised is not None:
             raise raised
 
+    def child_closed(self) -> None:
+        """As :meth:`raise_callback_error`, at the end of a child's close.
+
+        Not while the context itself closes all of them, and not into a callback that closes one.
+        """
+        if not (self._closing or self.forked) and threading.current_thread() is not self._thread:
+            self.raise_callback_error()
+
     # The end --------------------------------------------------------------------------------------------------------------
 
     def leave(self, child: Outbound | Receiver, timeout: float | None = None) -> None:

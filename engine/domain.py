@@ -134,7 +134,8 @@ class Domain:
 
     def store_names(self) -> list[str]:
         """Names of all stores that ever ran here and were not removed, sorted."""
-        return sorted(path.stem for path in self.stores.glob("*.info"))
+        suffix = ".info"
+        return sorted(name.removesuffix(suffix) for name in os.listdir(self.stores) if name.endswith(suffix))
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -29,7 +29,7 @@ _log = logging.getLogger("holdfast.store")
 _T = TypeVar("_T")
 
 ROUND_NS = 50_000_000
-TEND_NS = 50_000_000
+TEND_NS = 200_000_000
 """How often streams are looked at for gone owners."""
 COMMIT_BYTES = 16 << 20
 """A group commit is not delayed beyond this much appended data."""

@@ -82,7 +82,7 @@ class Feed:
         self._spare: RingReader | None = None
         """The ring that was looked at last, which is the one that serves if one does."""
         self._next = start
-        self._begun = begun
+        self._begun = logs.begun = begun
         self._board, self._bells, self._line = board, bells, line
         self._streams = streams
         self._listener = listener
@@ -107,6 +107,7 @@ class Feed:
     def close(self) -> None:
         """Lets everything go; views that are out stay valid until they are released."""
         self._next = self.next
+        self.stop = 0  # nothing more is wanted
         self.ring = self._spare = None
         self.logs.close()
         self._block.free()
@@ -128,6 +129,7 @@ class Feed:
         if incarnation <= self._begun[0]:
             return False
         self._begun = incarnation, start
+        self.logs.begun = max(self.logs.begun, self._begun)
         if start < self.next:
             self.seek(start)
         self._block.clear()  # it was read under an older one

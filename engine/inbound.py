@@ -313,18 +313,31 @@ class Inbound:
 
     # Acks -----------------------------------------------------------------------------------------------------------------
 
-    def acknowledge(self, number: int | None = None) -> None:
-        """Stores the ack: everything below ``number``, or what the window allows. Any thread; after close a no-op."""
+    def consumed(self, slot: int, number: int) -> None:
+        """The delivery ``slot``, which ends below ``number``, is consumed and acknowledged at once (um_semantics G.1)."""
+        assert self.window is not None
+        if self._prefix_only:
+            self.window.consumed(slot)
+            self.acknowledge()
+        else:
+            self.acknowledge(slot, number)
+            self.window.consumed(slot)
+
+    def acknowledge(self, slot: int = -1, number: int | None = None) -> None:
+        """Stores the ack: everything below ``number``, which the delivery ``slot`` says, or what the window allows.
+
+        Any thread; after close a no-op.
+        """
         window, board, feed = self.window, self.board, self.feed
         if window is None or board is None or feed is None or self.registrar.deregistration is not None:
             return
         if lib.hf_process_forked(board.handle.token):  # a thread that is not there may hold the lock
             return
-        if self._prefix_only:
-            number = None
         with self._acking:  # the incarnation and what is acknowledged under it, together
+            if self._left:
+                return
             lib.hf_board_rebase(board.handle, self.line, *self._begun)
-            ack = window.advance() if number is None else number
+            ack = window.advance() if number is None else window.valid(slot, number)
             if ack is not None:
                 window.told(ack)
                 lib.hf_board_ack(board.handle, self.receiver.context.bells.handle, self.line, ack, max(ack, feed.next))
@@ -353,7 +366,8 @@ class Inbound:
         """Frees the line; its ack stays readable. With a thread that may be in the feed, that goes with its last user."""
         if self._left:
             return
-        self._left = True
+        with self._acking:  # from here on nobody stores an ack: the line may be another one's soon
+            self._left = True
         self.registrar.close()
         self.watch.close()
         if self.feed is not None and feed_is_idle:

@@ -52,7 +52,7 @@ class Block:
         return int(ffi.sizeof(self.memory))
 
     def scan(self, size: int, number: int, stop: int) -> bool:
-        """Takes in the messages of ``size`` bytes of frames, from the one that carries ``number`` to before ``stop``.
+        """Takes in the messages of ``size`` bytes of frames, from the one that carries ``number``, that end before ``stop``.
 
         A block starts at a message's first fragment; ``number`` lies inside a message only if a program chose so.
         """
@@ -62,7 +62,7 @@ class Block:
         while self.index < count and entries[self.index].sequence_number < number:
             self.index += 1
         if stop != FOR_EVER:
-            while count > self.index and entries[count - 1].first_sequence_number >= stop:
+            while count > self.index and entries[count - 1].sequence_number >= stop:
                 count -= 1
         self.count = count
         return self.index < count
@@ -84,7 +84,7 @@ class Logs:
         self.paths: tuple[str, ...] = tuple(paths)
         """Replaced as a whole."""
         self.begun = 0, 0
-        """(incarnation, its first number) of the newest BEGIN that anything was read by."""
+        """The newest BEGIN (incarnation, its first number) that is known: told by the feed, or by a log that was looked into."""
         self.behind: list[int] = []
         """After a :meth:`read` that found nothing: where those logs go on that will never have the number."""
         self.undecided = 0
@@ -95,11 +95,6 @@ class Logs:
         """By path: inode of the directory, reader."""
         self._number = ffi.new("uint64_t *")
         self._begin = ffi.new("uint64_t[2]")
-
-    def add(self, path: str) -> None:
-        """One more store keeps this source."""
-        if path not in self.paths:
-            self.paths = (*self.paths, path)
 
     def close(self) -> None:
         """Unmaps; a later read opens them again."""
@@ -133,18 +128,21 @@ class Logs:
         while size < BLOCK_MAX:
             size = block.room(4 * size)
             got = lib.hf_logr_read(log, number, block.memory, size, self._number)
-            if got > 0:
-                self._read_under(log)
-                if block.scan(got, number, stop):
-                    return 1
-            elif got != lib.HF_SMALL:
+            end = min(stop, self._valid_below(log))
+            if got > 0 and block.scan(got, number, end):
+                return 1
+            if got != lib.HF_SMALL:
                 block.clear()
-                return int(got)
+                return int(min(got, 0) or lib.HF_AGAIN)
         return int(lib.HF_DAMAGED)
 
-    def _read_under(self, log: CData) -> None:
+    def _valid_below(self, log: CData) -> int:
+        """A store that does not know the newest incarnation yet may hold what that has made void (DESIGN 13)."""
+        known = 0, 0
         if lib.hf_logr_begin(log, self._begin, self._begin + 1) > 0:
-            self.begun = max(self.begun, (int(self._begin[0]), int(self._begin[1])))
+            known = int(self._begin[0]), int(self._begin[1])
+        self.begun = max(self.begun, known)
+        return FOR_EVER if known == self.begun else self.begun[1]
 
     def _replaced(self, path: str) -> bool:
         """The directory that is open is not the one at ``path`` any more: the store was wiped. It is let go."""

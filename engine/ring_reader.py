@@ -51,7 +51,11 @@ class RingReader:
     def unpin(self, start: int) -> bool:
         """The view ends. False: the ring went over it, and what was read there is void."""
         self._pins.remove(start)
-        keep = min(self._pins) if self._pins else 2**64 - 1
+        return self.intact(start)
+
+    def intact(self, start: int) -> bool:
+        """False: the ring went over the view. Pins whatever views are left."""
+        keep = min(self._pins, default=2**64 - 1)
         return bool(lib.hf_reader_unpin(self.handle, start, keep) == lib.HF_OK)
 
 
@@ -78,6 +82,10 @@ class View:
                 raise EvictedError
             check(status, what="log block")
         return bytes(out)
+
+    def intact(self) -> bool:
+        """False: it was evicted."""
+        return self.ring is None or self.ring.intact(self.start)
 
     def release(self) -> bool:
         """Ends the view. False: it was evicted."""

@@ -183,11 +183,22 @@ class Source(Sending):
         forced = settlement.retention.forced if settlement else 0
         return SourceStats(stores, messages, payload, stable, flight, retained, self._blocked_ns, forced)
 
+    def close(self, timeout: float | None = None) -> None:
+        """As Outbound's.
+
+        Raises:
+            What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is closed then.
+        """
+        super().close(timeout)
+        self.context.child_closed()
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        super().close()
+        if kind is None:  # what ended the block goes before what a callback raised
+            self.context.child_closed()
 
     def __reduce__(self) -> tuple[object, ...]:
         raise UsageError(

@@ -262,8 +262,22 @@ def test_the_sources_own_option_goes_before_the_contexts() -> None:
         lambda src, rcv: rcv.receive_batch(1, SHORT),
         lambda src, rcv: next(iter(rcv)),
         lambda src, rcv: rcv.context.close(),
+        lambda src, rcv: src.close(),
+        lambda src, rcv: rcv.close(),
+        lambda src, rcv: src.__exit__(None, None, None),
+        lambda src, rcv: rcv.__exit__(None, None, None),
     ],
-    ids=["wait_stable", "receive", "receive_batch", "iter", "close"],
+    ids=[
+        "wait_stable",
+        "receive",
+        "receive_batch",
+        "iter",
+        "close",
+        "source",
+        "receiver",
+        "with_source",
+        "with_receiver",
+    ],
 )
 def test_every_kind_of_waiting_raises_it(wait: Callable[[hf.Source, hf.Receiver], object]) -> None:
     ctx = hf.Context(options={"callback_errors": "raise"})
@@ -289,11 +303,13 @@ def test_an_iteration_that_is_idle_already_is_woken_by_it() -> None:
             next(messages)
 
 
-def test_the_block_that_fails_itself_is_not_hidden_by_a_callback() -> None:
+@pytest.mark.parametrize("inner", ["source", "receiver"])
+def test_the_block_that_fails_itself_is_not_hidden_by_a_callback(inner: str) -> None:
     def block() -> None:
         with hf.Context(options={"callback_errors": "raise"}) as ctx:
-            failed(ctx, {})
-            raise KeyError
+            src = failed(ctx, {})
+            with src if inner == "source" else ctx.receiver("other"):
+                raise KeyError
 
     with pytest.raises(KeyError):
         block()

@@ -193,6 +193,15 @@ def test_a_fragmented_message_counts_as_one_and_its_ack_is_its_last_fragment(sto
         until("all fragments are acknowledged", lambda: acked(receiver) == 4)
 
 
+def test_by_default_a_message_is_consumed_when_its_callback_returns(src: hf.Source) -> None:
+    with hf.Context(options=FAST) as ctx:
+        before: list[int] = []
+        receiver = ctx.receiver("quotes", options=BATCHED, on_message=lambda _: before.append(acked(receiver)))
+        send(src, 3)
+        until("all are acknowledged", lambda: before and acked(receiver) == 2)
+        assert all(number < at for at, number in enumerate(before)), "none before its callback had returned"
+
+
 def test_retained_messages_are_released_in_any_order_from_any_thread(src: hf.Source) -> None:
     kept: list[hf.Message] = []
     with hf.Context(options=FAST) as ctx:
@@ -253,6 +262,19 @@ def test_explicit_ack_of_n_acks_everything_up_to_n_and_releasing_means_nothing(s
         assert receiver.do("release", 4, 5) == 3
         receiver.crash()
     assert [number for number, _ in delivered_again(EXPLICIT, 7)] == [4, 5, 6, 7]
+
+
+def test_an_explicit_ack_of_n_confirms_the_numbers_that_it_skips_too(src: hf.Source) -> None:
+    told: list[hf.events.source.DeliveryConfirmation] = []
+    confirms = {**SOURCE, "ume_confirmed_delivery_notification": 1}
+    with hf.Context() as ctx, ctx.source("confirmed", options=confirms, on_event=told.append) as source:
+        source.wait_registered(SHORT)
+        receiver = ctx.receiver("confirmed", options=EXPLICIT)
+        send(source, 4)
+        take_all(receiver, 4)[3].send_explicit_ack()
+        confirmed = hf.events.source.DeliveryConfirmation
+        until("3 is confirmed", lambda: any(isinstance(e, confirmed) and e.sequence_number == 3 for e in told))
+        assert [e.sequence_number for e in told if isinstance(e, confirmed)] == [0, 1, 2, 3]
 
 
 def test_explicit_acks_ascend_one_by_one(src: hf.Source) -> None:

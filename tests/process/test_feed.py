@@ -231,6 +231,36 @@ def test_a_start_that_the_program_chose_beyond_a_known_begin_stays(stage: Stage)
     assert stage.drain() == [*numbers(8, 9), "ended"]
 
 
+@pytest.mark.parametrize("known", [(1, 0), (2, 5)], ids=["not yet known", "known"])
+def test_what_a_store_holds_that_missed_a_new_incarnation_is_void(stage: Stage, known: tuple[int, int]) -> None:
+    behind, log = stage.log("behind"), stage.log("a")
+    behind.begin(1, 0)
+    behind.plain(0, 3)
+    behind.append(4, [b"old4", b"old5"])
+    behind.plain(6, 9)
+    log.begin(1, 0)
+    log.plain(0, 4)
+    log.begin(2, 5)
+    log.append(5, [b"new5"], [b"new6"])
+    stage.open(3, begun=known)
+    found = stage.drain()
+    if known == (1, 0):
+        assert found[:6] == [b"3", b"old4old5", *numbers(6, 9)], "nobody has told it better yet"
+        assert found[6:] == [("begun", 2, 5), b"new5", b"new6", "ended"]
+    else:
+        assert found == [b"3", b"4", b"new5", b"new6", "ended"]
+
+
+def test_a_feed_that_is_closed_reads_nothing_any_more(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 9)
+    feed = stage.open(0)
+    assert feed.receive(stage.slot)
+    feed.close()
+    assert stage.drain() == []
+
+
 # Sources that end, and stores that are wiped ------------------------------------------------------------------------------
 
 

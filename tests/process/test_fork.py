@@ -113,6 +113,22 @@ def test_context_source_and_receiver_refuse_in_the_child(pair: tuple[hf.Context,
     works_on(src, rcv)
 
 
+def test_what_the_child_releases_is_not_consumed_in_the_parent(
+    pair: tuple[hf.Context, hf.Source, hf.Receiver],
+) -> None:
+    _, src, rcv = pair
+    src.send(b"held")
+    message = rcv.receive(timeout=SHORT)
+    assert message is not None
+    in_child(message.release)
+    rcv.acknowledge(0)
+    assert list(rcv.stats().acknowledged.values()) == [0]
+    message.release()
+    rcv.acknowledge(0)
+    assert list(rcv.stats().acknowledged.values()) == [1]
+    works_on(src, rcv)
+
+
 @pytest.mark.parametrize(
     "ask",
     [

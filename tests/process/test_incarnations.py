@@ -86,3 +86,54 @@ def test_a_batch_of_the_old_incarnation_acknowledges_nothing_of_the_new_one(stag
         message.release()
         assert take(rcv, 2) == [5, 6]
         until("all is acknowledged", lambda: list(rcv.stats().acknowledged.values()) == [6])
+
+
+@pytest.mark.parametrize("form", ["message", "batch"])
+def test_at_once_what_is_void_acknowledges_nothing_of_the_new_one(stage: Stage, form: str) -> None:
+    with hf.Context() as ctx:
+        first = ring(stage, 1, 0)
+        first.send(10)
+        rcv = ctx.receiver("t", options={"ume_use_ack_batching": 0})
+        receive = rcv.receive_batch if form == "batch" else rcv.receive
+        held = [receive(timeout=SHORT) for _ in range(1 if form == "batch" else 10)]
+        second = ring(stage, 2, 4)
+        second.send(3)
+        message = rcv.receive(SHORT)
+        assert message is not None
+        assert message.sequence_number == 4
+        for each in held:
+            assert each is not None
+            each.release()
+        assert list(rcv.stats().acknowledged.values()) == [3]
+        message.release()
+        assert list(rcv.stats().acknowledged.values()) == [4]
+
+
+@pytest.mark.parametrize("form", ["receive", "extracted", "iterated", "batch"])
+def test_an_explicit_ack_of_the_old_incarnation_ends_where_the_new_one_begins(stage: Stage, form: str) -> None:
+    with hf.Context() as ctx:
+        first = ring(stage, 1, 0)
+        first.send(10)
+        rcv = ctx.receiver("t", options={"ume_explicit_ack_only": 1})
+        if form == "batch":
+            batch = rcv.receive_batch(timeout=SHORT)
+            assert batch is not None
+            ack = batch.extract_ack()
+        else:
+            assert take(rcv, 9) == list(range(9))
+            held = next(iter(rcv)) if form == "iterated" else rcv.receive(SHORT)
+            assert held is not None
+            if form == "extracted":
+                ack = held.extract_ack()
+        second = ring(stage, 2, 4)
+        second.send(6)
+        assert take(rcv) == [4]
+        if form in {"receive", "iterated"}:
+            assert held is not None
+            ack = held.extract_ack()
+        ack.send()
+        assert list(rcv.stats().acknowledged.values()) == [3]
+        message = next(iter(rcv)) if form == "iterated" else rcv.receive(SHORT)
+        assert message is not None
+        message.extract_ack().send(8)
+        assert list(rcv.stats().acknowledged.values()) == [8]

@@ -38,6 +38,20 @@ def test_the_life_of_a_source_is_told_in_order(store: object) -> None:
         assert len({event.source for event in told}) == 1
 
 
+def test_data_says_its_last_number_and_retransmit_only_when_it_was_recovered(store: object) -> None:
+    with hf.Context() as ctx:
+        src = source(ctx, fragment_size=1024)
+        src.send(bytes(2000))
+        rcv = ctx.receiver("quotes")
+        recovered = rcv.receive(SHORT)
+        src.send(b"live")
+        live = rcv.receive(SHORT)
+        assert recovered is not None
+        assert live is not None
+        assert (recovered.first_sequence_number, recovered.sequence_number, recovered.flags) == (0, 1, 8)
+        assert (live.sequence_number, live.flags, live.topic, live.source) == (2, 0, "quotes", recovered.source)
+
+
 def test_events_and_messages_of_the_callback_form_come_in_one_order(store: object) -> None:
     order: list[str] = []
     with hf.Context() as ctx, hf.Context() as other:

@@ -444,6 +444,9 @@ def test_an_evicted_batch_is_not_acknowledged_and_comes_again(ctx: hf.Context, f
     first = take(receiver)
     batch = batch_of(receiver)
     overtake(fast)
+    if explicit:
+        with pytest.raises(hf.EvictedError):
+            batch.send_explicit_ack()
     with pytest.raises(hf.EvictedError):
         batch.release()
     batch.release()

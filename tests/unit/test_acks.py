@@ -371,3 +371,32 @@ def test_explicit_a_new_incarnation_takes_back_acks() -> None:
     explicit.told(10)
     explicit.rebase(4)
     assert (explicit.ack, explicit.passed_below) == (4, 4)
+
+
+def test_an_ack_at_once_of_what_is_consumed_evicted_or_void_means_nothing() -> None:
+    window = AckWindow(0)
+    first, second = window.delivered(0, 0), window.delivered_range(1, 9)
+    assert window.valid(first, 1) == 1
+    window.consumed(first)
+    assert window.valid(first, 1) is None
+    window.rebase(4)
+    assert window.valid(second, 10) == 4, "cut"
+    window.rewind(second)
+    assert window.valid(second, 10) is None
+
+
+def test_explicit_a_slot_says_what_a_new_incarnation_leaves_of_it() -> None:
+    window = ExplicitWindow(0)
+    old = window.delivered(0, 9)
+    window.rebase(4)
+    new = window.delivered(4, 4)
+    window.rebase(7)
+    assert (window.valid(old, 10), window.valid(old, 3)) == (4, 3)
+    assert (window.valid(new, 10), window.valid(window.delivered(7, 7), 10)) == (7, 10)
+
+
+def test_explicit_what_was_evicted_after_a_new_incarnation_comes_again() -> None:
+    window = ExplicitWindow(0)
+    window.delivered(0, 9)
+    window.rebase(4)
+    assert window.rewind(window.delivered_range(4, 8)) == 4
