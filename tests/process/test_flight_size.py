@@ -217,7 +217,8 @@ def test_d6_notify_a_payload_above_the_flight_size_bytes_goes_out(scene: Scene) 
 
 
 def test_d6_notify_alternates_under_load_from_several_threads(scene: Scene) -> None:
-    source = scene.source(ume_flight_size_behavior="notify", ume_flight_size=4)
+    # A ring that holds them all: sends do not wait here, and a store that is behind must not lose any to forced reclaim.
+    source = scene.source(ume_flight_size_behavior="notify", ume_flight_size=4, ring_size=1 << 20)
 
     def send() -> None:
         for _ in range(400):
