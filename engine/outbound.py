@@ -61,9 +61,11 @@ class Outbound:
         self.on_event = on_event
         self.stores: tuple[StoreAddress, ...] = options.stores
         self._session = options.ume_session_id or context.session_id
+        self._proposal = secrets.token_bytes(16)
+        """Its identity, if no store knows another one."""
         self._machine = reg.SourceRegistration(
             len(self.stores), options.ume_registration_interval * 1_000_000,
-            options.ume_consensus_sequence_number_behavior, secrets.token_bytes(16),
+            options.ume_consensus_sequence_number_behavior, self._proposal,
             stagger=secrets.randbelow(1000) / 1000,
         )  # fmt: skip
         if self._session and any(store.registration_id for store in self.stores):
@@ -403,7 +405,7 @@ class Outbound:
             return
         for index, link in enumerate(self._links):
             if self._machine.slots[index].phase is not Phase.DOWN and link.up:
-                yield link, wire.Leave(link.next_id(), "source", self._machine.uuid, self._machine.uuid)
+                yield link, wire.Leave(link.next_id(), "source", self._machine.uuid, self._proposal)
 
 
 def _not_open(_data: bytes, _size: int) -> int:

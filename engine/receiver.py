@@ -164,11 +164,17 @@ class Receiver:
             elif self._asked.get(link) != id(link.welcome) and self.options.ume_use_store:
                 self._asked[link] = id(link.welcome)
                 self._unanswered.add(link)
-                request = wire.ListSources(link.next_id(), self.topic or "")
-                link.ask(request, functools.partial(self._listed, link))
+                self._list(link)
+
+    def _list(self, link: StoreLink, after: bytes = b"") -> None:
+        request = wire.ListSources(link.next_id(), self.topic or "", after)
+        link.ask(request, functools.partial(self._listed, link))
 
     def _listed(self, link: StoreLink, answer: wire.Answer) -> None:
-        self._unanswered.discard(link)
+        if isinstance(answer, wire.Sources) and answer.more:
+            self._list(link, answer.sources[-1].uuid)
+        else:
+            self._unanswered.discard(link)
         if isinstance(answer, wire.Sources):
             for info in answer.sources:
                 if self.matches(info.topic) and info.incarnation > 0:

@@ -143,7 +143,8 @@ class Registrar:
         store, inbound = self.stores[index], self._inbound
         if store.wanted is None and self._receiver.options.ume_registration_extended_function is not None:
             if not self.session_id:
-                self._send(index, wire.ListSources(store.link.next_id(), inbound.topic), self._listed)
+                request = wire.ListSources(store.link.next_id(), inbound.topic, source=inbound.uuid)
+                self._send(index, request, self._listed)
                 return
             _log.info("topic %r: session ID %#x is in force, so no RegID is asked for", inbound.topic, self.session_id)
         self._register(index, store.wanted or 0)
@@ -154,7 +155,7 @@ class Registrar:
             return
         store, inbound = self.stores[index], self._inbound
         sources = answer.sources if isinstance(answer, wire.Sources) else []
-        held = next((info.registration_id for info in sources if info.uuid == inbound.uuid), 0)
+        held = next((info.registration_id for info in sources), 0)
         if not held:
             self._act(self._machine.refused(index, reg.Refusal("unknown_source", "the store does not know it yet")))
             return

@@ -212,8 +212,9 @@ class _Registration:
         return actions
 
     def refusal(self) -> Refusal | None:
-        """The newest refusal of a store that has not granted since."""
-        return next((slot.refusal for slot in self.slots if slot.phase is Phase.REFUSED), None)
+        """Why it cannot complete: what a store says, if those that do not refuse are no quorum."""
+        refusals = [slot.refusal for slot in self.slots if slot.phase is Phase.REFUSED and slot.refusal is not None]
+        return refusals[0] if refusals and not quorum.may_send(self.stores - len(refusals), self.stores) else None
 
     def count(self, *phases: Phase) -> int:
         """How many stores are in one of these phases."""
@@ -296,7 +297,10 @@ class SourceRegistration(_Registration):
         self._open_again_ns = now_ns + self.interval_ns
         if not self.stores:
             return self.start()
-        start = quorum.consensus([grant.next_sqn for grant in grants], self.stores, self.behavior)
+        # Stores without state do not vote where another one knows the source: it would begin anew over what that one has.
+        voters = [grant for grant in grants if grant.incarnation] or grants
+        size = self.stores if quorum.may_send(len(voters), self.stores) else len(voters)
+        start = quorum.consensus([grant.next_sqn for grant in voters], size, self.behavior)
         newest = max(grants, key=lambda grant: grant.incarnation)
         if newest.incarnation:  # else nothing was ever sent under any of these identities
             self.uuid = newest.uuid

@@ -21,6 +21,7 @@ from .domain import Domain, ObjectName, unlink_object
 from .errors import CorruptionError, Error
 from .segments import Bells, Mapping, UnpublishedError, attach_board, attach_stream, own_board
 from .status import check
+from .store_info import LogEnd
 from .store_state import SourceState, sync_directory
 
 if TYPE_CHECKING:
@@ -77,10 +78,11 @@ class Repository:
         self._left: dict[str, tuple[int, list[bytes]]] = {}
         self._info = ffi.new("struct hf_log_info *")
         self._lines = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
-        if (
-            self.info.incarnation < source.incarnation
-        ):  # a memory store after a reboot: the state knows more than the log
+        begun = int(self.info.incarnation)
+        if begun < source.incarnation:  # a memory store after a reboot: the state knows more than the log
             check(lib.hf_log_begin(self.log, source.incarnation, source.start_sqn), what=str(path))
+        elif begun > source.incarnation:  # killed between the log's BEGIN and the state
+            source.begin(begun, int(self.info.begin_sqn))
 
     @property
     def info(self) -> CData:
@@ -92,6 +94,10 @@ class Repository:
     def next_sqn(self) -> int:
         """Number behind the last message that this store holds at its level."""
         return max(int(self.info.next_sqn), self.source.start_sqn)
+
+    def end(self) -> LogEnd:
+        """How far this store is."""
+        return LogEnd(self.source.incarnation, self.next_sqn)
 
     @property
     def late_join(self) -> bool:
@@ -132,6 +138,8 @@ class Repository:
         if incarnation > self.info.incarnation:
             check(lib.hf_log_begin(self.log, incarnation, start_sqn), what=str(self.path))
         self._take_part(start_sqn)
+        if int(self.info.next_sqn) < start_sqn:  # it was away, and others have what was sent meanwhile
+            self._lacks_below(start_sqn)
         self._rebase(incarnation, start_sqn)
         self._attach(stream, incarnation)
         return self.next_sqn
@@ -143,10 +151,16 @@ class Repository:
         lib.hf_board_ack(self.board.handle, self.bells.handle, self.line, held, held)
 
     def resume(self) -> None:
-        """Goes on with the oldest stream that still has something for this store; called when none is attached."""
+        """Goes on with the stream of the newest BEGIN, if it is there and not read to its end; called when none is attached.
+
+        Older ones are over: only their names are left to care for. A newer one has not begun here.
+        """
         for item in self.streams():
-            if item.incarnation > self.source.incarnation or item.name in self._left:
-                continue  # never begun here, so nothing was sent in it; or read to its end
+            if item.name in self._left or item.incarnation > self.source.incarnation:
+                continue
+            if item.incarnation < self.source.incarnation:
+                self._pass_over(item)
+                continue
             try:
                 self._take_part(self.source.start_sqn)
                 self._rebase(self.source.incarnation, self.source.start_sqn)
@@ -238,10 +252,7 @@ class Repository:
     def owner_gone(self) -> bool:
         """The stream's owner has closed it or is proved dead (DESIGN 12)."""
         assert self.stream is not None
-        if self.stream.stream.state == lib.HF_STREAM_CLOSED:
-            return True
-        preamble = self.stream.preamble
-        return bool(lib.hf_process_alive(self.domain.fd, preamble.owner, preamble.owner_pid, preamble.owner_start) == 0)
+        return not _lives(self.domain, self.stream)
 
     def owner_lives(self) -> bool:
         """A stream is read here, and it is open and its owner not proved dead."""
@@ -254,11 +265,7 @@ class Repository:
         for item in self.streams():
             try:
                 with attach_stream(item.name, populate=False) as stream:
-                    preamble = stream.preamble
-                    alive = lib.hf_process_alive(
-                        self.domain.fd, preamble.owner, preamble.owner_pid, preamble.owner_start
-                    )
-                    if stream.stream.state != lib.HF_STREAM_CLOSED and alive:
+                    if _lives(self.domain, stream):
                         return _living(stream)
             except (FileNotFoundError, UnpublishedError, Error):  # of another boot or layout: nobody's
                 continue
@@ -286,15 +293,27 @@ class Repository:
     def leave(self) -> None:
         """Lets the drained stream of a gone owner go; its name goes when a quorum of its stores holds its end."""
         assert self.stream is not None
+        self._leave_name(self.stream)
+        self._detach()
+        self.tidy()
+
+    def _leave_name(self, stream: Mapping) -> None:
         tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
-        check(lib.hf_stream_end(self.stream.handle, tail, end), what=self.stream.name)
+        check(lib.hf_stream_end(stream.handle, tail, end), what=stream.name)
         stores = ffi.new("struct hf_sri_store[]", lib.HF_STORES_MAX)
         version, groups = ffi.new("uint64_t *"), ffi.new("uint32_t *")
         # An SRI that never got written belongs to a source that never sent.
-        count = max(0, lib.hf_stream_sri(self.stream.handle, stores, version, groups))
-        self._left[self.stream.name] = int(end[0]), [bytes(ffi.buffer(stores[i].uuid)) for i in range(count)]
-        self._detach()
-        self.tidy()
+        count = max(0, lib.hf_stream_sri(stream.handle, stores, version, groups))
+        self._left[stream.name] = int(end[0]), [bytes(ffi.buffer(stores[i].uuid)) for i in range(count)]
+
+    def _pass_over(self, item: ObjectName) -> None:
+        """A stream that something newer has begun after: nothing of it is read here any more."""
+        try:
+            with attach_stream(item.name, populate=False) as stream:
+                if not _lives(self.domain, stream):
+                    self._leave_name(stream)
+        except (FileNotFoundError, UnpublishedError, Error):  # of another boot or layout: `holdfast gc` says so
+            return
 
     def tidy(self) -> None:
         """Removes the names of left streams whose end a quorum holds."""
@@ -340,6 +359,13 @@ class Repository:
         return [self._lines[i] for i in range(count)]
 
 
+def _lives(domain: Domain, stream: Mapping) -> bool:
+    """Its owner has not closed it, and is not proved dead (DESIGN 12)."""
+    owner = stream.preamble
+    closed = stream.stream.state == lib.HF_STREAM_CLOSED
+    return not closed and bool(lib.hf_process_alive(domain.fd, owner.owner, owner.owner_pid, owner.owner_start))
+
+
 def _living(stream: Mapping) -> LivingStream:
     preamble = stream.preamble
     return LivingStream(int(preamble.owner), int(preamble.owner_pid), int(preamble.created_ns))
@@ -369,9 +395,7 @@ def _in_use(domain: Domain, item: ObjectName) -> bool:
             ]  # that only shows itself
             return any(view.alive != 0 for view in lines)
         with attach_stream(item.name, populate=False) as stream:
-            preamble = stream.preamble
-            alive = lib.hf_process_alive(domain.fd, preamble.owner, preamble.owner_pid, preamble.owner_start)
-            return bool(stream.stream.state != lib.HF_STREAM_CLOSED and alive)
+            return _lives(domain, stream)
     except (FileNotFoundError, UnpublishedError):
         return False
     except Error:  # not for this version to judge

@@ -31,6 +31,7 @@ from .segments import Bells
 from .store_clients import Client, Clients
 from .store_expiry import Expiry
 from .store_holdings import Holdings
+from .store_info import StoreInfo, write_info
 from .store_receivers import ReceiverDesk
 from .store_sources import SourceDesk
 from .store_state import State, StateFile, StoreDirectory
@@ -39,7 +40,7 @@ __all__ = ["Store", "StoreConfig"]
 
 _log = logging.getLogger("holdfast.store")
 
-TURN_S = 0.1
+TURN_S = 0.2
 """Longest wait of the control loop."""
 SAVE_ACKS_S = 1.0
 """Acks are saved at most this often; until then they stand on the boards."""
@@ -59,19 +60,6 @@ class StoreConfig:
     acknowledge: str | None = None
     """``disk`` or ``memory``: the level that its stability means; None = as the type implies."""
     options: dict[str, object] = field(default_factory=dict)
-
-
-class StoreInfo(msgspec.Struct, frozen=True):
-    """The file ``<domain>/stores/<name>.info``: who a store is, also for those who come after its death."""
-
-    name: str
-    uuid: bytes
-    directory: str
-    logs: str
-    type: str
-    pid: int
-    start: int
-    token: int
 
 
 class Store:
@@ -101,6 +89,7 @@ class Store:
                 self.logs.mkdir(mode=0o700, exist_ok=True)
             self._listener = self._listen(path)
             stack.callback(self._listener.close)
+            stack.callback(path.unlink, missing_ok=True)
             self._file = StateFile(self.directory.path)
             self.state = self._load()
             self.bells = Bells.of(self.domain)
@@ -127,21 +116,29 @@ class Store:
 
     def _listen(self, path: Path) -> socket.socket:
         """The control socket. A name that a living store holds is refused; a dead one's is replaced."""
-        probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            probe.connect(os.fspath(path))
-        except OSError:
-            path.unlink(missing_ok=True)
-        else:
-            raise DirectoryInUseError(wire.check_peer(probe), str(path))
-        finally:
-            probe.close()
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.setblocking(False)
-        listener.bind(os.fspath(path))
-        os.chmod(path, 0o600)
-        listener.listen(128)
+        with self.domain.exclusive(), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(os.fspath(path))
+            except (FileNotFoundError, ConnectionRefusedError):
+                path.unlink(missing_ok=True)
+            except BlockingIOError:  # it lives, and does not look at those who come
+                raise self._name_in_use(0, path) from None
+            else:
+                raise self._name_in_use(wire.check_peer(probe), path)
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            listener.setblocking(False)
+            listener.bind(os.fspath(path))
+            os.chmod(path, 0o600)
+            listener.listen(128)
         return listener
+
+    def _name_in_use(self, pid: int, path: Path) -> DirectoryInUseError:
+        error = DirectoryInUseError(pid, str(path))
+        error.hint = (
+            f"a store named {self.config.name} runs in domain {self.domain.name}: stop it, or choose another name"
+        )
+        return error
 
     def _load(self) -> State:
         state = self._file.load()
@@ -161,10 +158,7 @@ class Store:
             self.config.name, self.state.uuid, str(self.directory.path), str(self.logs), self.config.type, os.getpid(),
             lib.hf_process_start(os.getpid()), lib.hf_process_token(),
         )  # fmt: skip
-        path = self.domain.info_path(self.config.name)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(msgspec.json.encode(info))
-        temporary.rename(path)
+        write_info(self.domain, info)
         lib.hf_bell_ring_all(self.bells.handle)  # whoever waits for this store tries to connect now
 
     def run(self) -> None:
@@ -175,7 +169,7 @@ class Store:
                 if key.fileobj is self._listener:
                     self._accept()
                 else:
-                    self._serve(self._clients[key.fd])
+                    self._serve(key.fd)
             for client, request in self.sources.retry():
                 self._handle(client, request)
             if time.monotonic() - self._saved_at >= SAVE_ACKS_S:
@@ -226,7 +220,10 @@ class Store:
         self._clients.remove(client)
         client.sock.close()
 
-    def _serve(self, client: Client) -> None:
+    def _serve(self, fd: int) -> None:
+        client = self._clients.get(fd)
+        if client is None:  # dropped in this very turn: another one's claim found its process dead
+            return
         try:
             packet = client.sock.recv(wire.PACKET_MAX)
         except BlockingIOError:
@@ -287,8 +284,7 @@ class Store:
             case wire.RegisterReceiver():
                 return self._named(receivers.register(client, request))
             case wire.ListSources():
-                kept = self.holdings.registry.sources(request.topic)
-                return wire.Sources(request.id, [sources.info(source) for source in kept])
+                return sources.listed(request)
             case wire.Leave():
                 desk = sources if request.role == "source" else receivers
                 return desk.leave(client, request)

@@ -50,9 +50,11 @@ class Client:
         self.closed = False
 
     def leave(self, role: str, source: bytes, uuid: bytes) -> None:
-        """Lets go what an object holds. ``uuid`` as it was granted, or as the object proposed it: a grant may be on its way."""
+        """Lets go what an object holds. Of a source, either name is its identity: it takes another one than it proposed."""
         for key, hold in list(self.holds.items()):
-            if key.role == role and (role == "source" or key.source == source) and uuid in {key.uuid, hold.proposal}:
+            names = {key.uuid, hold.proposal}
+            mine = not names.isdisjoint({source, uuid}) if role == "source" else key.source == source and uuid in names
+            if key.role == role and mine:
                 del self.holds[key]
 
     @property
@@ -78,8 +80,9 @@ class Clients:
         client.closed = True
         del self._all[client.sock.fileno()]
 
-    def __getitem__(self, fd: int) -> Client:
-        return self._all[fd]
+    def get(self, fd: int) -> Client | None:
+        """The connection with this descriptor, if it was not dropped."""
+        return self._all.get(fd)
 
     def __iter__(self) -> Iterator[Client]:
         return iter(list(self._all.values()))

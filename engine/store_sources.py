@@ -10,6 +10,7 @@ from . import wire
 from .lifetimes import Timers
 from .registration import Refusal
 from .store_clients import Client, Hold, Key
+from .store_info import newest_end
 from .store_registry import called
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class SourceDesk:
         holder = self.holder(source, client if request.incarnation else None)
         if holder is not None:
             return self._in_use(request.id, source, *holder)
+        if request.incarnation and source.incarnation and source.uuid != request.uuid:
+            return self._another(request.id, source)
         if not request.incarnation and not holdings.drain_thread(repository.settled):
             self.waiting.append((client, request))
             return None
@@ -58,9 +61,12 @@ class SourceDesk:
         source.gone_ns = 0
         if source.incarnation == 0:  # its RegID must never be granted twice, not even after a power cut
             holdings.save()
+        end = holdings.drain_thread(repository.end)
+        if not request.incarnation:  # it will be numbered by this; a store that missed something must not be believed
+            end = newest_end(holdings.domain, source.stores, source.uuid, end)
+        old = old and source.incarnation > 0
         return wire.SourceGranted(
-            request.id, source.registration_id, source.uuid, source.incarnation,
-            holdings.drain_thread(lambda: repository.next_sqn), old and source.incarnation > 0,
+            request.id, source.registration_id, source.uuid, end.incarnation, end.next_sqn, old
         )  # fmt: skip
 
     def _in_use(self, request_id: int, source: SourceState, pid: int, since_ns: int) -> wire.Refused:
@@ -96,10 +102,17 @@ class SourceDesk:
     def begin(self, client: Client, request: wire.Begin) -> wire.Answer:
         """BEGIN: durable before it is answered."""
         holdings = self._holdings
+        if request.stream != holdings.domain.stream_name(request.uuid, request.incarnation):
+            text = f"BEGIN names {request.stream!r}, which is not the stream of incarnation {request.incarnation}"
+            return wire.Refused(request.id, "usage", text)
         if request.granted not in {b"", request.uuid}:
             self._adopt(client, request)
         source = holdings.registry.source(request.uuid)
         repository = holdings.repository(request.uuid)
+        other = holdings.registry.source(request.granted)
+        if source is None and other is not None:
+            client.holds.pop(_key(other), None)
+            return self._another(request.id, other)
         if source is None or repository is None:
             return wire.Refused(request.id, "unknown_source", "BEGIN from a source that never registered here")
         if request.incarnation < source.incarnation:
@@ -107,14 +120,27 @@ class SourceDesk:
                 request.id, "busy", f"incarnation {request.incarnation} is over: {source.incarnation} has begun"
             )
         held = holdings.drain_thread(lambda: repository.begin(request.incarnation, request.start_sqn, request.stream))
-        if request.incarnation > source.incarnation:
+        begun = source.incarnation
+        if request.incarnation > begun:
             self._save_acks()
             source.begin(request.incarnation, request.start_sqn)
+        if request.incarnation > begun or source.stores != request.stores:  # a crash may have come before the stores
             source.stores = request.stores
             source.late_join = holdings.drain_thread(lambda: repository.late_join)
             holdings.save()
         holdings.drainer.want_spares()
         return wire.Begun(request.id, held)
+
+    def _another(self, request_id: int, kept: SourceState) -> wire.Refused:
+        """What the RegID or session stands for here has begun under another identity than at the other stores."""
+        name = called(kept.registration_id, kept.session_id)
+        return wire.Refused(
+            request_id, "other_source",
+            f"{name} on topic {kept.topic!r} is at store {self._holdings.name} another source than at the other stores, and has "
+            f"messages of its own; this store takes no part until that one is deregistered: make a source with the same topic "
+            f"and ID whose ume_store_name is this store alone, and call its deregister()",
+            registration_id=kept.registration_id, session_id=kept.session_id,
+        )  # fmt: skip
 
     def _adopt(self, client: Client, request: wire.Begin) -> None:
         """Another store knew this source already: its identity holds, as long as nothing has begun under the one given here."""
@@ -129,7 +155,8 @@ class SourceDesk:
     def leave(self, client: Client, request: wire.Leave) -> wire.Answer:
         """A clean close."""
         client.leave("source", request.source, request.uuid)
-        self.waiting = [entry for entry in self.waiting if entry[0] is not client or entry[1].uuid != request.uuid]
+        own = {request.source, request.uuid}
+        self.waiting = [entry for entry in self.waiting if entry[0] is not client or entry[1].uuid not in own]
         return wire.Left(request.id)
 
     def deregister(self, client: Client, request: wire.Deregister) -> wire.Answer:
@@ -151,8 +178,15 @@ class SourceDesk:
         self._holdings.forget(source, names=names)
         self._clients.release(source.uuid)
 
-    def info(self, source: SourceState) -> wire.SourceInfo:
+    def listed(self, request: wire.ListSources) -> wire.Sources:
         """For receivers that ask which sources there are."""
+        kept = self._holdings.registry.sources(request.topic)
+        kept = [each for each in kept if each.uuid > request.after and request.source in {b"", each.uuid}]
+        kept.sort(key=lambda source: source.uuid)
+        page = [self._info(source) for source in kept[: wire.PAGE_MAX]]
+        return wire.Sources(request.id, page, len(kept) > wire.PAGE_MAX)
+
+    def _info(self, source: SourceState) -> wire.SourceInfo:
         return wire.SourceInfo(
             source.uuid, source.topic, source.registration_id, source.session_id, source.incarnation,
             source.stores, str(self._holdings.logs / source.uuid.hex()), source.late_join,

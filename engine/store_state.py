@@ -1,8 +1,9 @@
 """What a store remembers: RegIDs, sessions, source identities and their incarnations, receivers and their acks.
 
-``state.0`` and ``state.1`` are written alternately, each a header, a CRC-32C and one msgpack record, and synced before the answer
-that depends on it leaves the store (DESIGN 23). A crash while one is written leaves the other. Acks are saved lazily: until
-then they stand on the source's board, which survives every process.
+``state.0`` and ``state.1`` are written alternately, each a header, a CRC-32C and one msgpack record, and synced before the
+answer that depends on it leaves the store (DESIGN 23). A crash while one is written leaves the other, and so does a power cut:
+the other is on disk before. Acks are saved lazily, without a sync of their own: until then they stand on the source's board,
+which survives every process.
 
 Only one store uses a directory: it holds an fcntl lock on ``lock`` for life.
 """
@@ -103,6 +104,8 @@ class StateFile:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._generation = 0
+        self._on_disk = True
+        """The newest slot is."""
         self._encoder = msgspec.msgpack.Encoder()
 
     def load(self) -> State | None:
@@ -121,6 +124,7 @@ class StateFile:
                 )
             return None
         self._generation, state = max(valid, key=lambda slot: slot[0])
+        self._on_disk = False  # who knows how it was written
         return state
 
     def _read(self, index: int) -> tuple[int, State] | str | None:
@@ -144,6 +148,8 @@ class StateFile:
 
     def save(self, state: State, *, sync: bool = True) -> None:
         """Writes the older slot. With ``sync``, it is on disk when this returns. Raises OSError."""
+        if not self._on_disk:
+            self._sync_newest()
         body = self._encoder.encode(state)
         generation = self._generation + 1
         crc = lib.hf_crc32c(generation & 0xFFFFFFFF, body, len(body))
@@ -159,9 +165,17 @@ class StateFile:
                 os.fdatasync(fd)
         finally:
             os.close(fd)
-        if sync and fresh:
+        if fresh:
             sync_directory(self.directory)
-        self._generation = generation
+        self._generation, self._on_disk = generation, sync
+
+    def _sync_newest(self) -> None:
+        fd = os.open(self.directory / f"state.{self._generation % 2}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        self._on_disk = True
 
 
 def sync_directory(path: Path) -> None:

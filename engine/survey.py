@@ -7,7 +7,6 @@ that the next message will carry, ``stable`` and ``ack`` are the highest that ar
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,13 +16,13 @@ from . import quorum
 from .core import CData, ffi, lib
 from .errors import Error
 from .segments import Mapping, UnpublishedError, attach_board, attach_stream
-from .store import StoreInfo
+from .store_info import log_range, read_info
 from .store_state import SourceState, State, StateFile
 
 if TYPE_CHECKING:
     from .domain import Domain, ObjectName
 
-__all__ = ["Declared", "StoreFiles", "Survey", "declared_stores", "log_range", "running_stores", "store_files", "take"]
+__all__ = ["Declared", "StoreFiles", "Survey", "declared_stores", "running_stores", "store_files", "take"]
 
 
 class StorePosition(msgspec.Struct, frozen=True):
@@ -110,7 +109,7 @@ class StoreFiles:
 
     def __init__(self, domain: Domain, name: str) -> None:
         self.name = name
-        self.info = _info(domain, name)
+        self.info = read_info(domain, name)
         self.alive = -1
         """1 alive, 0 proved dead, -1 unknown."""
         self.listed: State | None = None
@@ -151,13 +150,6 @@ class StoreFiles:
         return StoreRow(self.name, self.state, info.type, info.directory, info.pid, kept)
 
 
-def _info(domain: Domain, name: str) -> StoreInfo | None:
-    try:
-        return msgspec.json.decode(domain.info_path(name).read_bytes(), type=StoreInfo)
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
 def store_files(domain: Domain) -> list[StoreFiles]:
     """Every store that ever ran in the domain, by name."""
     return [StoreFiles(domain, name) for name in domain.store_names()]
@@ -166,24 +158,6 @@ def store_files(domain: Domain) -> list[StoreFiles]:
 def running_stores(domain: Domain) -> list[str]:
     """Names of the stores that answer now."""
     return [store.name for store in store_files(domain) if store.state == "running"]
-
-
-def log_range(path: Path) -> tuple[int, int] | None:
-    """Oldest and next published number of the log in ``path``; None when there is no readable log."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        out = ffi.new("struct hf_logr **")
-        if lib.hf_logr_open(fd, out) != lib.HF_OK:
-            return None
-    finally:
-        os.close(fd)
-    numbers = ffi.new("uint64_t[2]")
-    status = lib.hf_logr_range(out[0], numbers, numbers + 1)
-    lib.hf_logr_close(out[0])
-    return (int(numbers[0]), int(numbers[1])) if status == lib.HF_OK else None
 
 
 class Declared(NamedTuple):

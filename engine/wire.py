@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from .errors import CorruptionError, ForeignOwnerError
 
@@ -20,16 +21,26 @@ __all__ = ["PROTOCOL"]
 PROTOCOL = 1
 PACKET_MAX = 128 * 1024
 """Bytes of one datagram; a socket buffer takes it whole."""
+PAGE_MAX = 16
+"""Sources in one answer: with the longest topics and paths they fit."""
+
+Uuid = Annotated[bytes, Meta(min_length=16, max_length=16)]
+U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""A sequence number or an incarnation."""
+Milliseconds = Annotated[int, Meta(ge=0)]
+Topic = Annotated[str, Meta(max_length=255)]
+Role = Literal["source", "receiver"]
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
     """First packet of a client: who it is, and the bell that the store rings after an answer."""
 
     protocol: int
-    token: int
-    pid: int
-    start: int
-    bell: int
+    token: Annotated[int, Meta(ge=0)]
+    pid: U32
+    start: Annotated[int, Meta(ge=0)]
+    bell: U32
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
@@ -49,40 +60,42 @@ class RegisterSource(msgspec.Struct, tag="register_source", frozen=True):
     """PREG of a source (um_semantics B.1). ``uuid`` is a proposal; the store answers with the one it keeps."""
 
     id: int
-    topic: str
+    topic: Topic
     registration_id: int
     session_id: int
-    uuid: bytes
-    incarnation: int = 0
+    uuid: Uuid
+    incarnation: Number = 0
     """Of the live stream that registers again; 0 for a new source object."""
-    activity_timeout: int = 0
-    state_lifetime: int = 0
+    activity_timeout: Milliseconds = 0
+    state_lifetime: Milliseconds = 0
     """ume_activity_timeout and ume_state_lifetime, ms; what the first registration says is kept."""
 
 
 class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
-    """The old owner is dead or gone, its ring is drained, and this is what the store holds (DESIGN 14)."""
+    """The old owner is dead or gone, and its ring is drained (DESIGN 14)."""
 
     id: int
     registration_id: int
     uuid: bytes
     incarnation: int
-    """Highest that this store has seen; 0 = none."""
+    """Newest in any readable log of the stores that the source declared last; 0 = none."""
     next_sqn: int
+    """Number behind the last one that holds there: of this store's own log, if it has missed nothing."""
     old: bool
+    """This store knows the source: something of it has begun here."""
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
     """BEGIN(uuid, incarnation, start): answered when it is durable and the store reads the stream."""
 
     id: int
-    uuid: bytes
-    incarnation: int
-    start_sqn: int
+    uuid: Uuid
+    incarnation: Number
+    start_sqn: Number
     stream: str
     stores: list[str]
     """Names of all stores that the source declares."""
-    granted: bytes = b""
+    granted: Annotated[bytes, Meta(max_length=16)] = b""
     """The identity that this store granted, if another store knew the source by another one, ``uuid``: that one holds."""
 
 
@@ -97,16 +110,16 @@ class RegisterReceiver(msgspec.Struct, tag="register_receiver", frozen=True):
     """PREG of a receiver with one source (um_semantics B.3)."""
 
     id: int
-    source: bytes
-    topic: str
+    source: Uuid
+    topic: Topic
     registration_id: int
     session_id: int
-    uuid: bytes
+    uuid: Uuid
     """A proposal, as in RegisterSource; the same one as long as the object lives."""
     holds_line: bool = False
     """It has its line on the board already: the store was away, and the receiver registers again."""
-    activity_timeout: int = 0
-    state_lifetime: int = 0
+    activity_timeout: Milliseconds = 0
+    state_lifetime: Milliseconds = 0
     """As in RegisterSource."""
 
 
@@ -133,8 +146,8 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
 class Refused(msgspec.Struct, tag="refused", frozen=True):
     """A request that was not granted, and why.
 
-    ``code``: reg_id_in_use, topic_mismatch, session_mismatch, unknown_source, busy, usage. The holder of a RegID is named by
-    ``pid`` and ``since_ns`` (CLOCK_REALTIME of its registration), 0 when there is no process to name.
+    ``code``: reg_id_in_use, topic_mismatch, session_mismatch, other_source, unknown_source, busy, usage. The holder of a RegID is
+    named by ``pid`` and ``since_ns`` (CLOCK_REALTIME of its registration), 0 when there is no process to name.
     """
 
     id: int
@@ -148,16 +161,20 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
 
 
 class ListSources(msgspec.Struct, tag="list_sources", frozen=True):
-    """Which sources do you keep on this topic (empty: on all)?"""
+    """Which sources do you keep on this topic (empty: on all)? In the order of their uuids, a page at a time."""
 
     id: int
     topic: str
+    after: bytes = b""
+    """The last one of the page before."""
+    source: bytes = b""
+    """Only this one."""
 
 
 class SourceInfo(msgspec.Struct, frozen=True):
     """One source as a store knows it, living or dead."""
 
-    uuid: bytes
+    uuid: Uuid
     topic: str
     registration_id: int
     session_id: int
@@ -174,16 +191,18 @@ class Sources(msgspec.Struct, tag="sources", frozen=True):
 
     id: int
     sources: list[SourceInfo]
+    more: bool = False
+    """Ask again for what comes after the last of these."""
 
 
 class Leave(msgspec.Struct, tag="leave", frozen=True):
     """A clean close: the RegID is free for its next owner at once. Not a deregistration."""
 
     id: int
-    role: str
-    """source or receiver."""
-    source: bytes
-    uuid: bytes
+    role: Role
+    source: Uuid
+    uuid: Uuid
+    """As it was granted, or as the object proposed it: a grant may be on its way."""
 
 
 class Left(msgspec.Struct, tag="left", frozen=True):
@@ -196,11 +215,10 @@ class Deregister(msgspec.Struct, tag="deregister", frozen=True):
     """Forget me, now (um_semantics F.7). Asked again after a broken link; to forget what is not there is fine."""
 
     id: int
-    role: str
-    """source or receiver."""
-    source: bytes
-    uuid: bytes
-    incarnation: int = 0
+    role: Role
+    source: Uuid
+    uuid: Uuid
+    incarnation: Number = 0
     """Of the source: a later one is not this object's to deregister."""
 
 

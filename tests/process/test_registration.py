@@ -226,6 +226,55 @@ def test_a_store_that_knew_nothing_takes_over_the_identity_that_the_others_know(
         assert [path.name for path in store.store.logs.iterdir()] == [known[0][0].uuid.hex()]
 
 
+def test_a_store_where_the_session_began_by_itself_says_what_to_do(run_store: Callable[..., ThreadStore]) -> None:
+    """It takes no part, says so once, and takes part when the operator has done as it says."""
+    for name in "abc":
+        run_store(name)
+    with hf.Context(session_id=0x2A) as ctx:
+        for stores in ("a", "bc", "bc"):
+            src = source(ctx, ume_store_name=list(stores))
+            src.wait_registered(SHORT)
+            src.send(b"x")
+            src.wait_stable(timeout=SHORT)
+            src.close()
+        events = Events()
+        src = ctx.source("quotes", options=THREE, on_event=events)
+        src.wait_registered(SHORT)
+        assert src.next_sequence_number == 2
+        error = events.wait("RegistrationError")
+        assert error.store == "a"
+        assert "another source than at the other stores" in error.text
+        assert "session ID 0x2a" in error.text
+        assert "deregister()" in error.text
+        asked = src._machine.slots[0]
+        for _ in range(3):
+            last = asked.asked_ns
+            until("a is asked again", lambda: asked.asked_ns != last)  # noqa: B023
+        assert len(events.of("RegistrationError")) == 1
+        assert len(events.of("RegistrationSuccess")) <= 3, "each store granted once"
+        with hf.Context(session_id=0x2A) as operator:
+            done = Events()
+            alone = operator.source("quotes", options=SOURCE, on_event=done)
+            alone.wait_registered(SHORT)
+            alone.deregister()
+            done.wait("DeregistrationComplete")
+        until("all three take part", lambda: set(src.registration_ids) == set("abc"))
+        assert src.next_sequence_number == 2
+
+
+def test_a_closed_source_holds_nothing_where_it_took_no_part(run_store: Callable[..., ThreadStore]) -> None:
+    """It goes by another identity than it was granted, or than it proposed, there."""
+    stores = {name: run_store(name) for name in "abc"}
+    with hf.Context(session_id=0x2A) as ctx:
+        for names in ("a", "bc", "bc", "abc"):
+            src = source(ctx, ume_store_name=list(names))
+            src.wait_registered(SHORT)
+            src.send(b"x")
+            src.close()
+        clients = [client for store in stores.values() for client in store.store._clients]
+        until("all holds are gone", lambda: not any(client.holds for client in clients))
+
+
 def may_send(src: hf.Source) -> bool:
     try:
         src.wait_registered(0)

@@ -85,6 +85,17 @@ def test_a_refused_claimant_is_told_once_and_asks_again_soon() -> None:
     assert machine.refusal() is None
 
 
+@pytest.mark.parametrize(("refused", "cannot"), [([], False), ([1], False), ([0, 1], True), ([0, 1, 2], True)])
+def test_a_refusal_is_the_reason_only_if_it_leaves_no_quorum(refused: list[int], cannot: bool) -> None:
+    machine = source(3)
+    refusal = Refusal("topic_mismatch", "RegID 7 belongs to topic 'x'")
+    for store in range(3):
+        machine.connected(store, 0)
+    for store in refused:
+        machine.refused(store, refusal)
+    assert machine.refusal() == (refusal if cannot else None)
+
+
 def test_an_unanswered_request_is_not_repeated_while_the_link_holds() -> None:
     machine = source()
     machine.connected(0, 0)
@@ -130,7 +141,7 @@ def test_the_identity_is_the_one_under_which_most_incarnations_have_begun() -> N
     for store, answer in enumerate([grant(0), grant(9, incarnation=2, uuid=THEIRS), grant(0, uuid=b"n" * 16)]):
         machine.connected(store, 0)
         actions = machine.granted(store, answer, 1)
-    assert actions[-1] == Open(3, 0), "no majority has any message"
+    assert actions[-1] == Open(3, 9), "where one store knows the source, those without state do not vote"
     assert machine.uuid == THEIRS
     machine.opened(3, 0)
     for store in range(3):
@@ -138,6 +149,28 @@ def test_the_identity_is_the_one_under_which_most_incarnations_have_begun() -> N
         held = machine.slots[store].grant
         assert held is not None
         assert held.uuid == THEIRS, "every store that has begun keeps it by this one"
+
+
+@pytest.mark.parametrize(
+    ("stores", "answers", "start"),
+    [
+        (3, [(0, 0), (1, 50), (1, 50)], 50),
+        (3, [(0, 0), (1, 50)], 50),
+        (3, [(0, 0), (1, 40), (1, 50)], 40),
+        (3, [(1, 40), (1, 45), (1, 50)], 45),
+        (5, [(1, 10), (1, 20), (1, 30)], 10),
+        (3, [(0, 0), (0, 0)], 0),
+    ],
+)
+def test_stores_without_state_do_not_vote_where_another_knows_the_source(
+    stores: int, answers: list[tuple[int, int]], start: int
+) -> None:
+    machine, actions = source(stores), []
+    for store, (incarnation, next_sqn) in enumerate(answers):
+        actions += machine.connected(store, 0)
+        actions += machine.granted(store, grant(next_sqn, incarnation=incarnation), 1)
+    actions += machine.tick(INTERVAL)
+    assert [action.start_sqn for action in actions if isinstance(action, Open)] == [start]
 
 
 def test_under_identities_that_never_began_the_own_proposal_holds() -> None:
