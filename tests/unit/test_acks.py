@@ -400,3 +400,27 @@ def test_explicit_what_was_evicted_after_a_new_incarnation_comes_again() -> None
     window.delivered(0, 9)
     window.rebase(4)
     assert window.rewind(window.delivered_range(4, 8)) == 4
+
+
+def test_g3_nothing_to_ack_and_nothing_is_sent() -> None:
+    window = AckWindow(7)
+    assert window.advance() is None
+    slot = window.delivered(7, 7)
+    assert window.advance() is None
+    window.consumed(slot)
+    assert window.advance() == 8
+    assert window.advance() is None
+
+
+def test_g2_what_was_acked_before_changes_nothing() -> None:
+    window = AckWindow(0)
+    slots = [window.delivered(number, number) for number in range(4)]
+    for slot in slots[:3]:
+        window.consumed(slot)
+    assert window.advance() == 3
+    window.consumed(slots[0])  # again
+    window.told(1)  # an ack that is lower
+    assert window.advance() is None
+    assert window.ack == 3
+    window.consumed(slots[3])
+    assert window.advance() == 4
