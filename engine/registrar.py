@@ -12,14 +12,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from . import registration as reg
 from . import wire
 from .deregistration import ReceiverDeregistration
 from .events import info as callbacks
 from .events import receiver as events
 from .outbound import refusal_of
+from .store_info import read_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,12 +48,6 @@ class Registered:
     def name(self) -> str:
         """The store's."""
         return self.link.name
-
-
-class _Info(msgspec.Struct):
-    """Of a store's info file: where its logs are, also when it is dead."""
-
-    logs: str
 
 
 class Registrar:
@@ -289,12 +282,8 @@ class Registrar:
         return [store.answer.log if store.answer is not None else self._log_of(store.name) for store in self.stores]
 
     def _log_of(self, name: str) -> str:
-        context = self._receiver.context
-        try:
-            info = msgspec.json.decode(context.domain.info_path(name).read_bytes(), type=_Info)
-        except (OSError, msgspec.DecodeError):
-            return ""
-        return f"{info.logs}/{self._inbound.uuid.hex()}"
+        info = read_info(self._receiver.context.domain, name)
+        return f"{info.logs}/{self._inbound.uuid.hex()}" if info is not None else ""
 
     # The end --------------------------------------------------------------------------------------------------------------
 
