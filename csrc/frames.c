@@ -160,13 +160,14 @@ int64_t hf_stream_valid(const struct hf_map *stream, uint64_t *at)
     return status == HF_OK ? ring_end(&ring, 1, at, &next_sqn) : status;
 }
 
-int64_t hf_stream_sri(const struct hf_map *stream, struct hf_sri_store *out25, uint64_t *version, uint32_t *groups)
+int64_t hf_stream_sri(const struct hf_map *stream, struct hf_sri_store *out25, uint64_t *version,
+                      struct hf_sri_groups *groups)
 {
     const struct hf_stream_header *header = (const struct hf_stream_header *)(const void *)stream->base;
     for (int i = 0; i < HF_WALK_TRIES; i++) {
         uint64_t before = hf_load_acquire_u64(&header->sri_version); /* pairs with hf_source_sri, both stores */
         uint32_t count = hf_load_relaxed_u32(&header->sri_count);
-        uint32_t group_count = hf_load_relaxed_u32(&header->sri_groups);
+        uint64_t grouped = hf_load_relaxed_u64(hf_word_at((const uint8_t *)&header->sri_groups, 0));
         for (uint64_t at = 0; at < sizeof header->sri; at += 8) {
             uint64_t word = hf_load_relaxed_u64(hf_word_at((const uint8_t *)header->sri, (uint32_t)at));
             memcpy((uint8_t *)out25 + at, &word, 8);
@@ -183,7 +184,7 @@ int64_t hf_stream_sri(const struct hf_map *stream, struct hf_sri_store *out25, u
             out25[k].name[HF_NAME_MAX - 1] = '\0';
         }
         *version = before;
-        *groups = group_count;
+        memcpy(groups, &grouped, sizeof *groups);
         return count;
     }
     return HF_AGAIN;

@@ -24,6 +24,8 @@
     F(hf_sri_store, name)                                                                                              \
     F(hf_sri_store, uuid)                                                                                              \
     F(hf_sri_store, registration_id) F(hf_sri_store, group) F(hf_sri_store, index) F(hf_sri_store, version)
+#define FIELDS_hf_sri_groups(F)                                                                                        \
+    F(hf_sri_groups, sizes) F(hf_sri_groups, intragroup) F(hf_sri_groups, intergroup) F(hf_sri_groups, _pad)
 #define FIELDS_hf_stream_header(F)                                                                                     \
     F(hf_stream_header, pre)                                                                                           \
     F(hf_stream_header, ring_bytes)                                                                                    \
@@ -34,7 +36,8 @@
                 F(hf_stream_header, messages) F(hf_stream_header, payload_bytes) F(hf_stream_header, stable_sqn)       \
                     F(hf_stream_header, heartbeat_ns) F(hf_stream_header, _pad1) F(hf_stream_header, trail)            \
                         F(hf_stream_header, state) F(hf_stream_header, _pad2) F(hf_stream_header, sri_version)         \
-                            F(hf_stream_header, sri_count) F(hf_stream_header, sri_groups) F(hf_stream_header, _pad3)  \
+                            F(hf_stream_header, sri_count) F(hf_stream_header, _pad3) F(hf_stream_header, sri_groups)  \
+                            F(hf_stream_header, _pad4)                                                                 \
                                 F(hf_stream_header, sri) F(hf_stream_header, marks)
 #define FIELDS_hf_board_line(F)                                                                                        \
     F(hf_board_line, owner)                                                                                            \
@@ -79,7 +82,7 @@
 #define STRUCTS(S)                                                                                                     \
     S(hf_preamble)                                                                                                     \
     S(hf_frame)                                                                                                        \
-    S(hf_control_body) S(hf_mark) S(hf_sri_store) S(hf_stream_header) S(hf_board_line) S(hf_board) S(hf_bell)          \
+    S(hf_control_body) S(hf_mark) S(hf_sri_store) S(hf_sri_groups) S(hf_stream_header) S(hf_board_line) S(hf_board) S(hf_bell)          \
         S(hf_bells) S(hf_seal) S(hf_segment_header) S(hf_index_entry) S(hf_begin) S(hf_head) S(hf_entry)
 // clang-format on
 
@@ -104,7 +107,7 @@ static uint32_t hash_of(const uint32_t *places, size_t count)
 uint32_t hf_struct_hash(uint32_t kind)
 {
     static const uint32_t stream[] = {PLACES_COMMON PLACES_FRAMES PLACES(hf_mark) PLACES(hf_sri_store)
-                                          PLACES(hf_stream_header)};
+                                          PLACES(hf_sri_groups) PLACES(hf_stream_header)};
     static const uint32_t board[] = {PLACES_COMMON PLACES(hf_board_line) PLACES(hf_board)};
     static const uint32_t bells[] = {PLACES_COMMON PLACES(hf_bell) PLACES(hf_bells)};
     static const uint32_t segment[] = {PLACES_COMMON PLACES_FRAMES PLACES(hf_seal) PLACES(hf_segment_header)

@@ -99,6 +99,14 @@ struct hf_sri_store {
     uint64_t version;         /* 56  grows each time the source (re-)registers with it */
 };                            /* 64 */
 
+/* How a source's stores are grouped, and when it may send: enum values are quorum.py's, in its order. sizes: declared; 0 = no such group. */
+struct hf_sri_groups {
+    uint8_t sizes[5];         /*  0 */
+    uint8_t intragroup;       /*  5  0 quorum, 1 all-active, 2 all */
+    uint8_t intergroup;       /*  6  0 any, 1 all-active, 2 majority, 3 all */
+    uint8_t _pad;             /*  7 */
+};                            /*  8 */
+
 /* NO_LATE_JOIN: receivers start with what is sent from now on, and recover nothing. */
 enum hf_stream_flag { HF_STREAM_NO_LATE_JOIN = 1 };
 enum hf_stream_state { HF_STREAM_OPEN = 1, HF_STREAM_CLOSED = 2 };
@@ -129,8 +137,9 @@ struct hf_stream_header {
     uint8_t _pad2[112];       /*  656 */
     uint64_t sri_version;     /*  768  line "SRI": a sequence lock, odd while the source writes */
     uint32_t sri_count;       /*  776 */
-    uint32_t sri_groups;      /*  780 */
-    uint8_t _pad3[112];       /*  784 */
+    uint32_t _pad3;           /*  780 */
+    struct hf_sri_groups sri_groups; /* 784 */
+    uint8_t _pad4[104];       /*  792 */
     struct hf_sri_store sri[25]; /* 896 */
     struct hf_mark marks[66]; /* 2496  one per stripe; then two, in turn: what was released when the trail last moved */
 };                            /* 3552 */
@@ -138,8 +147,8 @@ struct hf_stream_header {
 /* CONTEXT: a receiving context as a whole, for liveness detection; it has no positions. */
 enum hf_role { HF_ROLE_NONE = 0, HF_ROLE_STORE = 1, HF_ROLE_RECEIVER = 2, HF_ROLE_CONTEXT = 3 };
 /* What a receiver's acknowledgements mean to the source: CONFIRMS: they are delivery confirmations too; OUT_OF_ORDER: it delivers
- * in order of arrival; EXPLICIT: the program acknowledges. */
-enum hf_line_flag { HF_LINE_CONFIRMS = 1, HF_LINE_OUT_OF_ORDER = 2, HF_LINE_EXPLICIT = 4 };
+ * in order of arrival; EXPLICIT: the program acknowledges. CATCHING_UP: this store reads from its peers' logs what the ring does not have any more. */
+enum hf_line_flag { HF_LINE_CONFIRMS = 1, HF_LINE_OUT_OF_ORDER = 2, HF_LINE_EXPLICIT = 4, HF_LINE_CATCHING_UP = 8 };
 enum hf_line_state { HF_LINE_FREE = 0, HF_LINE_ACTIVE = 1, HF_LINE_CLOSED = 2 };
 
 /* One participant of a source. writer: the participant that owns it, for ever; `owner` alone changes hands, by compare-and-swap,
@@ -282,6 +291,7 @@ HF_SIZE(hf_preamble, 128);
 HF_SIZE(hf_frame, HF_GRANULE);
 HF_SIZE(hf_control_body, 16);
 HF_SIZE(hf_sri_store, 64);
+HF_SIZE(hf_sri_groups, 8);
 HF_SIZE(hf_stream_header, 3552);
 HF_AT(hf_stream_header, tail, 4 * HF_LINE);
 HF_AT(hf_stream_header, trail, 5 * HF_LINE);

@@ -270,7 +270,8 @@ void hf_source_stable(struct hf_source *s, uint64_t sqn)
     hf_store_relaxed_u64(&s->header->heartbeat_ns, (uint64_t)hf_now_ns());
 }
 
-void hf_source_sri(struct hf_source *s, const struct hf_sri_store *stores, uint32_t count, uint32_t groups)
+void hf_source_sri(struct hf_source *s, const struct hf_sri_store *stores, uint32_t count,
+                   const struct hf_sri_groups *groups)
 {
     if (hf_process_forked(s->token)) {
         return;
@@ -281,7 +282,9 @@ void hf_source_sri(struct hf_source *s, const struct hf_sri_store *stores, uint3
     hf_store_relaxed_u64(&header->sri_version, version + 1);
     hf_fence_seq_cst(); /* odd before the first change; pairs with the acquire fence in hf_stream_sri */
     hf_store_relaxed_u32(&header->sri_count, kept);
-    hf_store_relaxed_u32(&header->sri_groups, groups);
+    uint64_t grouped;
+    memcpy(&grouped, groups, sizeof grouped);
+    hf_store_relaxed_u64(hf_word((uint8_t *)&header->sri_groups, 0), grouped);
     for (uint32_t i = 0; i < kept; i++) {
         struct hf_sri_store store = stores[i];
         for (uint32_t at = 0; at < sizeof store; at += 8) {

@@ -67,7 +67,7 @@ int64_t hf_source_oldest(const struct hf_source *s, uint64_t below_sqn, uint64_t
 uint64_t hf_source_wanted(const struct hf_source *s); /* bytes of frames of the message that last met HF_RETENTION */
 void hf_source_in_flight(const struct hf_source *s, uint64_t *fragments, uint64_t *bytes, uint64_t *retained_bytes);
 void hf_source_stable(struct hf_source *s, uint64_t sqn); /* writes header.stable_sqn and the heartbeat, for stat */
-void hf_source_sri(struct hf_source *s, const struct hf_sri_store *stores, uint32_t count, uint32_t groups); /* sequence lock */
+void hf_source_sri(struct hf_source *s, const struct hf_sri_store *stores, uint32_t count, const struct hf_sri_groups *groups); /* sequence lock */
 
 struct hf_reader; /* one thread at a time */
 
@@ -111,6 +111,6 @@ int64_t hf_stream_end(const struct hf_map *stream, uint64_t *tail, uint64_t *nex
 /* HF_OK: from the oldest valid mark (or the start) to the committed end every frame chains. HF_DAMAGED else; *at = position. */
 int64_t hf_stream_valid(const struct hf_map *stream, uint64_t *at);
 /* A consistent copy of the SRI; returns the store count, or HF_AGAIN if the source keeps writing (or died while it wrote). */
-int64_t hf_stream_sri(const struct hf_map *stream, struct hf_sri_store *out25, uint64_t *version, uint32_t *groups);
+int64_t hf_stream_sri(const struct hf_map *stream, struct hf_sri_store *out25, uint64_t *version, struct hf_sri_groups *groups);
 /* cffi: end */
 #endif

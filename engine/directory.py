@@ -73,7 +73,7 @@ class Directory:
         try:
             with attach_stream(name, populate=False) as mapping:
                 stores = ffi.new("struct hf_sri_store[]", lib.HF_STORES_MAX)
-                version, groups = ffi.new("uint64_t *"), ffi.new("uint32_t *")
+                version, groups = ffi.new("uint64_t *"), ffi.new("struct hf_sri_groups *")
                 count = lib.hf_stream_sri(mapping.handle, stores, version, groups)
                 if count < 0 or version[0] == 0:
                     return None

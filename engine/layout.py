@@ -21,6 +21,7 @@ SHARED: dict[str, str] = {
     "CONTROL_BODY": "struct hf_control_body",
     "MARK": "struct hf_mark",
     "SRI_STORE": "struct hf_sri_store",
+    "SRI_GROUPS": "struct hf_sri_groups",
     "STREAM_HEADER": "struct hf_stream_header",
     "BOARD_LINE": "struct hf_board_line",
     "BOARD": "struct hf_board",

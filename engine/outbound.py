@@ -298,7 +298,9 @@ class Outbound:
             grant = self._machine.slots[index].grant
             stores[index].registration_id = grant.registration_id if grant else 0
             stores[index].index, stores[index].version = index, self._versions[index]
-        lib.hf_source_sri(self._handle, stores, len(self.stores), 1)
+        groups = ffi.new("struct hf_sri_groups *")
+        groups.sizes[0] = len(self.stores)
+        lib.hf_source_sri(self._handle, stores, len(self.stores), groups)
         lib.hf_bell_ring_all(self.context.bells.handle)  # receivers of the topic look now
 
     # Events ---------------------------------------------------------------------------------------------------------------

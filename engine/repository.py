@@ -301,7 +301,7 @@ class Repository:
         tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
         check(lib.hf_stream_end(stream.handle, tail, end), what=stream.name)
         stores = ffi.new("struct hf_sri_store[]", lib.HF_STORES_MAX)
-        version, groups = ffi.new("uint64_t *"), ffi.new("uint32_t *")
+        version, groups = ffi.new("uint64_t *"), ffi.new("struct hf_sri_groups *")
         # An SRI that never got written belongs to a source that never sent.
         count = max(0, lib.hf_stream_sri(stream.handle, stores, version, groups))
         self._left[stream.name] = int(end[0]), [bytes(ffi.buffer(stores[i].uuid)) for i in range(count)]

@@ -171,7 +171,7 @@ class Declared(NamedTuple):
 def declared_stores(mapping: Mapping) -> list[Declared] | None:
     """The stores of a stream's source; None while its list is being written, or when the source died while it was."""
     stores = ffi.new("struct hf_sri_store[]", lib.HF_STORES_MAX)
-    version, groups = ffi.new("uint64_t *"), ffi.new("uint32_t *")
+    version, groups = ffi.new("uint64_t *"), ffi.new("struct hf_sri_groups *")
     count = lib.hf_stream_sri(mapping.handle, stores, version, groups)
     if count < 0:
         return None

@@ -87,7 +87,7 @@ class Watch:
 
     def _read(self, mapping: Mapping) -> Sri | None:
         stores = ffi.new("struct hf_sri_store[]", lib.HF_STORES_MAX)
-        version, groups = ffi.new("uint64_t *"), ffi.new("uint32_t *")
+        version, groups = ffi.new("uint64_t *"), ffi.new("struct hf_sri_groups *")
         count = int(lib.hf_stream_sri(mapping.handle, stores, version, groups))
         if count < 0 or version[0] == 0:  # being written, or not yet
             return None

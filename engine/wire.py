@@ -28,6 +28,8 @@ Uuid = Annotated[bytes, Meta(min_length=16, max_length=16)]
 U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """A sequence number or an incarnation."""
+BeginOf = tuple[Number, Number]
+"""(incarnation, its first number)."""
 Milliseconds = Annotated[int, Meta(ge=0)]
 Topic = Annotated[str, Meta(max_length=255)]
 Role = Literal["source", "receiver"]
@@ -83,6 +85,16 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     """Number behind the last one that holds there: of this store's own log, if it has missed nothing."""
     old: bool
     """This store knows the source: something of it has begun here."""
+    begins: list[BeginOf] = []
+    """The BEGINs that lead to it, oldest first: a store that missed one learns it from the next Begin (DESIGN 13)."""
+    votes: bool = True
+    """False: it has lost what it once acknowledged (a backup, a wiped log): it learns, and decides nothing (DESIGN 15)."""
+    empty_votes: bool = False
+    """The operator said so, although it knows nothing (`holdfast store adopt-empty`)."""
+    opened: int = 0
+    """How often its directory was opened."""
+    peers: dict[str, int] = {}
+    """Store -> its ``opened`` as the last Begin told it: a directory that says less now was restored from a backup."""
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
@@ -97,6 +109,10 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     """Names of all stores that the source declares."""
     granted: Annotated[bytes, Meta(max_length=16)] = b""
     """The identity that this store granted, if another store knew the source by another one, ``uuid``: that one holds."""
+    begins: list[BeginOf] = []
+    """All that the granting stores know, oldest first, without this one: applied in order before it."""
+    opened: dict[str, int] = {}
+    """Store -> ``opened``, of those that granted: kept as ``peers``."""
 
 
 class Begun(msgspec.Struct, tag="begun", frozen=True):
@@ -104,6 +120,8 @@ class Begun(msgspec.Struct, tag="begun", frozen=True):
 
     id: int
     next_sqn: int
+    catching_up: bool = False
+    """It reads from its peers first what the ring does not have any more, and counts when HF_LINE_CATCHING_UP is gone."""
 
 
 class RegisterReceiver(msgspec.Struct, tag="register_receiver", frozen=True):

@@ -149,7 +149,7 @@ static void every_reader_survives_any_bytes(struct hf_source *s, struct hf_reade
     static struct hf_entry entries[256];
     static struct hf_sri_store stores[HF_STORES_MAX];
     uint64_t a, b;
-    uint32_t groups;
+    struct hf_sri_groups groups;
     uint64_t capacity = dice(sizeof buf);
     int64_t n = hf_reader_copy(r, buf, capacity, &a, &b);
     CHECK(n <= (int64_t)capacity && (n >= 0 || is_answer(n)));

@@ -361,13 +361,13 @@ static void the_sri_is_read_whole_or_not_at_all(void)
     struct hf_source *s = kit_source(&config, NULL);
     struct hf_sri_store in[26], out[25];
     uint64_t version;
-    uint32_t groups;
+    struct hf_sri_groups grouped = {.sizes = {3, 22}, .intergroup = 3}, groups;
     memset(in, 'n', sizeof in);
     CHECK_EQ(hf_stream_sri(hf_source_map(s), out, &version, &groups), 0);
-    hf_source_sri(s, in, 26, 4);
+    hf_source_sri(s, in, 26, &grouped);
     CHECK_EQ(hf_stream_sri(hf_source_map(s), out, &version, &groups), 25);
     CHECK_EQ(version, 2);
-    CHECK_EQ(groups, 4);
+    CHECK(memcmp(&groups, &grouped, sizeof groups) == 0);
     CHECK_EQ(strlen(out[24].name), HF_NAME_MAX - 1); /* ended, whatever was there */
     CHECK(memcmp(out[24].uuid, in[24].uuid, 16) == 0);
     kit_header(s)->sri_version++; /* died while it wrote */
@@ -431,7 +431,7 @@ static void use_parents_handles(void *argument)
     CHECK_EQ(hf_reader_receive(h->r, &entry, NULL, 0), HF_FORKED);
     hf_source_in_flight(h->s, &a, &b, &c);
     hf_source_stable(h->s, 1);
-    hf_source_sri(h->s, NULL, 0, 0);
+    hf_source_sri(h->s, NULL, 0, &(struct hf_sri_groups){.intergroup = 0});
     hf_reader_close(h->r);
     hf_source_destroy(h->s);
 }

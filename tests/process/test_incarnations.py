@@ -30,7 +30,7 @@ def stage(tmp_path: Path, domain: str) -> Iterator[Stage]:
 def ring(stage: Stage, incarnation: int, start: int) -> Ring:
     """One that receivers find."""
     made = Ring(stage, incarnation, start)
-    lib.hf_source_sri(made.handle, ffi.NULL, 0, 1)
+    lib.hf_source_sri(made.handle, ffi.NULL, 0, ffi.new("struct hf_sri_groups *"))
     lib.hf_bell_ring_all(stage.bells.handle)
     return made
 
