@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from . import events
 from .batch import Batch
 from .context import Context
@@ -33,6 +35,12 @@ from .engine.smart_source import SmartSource
 from .engine.source import Claim, InFlight, Source, SourceStats, StoreStats
 from .message import Ack, Message
 from .receiver import Receiver, ReceiverStats
+
+if TYPE_CHECKING:
+    from .callable_store import store_main, store_main_shutdown
+    from .engine.store_config import StoreConfig
+    from .engine.store_topics import TopicOptions
+    from .spawn import StoreProcess, spawn_store
 
 __version__ = "0.1.0"
 
@@ -67,9 +75,34 @@ __all__ = [
     "Source",
     "SourceStats",
     "StabilityTimeout",
+    "StoreConfig",
+    "StoreProcess",
     "StoreStats",
     "SystemCallError",
+    "TopicOptions",
     "UsageError",
     "WouldBlockError",
     "events",
+    "spawn_store",
+    "store_main",
+    "store_main_shutdown",
 ]
+
+_STORES = {
+    "StoreConfig": ".engine.store_config",
+    "StoreProcess": ".spawn",
+    "TopicOptions": ".engine.store_topics",
+    "spawn_store": ".spawn",
+    "store_main": ".callable_store",
+    "store_main_shutdown": ".callable_store",
+}
+"""Name -> module. A program that only sends and receives needs no store: these are imported when they are asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _STORES:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(_STORES[name], __name__), name)
+    return found

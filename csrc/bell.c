@@ -90,7 +90,8 @@ int64_t hf_bell_wait(struct hf_map *map, uint32_t bell, uint32_t seen, int64_t t
     if (at == NULL || timeout_ns <= 0) {
         return hf_bell_read(map, bell) != seen;
     }
-    struct timespec timeout = {0, timeout_ns < HF_BELL_MAX_NS ? timeout_ns : HF_BELL_MAX_NS};
+    int64_t now = hf_now_ns();
+    struct timespec timeout = {0, hf_wait_end(now, timeout_ns, HF_BELL_MAX_NS) - now};
     /* Shared, not FUTEX_WAIT_PRIVATE: the one who rings is another process. Its result tells nothing that the word does
      * not. */
     (void)syscall(SYS_futex, &at->word, FUTEX_WAIT, seen, &timeout, NULL, 0);

@@ -10,6 +10,8 @@
 #include "status.h"
 #include "wait.h"
 
+#include <string.h>
+
 #define BUSY_ROUNDS 64 /* between two looks at the clock while blocks keep coming */
 
 /* Appends a staged block, in a new segment if it must be. */
@@ -26,6 +28,32 @@ static int64_t append(struct hf_drain_item *item, uint8_t *block, uint64_t bytes
     return status;
 }
 
+/* How far the line may be moved when the log has everything below `next`. */
+static uint64_t allowed(const struct hf_drain_item *item, uint64_t next)
+{
+    return item->paced && item->ack_sqn < next ? item->ack_sqn : next;
+}
+
+/* Counts a block that was appended. */
+static void pace(struct hf_drain_item *item, const uint8_t *block, uint64_t bytes)
+{
+    struct hf_frame f;
+    for (uint64_t at = 0; at < bytes; at += ((uint64_t)(uint32_t)f.commit + HF_GRANULE - 1) / HF_GRANULE * HF_GRANULE) {
+        memcpy(&f, block + at, sizeof f);
+        item->payload += (uint32_t)f.commit - sizeof f;
+        if (!(f.flags & HF_FRAME_LAST)) {
+            continue;
+        }
+        if (item->payload <= item->ack_payload) {
+            item->ack_sqn = f.sequence_number + 1;
+        }
+        if (item->payload - item->marked >= item->mark_bytes && item->mark_count < item->marks_max) {
+            item->marks[item->mark_count++] = (struct hf_mark){item->payload, f.sequence_number + 1};
+            item->marked = item->payload;
+        }
+    }
+}
+
 /* Group commit, then the line: a crash in between costs a repeated drain, never a lie. */
 static int64_t commit(struct hf_drain_item *item)
 {
@@ -35,7 +63,7 @@ static int64_t commit(struct hf_drain_item *item)
         hf_log_info(item->log, &info);
         HF_FAIL("drain.synced");
         item->pending_bytes = 0;
-        hf_board_ack(item->board, item->bells, item->line_index, info.next_sqn, info.next_sqn);
+        hf_board_ack(item->board, item->bells, item->line_index, allowed(item, info.next_sqn), info.next_sqn);
     }
     return status;
 }
@@ -67,11 +95,14 @@ static int64_t take_block(struct hf_drain_item *item, uint8_t *block, uint64_t b
     }
     item->messages += next - first;
     item->bytes += bytes;
+    if (item->paced) {
+        pace(item, block, bytes);
+    }
     if (item->level == HF_LEVEL_DISK) {
         item->pending_bytes += bytes;
     } else {
         HF_FAIL("drain.appended");
-        hf_board_ack(item->board, item->bells, item->line_index, next, next);
+        hf_board_ack(item->board, item->bells, item->line_index, allowed(item, next), next);
     }
     return HF_OK;
 }
@@ -110,18 +141,21 @@ static int wanted(struct hf_drain_item *const *items, int64_t n, const volatile 
 }
 
 /* All lines sleep, then all rings are looked at again, then the bell: a source that commits in between sees a
- * sleeper, or we see its frame (wait.h). */
+ * sleeper, or we see its frame (wait.h). A sleep that ends by itself goes on as it was, until end_ns. */
 static void sleep_on_bell(struct hf_drain_item *const *items, int64_t n, const volatile uint32_t *kick,
-                          struct hf_map *bells, uint32_t bell, int64_t left_ns)
+                          struct hf_map *bells, uint32_t bell, int64_t end_ns)
 {
     uint32_t seen = hf_bell_read(bells, bell);
-    int64_t nap = left_ns;
+    int64_t nap = HF_WAIT_MAX_NS;
     for (int64_t i = 0; i < n; i++) {
         int64_t longest = hf_line_sleeps(items[i]->board, items[i]->line_index, 1);
         nap = longest < nap ? longest : nap;
     }
-    if (!wanted(items, n, kick)) {
-        hf_bell_wait(bells, bell, seen, nap);
+    while (!wanted(items, n, kick)) {
+        int64_t left = end_ns - hf_now_ns();
+        if (left <= 0 || hf_bell_wait(bells, bell, seen, left < nap ? left : nap) != 0) {
+            break;
+        }
     }
     for (int64_t i = 0; i < n; i++) {
         hf_line_sleeps(items[i]->board, items[i]->line_index, 0);
@@ -132,7 +166,8 @@ int64_t hf_drain(struct hf_drain_item **items, int64_t n, uint8_t *staging, uint
                  uint64_t commit_bytes, const volatile uint32_t *kick, struct hf_map *bells, uint32_t bell,
                  int strategy, int64_t timeout_ns, int parallel)
 {
-    struct hf_waiter w;
+    int64_t end_ns = hf_wait_end(hf_now_ns(), timeout_ns, HF_BELL_MAX_NS);
+    struct hf_waiter w; /* 50 ms at most: of what does not sleep, and from the first block on, of all that follows it */
     uint64_t rounds = 0;
     int idle = 0;
     hf_waiter_start(&w, strategy, timeout_ns);
@@ -153,7 +188,9 @@ int64_t hf_drain(struct hf_drain_item **items, int64_t n, uint8_t *staging, uint
         }
         if (moved) {
             idle = 0;
-            if (++rounds % BUSY_ROUNDS == 0 && hf_waiter_left(&w) == 0) {
+            if (rounds++ == 0) {
+                hf_waiter_start(&w, strategy, timeout_ns);
+            } else if (rounds % BUSY_ROUNDS == 0 && hf_waiter_left(&w) == 0) {
                 return 0;
             }
             continue;
@@ -167,7 +204,7 @@ int64_t hf_drain(struct hf_drain_item **items, int64_t n, uint8_t *staging, uint
             return 0;
         }
         if (step > 0) {
-            sleep_on_bell(items, n, kick, bells, bell, hf_waiter_left(&w));
+            sleep_on_bell(items, n, kick, bells, bell, rounds == 0 ? end_ns : w.deadline_ns);
         }
     }
 }

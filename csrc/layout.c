@@ -74,6 +74,10 @@
     F(hf_head, end_check) F(hf_head, next_sqn) F(hf_head, level) F(hf_head, poisoned) F(hf_head, begin_crc)            \
         F(hf_head, _pad0) F(hf_head, oldest_sqn) F(hf_head, oldest_position) F(hf_head, begin_version)                 \
             F(hf_head, begin_count) F(hf_head, begins)
+#define FIELDS_hf_fill_header(F)                                                                                       \
+    F(hf_fill_header, pre)                                                                                             \
+    F(hf_fill_header, source_uuid) F(hf_fill_header, first_sqn) F(hf_fill_header, next_sqn)                            \
+        F(hf_fill_header, end_position) F(hf_fill_header, _pad0) F(hf_fill_header, crc)
 #define FIELDS_hf_entry(F)                                                                                             \
     F(hf_entry, sequence_number)                                                                                       \
     F(hf_entry, first_sequence_number)                                                                                 \
@@ -83,7 +87,7 @@
     S(hf_preamble)                                                                                                     \
     S(hf_frame)                                                                                                        \
     S(hf_control_body) S(hf_mark) S(hf_sri_store) S(hf_sri_groups) S(hf_stream_header) S(hf_board_line) S(hf_board) S(hf_bell)          \
-        S(hf_bells) S(hf_seal) S(hf_segment_header) S(hf_index_entry) S(hf_begin) S(hf_head) S(hf_entry)
+        S(hf_bells) S(hf_seal) S(hf_segment_header) S(hf_index_entry) S(hf_begin) S(hf_head) S(hf_fill_header) S(hf_entry)
 // clang-format on
 
 #define BYTES_OF(type, field) +sizeof(((struct type *)0)->field)
@@ -113,6 +117,7 @@ uint32_t hf_struct_hash(uint32_t kind)
     static const uint32_t segment[] = {PLACES_COMMON PLACES_FRAMES PLACES(hf_seal) PLACES(hf_segment_header)
                                            PLACES(hf_index_entry)};
     static const uint32_t head[] = {PLACES_COMMON PLACES(hf_begin) PLACES(hf_head)};
+    static const uint32_t fill[] = {PLACES_COMMON PLACES_FRAMES PLACES(hf_fill_header)};
 #define HASH(places) hash_of(places, sizeof(places) / sizeof((places)[0]))
     switch (kind) {
     case HF_KIND_STREAM:
@@ -125,6 +130,8 @@ uint32_t hf_struct_hash(uint32_t kind)
         return HASH(segment);
     case HF_KIND_HEAD:
         return HASH(head);
+    case HF_KIND_FILL:
+        return HASH(fill);
     default:
         return 0; /* of no object: hf_map_* refuse other kinds */
     }

@@ -29,11 +29,12 @@ enum hf_layout_const {
     HF_INCARNATIONS = 64,    /* incarnations that a log's head remembers */
     HF_STAGING_MAX = 262144, /* bytes staged (and checked) before they enter a log; stays in L2 */
     HF_INDEX_STEP = 65536,   /* log bytes per sparse index entry */
-    HF_SEGMENT_COPY = 2048   /* offset in a log segment of a second copy of its header's first 184 bytes */
+    HF_SEGMENT_COPY = 2048,  /* offset in a log segment of a second copy of its header's first 184 bytes */
+    HF_FILL_MAX = 67108864   /* bytes of frames in one fill, if it has more than one message */
 };
 
 /* Which object a mapping holds; the low bits of its magic. */
-enum hf_kind { HF_KIND_STREAM = 1, HF_KIND_BOARD = 2, HF_KIND_BELLS = 3, HF_KIND_SEGMENT = 4, HF_KIND_HEAD = 5 };
+enum hf_kind { HF_KIND_STREAM = 1, HF_KIND_BOARD = 2, HF_KIND_BELLS = 3, HF_KIND_SEGMENT = 4, HF_KIND_HEAD = 5, HF_KIND_FILL = 6 };
 
 /* The first 128 bytes of every shared object. writer: the creator, once. `magic` is stored last (release): an object without
  * it does not exist yet, and a creator that died before leaves something that nobody accepts. */
@@ -269,6 +270,19 @@ struct hf_head {
     struct hf_begin begins[64]; /* 288  ascending incarnations; the last HF_INCARNATIONS of them */
 };                            /* 1312 */
 
+/* A fill: messages that a log has lost, copied from another store's log. First page of the file `fill-<first_sqn>-<next_sqn>`
+ * beside the segments; written once, under another name. Frames follow at pre.header_bytes, at positions from 0 on, seeded as
+ * a segment's. pre.incarnation: of the segment that they were copied from, so that what voided them there voids them here. */
+struct hf_fill_header {
+    struct hf_preamble pre;  /*   0  pre.uuid: of this file */
+    uint8_t source_uuid[16]; /* 128 */
+    uint64_t first_sqn;      /* 144  of the first message */
+    uint64_t next_sqn;       /* 152  behind the last one; every number between is here */
+    uint64_t end_position;   /* 160  bytes of frames */
+    uint32_t _pad0;          /* 168 */
+    uint32_t crc;            /* 172  of the whole page, as it is with 0 here */
+};                           /* 176 */
+
 /* One message as a poll reports it. Not shared between processes; here because numpy and Numba read it too. */
 struct hf_entry {
     uint64_t sequence_number;       /*  0  of the last fragment */
@@ -309,6 +323,7 @@ HF_SIZE(hf_segment_header, 288);
 HF_AT(hf_segment_header, seal, 256);
 HF_SIZE(hf_head, 1312);
 HF_AT(hf_head, oldest_sqn, 2 * HF_LINE);
+HF_SIZE(hf_fill_header, 176);
 HF_SIZE(hf_entry, 40);
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "holdfast's formats are little-endian");
 _Static_assert(sizeof(void *) == 8, "holdfast needs a 64-bit platform");

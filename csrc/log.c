@@ -47,7 +47,7 @@ static int follows(const struct hf_log *log, uint64_t first)
     if (first == log->appended_sqn) {
         return 1;
     }
-    return first > log->appended_sqn && (log->empty ? first >= log->begin_sqn : first == log->begin_sqn);
+    return first > log->appended_sqn && (log->empty || first == log->begin_sqn);
 }
 
 /* Room that the SYNC frame takes which leads a group commit. */
@@ -283,31 +283,50 @@ int64_t hf_log_sync(struct hf_log *log)
 
 /* ---- BEGIN ---- */
 
-int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sqn)
+static int ascending(const struct hf_begin *begins, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (begins[i].start_sqn == UINT64_MAX || (i > 0 && begins[i].incarnation <= begins[i - 1].incarnation)) {
+            return 0;
+        }
+    }
+    return count > 0;
+}
+
+/* Behind the last message that is valid by the table. */
+static uint64_t valid_end(const struct hf_log *log)
+{
+    const struct hf_seg *last = log->count > 0 ? &log->segs[log->count - 1] : NULL;
+    if (last != NULL && last->state == HF_SEG_GOOD) {
+        return hf_void_tail(last, log->begins, log->begin_count, log->tail_sqn);
+    }
+    return log->begin_sqn < log->appended_sqn ? log->begin_sqn : log->appended_sqn;
+}
+
+int64_t hf_log_begins(struct hf_log *log, const struct hf_begin *begins, uint64_t count)
 {
     HF_ENTER(log);
-    if (log->begin_count > 0 && incarnation == log->incarnation && start_sqn == log->begin_sqn) {
-        return log->poisoned ? HF_POISONED : HF_OK;
-    }
-    if (incarnation <= log->incarnation || start_sqn == UINT64_MAX) {
+    if (count > HF_INCARNATIONS || !ascending(begins, count) || begins[count - 1].incarnation < log->incarnation) {
         return HF_USAGE;
+    }
+    if (count == log->begin_count && memcmp(begins, log->begins, count * sizeof *begins) == 0) {
+        return log->poisoned ? HF_POISONED : HF_OK;
     }
     int64_t status = hf_log_sync(log); /* what the old incarnation appended counts, as far as it is not void */
     if (status != HF_OK) {
         return status;
     }
-    if (log->begin_count == HF_INCARNATIONS) {
-        memmove(log->begins, log->begins + 1, (HF_INCARNATIONS - 1) * sizeof log->begins[0]);
-        log->begin_count--;
-    }
-    log->begins[log->begin_count++] = (struct hf_begin){incarnation, start_sqn};
+    memcpy(log->begins, begins, count * sizeof *begins);
+    log->begin_count = count;
+    log->incarnation = begins[count - 1].incarnation;
+    log->begin_sqn = begins[count - 1].start_sqn;
     hf_head_store_begins(log->head, log->begins, log->begin_count);
-    log->incarnation = incarnation;
-    log->begin_sqn = start_sqn;
-    if (start_sqn < log->appended_sqn) {
-        log->appended_sqn = start_sqn;
-        hf_store_release_u64(&log->head->next_sqn, start_sqn);
+    log->appended_sqn = valid_end(log);
+    if (log->floor_sqn > log->appended_sqn) { /* numbers that were released come again */
+        log->floor_sqn = log->appended_sqn;
+        hf_log_oldest(log);
     }
+    hf_store_release_u64(&log->head->next_sqn, log->appended_sqn);
     log->must_roll = 1;
     log->filled = 0;
     HF_FAIL("begin.stored");
@@ -315,6 +334,20 @@ int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sq
         return hf_log_poison(log);
     }
     return HF_OK;
+}
+
+int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sqn)
+{
+    struct hf_begin table[HF_INCARNATIONS + 1];
+    uint64_t count = log->begin_count;
+    if (count > 0 && incarnation == log->incarnation && start_sqn != log->begin_sqn) {
+        return HF_USAGE;
+    }
+    count -= count > 0 && incarnation == log->incarnation;
+    memcpy(table, log->begins, count * sizeof *table);
+    table[count++] = (struct hf_begin){incarnation, start_sqn};
+    uint64_t old = count > HF_INCARNATIONS; /* the oldest entry makes room */
+    return hf_log_begins(log, table + old, count - old);
 }
 
 /* ---- the rest ---- */
@@ -339,6 +372,7 @@ void hf_log_info(const struct hf_log *log, struct hf_log_info *out)
     out->damaged = log->damaged;
     out->syncs = log->syncs;
     out->dirty = log->end != log->synced;
+    out->empty = log->empty;
 }
 
 void hf_log_close(struct hf_log *log)

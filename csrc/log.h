@@ -20,7 +20,9 @@
  *     damage (kept, reported, stepped over); else it is a torn tail: cut there, and the next append goes to a new
  *     segment with a new uuid. Recovery is idempotent and may be killed anywhere. Nothing is ever truncated.
  *  7. Readers are other processes: they map segments read-only, copy a block, verify crc, uuid, position and number
- *     on the copy, and never need the store. */
+ *     on the copy, and never need the store.
+ *  8. Nothing is ever rewritten. Numbers that are damaged, lost or in a hole are copied from another store's log into a
+ *     fill beside the segments (log_fill.c); readers look there for what the segments cannot give. */
 #ifndef HF_LOG_H
 #define HF_LOG_H
 #include "layout.h"
@@ -51,6 +53,7 @@ struct hf_log_info {
     uint64_t damaged;          /* ranges found damaged by the last open */
     uint64_t syncs;
     uint64_t dirty;            /* 1: appended, not yet published */
+    uint64_t empty;            /* 1: no message and no LOST record in it: it may begin with any number */
 };
 
 /* Opens (and repairs) or creates the log in directory `dir_fd` (duplicated). HF_LAYOUT, HF_DAMAGED (head of another
@@ -62,14 +65,22 @@ void hf_log_info(const struct hf_log *log, struct hf_log_info *out);
 /* BEGIN(incarnation, start): durable before it returns. Voids records >= start of older incarnations; the next
  * append rolls. */
 int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sqn);
-/* frames: whole messages as hf_reader_copy gave them, consecutive from appended_sqn (an empty log starts at any
- * number; the first of a new incarnation may leave a hole before its start); rewritten in place. HF_ROLL: nothing
+/* The same with a whole table, ascending, at most HF_INCARNATIONS: it replaces the log's own, at once. HF_USAGE: its
+ * newest incarnation is older than the log's. */
+int64_t hf_log_begins(struct hf_log *log, const struct hf_begin *begins, uint64_t count);
+/* frames: whole messages as hf_reader_copy or hf_logr_read gave them, consecutive from appended_sqn (an empty log
+ * starts at any number; the first of a new incarnation may leave a hole before its start; what comes before that
+ * start is appended under the newest incarnation); rewritten in place. HF_ROLL: nothing
  * appended, roll and call again. HF_USAGE: not consecutive. HF_DAMAGED: a frame is malformed. Numbers below
  * appended_sqn are refused. */
 int64_t hf_log_append(struct hf_log *log, uint8_t *frames, uint64_t bytes);
 int64_t hf_log_lost(struct hf_log *log, uint64_t first, uint64_t last); /* appends LOST(first, last); appended_sqn becomes last + 1 */
 int64_t hf_log_roll(struct hf_log *log);   /* seals the active segment and begins the next; retention; HF_ERRNO - ENOSPC: nothing changed */
 int64_t hf_log_sync(struct hf_log *log);   /* group commit and publish (memory: publish only). HF_POISONED from the first error on */
+/* Numbers below are wanted by nobody: readers find them gone (HF_GONE), and synced segments that hold nothing else are
+ * removed. Until the log is opened again: then it offers what the segments still hold, unless it is said again. A BEGIN
+ * that starts below takes it back to its start. */
+int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn);
 int64_t hf_log_prepare(struct hf_log *log);/* helper thread: makes the spare if there is none. 1 made, 0 nothing to do */
 
 struct hf_logr; /* a reader: receivers, tools, Spark; any process; one thread at a time */
@@ -84,8 +95,33 @@ int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sq
  * readable number behind it); HF_LOST: a LOST record (*next = last + 1); HF_SMALL: one message needs more (*next =
  * bytes). */
 int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t capacity, uint64_t *next);
-/* The newest BEGIN that the last read went by: what it returned is valid under that. 1; 0: this log has none. */
+/* The newest BEGIN of the log, now. 1; 0: it has none. */
 int64_t hf_logr_begin(struct hf_logr *r, uint64_t *incarnation, uint64_t *start_sqn);
+/* All that it knows, ascending, into out[HF_INCARNATIONS]. Returns the count. */
+int64_t hf_logr_begins(struct hf_logr *r, struct hf_begin *out);
+/* What other logs of the same source know: from now on no record is read that this table makes void. It replaces what
+ * was told before; HF_USAGE: more than HF_INCARNATIONS. */
+int64_t hf_logr_learn(struct hf_logr *r, const struct hf_begin *begins, uint64_t count);
+
+void hf_logr_uuid(const struct hf_logr *r, uint8_t *out); /* 16 bytes: of the source, as the head says */
+uint64_t hf_logr_incarnation(const struct hf_logr *r); /* under which the store wrote what the last read returned */
+
+/* Takes position and checksum out of frames that hf_logr_read gave, so that of two logs equal messages are equal bytes. */
+void hf_frames_plain(uint8_t *frames, uint64_t bytes);
+
+struct hf_fill; /* messages of another store's log on their way into this one's; one writer per log, one thread */
+/* A fill for numbers in [first_sqn, limit_sqn) of the log in `dir_fd` (duplicated). incarnation: as hf_logr_incarnation
+ * says of each block that goes in. */
+int64_t hf_fill_create(int dir_fd, const uint8_t *source_uuid, uint64_t incarnation, uint64_t first_sqn, uint64_t limit_sqn,
+                       struct hf_fill **out);
+/* frames: whole messages as hf_logr_read gave them; rewritten in place. Takes those below limit_sqn that fit (HF_FILL_MAX).
+ * Returns their bytes; *next = the number that must follow. 0: nothing more goes in. HF_DAMAGED: they do not follow. */
+int64_t hf_fill_append(struct hf_fill *f, uint8_t *frames, uint64_t bytes, uint64_t *next);
+int64_t hf_fill_commit(struct hf_fill *f); /* durable and visible when it returns HF_OK; frees in any case. HF_USAGE: empty */
+void hf_fill_abort(struct hf_fill *f);
+/* Removes fills that nobody should or can read: void in part or below the oldest number, or without a readable header. Returns
+ * how many. What was valid in one of them is filled again. */
+int64_t hf_fill_prune(int dir_fd);
 
 /* One finding of a check: a damaged or missing range. */
 struct hf_finding {
@@ -93,14 +129,18 @@ struct hf_finding {
     uint64_t bytes;
     uint64_t first_sqn; /* numbers that it cost: [first_sqn, next_sqn) */
     uint64_t next_sqn;
-    uint64_t segment;   /* base position of the segment */
+    uint64_t segment;   /* base position of the segment; HF_FOUND_FILL: 0 */
     uint32_t kind;      /* enum hf_finding_kind */
     uint32_t _reserved;
 };
-enum hf_finding_kind { HF_FOUND_DAMAGE = 1, HF_FOUND_TORN = 2, HF_FOUND_GAP = 3, HF_FOUND_HEADER = 4 };
-struct hf_check_summary { uint64_t segments; uint64_t frames; uint64_t messages; uint64_t bytes; uint64_t oldest_sqn; uint64_t next_sqn; };
-/* Verifies every published frame, read-only, safe beside a live store. Returns the number of findings (the first n
- * are stored). */
+enum hf_finding_kind { HF_FOUND_DAMAGE = 1, HF_FOUND_TORN = 2, HF_FOUND_GAP = 3, HF_FOUND_HEADER = 4, HF_FOUND_FILL = 5 };
+struct hf_check_summary {
+    uint64_t segments; uint64_t frames; uint64_t messages; uint64_t bytes; uint64_t oldest_sqn; uint64_t next_sqn;
+    uint64_t fills;  /* files */
+    uint64_t filled; /* numbers that the segments lack and a fill has; no finding */
+};
+/* Verifies every published frame and every fill, read-only, safe beside a live store. Returns the number of findings (the
+ * first n are stored): what a valid fill has is none, and numbers that a later incarnation took over cost nothing. */
 int64_t hf_log_check(int dir_fd, struct hf_finding *out, int64_t n, struct hf_check_summary *summary);
 /* cffi: end */
 #endif

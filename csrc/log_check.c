@@ -2,7 +2,9 @@
  *
  * The published end is read before the directory is listed, so that all below it must be in the list. A segment that
  * was recycled while we read it is recognised afterwards (its name or uuid is gone) and what was found in it is
- * taken back. */
+ * taken back.
+ *
+ * The fills are verified first: what they have is no finding later on. */
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
@@ -23,6 +25,8 @@ struct check {
     int64_t count;
     struct hf_begin begins[HF_INCARNATIONS];
     int64_t begin_count;
+    uint64_t behind;          /* number behind the last segment whose frames were checked */
+    struct hf_ranges covered; /* by fills that verify */
     struct hf_check_summary sum;
 };
 
@@ -32,6 +36,43 @@ static void report(struct check *k, const struct hf_finding *f)
         k->out[k->found] = *f;
     }
     k->found++;
+}
+
+/* Where the fills' cover of `sqn` ends; `sqn` itself if there is none, and then *gap_end is where one begins. */
+static uint64_t covered_to(const struct check *k, uint64_t sqn, uint64_t *gap_end)
+{
+    uint64_t to = sqn;
+    for (int64_t i = 0; i < k->covered.count; i++) {
+        const struct hf_range *c = &k->covered.at[i];
+        if (c->first <= sqn && c->next > to) {
+            to = c->next;
+        } else if (c->first > sqn && c->first < *gap_end) {
+            *gap_end = c->first;
+        }
+    }
+    return to;
+}
+
+/* Numbers that no fill has: one finding for each stretch of them; none if that is nothing. One that costs no number to
+ * begin with is reported as it is. */
+static void report_uncovered(struct check *k, const struct hf_finding *f)
+{
+    if (f->first_sqn == f->next_sqn) {
+        report(k, f);
+    }
+    for (uint64_t sqn = f->first_sqn; sqn < f->next_sqn;) {
+        uint64_t stop = f->next_sqn, to = covered_to(k, sqn, &stop);
+        if (to == sqn) {
+            struct hf_finding part = *f;
+            part.first_sqn = sqn;
+            part.next_sqn = to = stop;
+            report(k, &part);
+        } else {
+            to = to < f->next_sqn ? to : f->next_sqn;
+            k->sum.filled += to - sqn;
+        }
+        sqn = to;
+    }
 }
 
 /* First number behind segment i that a header tells. */
@@ -51,8 +92,9 @@ static uint64_t upper_end(const struct check *k, int64_t i)
     return upper > k->segs[i].base ? upper : k->segs[i].base;
 }
 
-/* A bad range in segment i begins where the chain stands. Moves the walk behind it. */
-static void report_damage(struct check *k, int64_t i, struct hf_walk *w, struct hf_chain *chain)
+/* A bad range in segment i begins where the chain stands. Moves the walk behind it. Numbers from `void_from` on are no
+ * loss. */
+static void report_damage(struct check *k, int64_t i, struct hf_walk *w, struct hf_chain *chain, uint64_t void_from)
 {
     struct hf_finding f = {
         .position = chain->whole, .first_sqn = chain->whole_sqn, .segment = w->base, .kind = HF_FOUND_DAMAGE};
@@ -66,8 +108,9 @@ static void report_damage(struct check *k, int64_t i, struct hf_walk *w, struct 
         f.next_sqn = w->frame.sequence_number;
         hf_chain_jump(chain, w->position);
     }
+    f.next_sqn = f.next_sqn < void_from ? f.next_sqn : void_from;
     f.next_sqn = f.next_sqn > f.first_sqn ? f.next_sqn : f.first_sqn;
-    report(k, &f);
+    report_uncovered(k, &f);
 }
 
 static void check_frames(struct check *k, int64_t i)
@@ -80,9 +123,9 @@ static void check_frames(struct check *k, int64_t i)
     hf_walk_start(&w, s, s->base, sealed != 0 && sealed < upper ? sealed : upper);
     while (chain.fragment != 0 || w.position < upper) {
         if (!hf_walk_frame(&w) || !hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
-            report_damage(k, i, &w, &chain);
+            report_damage(k, i, &w, &chain, void_from);
             if (w.position >= w.limit) {
-                return;
+                break;
             }
             continue;
         }
@@ -91,6 +134,7 @@ static void check_frames(struct check *k, int64_t i)
         k->sum.messages += (w.frame.flags & HF_FRAME_LAST) && w.frame.sequence_number < void_from;
         hf_walk_step(&w);
     }
+    k->behind = chain.whole_sqn;
 }
 
 static void check_header(struct check *k, int64_t i)
@@ -104,16 +148,17 @@ static void check_header(struct check *k, int64_t i)
     }
     f.bytes = upper_end(k, i) - s->base;
     f.next_sqn = number_behind(k, i);
-    f.first_sqn = f.next_sqn;
+    f.first_sqn = k->behind;
     for (int64_t j = i - 1; j >= 0; j--) {
         if (k->segs[j].state == HF_SEG_GOOD) {
-            f.first_sqn = k->segs[j].seal.end_position != 0 ? k->segs[j].seal.next_sqn : k->segs[j].first_sqn;
+            f.first_sqn = k->segs[j].seal.end_position != 0 ? k->segs[j].seal.next_sqn : k->behind;
             break;
         }
     }
+    f.first_sqn = f.first_sqn < f.next_sqn ? f.first_sqn : f.next_sqn;
     f.kind =
         f.bytes == 0 ? HF_FOUND_TORN : HF_FOUND_HEADER; /* nothing published in it: a roll that a crash cut short */
-    report(k, &f);
+    report_uncovered(k, &f);
 }
 
 /* 1: no index entry where none can be. The seal writes all that a segment can have; until then what a recycled file had
@@ -179,8 +224,67 @@ static void check_front(struct check *k, const struct hf_head *head)
         f.next_sqn = number_behind(k, -1);
         f.first_sqn = hf_load_acquire_u64(&head->oldest_sqn);
         f.first_sqn = f.first_sqn < f.next_sqn ? f.first_sqn : f.next_sqn;
-        report(k, &f);
+        report_uncovered(k, &f);
     }
+}
+
+/* ---- fills ---- */
+
+/* Verifies one fill. What it has below `stop` is covered; what it should have and has not goes into `hurt`. */
+static int64_t walk_fill(struct check *k, const struct hf_seg *s, uint64_t stop, struct hf_ranges *hurt)
+{
+    struct hf_chain chain = {.next_sqn = s->first_sqn, .whole_sqn = s->first_sqn};
+    struct hf_walk w;
+    uint64_t from = s->first_sqn;
+    int64_t status = HF_OK;
+    hf_walk_start(&w, s, 0, s->limit);
+    while (status == HF_OK) {
+        int good = hf_walk_frame(&w) && hf_chain_take(&chain, &w.frame, &w.body, w.position);
+        if (good) {
+            hf_walk_step(&w);
+            continue;
+        }
+        uint64_t to = chain.whole_sqn < stop ? chain.whole_sqn : stop;
+        status = from < to ? hf_ranges_add(&k->covered, from, to) : HF_OK;
+        int more = w.position < w.limit && hf_walk_resync(&w);
+        from = more ? w.frame.sequence_number : s->fill_next;
+        from = from < stop ? from : stop;
+        if (status == HF_OK && to < from) {
+            status = hf_ranges_add(hurt, to, from);
+        }
+        if (!more) {
+            break;
+        }
+        hf_chain_jump(&chain, w.position);
+    }
+    return status;
+}
+
+static int64_t check_fills(struct check *k, const struct hf_head *head)
+{
+    struct hf_ranges fills = {0}, hurt = {0};
+    uint64_t oldest = hf_load_acquire_u64(&head->oldest_sqn);
+    int64_t status = hf_fill_list(k->dir, &fills);
+    for (int64_t i = 0; i < fills.count && status == HF_OK; i++) {
+        struct hf_seg s;
+        struct hf_range range = fills.at[i];
+        int64_t mapped = range.next > oldest ? hf_fill_map(k->dir, head->pre.uuid, range, &s) : HF_GONE;
+        if (mapped == HF_OK) {
+            status = walk_fill(k, &s, hf_fill_void_from(&s, k->segs, k->count, k->begins, k->begin_count), &hurt);
+            hf_seg_unmap(&s);
+        } else if (mapped != HF_GONE && mapped != HF_ERRNO - ENOENT) { /* expired by now */
+            status = hf_ranges_add(&hurt, range.first, range.next);
+        }
+        k->sum.fills++;
+    }
+    for (int64_t i = 0; i < hurt.count && status == HF_OK; i++) {
+        struct hf_finding f = {.first_sqn = hurt.at[i].first, .next_sqn = hurt.at[i].next, .kind = HF_FOUND_FILL};
+        report_uncovered(k, &f);
+    }
+    k->sum.filled = 0;
+    free(fills.at);
+    free(hurt.at);
+    return status;
 }
 
 static int64_t check_log(struct check *k, const struct hf_head *head)
@@ -197,8 +301,11 @@ static int64_t check_log(struct check *k, const struct hf_head *head)
     if (k->count < 0) {
         return k->count;
     }
-    check_front(k, head);
-    int64_t status = HF_OK;
+    int64_t status = check_fills(k, head);
+    if (status == HF_OK) {
+        k->behind = hf_load_acquire_u64(&head->oldest_sqn);
+        check_front(k, head);
+    }
     for (int64_t i = 0; i < k->count && status == HF_OK; i++) {
         status = check_segment(k, i);
     }
@@ -227,6 +334,7 @@ int64_t hf_log_check(int dir_fd, struct hf_finding *out, int64_t n, struct hf_ch
     if (k->dir >= 0) {
         close(k->dir);
     }
+    free(k->covered.at);
     free(k);
     return status;
 }

@@ -197,7 +197,7 @@ int64_t hf_logr_copy(struct hf_logr *r, int64_t i, const struct hf_request *q, u
     const struct hf_seg *s = &r->segs[i];
     struct copying c = {.chain = {.next_sqn = sqn, .whole = position, .whole_sqn = sqn}, .position = position};
     c.upper = hf_logr_upper(r, i, q->end);
-    c.void_from = hf_void_from(r->segs, r->count, i, r->begins, r->begin_count);
+    c.void_from = hf_logr_void_from(r, i);
     for (;;) {
         enum stop stop = STOP_NONE;
         while (stop == STOP_NONE) {
@@ -207,6 +207,7 @@ int64_t hf_logr_copy(struct hf_logr *r, int64_t i, const struct hf_request *q, u
             memcpy(r->cursor_uuid, s->uuid, HF_UUID);
             r->cursor = c.chain.whole;
             r->cursor_sqn = c.chain.whole_sqn;
+            r->incarnation = s->incarnation;
             *q->next = c.chain.whole_sqn;
             return (int64_t)c.done;
         }

@@ -82,59 +82,70 @@ static int by_base(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static int64_t list_names(DIR *stream, struct hf_seg **out)
+int64_t hf_each_name(int dir, int64_t (*take)(void *argument, const char *name), void *argument)
 {
-    int64_t n = 0, room = 0;
-    const struct dirent *entry;
-    while ((errno = 0, entry = readdir(stream)) != NULL) {
-        uint64_t base;
-        if (!name_base(entry->d_name, &base)) {
-            continue;
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    if (stream == NULL) {
+        int64_t status = hf_errno();
+        if (fd >= 0) {
+            close(fd);
         }
-        if (n == room) {
-            room = room == 0 ? 32 : 2 * room;
-            struct hf_seg *more = realloc(*out, (size_t)room * sizeof **out);
-            if (more == NULL) {
-                return HF_ERRNO - ENOMEM;
-            }
-            *out = more;
-        }
-        (*out)[n++] = (struct hf_seg){.base = base, .fd = -1};
+        return status;
     }
-    return errno == 0 ? n : hf_errno();
+    const struct dirent *entry;
+    int64_t status = HF_OK;
+    while (status == HF_OK && (errno = 0, entry = readdir(stream)) != NULL) {
+        status = take(argument, entry->d_name);
+    }
+    status = status == HF_OK && errno != 0 ? hf_errno() : status;
+    closedir(stream);
+    return status;
+}
+
+struct names {
+    struct hf_seg *segs;
+    int64_t count;
+    int64_t room;
+};
+
+static int64_t take_name(void *argument, const char *name)
+{
+    struct names *names = argument;
+    uint64_t base;
+    if (!name_base(name, &base)) {
+        return HF_OK;
+    }
+    if (names->count == names->room) {
+        int64_t room = 2 * names->room;
+        struct hf_seg *more = realloc(names->segs, (size_t)room * sizeof *more);
+        if (more == NULL) {
+            return HF_ERRNO - ENOMEM;
+        }
+        names->segs = more;
+        names->room = room;
+    }
+    names->segs[names->count++] = (struct hf_seg){.base = base, .fd = -1};
+    return HF_OK;
 }
 
 int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out)
 {
-    *out = calloc(1, sizeof **out);
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
-    if (*out == NULL || stream == NULL) {
-        int64_t status = *out == NULL ? HF_ERRNO - ENOMEM : hf_errno();
-        if (stream != NULL) {
-            closedir(stream);
-        } else if (fd >= 0) {
-            close(fd);
-        }
-        free(*out);
-        *out = NULL;
-        return status;
-    }
-    int64_t n = list_names(stream, out);
-    closedir(stream);
-    int64_t status = n < 0 ? n : HF_OK, kept = 0;
-    for (int64_t i = 0; i < n && status == HF_OK; i++) {
-        status = hf_seg_load(dir, &(*out)[i], source_uuid);
-        if ((*out)[i].state != HF_SEG_VANISHED) {
-            (*out)[kept++] = (*out)[i];
+    struct names names = {.segs = calloc(32, sizeof *names.segs), .room = 32};
+    int64_t status = names.segs == NULL ? HF_ERRNO - ENOMEM : hf_each_name(dir, take_name, &names), kept = 0;
+    for (int64_t i = 0; i < names.count && status == HF_OK; i++) {
+        status = hf_seg_load(dir, &names.segs[i], source_uuid);
+        if (names.segs[i].state != HF_SEG_VANISHED) {
+            names.segs[kept++] = names.segs[i];
         }
     }
+    *out = names.segs;
     if (status != HF_OK) {
-        free(*out);
+        free(names.segs);
         *out = NULL;
         return status;
     }
-    qsort(*out, (size_t)kept, sizeof **out, by_base);
+    qsort(names.segs, (size_t)kept, sizeof *names.segs, by_base);
     return kept;
 }
 
@@ -275,6 +286,9 @@ int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid)
 
 int hf_seg_same(int dir, const struct hf_seg *s)
 {
+    if (s->fill_next != 0) {
+        return hf_fill_same(dir, s);
+    }
     struct hf_seg now = {.base = s->base, .fd = -1};
     return hf_seg_load(dir, &now, NULL) == HF_OK && now.state == s->state && memcmp(now.uuid, s->uuid, HF_UUID) == 0;
 }

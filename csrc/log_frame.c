@@ -246,3 +246,15 @@ int64_t hf_index_reset(struct hf_index *x, uint64_t file_bytes)
     x->next_offset = 0;
     return HF_OK;
 }
+
+void hf_frames_plain(uint8_t *frames, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes;) {
+        struct hf_frame frame;
+        memcpy(&frame, frames + at, sizeof frame);
+        frame.commit = (uint32_t)frame.commit;
+        frame.crc = 0;
+        memcpy(frames + at, &frame, sizeof frame);
+        at += hf_frame_room((uint32_t)frame.commit);
+    }
+}

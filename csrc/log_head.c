@@ -137,18 +137,29 @@ void hf_head_store_begins(struct hf_head *head, const struct hf_begin *begins, u
     hf_store_release_u64(&head->begin_version, version + 1);
 }
 
-uint64_t hf_void_from(const struct hf_seg *segs, int64_t n, int64_t i, const struct hf_begin *begins, int64_t count)
+uint64_t hf_void_after(const struct hf_seg *s, const struct hf_seg *later, int64_t n, const struct hf_begin *begins,
+                       int64_t count)
 {
     uint64_t from = UINT64_MAX;
-    for (int64_t j = i + 1; j < n; j++) {
-        if (segs[j].state == HF_SEG_GOOD && segs[j].incarnation > segs[i].incarnation && segs[j].first_sqn < from) {
-            from = segs[j].first_sqn;
+    for (int64_t j = 0; j < n; j++) {
+        if (later[j].state == HF_SEG_GOOD && later[j].incarnation > s->incarnation && later[j].first_sqn < from) {
+            from = later[j].first_sqn;
         }
     }
-    for (int64_t j = 0; j < count; j++) {
-        if (begins[j].incarnation > segs[i].incarnation && begins[j].start_sqn < from) {
-            from = begins[j].start_sqn;
+    return hf_void_tail(s, begins, (uint64_t)count, from);
+}
+
+uint64_t hf_void_from(const struct hf_seg *segs, int64_t n, int64_t i, const struct hf_begin *begins, int64_t count)
+{
+    return hf_void_after(&segs[i], segs + i + 1, n - i - 1, begins, count);
+}
+
+uint64_t hf_void_tail(const struct hf_seg *last, const struct hf_begin *begins, uint64_t count, uint64_t next)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (begins[i].incarnation > last->incarnation && begins[i].start_sqn < next) {
+            next = begins[i].start_sqn;
         }
     }
-    return from;
+    return next;
 }

@@ -263,12 +263,8 @@ static uint64_t number_at_end(const struct recovery *r)
     }
     /* Begun, but nothing appended since. An unreadable last segment may be the newest incarnation's own. */
     const struct hf_seg *last = log->count > 0 ? &log->segs[log->count - 1] : NULL;
-    for (uint64_t i = 0; last != NULL && last->state == HF_SEG_GOOD && i < log->begin_count; i++) {
-        if (log->begins[i].incarnation > last->incarnation && log->begins[i].start_sqn < next) {
-            next = log->begins[i].start_sqn;
-        }
-    }
-    return next;
+    int readable = last != NULL && last->state == HF_SEG_GOOD;
+    return readable ? hf_void_tail(last, log->begins, log->begin_count, next) : next;
 }
 
 static int64_t sync_directory(struct hf_log *log)

@@ -8,6 +8,8 @@
  *   log_open.c    recovery
  *   log_reader.c  readers: list the segments, find a number
  *   log_copy.c    readers: copy and verify
+ *   log_fill.c    fills: files beside the segments with what those had lost
+ *   log_fill_read.c  readers: numbers that only a fill has
  *   log_check.c   verification of everything, beside a live store */
 #ifndef HF_LOG_PRIVATE_H
 #define HF_LOG_PRIVATE_H
@@ -66,8 +68,9 @@ struct hf_seg {
     uint64_t allocated;  /* bytes of disk */
     struct hf_seal seal; /* end_position 0: not sealed, or the seal is wrong */
     uint8_t uuid[16];
-    uint32_t seed;  /* of its frames' CRCs */
-    uint32_t state; /* enum hf_seg_state */
+    uint32_t seed;      /* of its frames' CRCs */
+    uint32_t state;     /* enum hf_seg_state */
+    uint64_t fill_next; /* not 0: a fill, and the number behind its last message; its positions begin at 0 */
     uint32_t flaws; /* a copy of the header, the seal or an unused byte of the page is wrong: harmless, but reported */
     int fd;         /* -1: not open */
     uint8_t *map;   /* NULL: not mapped */
@@ -93,6 +96,8 @@ struct hf_index;
 int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index);
 int64_t hf_seg_index(const struct hf_seg *s, struct hf_index_entry *out,
                      uint64_t max); /* from its map; 0: none, or wrong */
+/* Calls take(argument, name) for every name in the directory, until it returns an error; that is returned. */
+int64_t hf_each_name(int dir, int64_t (*take)(void *argument, const char *name), void *argument);
 void hf_fill_preamble(struct hf_preamble *pre, uint32_t kind);
 int64_t hf_write_all(int fd, const void *data, uint64_t bytes, uint64_t offset);
 int hf_zeros(const uint8_t *p, uint64_t bytes); /* 1: nothing else */
@@ -109,6 +114,12 @@ int64_t hf_head_begins(const struct hf_head *head, struct hf_begin out[HF_INCARN
 void hf_head_store_begins(struct hf_head *head, const struct hf_begin *begins, uint64_t count);
 /* The first number that is void in segment i, because a later incarnation began at or below it; UINT64_MAX if none. */
 uint64_t hf_void_from(const struct hf_seg *segs, int64_t n, int64_t i, const struct hf_begin *begins, int64_t count);
+/* The same for s, which the n segments from `later` on may have overridden. */
+uint64_t hf_void_after(const struct hf_seg *s, const struct hf_seg *later, int64_t n, const struct hf_begin *begins,
+                       int64_t count);
+/* `next`, behind the last message of the log, whose last segment is `last`; or the start of a later incarnation that
+ * is lower. */
+uint64_t hf_void_tail(const struct hf_seg *last, const struct hf_begin *begins, uint64_t count, uint64_t next);
 
 /* ---- log_frame.c ---- */
 
@@ -177,6 +188,32 @@ static inline void hf_index_note(struct hf_index *x, uint64_t offset, uint64_t s
 }
 int64_t hf_index_reset(struct hf_index *x, uint64_t file_bytes); /* HF_OK, or no memory */
 
+/* ---- log_fill.c ---- */
+
+struct hf_range {
+    uint64_t first;
+    uint64_t next;
+};
+
+/* Ranges of numbers; `at` is malloc'ed. */
+struct hf_ranges {
+    struct hf_range *at;
+    int64_t count;
+    int64_t room;
+};
+int64_t hf_ranges_add(struct hf_ranges *ranges, uint64_t first, uint64_t next); /* HF_OK, or no memory */
+
+int64_t hf_fill_list(int dir, struct hf_ranges *out); /* as their names say, ascending; HF_OK or an errno */
+/* Verifies the header of the fill of this range and maps it, as a segment whose positions begin at 0. */
+int64_t hf_fill_map(int dir, const uint8_t *source_uuid, struct hf_range range, struct hf_seg *s);
+int hf_fill_same(int dir, const struct hf_seg *s); /* as hf_seg_same */
+/* The first number that is void in a fill: by the table alone, since a segment of a later incarnation may hold numbers
+ * from before that began. Without a readable table (count 0), by the segments. */
+uint64_t hf_fill_void_from(const struct hf_seg *fill, const struct hf_seg *segs, int64_t n,
+                           const struct hf_begin *begins, int64_t count);
+void hf_fill_expire(int dir, uint64_t oldest_sqn); /* removes those that end at or below it */
+void hf_fill_drop_unfinished(int dir);
+
 /* ---- the store's side ---- */
 
 enum hf_spare_state {
@@ -215,6 +252,7 @@ struct hf_log {
     uint64_t begin_sqn;
     struct hf_begin begins[HF_INCARNATIONS];
     uint64_t begin_count;
+    uint64_t floor_sqn;  /* hf_log_release: numbers below are wanted by nobody */
     uint64_t need;       /* bytes that the append which met HF_ROLL wants */
     uint64_t next_bytes; /* file size that hf_log_prepare makes; atomic */
     uint32_t group_open; /* disk: a SYNC frame leads this group commit already */
@@ -253,12 +291,17 @@ struct hf_logr {
     int64_t count;
     struct hf_begin begins[HF_INCARNATIONS];
     int64_t begin_count;
-    uint64_t begin_version; /* of `begins`, and of `segs` with them */
-    struct hf_index index;  /* of the segment index_uuid: from its file, or from our own walks */
+    uint64_t begin_version;                /* of `begins`, and of `segs` with them */
+    struct hf_begin told[HF_INCARNATIONS]; /* hf_logr_learn */
+    int64_t told_count;
+    struct hf_index index; /* of the segment index_uuid: from its file, or from our own walks */
     uint8_t index_uuid[16];
     uint8_t cursor_uuid[16]; /* the segment of the last read */
     uint64_t cursor;         /* position behind it */
     uint64_t cursor_sqn;     /* number there */
+    uint64_t incarnation;    /* of what the last read returned */
+    struct hf_ranges fills;  /* as listed */
+    struct hf_logr *fill;    /* the one that was read last, as a log of one segment; NULL: none */
 };
 
 /* One call of hf_logr_read. */
@@ -272,6 +315,8 @@ struct hf_request {
     uint64_t *next;
 };
 
+/* The first number that is void in segment i, by this log's table or by the one that was told. */
+uint64_t hf_logr_void_from(const struct hf_logr *r, int64_t i);
 /* Position behind the last published byte of segment i. */
 uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end);
 /* What follows segment i in numbers: the next readable one's first, or what is published. */
@@ -280,4 +325,16 @@ uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t publi
 int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position);
 /* Copies from the message at `position`, which has number `sqn`, in segment i, which is mapped. */
 int64_t hf_logr_copy(struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position, uint64_t sqn);
+int64_t hf_logr_refresh(struct hf_logr *r); /* lists segments and fills again; HF_OK or an error */
+/* One try in the segments that are listed. */
+int64_t hf_logr_here(struct hf_logr *r, const struct hf_request *q);
+
+/* ---- log_fill_read.c ---- */
+
+/* The segments do not have q->sqn, because of `status`: from a fill, or `status`, and *q->next passes over no fill. */
+int64_t hf_logr_fill(struct hf_logr *r, const struct hf_request *q, int64_t status);
+/* 1: q->sqn follows in the fill of the last read; then hf_logr_fill_more reads on there (> 0 or HF_SMALL; else no). */
+int hf_logr_fill_goes_on(const struct hf_logr *r, uint64_t sqn);
+int64_t hf_logr_fill_more(struct hf_logr *r, const struct hf_request *q);
+void hf_logr_fill_close(struct hf_logr *r);
 #endif

@@ -45,7 +45,9 @@ void hf_logr_close(struct hf_logr *r)
     } else if (r->head != NULL) {
         hf_head_unmap((struct hf_head *)(uintptr_t)r->head);
     }
+    hf_logr_fill_close(r);
     hf_seg_list_free(r->segs, r->count);
+    free(r->fills.at);
     free(r->index.entries);
     if (r->dir >= 0) {
         close(r->dir);
@@ -65,7 +67,7 @@ int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sq
 
 /* Lists again; maps of files that are still the same are kept. The incarnations first: whoever sees records of a new
  * one in the list sees its BEGIN too. */
-static int64_t refresh(struct hf_logr *r)
+int64_t hf_logr_refresh(struct hf_logr *r)
 {
     uint64_t version = 0;
     int64_t count = HF_AGAIN;
@@ -74,7 +76,8 @@ static int64_t refresh(struct hf_logr *r)
     }
     r->begin_count = count < 0 ? 0 : count; /* unreadable: the segments' headers say the rest */
     struct hf_seg *segs = NULL;
-    int64_t n = hf_seg_list(r->dir, r->head->pre.uuid, &segs);
+    int64_t n = hf_fill_list(r->dir, &r->fills);
+    n = n == HF_OK ? hf_seg_list(r->dir, r->head->pre.uuid, &segs) : n;
     if (n < 0) {
         return n;
     }
@@ -123,6 +126,12 @@ static int64_t segment_of(const struct hf_logr *r, uint64_t sqn)
         }
     }
     return -1;
+}
+
+uint64_t hf_logr_void_from(const struct hf_logr *r, int64_t i)
+{
+    uint64_t own = hf_void_from(r->segs, r->count, i, r->begins, r->begin_count);
+    return hf_void_tail(&r->segs[i], r->told, (uint64_t)r->told_count, own);
 }
 
 /* Position behind the last published byte of segment i. */
@@ -269,13 +278,13 @@ static int64_t seek(struct hf_logr *r, int64_t i, const struct hf_request *q, ui
 
 /* ---- reading ---- */
 
-static int64_t read_here(struct hf_logr *r, const struct hf_request *q)
+int64_t hf_logr_here(struct hf_logr *r, const struct hf_request *q)
 {
     int64_t i = segment_of(r, q->sqn);
     if (i < 0) {
         return hf_logr_beyond(r, -1, q, r->count > 0 ? r->segs[0].base : q->end);
     }
-    uint64_t void_from = hf_void_from(r->segs, r->count, i, r->begins, r->begin_count);
+    uint64_t void_from = hf_logr_void_from(r, i);
     if (q->sqn >= void_from) {
         return hf_logr_beyond(r, i, q, i + 1 < r->count ? r->segs[i + 1].base : q->end);
     }
@@ -313,13 +322,22 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
             return HF_GONE;
         }
         if (tries > 0 || hf_load_acquire_u64(&r->head->begin_version) != r->begin_version) {
-            int64_t status = refresh(r);
+            int64_t status = hf_logr_refresh(r);
             if (status < 0) {
                 return status;
             }
             q.fresh = 1;
         }
-        int64_t status = read_here(r, &q);
+        if (hf_logr_fill_goes_on(r, sqn)) {
+            int64_t got = hf_logr_fill_more(r, &q);
+            if (got != HF_AGAIN) {
+                return got;
+            }
+        }
+        int64_t status = hf_logr_here(r, &q);
+        if (status == HF_DAMAGED || status == HF_LOST || status == HF_GONE) {
+            status = q.fresh ? hf_logr_fill(r, &q, status) : HF_LOGR_RETRY;
+        }
         if (status != HF_LOGR_RETRY) {
             return status;
         }
@@ -327,14 +345,54 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
     return HF_AGAIN; /* segments are recycled faster than we can list them */
 }
 
+void hf_logr_uuid(const struct hf_logr *r, uint8_t *out)
+{
+    memcpy(out, r->head->pre.uuid, HF_UUID);
+}
+
+/* ---- incarnations ---- */
+
+uint64_t hf_logr_incarnation(const struct hf_logr *r)
+{
+    return r->incarnation;
+}
+
+/* The head's table may have changed since the last read. */
+static int64_t renew_begins(struct hf_logr *r)
+{
+    return hf_load_acquire_u64(&r->head->begin_version) != r->begin_version ? hf_logr_refresh(r) : HF_OK;
+}
+
 int64_t hf_logr_begin(struct hf_logr *r, uint64_t *incarnation, uint64_t *start_sqn)
 {
     HF_ENTER(r);
-    int64_t status = r->begin_version == UINT64_MAX ? refresh(r) : HF_OK; /* nothing was read yet */
+    int64_t status = renew_begins(r);
     if (status < 0 || r->begin_count == 0) {
         return status;
     }
     *incarnation = r->begins[r->begin_count - 1].incarnation;
     *start_sqn = r->begins[r->begin_count - 1].start_sqn;
     return 1;
+}
+
+int64_t hf_logr_begins(struct hf_logr *r, struct hf_begin *out)
+{
+    HF_ENTER(r);
+    int64_t status = renew_begins(r);
+    if (status < 0) {
+        return status;
+    }
+    memcpy(out, r->begins, (size_t)r->begin_count * sizeof *out);
+    return r->begin_count;
+}
+
+int64_t hf_logr_learn(struct hf_logr *r, const struct hf_begin *begins, uint64_t count)
+{
+    HF_ENTER(r);
+    if (count > HF_INCARNATIONS) {
+        return HF_USAGE;
+    }
+    memcpy(r->told, begins, count * sizeof *begins);
+    r->told_count = (int64_t)count;
+    return HF_OK;
 }

@@ -187,6 +187,7 @@ void hf_spare_adopt(struct hf_log *log)
     unlinkat(log->dir, "spare-new", 0);
     unlinkat(log->dir, "roll-new", 0);
     unlinkat(log->dir, "head-new", 0);
+    hf_fill_drop_unfinished(log->dir);
     spare->fd = openat(log->dir, spare_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (spare->fd < 0) {
         return;
@@ -229,6 +230,7 @@ void hf_log_oldest(struct hf_log *log)
     if (log->count > 0 && log->segs[0].state != HF_SEG_GOOD && log->head->oldest_sqn < sqn) {
         sqn = log->head->oldest_sqn; /* what an unreadable segment holds is damaged, not gone */
     }
+    sqn = sqn < log->floor_sqn ? log->floor_sqn : sqn;
     hf_store_release_u64(&log->head->oldest_sqn, sqn);
     hf_store_release_u64(&log->head->oldest_position, position);
 }
@@ -265,7 +267,7 @@ static int retire_oldest(struct hf_log *log, int reuse)
 /* Only segments that are synced and not the last one go. Returns the spare's state. */
 static int retain(struct hf_log *log, int state)
 {
-    uint64_t total = 0;
+    uint64_t total = 0, oldest = log->head->oldest_sqn;
     for (int64_t i = 0; i < log->count; i++) {
         total += log->segs[i].allocated;
     }
@@ -273,7 +275,38 @@ static int retain(struct hf_log *log, int state)
         total -= log->segs[0].allocated;
         state = retire_oldest(log, state == HF_SPARE_NONE) ? HF_SPARE_USED : state;
     }
+    if (log->head->oldest_sqn != oldest) {
+        hf_fill_expire(log->dir, log->head->oldest_sqn);
+    }
     return state;
+}
+
+/* Nothing in segs[0] is still wanted. Of an unreadable successor nobody knows where it begins. */
+static int unwanted(const struct hf_log *log)
+{
+    return log->count > 1 && log->dirty_from > 0 && log->segs[1].state == HF_SEG_GOOD &&
+           log->segs[1].first_sqn <= log->floor_sqn;
+}
+
+int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn)
+{
+    HF_ENTER(log);
+    uint64_t below = below_sqn < log->appended_sqn ? below_sqn : log->appended_sqn;
+    if (below <= log->floor_sqn) {
+        return HF_OK;
+    }
+    log->floor_sqn = below;
+    hf_log_oldest(log); /* readers stop looking before a file goes */
+    struct hf_spare *spare = &log->spare;
+    int state = spare_take(spare);
+    while (unwanted(log)) {
+        state = retire_oldest(log, state == HF_SPARE_NONE) ? HF_SPARE_USED : state;
+    }
+    if (state != HF_SPARE_BUSY) { /* else it is the helper's */
+        spare_give(spare, state);
+    }
+    hf_fill_expire(log->dir, log->head->oldest_sqn);
+    return HF_OK;
 }
 
 /* ---- roll ---- */
@@ -404,6 +437,7 @@ static void take_over(struct hf_log *log, const struct hf_seg *s)
     log->filled = 0;
     log->need = 0;
     log->tail_sqn = log->appended_sqn;
+    hf_log_oldest(log); /* an empty log may begin with any number */
 }
 
 int64_t hf_log_roll(struct hf_log *log)

@@ -24,7 +24,18 @@ struct hf_reader {
     struct hf_map *bells;
     struct hf_board_line *line; /* NULL: cannot pin or sleep */
     int64_t line_index;
+    int64_t nap;   /* longest sleep on what the line says, in ns; 0: we have not said that we sleep */
+    uint32_t seen; /* our bell, read before we said so */
 };
+
+/* Who has found something says no more that it sleeps. */
+static inline void wake_up(struct hf_reader *r)
+{
+    if (!HF_LIKELY(r->nap == 0)) {
+        r->nap = 0;
+        hf_line_sleeps(r->board, r->line_index, 0);
+    }
+}
 
 int64_t hf_reader_open(const struct hf_map *stream, struct hf_map *board, struct hf_map *bells, int64_t line_index,
                        struct hf_reader **out)
@@ -203,6 +214,7 @@ static inline int64_t receive(struct hf_reader *r, struct hf_entry *entry, uint8
 int64_t hf_reader_receive(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf, uint64_t capacity)
 {
     HF_ENTER(r);
+    wake_up(r);
     return receive(r, entry, buf, capacity);
 }
 
@@ -213,31 +225,55 @@ static int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* The flag stands and our bell has not rung since: nobody has taken the hint that we set, or he rings us yet. So a sleep that
+ * ended by itself may go on on the same `seen`, without another barrier: all of it is one sleep, in which we looked up.
+ * A ring ends it, also one in vain, since it took the hint: a hint that is there now may be another sleeper's, whose
+ * barrier is still to come (wake.pml, MUT_DOZE_BY_HINT). Pairs with hf_board_wake_slow. */
+static int dozes(const struct hf_reader *r)
+{
+    return r->nap != 0 && hf_load_relaxed_u32(&r->line->sleeping) != 0 &&
+           hf_bell_read(r->bells, hf_load_relaxed_u32(&r->line->bell)) == r->seen;
+}
+
+static void sleep_on_bell(struct hf_reader *r, int64_t left_ns)
+{
+    uint32_t bell = hf_load_relaxed_u32(&r->line->bell);
+    if (!dozes(r)) {
+        r->seen = hf_bell_read(r->bells, bell);
+        r->nap = hf_line_sleeps(r->board, r->line_index, 1);
+    }
+    if (ready(r) == 0) {
+        hf_bell_wait(r->bells, bell, r->seen, min_i64(r->nap, left_ns));
+    }
+}
+
+/* A wait that ends with nothing leaves the line as it is, and the next one goes on with the same sleep, without spinning. A
+ * source that commits in between rings in vain, once: that takes the hint. Whatever is found wakes us up; a flag that a
+ * reader leaves behind is cleared by the line's next sleeper or claimer. */
 int64_t hf_reader_wait(struct hf_reader *r, int strategy, int64_t timeout_ns)
 {
     HF_ENTER(r);
-    int can_sleep = r->line != NULL && r->bells != NULL;
     struct hf_waiter w;
     int64_t status = ready(r);
-    if (status != 0) {
-        return status;
+    if (status == 0) {
+        if (r->line == NULL || r->bells == NULL) {
+            strategy = strategy == HF_WAIT_BUSY_SPIN ? strategy : HF_WAIT_YIELD;
+        } else if (strategy == HF_WAIT_BACKOFF && dozes(r)) {
+            strategy = HF_WAIT_BLOCK;
+        }
+        hf_waiter_start(&w, strategy, timeout_ns);
     }
-    hf_waiter_start(&w, can_sleep ? strategy : strategy == HF_WAIT_BUSY_SPIN ? strategy : HF_WAIT_YIELD, timeout_ns);
-    while ((status = ready(r)) == 0) {
+    while (status == 0) {
         int step = hf_waiter_pause(&w);
         if (step < 0) {
             return 0;
         }
         if (step > 0) {
-            uint32_t bell = hf_load_relaxed_u32(&r->line->bell);
-            uint32_t seen = hf_bell_read(r->bells, bell);
-            int64_t nap = hf_line_sleeps(r->board, r->line_index, 1);
-            if (ready(r) == 0) {
-                hf_bell_wait(r->bells, bell, seen, min_i64(nap, hf_waiter_left(&w)));
-            }
-            hf_line_sleeps(r->board, r->line_index, 0);
+            sleep_on_bell(r, hf_waiter_left(&w));
         }
+        status = ready(r);
     }
+    wake_up(r);
     return status;
 }
 
@@ -247,6 +283,7 @@ int64_t hf_reader_receive_wait(struct hf_reader *r, struct hf_entry *entry, uint
     HF_ENTER(r);
     int64_t status = receive(r, entry, buf, capacity);
     if (status != 0) {
+        wake_up(r);
         return status;
     }
     status = hf_reader_wait(r, strategy, timeout_ns);
@@ -326,6 +363,7 @@ int64_t hf_reader_batch(struct hf_reader *r, struct hf_entry *entries, int64_t m
     if (r->line == NULL || max < 1) {
         return HF_USAGE;
     }
+    wake_up(r);
     uint64_t before = r->pin;
     *from = *to = r->position;
     int64_t status = ready(r);

@@ -82,15 +82,21 @@ int64_t hf_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+int64_t hf_wait_end(int64_t now_ns, int64_t timeout_ns, int64_t longest_ns)
+{
+    int64_t timeout = timeout_ns < 0 ? 0 : timeout_ns > longest_ns ? longest_ns : timeout_ns;
+    int64_t end = now_ns + timeout;
+    return timeout < HF_WAIT_MAX_NS ? end : end - end % HF_WAIT_MAX_NS;
+}
+
 void hf_waiter_start(struct hf_waiter *w, int strategy, int64_t timeout_ns)
 {
     int64_t now = hf_now_ns();
-    int64_t timeout = timeout_ns < 0 ? 0 : timeout_ns > HF_WAIT_MAX_NS ? HF_WAIT_MAX_NS : timeout_ns;
     w->strategy = strategy;
     w->rounds = 0;
     w->yields = 0;
     w->spin_until_ns = now + HF_WAIT_SPIN_NS;
-    w->deadline_ns = now + timeout;
+    w->deadline_ns = hf_wait_end(now, timeout_ns, HF_WAIT_MAX_NS);
 }
 
 int64_t hf_waiter_left(const struct hf_waiter *w)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from .errors import ConfigError, CorruptionError, Error
 from .status import check
 from .store_state import State, StateFile
 
-__all__ = ["Finding", "LogReport", "StoreReport", "check_log", "check_store"]
+__all__ = ["Finding", "LogReport", "StoreFiles", "StoreReport", "check_log", "check_store", "store_files"]
 
 FINDINGS = 256
 KINDS = {
@@ -20,6 +21,7 @@ KINDS = {
     lib.HF_FOUND_TORN: "torn",
     lib.HF_FOUND_GAP: "gap",
     lib.HF_FOUND_HEADER: "header",
+    lib.HF_FOUND_FILL: "fill",
 }
 
 
@@ -27,8 +29,9 @@ class Finding(msgspec.Struct, frozen=True):
     """A range of a log that does not verify."""
 
     kind: str
-    """``damage`` (bytes are wrong), ``gap`` (a segment is missing), ``header`` (a segment's header is wrong), or ``torn``: an
-    end that a crash cut off. Only the last is no damage: the store steps over it when it starts."""
+    """``damage`` (bytes are wrong), ``gap`` (a segment is missing), ``header`` (a segment's header is wrong), ``fill`` (what was
+    copied from another store is damaged here in its turn), or ``torn``: an end that a crash cut off, which the store steps over
+    when it starts."""
     position: int
     """Of its first byte in the log."""
     bytes: int
@@ -37,7 +40,12 @@ class Finding(msgspec.Struct, frozen=True):
     next: int
     """And the number behind the last; equal to ``first`` when it costs none."""
     segment: str
-    """File name."""
+    """File name; empty for ``fill``."""
+
+    @property
+    def costs(self) -> bool:
+        """Messages are lost by it. What costs none is a second copy of a header, say, or was repaired."""
+        return self.next > self.first
 
 
 class LogReport(msgspec.Struct, frozen=True):
@@ -54,11 +62,13 @@ class LogReport(msgspec.Struct, frozen=True):
     next: int
     findings: list[Finding]
     error: str = ""
+    filled: int = 0
+    """Numbers that the segments lack, and that were copied from another store."""
 
     @property
     def damaged(self) -> bool:
-        """Something is lost here, or was never right."""
-        return bool(self.error) or any(finding.kind != "torn" for finding in self.findings)
+        """Messages are lost here."""
+        return bool(self.error) or any(finding.costs for finding in self.findings)
 
 
 class StoreReport(msgspec.Struct, frozen=True):
@@ -75,8 +85,30 @@ class StoreReport(msgspec.Struct, frozen=True):
         return bool(self.error) or any(log.damaged for log in self.logs)
 
 
-def check_store(directory: str | os.PathLike[str]) -> StoreReport:
-    """Verifies every published frame of every log below ``directory`` (a store's, or the folder of a memory store's logs).
+@dataclass(frozen=True, slots=True)
+class StoreFiles:
+    """What lies in a store's directory."""
+
+    path: Path
+    state: State | None
+    error: str
+    """Why there is no state though there are slots of it, or empty."""
+    logs: list[Path]
+    """Directories of its logs, by the uuid of their sources."""
+
+    @property
+    def name(self) -> str:
+        """Of the store; empty when nobody knows."""
+        return self.state.name if self.state is not None else ""
+
+    def topic(self, log: Path) -> str:
+        """Of the source whose log that is; empty when nobody knows."""
+        sources = self.state.sources if self.state is not None else []
+        return next((source.topic for source in sources if source.uuid.hex() == log.name), "")
+
+
+def store_files(directory: str | os.PathLike[str]) -> StoreFiles:
+    """Looks into ``directory``: a store's, or one with logs in it.
 
     Raises:
         ConfigError: it is no directory, or nothing of a store is in it.
@@ -94,13 +126,14 @@ def check_store(directory: str | os.PathLike[str]) -> StoreReport:
         raise ConfigError(f"{path} cannot be read: {denied.strerror}", hint="run this as the store's user") from denied
     if state is None and not error and not found:
         raise ConfigError(f"{path} is not a store's directory", hint="it has neither state nor logs")
-    name = state.name if state is not None else ""
-    return StoreReport(str(path), name, [check_log(entry, _topic(state, entry.name)) for entry in found], error)
+    return StoreFiles(path, state, error, found)
 
 
-def _topic(state: State | None, uuid: str) -> str:
-    sources = state.sources if state is not None else []
-    return next((source.topic for source in sources if source.uuid.hex() == uuid), "")
+def check_store(directory: str | os.PathLike[str]) -> StoreReport:
+    """Verifies every published frame of every log below ``directory``, and every fill. Raises as `store_files`."""
+    files = store_files(directory)
+    logs = [check_log(log, files.topic(log)) for log in files.logs]
+    return StoreReport(str(files.path), files.name, logs, files.error)
 
 
 def check_log(path: Path, topic: str = "") -> LogReport:
@@ -124,12 +157,13 @@ def check_log(path: Path, topic: str = "") -> LogReport:
         os.close(fd)
     return LogReport(
         path.name, topic, str(path), int(summary.segments), int(summary.frames), int(summary.messages),
-        int(summary.bytes), int(summary.oldest_sqn), int(summary.next_sqn), found, error,
+        int(summary.bytes), int(summary.oldest_sqn), int(summary.next_sqn), found, error, int(summary.filled),
     )  # fmt: skip
 
 
 def _finding(found: CData) -> Finding:
     return Finding(
         KINDS.get(int(found.kind), f"kind {int(found.kind)}"), int(found.position), int(found.bytes),
-        int(found.first_sqn), int(found.next_sqn), f"seg-{int(found.segment):016x}",
+        int(found.first_sqn), int(found.next_sqn),
+        f"seg-{int(found.segment):016x}" if found.kind != lib.HF_FOUND_FILL else "",
     )  # fmt: skip

@@ -7,14 +7,27 @@ a receiver that came late, or lost some, leaves holes. Intervals are half-open, 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-__all__ = ["Interval", "Spans", "first_missing", "lacking"]
+__all__ = ["Holder", "Interval", "Spans", "first_missing", "lacking"]
 
 Interval = tuple[int, int]
+
+
+class Holder(Protocol):
+    """Who has numbers: one participant (`Spans`), or a group of them (quorum.py)."""
+
+    def __contains__(self, number: int) -> bool:
+        """Tell whether it has this one."""
+
+    def end_of(self, number: int) -> int:
+        """Return the end of the interval that `number` is in, or `number` itself if it is in none."""
+
+    def bound_behind(self, number: int) -> int | None:
+        """Return a number behind this one up to which nothing changes, None if nothing ever does."""
 
 
 class Spans:
@@ -93,7 +106,7 @@ class Spans:
             bounds[i:j] = [low] * (i & 1) + [high] * (j & 1)
 
 
-def first_missing(floor: int, needed: int, members: Collection[Spans]) -> int:
+def first_missing(floor: int, needed: int, members: Collection[Holder]) -> int:
     """Return the first number from `floor` on that fewer than `needed` members have. `needed` >= 1."""
     if len(members) < needed:
         return floor
@@ -104,7 +117,7 @@ def first_missing(floor: int, needed: int, members: Collection[Spans]) -> int:
         floor = end
 
 
-def lacking(low: int, high: int, needed: int, members: Collection[Spans]) -> list[Interval]:
+def lacking(low: int, high: int, needed: int, members: Collection[Holder]) -> list[Interval]:
     """Return what of [low, high) fewer than `needed` members have. `needed` >= 1."""
     found = []
     at = first_missing(low, needed, members)

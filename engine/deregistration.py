@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .domain import Domain
     from .inbound import Inbound
     from .link import StoreLink
-    from .registration import SourceRegistration
+    from .source_registration import SourceRegistration
 
 __all__ = ["Deregistration", "ReceiverDeregistration", "SourceDeregistration", "check_deregister"]
 
@@ -155,9 +155,10 @@ class ReceiverDeregistration(Deregistration):
 
     def _forgotten(self, store: int, next_sqn: int) -> None:
         inbound, answer = self._inbound, self._answers[store]
+        paced = bool(answer.flags & receiver_events.RegistrationSuccessFlags.RPP)
         inbound.receiver.tell(
             receiver_events.DeregistrationSuccess(
-                inbound.topic, inbound.source, receiver_events.DeregistrationFlags(0), answer.source_registration_id,
+                inbound.topic, inbound.source, receiver_events.DeregistrationFlags(paced), answer.source_registration_id,
                 answer.registration_id, next_sqn - 1, store, self._names[store],
             )
         )  # fmt: skip

@@ -51,23 +51,29 @@ class Directory:
         self._mtime = mtime if settled else -1
         return True
 
-    def streams(self, uuid: bytes) -> list[tuple[int, str]]:
-        """(incarnation, name) of a source's rings, oldest first."""
+    def streams(self, uuid: bytes, begun: int = 0) -> list[tuple[int, str]]:
+        """(incarnation, name) of a source's rings, oldest first, up to the newest that has begun: that has an SRI, or is not
+        newer than ``begun``, which a store has said. The source of another one may die before its BEGIN is durable, or be
+        refused, and what was there before it goes on."""
         self.refresh()
-        return self._streams.get(uuid, [])
+        return self._up_to_begun(self._streams.get(uuid, []), begun)
 
     def sources(self) -> list[Found]:
         """The newest ring of every source whose SRI can be read; one that registers right now comes a little later."""
         self.refresh()
-        found = []
-        for entries in list(self._streams.values()):
-            name = entries[-1][1]
-            source = self._headers.get(name)
-            if source is None:
-                source = self._headers[name] = self._read(name)
-            if source is not None:
-                found.append(source)
-        return found
+        newest = [entries[-1][1] for rings in list(self._streams.values()) if (entries := self._up_to_begun(rings))]
+        return [found for name in newest if (found := self._found(name)) is not None]
+
+    def _up_to_begun(self, entries: list[tuple[int, str]], begun: int = 0) -> list[tuple[int, str]]:
+        while entries and entries[-1][0] > begun and self._found(entries[-1][1]) is None:
+            entries = entries[:-1]
+        return entries
+
+    def _found(self, name: str) -> Found | None:
+        source = self._headers.get(name)
+        if source is None:
+            source = self._headers[name] = self._read(name)
+        return source
 
     def _read(self, name: str) -> Found | None:
         try:

@@ -5,6 +5,7 @@
     <domain>/processes/<token>     one lock file per process (csrc/process.h)
     <domain>/stores/<name>.sock    a running store's control socket
     <domain>/stores/<name>.info    who that store is; stays when it dies
+    <domain>/stores/<alias>.*      symbolic links to the two: other names of it, such as 127.0.0.1:PORT
 
 Objects in shared memory are called ``hf.<hash of the directory's device and inode>.<source uuid>.<what>``, so that two domains
 never meet, and a listing by prefix is all the discovery there is: no registry that could disagree with what exists.
@@ -28,6 +29,7 @@ import posix_ipc
 from .core import lib
 from .errors import ConfigError, ForeignOwnerError
 from .status import check
+from .store_config import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,9 +119,8 @@ class Domain:
             self.fd = -1
 
     def socket_path(self, store: str) -> Path:
-        """Path of a store's control socket. Raises ConfigError when it is too long for a Unix socket."""
-        if not _NAME.fullmatch(store) or len(store) > 31:
-            raise ConfigError(f"store name {store!r} is not a name", hint="letters, digits and _ . + -, 31 at most")
+        """Path of a store's control socket. Raises ConfigError when it is no name, or too long for a Unix socket."""
+        check_name(store)
         path = self.stores / f"{store}.sock"
         if len(os.fsencode(path)) > SOCKET_PATH_MAX:
             raise ConfigError(
@@ -133,9 +134,11 @@ class Domain:
         return self.socket_path(store).with_suffix(".info")
 
     def store_names(self) -> list[str]:
-        """Names of all stores that ever ran here and were not removed, sorted."""
+        """Names of all stores that ever ran here and were not removed, sorted; each once, without its aliases."""
         suffix = ".info"
-        return sorted(name.removesuffix(suffix) for name in os.listdir(self.stores) if name.endswith(suffix))
+        with os.scandir(self.stores) as entries:
+            found = [entry.name for entry in entries if entry.name.endswith(suffix) and not entry.is_symlink()]
+        return sorted(name.removesuffix(suffix) for name in found)
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """The store's drain thread: runs csrc/drain.c over all repositories, and everything else that touches a log or a reader.
 
 Other threads hand it work with :meth:`Drainer.call`; it runs between two rounds, so that a repository needs no lock. A helper
-thread makes the next segment of each log ahead of time.
+thread makes the next segment of each log ahead of time, and looks after what the logs have (engine/scrub.py).
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TypeVar
 
 from .core import ffi, lib
-from .errors import Error
-from .status import check
+from .errors import CorruptionError, Error
+from .scrub import Scrub
+from .scrub_plan import Range
+from .status import check, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .pacing import Pacer
     from .repository import Repository
     from .segments import Bells
 
@@ -28,11 +31,16 @@ __all__ = ["Drainer"]
 _log = logging.getLogger("holdfast.store")
 _T = TypeVar("_T")
 
-ROUND_NS = 50_000_000
 TEND_NS = 200_000_000
-"""How often streams are looked at for gone owners."""
+"""How often streams are looked at for gone owners. A round in which nothing comes takes as long."""
+PACED_ROUND_NS = 5_000_000
+"""While receivers of a receiver-paced source have something to acknowledge."""
 COMMIT_BYTES = 16 << 20
 """A group commit is not delayed beyond this much appended data."""
+FILL_ROUND_NS = 10_000_000
+"""While a store that catches up waits for a peer."""
+LAST_NS = 1_000_000_000
+"""At a stop, what is published by then is still drained, for so long: a source that goes on sending must not keep it."""
 RETRY_NS = 100_000_000
 """Pause before a log that ran out of space is tried again."""
 
@@ -40,7 +48,7 @@ RETRY_NS = 100_000_000
 class Drainer:
     """Owns the repositories of one store. ``start`` and ``stop`` once each."""
 
-    def __init__(self, bells: Bells, strategy: int) -> None:
+    def __init__(self, bells: Bells, strategy: int, scrub_interval_s: float) -> None:
         self.bells = bells
         self.repositories: dict[bytes, Repository] = {}
         self.failures: dict[bytes, str] = {}
@@ -54,6 +62,8 @@ class Drainer:
         self._helper = threading.Thread(target=self._prepare, name="holdfast-segments", daemon=True)
         self._spare_wanted = threading.Event()
         self._preparing = threading.Lock()
+        """Held while the helper thread works in a log's directory."""
+        self._scrub = Scrub(scrub_interval_s)
         self._syncers = ThreadPoolExecutor(4, thread_name_prefix="holdfast-sync")
         self._retry_ns: dict[bytes, int] = {}
         self.on_crash: Callable[[], None] = lambda: None
@@ -65,13 +75,20 @@ class Drainer:
         self._helper.start()
 
     def stop(self) -> None:
-        """Ends a last round, closes the repositories (which syncs them), and ends both threads."""
+        """Ends a last round, closes the repositories (which syncs them), and ends both threads, if they were started."""
         self._stopping = True
-        self._wake()
-        self._spare_wanted.set()
-        self._thread.join()
-        self._helper.join()
+        if self._thread.ident is None:
+            self._close_all()
+        else:
+            self._wake()
+            self._spare_wanted.set()
+            self._thread.join()
+            self._helper.join()
         self._syncers.shutdown()
+
+    def thread_ids(self) -> tuple[int, int]:
+        """Native ids of the drain and the helper thread, which run."""
+        return self._thread.native_id or 0, self._helper.native_id or 0
 
     def call(self, work: Callable[[], _T]) -> _T:
         """Runs ``work`` on the drain thread and returns its result, or raises what it raised."""
@@ -103,6 +120,11 @@ class Drainer:
         self.failures.pop(uuid, None)
         self._retry_ns.pop(uuid, None)
 
+    def repair(self, uuid: bytes, first: int, following: int) -> None:
+        """Numbers ``first`` .. ``following - 1`` were recorded as lost: the helper thread asks the other stores. Any thread."""
+        self._scrub.losses.put((uuid, Range(first, following)))
+        self._spare_wanted.set()
+
     def _run_calls(self) -> None:
         while True:
             try:
@@ -120,12 +142,16 @@ class Drainer:
     def _run(self) -> None:
         try:
             self._drain()
+            self._finish()
         except BaseException as error:
             # Nothing that was stable is touched by this; the process ends, and the next one recovers from the directory.
             _log.critical("the drain thread failed: the store stops", exc_info=True)
             self._crash = error
             self.on_crash()
         self._run_calls()
+        self._close_all()
+
+    def _close_all(self) -> None:
         with self._preparing:
             for repository in self.repositories.values():
                 repository.close()
@@ -140,23 +166,72 @@ class Drainer:
             if now - tended >= TEND_NS:
                 tended = now
                 self._tend(now)
+            self._fill(now)
+            self._round()
+
+    def _fill(self, now_ns: int) -> None:
+        """A slice for every store that catches up."""
+        for repo in self.repositories.values():
+            if repo.filling is None or repo.item.status != lib.HF_OK:
+                continue
+            rolls = repo.item.rolls
+            try:
+                repo.fill(now_ns)
+            except (Error, OSError) as error:
+                repo.item.status = lib.HF_DAMAGED
+                self._halted(repo, error)
+            if repo.item.rolls != rolls:
+                self._spare_wanted.set()
+            while repo.losses:
+                self.repair(repo.source.uuid, *repo.losses.pop(0))
+
+    def _finish(self) -> None:
+        self._kick[0] = 1  # a round takes what is there, and does not wait for more
+        end = time.monotonic_ns() + LAST_NS
+        while time.monotonic_ns() < end and any(
+            repo.stream and repo.filling is None and repo.item.status == lib.HF_OK and not repo.drained()
+            for repo in self.repositories.values()
+        ):
             self._round()
 
     def _round(self) -> None:
-        busy = [repo for repo in self.repositories.values() if repo.stream and repo.item.status == lib.HF_OK]
+        busy = [
+            repo
+            for repo in self.repositories.values()
+            if repo.stream and repo.filling is None and repo.item.status == lib.HF_OK
+        ]
         items = ffi.new("struct hf_drain_item *[]", [repo.item for repo in busy])
         rolls = sum(repo.item.rolls for repo in busy)
         several = len(busy) > 1 and any(repo.level == lib.HF_LEVEL_DISK for repo in busy)
         stopped = check(
             lib.hf_drain(
                 items, len(busy), self._staging, ffi.sizeof(self._staging), COMMIT_BYTES, self._kick,
-                self.bells.handle, self.bells.index, self._strategy, ROUND_NS, several,
+                self.bells.handle, self.bells.index, self._strategy, self._round_ns(), several,
             )
         )  # fmt: skip
         if sum(repo.item.rolls for repo in busy) != rolls:
             self._spare_wanted.set()
         if stopped:
             self._mend([repo for repo in busy if repo.item.status != lib.HF_OK])
+        for repo in self.repositories.values():
+            if repo.pacer is not None:
+                self._pace(repo, repo.pacer)
+
+    def _pace(self, repo: Repository, pacer: Pacer) -> None:
+        try:
+            pacer.turn()
+        except (Error, OSError) as error:  # nothing goes meanwhile; the next round tries again
+            self._say(repo, error)
+
+    def _round_ns(self) -> int:
+        """Receivers acknowledge without a word: while one is waited for, somebody looks often."""
+        fillings = [
+            repo.filling for repo in self.repositories.values() if repo.filling and repo.item.status == lib.HF_OK
+        ]
+        if fillings:
+            return FILL_ROUND_NS if all(filling.waits for filling in fillings) else 0
+        waiting = any(repo.pacer is not None and repo.pacer.busy for repo in self.repositories.values())
+        return PACED_ROUND_NS if waiting else TEND_NS
 
     def _mend(self, stopped: list[Repository]) -> None:
         unsynced = [repo for repo in stopped if repo.item.status == lib.HF_AGAIN]
@@ -168,36 +243,57 @@ class Drainer:
         for repo in stopped:
             status = repo.item.status
             if status == lib.HF_LAPPED:
-                repo.catch_up()
+                self._overtaken(repo)
             elif status == lib.HF_SMALL and ffi.sizeof(self._staging) < repo.largest_block:
                 self._staging = ffi.new("uint8_t[]", repo.largest_block)
                 repo.item.status = lib.HF_OK
             elif status not in {lib.HF_OK, lib.HF_CLOSED}:
                 self._failed(repo, status)
 
-    def _failed(self, repo: Repository, status: int) -> None:
-        """A log that cannot take more: it leaves the quorum by standing still, and is tried again where that can help."""
-        uuid = repo.source.uuid
+    def _overtaken(self, repo: Repository) -> None:
         try:
-            check(status, what=str(repo.path))
+            repo.overtaken()
         except (Error, OSError) as error:
-            if self.failures.get(uuid) != str(error):
-                _log.error("%s", error)
-            self.failures[uuid] = str(error)
-        if status != lib.HF_POISONED and status != lib.HF_DAMAGED:
-            self._retry_ns[uuid] = time.monotonic_ns() + RETRY_NS
+            repo.item.status = lib.HF_DAMAGED
+            self._halted(repo, error)
+
+    def _failed(self, repo: Repository, status: int) -> None:
+        self._halted(repo, error_of(status, what=str(repo.path)))
+
+    def _halted(self, repo: Repository, error: Error | OSError) -> None:
+        """A log that cannot take more: it leaves the quorum by standing still, and is tried again where that can help."""
+        self._say(repo, error)
+        if not isinstance(error, CorruptionError) and getattr(error, "code", "") != "HF_POISONED":
+            self._retry_ns[repo.source.uuid] = time.monotonic_ns() + RETRY_NS
+
+    def _say(self, repo: Repository, error: Error | OSError) -> None:
+        """Once, until it is another one."""
+        uuid = repo.source.uuid
+        if self.failures.get(uuid) != str(error):
+            _log.error("%s", error)
+        self.failures[uuid] = str(error)
 
     def _tend(self, now_ns: int) -> None:
-        for uuid, repo in self.repositories.items():
-            if self._retry_ns.get(uuid, now_ns + 1) <= now_ns:
-                del self._retry_ns[uuid]
-                repo.item.status = lib.HF_OK
-            elif repo.item.status == lib.HF_OK and uuid in self.failures and repo.drained():
-                del self.failures[uuid]
-            if repo.stream is not None and repo.owner_gone() and repo.drained():
-                repo.leave()
-                repo.resume()
-            repo.tidy()
+        for repo in self.repositories.values():
+            try:
+                self._tend_one(repo, now_ns)
+            except (Error, OSError) as error:  # tried again the next time; no other source notices
+                self._say(repo, error)
+
+    def _tend_one(self, repo: Repository, now_ns: int) -> None:
+        uuid = repo.source.uuid
+        if self._retry_ns.get(uuid, now_ns + 1) <= now_ns:
+            del self._retry_ns[uuid]
+            repo.item.status = lib.HF_OK
+        elif repo.item.status == lib.HF_OK and uuid in self.failures and repo.drained():
+            del self.failures[uuid]
+        if repo.stream is not None and repo.owner_gone() and repo.drained():
+            repo.leave()
+            repo.resume()
+        if repo.stream is None and repo.filling is None:
+            repo.look_again(now_ns)
+        repo.tidy()
+        repo.beat(now_ns)
 
     # The helper thread ----------------------------------------------------------------------------------------------------
 
@@ -207,14 +303,21 @@ class Drainer:
 
     def _prepare(self) -> None:
         while not self._stopping:
-            self._spare_wanted.wait()
-            self._spare_wanted.clear()
+            if self._spare_wanted.wait(self._scrub.wait_s()):
+                self._spare_wanted.clear()
+                self._prepare_all()
             with self._preparing:
-                for repo in list(self.repositories.values()):
-                    if self._stopping:
-                        return
-                    if repo.log:
-                        self._prepare_one(repo)
+                if not self._stopping:
+                    self._scrub.step(self.repositories)
+        self._scrub.close()
+
+    def _prepare_all(self) -> None:
+        with self._preparing:
+            for repo in list(self.repositories.values()):
+                if self._stopping:
+                    return
+                if repo.log:
+                    self._prepare_one(repo)
 
     @staticmethod
     def _prepare_one(repo: Repository) -> None:

@@ -29,7 +29,7 @@ _WOULD_BLOCK: dict[WouldBlockReason, tuple[str, str]] = {
 }
 
 
-def _rebuild(cls: type[Error], args: tuple[object, ...], state: dict[str, object]) -> Error:
+def rebuild(cls: type[Error], args: tuple[object, ...], state: dict[str, object]) -> Error:
     """Make an error again from its pickled parts, whatever its constructor takes."""
     error = cls.__new__(cls)
     error.args = args
@@ -64,7 +64,7 @@ class Error(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by parts: subclasses' constructors take other arguments than `args`."""
-        return _rebuild, (type(self), self.args, self.__dict__)
+        return rebuild, (type(self), self.args, self.__dict__)
 
 
 class UsageError(Error):
@@ -299,13 +299,18 @@ class ForeignOwnerError(Error):
 
 
 class DirectoryInUseError(Error):
-    """Another store runs on this directory. `pid` is its process, 0 if unknown."""
+    """Another store runs on this directory, or has this name, port or pidfile. `pid` is its process, 0 if unknown.
+
+    `directory` is the path that it holds; `what` names the thing where it is no directory.
+    """
 
     code = "HF_DIRECTORY_IN_USE"
     hint = "stop that store, or give each store its own directory"
+    exit_code = 3
 
-    def __init__(self, pid: int, directory: str = "") -> None:
-        super().__init__(f"directory {directory or 'of this store'} is in use by the store of process {pid}")
+    def __init__(self, pid: int, directory: str = "", what: str = "", *, hint: str | None = None) -> None:
+        named = f"{what} ({directory})" if what else f"directory {directory or 'of this store'}"
+        super().__init__(f"{named} is in use by the store of process {pid}", hint=hint)
         self.pid = pid
         self.directory = directory
 

@@ -33,10 +33,10 @@ _receive_wait = lib.hf_reader_receive_wait
 
 
 class Streams(Protocol):
-    """Finds the rings of a source that lie in shared memory: (incarnation, name), oldest first."""
+    """Finds the rings of a source that lie in shared memory."""
 
-    def streams(self, uuid: bytes) -> list[tuple[int, str]]:
-        """See the class."""
+    def streams(self, uuid: bytes, begun: int) -> list[tuple[int, str]]:
+        """As directory.Directory."""
 
 
 class Listener(Protocol):
@@ -256,7 +256,7 @@ class Feed:
         came before it, since they drained the older rings before they let it begin."""
         self.newer = False
         ring = self._newest()
-        if ring is None:
+        if ring is None or ring.incarnation < self._begun[0]:  # what an older one left is void, or in the logs
             return False
         self.begin(ring.incarnation, ring.start_sqn)
         if ring.start_sqn > self._next:
@@ -270,9 +270,13 @@ class Feed:
         self.newer = self.orphaned >= ring.incarnation > self._ended
         return True
 
+    def _rings(self) -> list[tuple[int, str]]:
+        """(incarnation, name), oldest first. One that has begun nowhere is none."""
+        return self._streams.streams(self.uuid, self._begun[0])
+
     def _newest(self) -> RingReader | None:
         """The newest stream that can be read. It stays mapped while it does not serve: looking again must be cheap."""
-        for _, name in reversed(self._streams.streams(self.uuid)):
+        for _, name in reversed(self._rings()):
             if name in self._bad:
                 continue
             if self._spare is None or self._spare.mapping.name != name:
@@ -297,7 +301,8 @@ class Feed:
     def _step_over(self) -> bool:
         """True: nobody will ever have ``next``, and delivery goes on behind it."""
         newer = list(self.logs.behind)
-        oldest = self._spare.oldest() if self._spare is not None else None
+        ring = self._spare
+        oldest = ring.oldest() if ring is not None and ring.incarnation >= self._begun[0] else None
         if oldest is not None:
             newer.append(oldest)
         behind = self._gap.verdict(self._next, newer, self.logs.undecided, self._clock())
@@ -335,14 +340,16 @@ class Feed:
     def _superseded(self, ring: RingReader) -> bool:
         """A newer ring is there, or this one's name is gone: then the logs have its end, and all that came after it, also
         a whole incarnation that nobody here has seen."""
-        streams = self._streams.streams(self.uuid)
-        return not streams or streams[-1][0] > ring.incarnation
+        rings = self._rings()
+        return not rings or rings[-1][0] > ring.incarnation
 
     def _nothing_left(self) -> None:
         """Neither a ring nor a log goes on. A ring is not taken away before a quorum of the stores holds its end."""
         enough = 2 * self.logs.unreadable < len(self.logs.paths) or self.logs.gone()
-        if self.stop == FOR_EVER and enough and not self._streams.streams(self.uuid):
-            self._end(self._begun[0])
+        begun = self._begun[0]
+        rings = any(incarnation >= begun for incarnation, _ in self._rings())
+        if self.stop == FOR_EVER and enough and not rings:
+            self._end(begun)
 
     def _end(self, incarnation: int) -> None:
         if self._ended < incarnation:

@@ -17,10 +17,10 @@ from .events import info as callbacks
 from .events import receiver as events
 from .feed import Feed
 from .logs import Logs
+from .quorum import Groups
 from .recovery import Gap, Start, limited_low, start_number
 from .registrar import Registrar
-from .segments import Mapping, own_board
-from .status import check
+from .segments import Mapping, claim_line, own_board
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -41,14 +41,18 @@ FOR_EVER = 2**64 - 1
 class Found:
     """A source that discovery came upon: in a stream's header, or in a store's answer."""
 
-    __slots__ = ("incarnation", "late_join", "session_id", "stores", "topic", "uuid")
+    __slots__ = ("groups", "incarnation", "late_join", "session_id", "start_sqn", "stores", "topic", "uuid")
 
     def __init__(
         self, uuid: bytes, topic: str, stores: tuple[str, ...], session_id: int,
-        incarnation: int = 0, *, late_join: bool = True,
+        incarnation: int = 0, start_sqn: int = 0, *, late_join: bool = True, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         self.uuid, self.topic, self.stores = uuid, topic, stores
-        self.session_id, self.incarnation, self.late_join = session_id, incarnation, late_join
+        self.session_id, self.late_join = session_id, late_join
+        self.incarnation, self.start_sqn = incarnation, start_sqn
+        count = len(stores)
+        self.groups = groups if groups is not None and groups.stores == count else Groups.single(count)
+        """How a store says that they are grouped; an SRI goes before that."""
 
 
 class Inbound:
@@ -76,7 +80,8 @@ class Inbound:
         self.watch = Watch(context.directory, context.domain, found.uuid)
         self.streaming = not (options.ume_use_store and found.stores)
         """No stores: nothing but the ring, and no acks that anybody keeps."""
-        self.registrar = Registrar(self, () if self.streaming else found.stores, found.incarnation)
+        groups = Groups.single(0) if self.streaming else found.groups
+        self.registrar = Registrar(self, () if self.streaming else found.stores, groups, found.incarnation)
         self._prefix_only = options.ordered_delivery == -1 and not options.ume_explicit_ack_only
         """A store keeps one number: what was delivered ahead must not acknowledge what is still to be recovered."""
         self._acking = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
@@ -111,6 +116,7 @@ class Inbound:
         """Timers of the registration; what has become of the source."""
         if self.failure is not None:
             return
+        self.watch.begun = self._begun[0]
         sri = self.watch.look(now_ns)
         if sri is not None and not self.streaming:
             self.registrar.follow(sri)
@@ -128,6 +134,11 @@ class Inbound:
             feed.orphaned = self.watch.orphaned
             feed.newer = True
             self.receiver.wake()
+
+    def found_again(self, found: Found) -> None:
+        """A store knows the source, too: perhaps a newer incarnation than the ring shows that a dead store has left."""
+        if not self.streaming and found.stores:
+            self.registrar.follow_store(found)
 
     def gone(self) -> bool:
         """The source was deregistered: read to its end, and neither a ring nor a log of it is left."""
@@ -185,9 +196,7 @@ class Inbound:
             who.flags |= lib.HF_LINE_OUT_OF_ORDER
         if options.ume_explicit_ack_only:
             who.flags |= lib.HF_LINE_EXPLICIT
-        holder = ffi.new("struct hf_line_view *")
-        status = lib.hf_board_claim(self.board.handle, context.domain.fd, who, holder)
-        self.line = int(check(status, what=f"a line on the board of {self.source}"))
+        self.line = claim_line(self.board, context.domain, who)
 
     def _open(self, start: int, live_from: int) -> None:
         """The feed and its window; in order of arrival there are two of each while there is something to recover."""

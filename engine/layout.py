@@ -32,6 +32,7 @@ SHARED: dict[str, str] = {
     "INDEX_ENTRY": "struct hf_index_entry",
     "BEGIN": "struct hf_begin",
     "HEAD": "struct hf_head",
+    "FILL_HEADER": "struct hf_fill_header",
     "ENTRY": "struct hf_entry",
 }
 # What only C and Python of one process share.

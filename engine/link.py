@@ -34,6 +34,9 @@ class LinkListener(Protocol):
     def link_down(self, link: StoreLink) -> None:
         """The link broke; nothing that was asked will be answered."""
 
+    def concerns(self, source: bytes) -> bool:
+        """It is this source, or a receiver of it."""
+
 
 class StoreLink:
     """See the module. ``welcome`` is what the store said of itself, None while the link is down."""
@@ -125,6 +128,11 @@ class StoreLink:
                 return
             self.welcome = answer
             for listener in list(self.listeners):
+                listener.link_up(self)
+            return
+        if isinstance(answer, wire.Expelled):  # who registers again is told why it cannot
+            for listener in [each for each in self.listeners if each.concerns(answer.source)]:
+                listener.link_down(self)
                 listener.link_up(self)
             return
         then = self._asked.pop(answer.id, None)

@@ -1,29 +1,38 @@
 """The logs of one source at its stores, read in place: a block of messages from whichever store has the number.
 
-No store is asked and none is spared: reading its files costs it nothing. A range that one of them lacks, or that is damaged or
-unreadable there, is read from the next. Only the receiving thread reads; any thread may name more logs.
+No store is asked: reading its files costs it nothing but its disk, and for the disks' sake they take turns, SHARE_BYTES each
+(um_semantics F.2). A range that one of them lacks, or that is damaged or unreadable there, is read from the next. One thread
+reads; any thread may name more logs.
+
+A store that was away while incarnations began has records that they made void (DESIGN 13), and does not know it. So all logs are
+read by the BEGIN table of the log that knows the newest one (engine/reconcile.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .core import CData, ffi, lib
+from .marks import MarkFile
+from .reconcile import BEGINS_MAX, FOR_EVER, Table, after_begin, newest_table
 from .segments import owned
 from .status import check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Block", "Logs"]
+__all__ = ["FOR_EVER", "Block", "Logs", "table_of"]
 
 BLOCK_BYTES = 256 * 1024
 BLOCK_MAX = 1 << 28
+FRAME_BYTES: int = ffi.sizeof("struct hf_frame")
+SHARE_BYTES = 8 << 20
+"""Read from one store before it is another's turn: enough for the kernel to read ahead, and for the seek to cost nothing."""
 SCAN_MAX = 8192
 """Entries taken from one block at a time."""
-FOR_EVER = 2**64 - 1
 
 
 class Block:
@@ -37,11 +46,22 @@ class Block:
         self.lent = False
         """A view of the memory was handed out: it is not written again."""
         self._consumed = ffi.new("uint64_t *")
+        self._scanned = 0
 
     @property
     def left(self) -> int:
         """Messages to deliver."""
         return self.count - self.index
+
+    @property
+    def frames(self) -> tuple[CData, int]:
+        """The frames of the messages that are left, as they lie in the memory, and their bytes."""
+        begin = self._start(self.index)
+        return self.memory + begin, self._start(self.count) - begin
+
+    def _start(self, index: int) -> int:
+        """Where the first frame of a message lies, or the end of the last one."""
+        return self.entries[index].offset - FRAME_BYTES if index < self._scanned else int(self._consumed[0])
 
     def room(self, size: int) -> int:
         """Bytes of the memory, ``size`` at least."""
@@ -58,6 +78,7 @@ class Block:
         """
         entries = self.entries
         count = int(check(lib.hf_scan(self.memory, size, entries, SCAN_MAX, self._consumed), what="block"))
+        self._scanned = count
         self.index = 0
         while self.index < count and entries[self.index].sequence_number < number:
             self.index += 1
@@ -77,22 +98,42 @@ class Block:
         self.memory = self.entries = ffi.NULL
 
 
-class Logs:
-    """See the module. ``paths``: directories of the source's log at its stores, the first to try first."""
+def table_of(log: CData) -> Table:
+    """The BEGIN table of a ``struct hf_logr *``; empty where there is none."""
+    begins = ffi.new("struct hf_begin[]", BEGINS_MAX)
+    count = lib.hf_logr_begins(log, begins)
+    return tuple((int(begins[i].incarnation), int(begins[i].start_sqn)) for i in range(count))
 
-    def __init__(self, paths: Sequence[str]) -> None:
+
+class Logs:
+    """See the module. ``paths``: directories of the source's log at its stores, the first to try first.
+
+    ``marks``: what a store's operator marked undeliverable counts as lost there.
+    """
+
+    def __init__(self, paths: Sequence[str], *, marks: bool = True) -> None:
         self.paths: tuple[str, ...] = tuple(paths)
         """Replaced as a whole."""
         self.begun = 0, 0
         """The newest BEGIN (incarnation, its first number) that is known: told by the feed, or by a log that was looked into."""
+        self.table: Table = ()
+        """What is valid in all of them: the table that knows the newest BEGIN."""
         self.behind: list[int] = []
         """After a :meth:`read` that found nothing: where those logs go on that will never have the number."""
         self.undecided = 0
         """After such a read: logs that may still get it, because they are behind or cannot be read now."""
         self.unreadable = 0
         """Of these, the ones that cannot be read now."""
+        self.incarnation = 0
+        """After a read that found something: under which the store wrote it."""
+        self._turn = 0
+        """Whose turn it is, counted on and on: that path is read first, ``_share`` bytes of messages more."""
+        self._share = SHARE_BYTES
         self._open: dict[str, tuple[int, CData]] = {}
         """By path: inode of the directory, reader."""
+        self._asked: tuple[tuple[str, ...], tuple[int, int]] | None = None
+        """The paths that were asked for their tables, and the newest BEGIN that was known then."""
+        self._marks: dict[str, MarkFile] | None = {} if marks else None
         self._number = ffi.new("uint64_t *")
         self._begin = ffi.new("uint64_t[2]")
 
@@ -108,41 +149,95 @@ class Logs:
         """Fills ``block`` with messages from ``number`` on, below ``stop``. False: no log has it, and the attributes say why."""
         self.behind = []
         self.undecided = self.unreadable = 0
-        for path in self.paths:
-            log = self._log(path)
-            status = self._read(log, number, block, stop) if log else int(lib.HF_AGAIN)
-            if status != 1 and log and self._replaced(path):
-                log = self._log(path)
-                status = self._read(log, number, block, stop) if log else int(lib.HF_AGAIN)
+        paths = self.paths
+        self.learn()
+        for turn in range(self._turn, self._turn + len(paths)):
+            path = paths[turn % len(paths)]
+            status = self._try(path, number, block, stop)
             if status == 1:
+                self._served(turn, block.frames[1])
                 return True
             if status in {lib.HF_GONE, lib.HF_DAMAGED, lib.HF_LOST} and self._number[0] > number:
                 self.behind.append(int(self._number[0]))
             else:
                 self.undecided += 1
-                self.unreadable += not log
+                self.unreadable += path not in self._open
         return False
+
+    def _served(self, turn: int, size: int) -> None:
+        """The store that has what others lack goes on with it: they are not asked again for each block."""
+        share = self._share if turn == self._turn else SHARE_BYTES
+        if share > size:
+            self._turn, self._share = turn, share - size
+        else:
+            self._turn, self._share = turn + 1, SHARE_BYTES
+
+    def _try(self, path: str, number: int, block: Block, stop: int) -> int:
+        for _ in range(3):  # once more by a newer table, once more in a directory that replaced this one
+            log = self._log(path)
+            if not log:
+                return int(lib.HF_AGAIN)
+            status = self._deliver(path, log, number, block, stop)
+            if self._knows_newer(log):
+                block.clear()
+                self.learn()
+            elif status == 1 or not self._replaced(path):
+                return status
+        return int(lib.HF_AGAIN)
+
+    def learn(self) -> None:
+        """Asks all logs for their tables, if there may be a newer one than the one that is known."""
+        if self._asked == (self.paths, self.begun):
+            return
+        paths = self.paths
+        logs = [log for log in map(self._log, paths) if log]
+        table = newest_table([self.table, *map(table_of, logs)])
+        if table and table[-1][0] > self.begun[0]:
+            self.begun = table[-1]
+        elif table[-1:] != (self.begun,) and self.begun[0]:  # only the ring says so yet
+            table = after_begin(table, (), *self.begun)
+        self.table = table
+        for _, log in self._open.values():
+            self._teach(log)
+        self._asked = paths, self.begun
+
+    def _teach(self, log: CData) -> None:
+        check(lib.hf_logr_learn(log, ffi.new("struct hf_begin[]", self.table), len(self.table)), what="log")
+
+    def _knows_newer(self, log: CData) -> bool:
+        """A BEGIN has come since; it is taken in."""
+        found = lib.hf_logr_begin(log, self._begin, self._begin + 1) > 0
+        newest = int(self._begin[0]), int(self._begin[1])
+        if not found or newest[0] <= self.begun[0]:
+            return False
+        self.begun = newest
+        return True
+
+    def _deliver(self, path: str, log: CData, number: int, block: Block, stop: int) -> int:
+        """As :meth:`_read`; what is marked in this log counts as lost there."""
+        if self._marks is None:
+            return self._read(log, number, block, stop)
+        file = self._marks.get(path)
+        if file is None:
+            file = self._marks[path] = MarkFile(Path(path))
+        marks = file.spans(self.table)
+        if number in marks:
+            self._number[0] = marks.end_of(number)
+            return int(lib.HF_LOST)
+        return self._read(log, number, block, min(stop, marks.bound_behind(number) or stop))
 
     def _read(self, log: CData, number: int, block: Block, stop: int) -> int:
         size = 0
         while size < BLOCK_MAX:
             size = block.room(4 * size)
             got = lib.hf_logr_read(log, number, block.memory, size, self._number)
-            end = min(stop, self._valid_below(log))
-            if got > 0 and block.scan(got, number, end):
+            if got > 0 and block.scan(got, number, stop):
+                self.incarnation = int(lib.hf_logr_incarnation(log))
                 return 1
             if got != lib.HF_SMALL:
                 block.clear()
                 return int(min(got, 0) or lib.HF_AGAIN)
         return int(lib.HF_DAMAGED)
-
-    def _valid_below(self, log: CData) -> int:
-        """A store that does not know the newest incarnation yet may hold what that has made void (DESIGN 13)."""
-        known = 0, 0
-        if lib.hf_logr_begin(log, self._begin, self._begin + 1) > 0:
-            known = int(self._begin[0]), int(self._begin[1])
-        self.begun = max(self.begun, known)
-        return FOR_EVER if known == self.begun else self.begun[1]
 
     def _replaced(self, path: str) -> bool:
         """The directory that is open is not the one at ``path`` any more: the store was wiped. It is let go."""
@@ -165,6 +260,7 @@ class Logs:
                 out = ffi.new("struct hf_logr **")
                 if lib.hf_logr_open(fd, out) == lib.HF_OK:
                     log = owned(out[0], lib.hf_logr_close)
+                    self._teach(log)
                     self._open[path] = os.fstat(fd).st_ino, log
             finally:
                 os.close(fd)

@@ -172,12 +172,17 @@ class Notices:
         """There are events for confirmations."""
         return self._confirmation > 0
 
-    def stored(self, store: int, fresh: Iterable[Interval], stable: Spans, news: Spans) -> None:
-        """Modes 1 and 3: a store has `fresh`. Numbers in `stable` are that now; no event has said it of those in `news`."""
+    def stored(self, store: int, fresh: Iterable[Interval], in_group: Spans, stable: Spans, news: Spans) -> None:
+        """Modes 1 and 3: a store has `fresh`. Numbers in `in_group` are stable in its group, those in `stable` as configured,
+        over all groups; no event has said that of those in `news`."""
         name = self._names[store]
         for low, high in fresh:
             for told in self.records.told(low, high, "fragment"):
                 flags = StableFlags.STORE | self._stable_flags(told, told.last in stable, told.last in news)
+                if told.last not in in_group:
+                    flags &= ~StableFlags.INTRAGROUP_STABLE
+                elif told.last not in stable:
+                    flags |= StableFlags.INTRAGROUP_STABLE
                 self.queue.append(MessageStable(flags, told.last, told.first, told.client_data, store, name))
 
     def stable(self, low: int, high: int) -> None:

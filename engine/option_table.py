@@ -49,10 +49,16 @@ class Option:
 
 _WAITS = ("busy_spin", "yield", "backoff", "block")
 _MS = 2**31 - 1
+_MS_LIFETIME = 2**46  # UM: an unsigned long; 2**31 ms are not 25 days
 _READS_RING = "no effect: a store reads the ring itself, until it has everything"
 _READS_FILES = "no effect: a receiver reads the stores' files itself, and asks nobody"
 _LATER = "only 0 in this version"
 _LIVES = "no effect: a process is alive until its lock is free"
+_WRITES = "no effect: messages are written at once; what all receivers have acknowledged is removed again"
+_LOWERS = "receiver-paced: lowers the store's own value; 0 = as the store has it"
+_ONE_ACK = (
+    "no effect: an acknowledgement is one number on the board, after each group commit: there is nothing to batch"
+)
 
 # fmt: off
 ROWS = (
@@ -81,9 +87,9 @@ ROWS = (
 
     # Stores and registration
     Option("ume_store", (SOURCE,), values.store_addresses, (),
-           doc="stores by port: 127.0.0.1:PORT:RegID:Group; not in this version"),
+           doc="stores by port: 127.0.0.1:PORT:RegID:Group"),
     Option("ume_store_name", (SOURCE,), values.store_names, (),
-           doc="stores by name: name:RegID:Group; only group 0 in this version"),
+           doc="stores by name: name:RegID:Group"),
     Option("ume_store_group", (SOURCE,), values.store_groups, (),
            doc="declared groups: index:size, ascending; stores beyond the size are backups"),
     Option("ume_store_behavior", (SOURCE,), values.word, "qc", choices=("qc", "rr"),
@@ -92,10 +98,10 @@ ROWS = (
            doc="how long all stores are waited for before a quorum will do"),
     Option("ume_activity_timeout", (SOURCE, RECEIVER), values.integer, 0, "ms", 0, _MS,
            doc="from close or death, not forgotten before; the RegID is free at once; 0 = the store's"),
-    Option("ume_state_lifetime", (SOURCE, RECEIVER), values.integer, 0, "ms", 0, _MS,
+    Option("ume_state_lifetime", (SOURCE, RECEIVER), values.integer, 0, "ms", 0, _MS_LIFETIME,
            doc="from close or death until the stores forget; the shorter of this and the store's; 0 = the store's"),
     Option("ume_store_activity_timeout", (SOURCE,), values.integer, 10000, "ms", 1, _MS,
-           doc="silence after which a store is looked at"),
+           doc="a store that does nothing for so long (stopped, or its disk is) does not count until it goes on"),
     Option("ume_store_check_interval", (SOURCE,), values.integer, 500, "ms", 1, _MS,
            doc="period of looking at stores and at the age of messages"),
     Option("ume_use_store", (RECEIVER,), values.flag, True, doc="0: joins as a streaming receiver, without recovery"),
@@ -186,36 +192,95 @@ ROWS = (
     Option("pattern_type", (RECEIVER, WILDCARD), values.word, "pcre", choices=("pcre", "regex", "prefix"),
            doc="of a wildcard receiver's pattern: a regular expression that is found anywhere in a topic, or a prefix"),
 
+    # Receiver-paced persistence, and proxies
+    Option("ume_receiver_paced_persistence", (SOURCE, RECEIVER), values.integer, 0, "", 0, 2,
+           doc="1: messages stay until all receivers have acknowledged them, and then go; the stores must allow it, the source "
+               "must give ume_flight_size_bytes, and its receivers say 1 too, or 2: never blocks the source"),
+    Option("ume_repository_ack_on_reception", (SOURCE,), values.flag, False,
+           doc="receiver-paced: 1: stable means in the store's pages, before the sync to disk"),
+    Option("ume_repository_size_threshold", (SOURCE,), values.integer, 0, "bytes", 0, 2**46, doc=_LOWERS),
+    Option("ume_repository_size_limit", (SOURCE,), values.integer, 0, "bytes", 0, 2**46, doc=_LOWERS),
+    Option("ume_repository_disk_file_size_limit", (SOURCE,), values.integer, 0, "bytes", 0, 2**46, doc=_LOWERS),
+    Option("ume_write_delay", (SOURCE,), values.integer, None, "ms", 0, _MS, doc=_WRITES),
+    Option("ume_proxy_source", (SOURCE,), values.flag, False,
+           doc="1: when it is dead, one of its stores says that it stands in for it; needs a RegID or a session ID"),
+
     # Not in this version: only UM's default is accepted, so that UM's files pass
-    Option("ume_proxy_source", (SOURCE,), values.only_zero, 0, doc=_LATER),
-    Option("ume_receiver_paced_persistence", (SOURCE, RECEIVER), values.only_zero, 0, doc=_LATER),
-    Option("ume_repository_ack_on_reception", (SOURCE,), values.only_zero, 0, doc=_LATER),
-    Option("ume_repository_size_threshold", (SOURCE,), values.only_zero, 0, "bytes", doc=_LATER),
-    Option("ume_repository_size_limit", (SOURCE,), values.only_zero, 0, "bytes", doc=_LATER),
-    Option("ume_repository_disk_file_size_limit", (SOURCE,), values.only_zero, 0, "bytes", doc=_LATER),
-    Option("ume_write_delay", (SOURCE,), values.only_zero, 0, "ms", doc=_LATER),
     Option("smart_src_enable_spectrum_channel", (SOURCE,), values.only_zero, 0, doc=_LATER),
     Option("smart_src_message_property_int_count", (SOURCE,), values.only_zero, 0, doc=_LATER),
 
-    # Stores
+    # Stores: the whole store (um_semantics I.2)
+    Option("allow-proxy-source", (STORE,), values.flag, False,
+           doc="1: stands in for a dead source that wants it (ume_proxy_source)"),
+    Option("proxy-source-repo-quorum-required", (STORE,), values.flag, False,
+           doc="no effect: only a store that has the source's messages ever stands in for it"),
+    Option("retransmission-request-processing-rate", (STORE,), values.integer, 262144, "requests/s", 0, _MS,
+           doc=_READS_FILES),
+    Option("holdfast-scrub-interval", (STORE,), values.integer, 3600, "s", 0, 2**31 - 1,
+           doc="each log is looked through when it is opened and then so often, and what is damaged or missing is copied from "
+               "another store; 0 = only when it is opened"),
+
+    # Stores: per topic (um_semantics I.3)
+    Option("repository-type", (STORE,), values.word, None, choices=("disk", "memory", "no-cache"),
+           doc="where messages are kept; no-cache: nowhere, only who is registered and acknowledged what, and such a store never "
+               "acknowledges; default: the store's type (UM: memory)"),
+    Option("holdfast-acknowledge", (STORE,), values.word, None, choices=("disk", "memory"),
+           doc="what stable means: synced to disk, or in the store's shared pages; default: as the type implies"),
     Option("repository-size-limit", (STORE,), values.integer, 256 * MIB, "bytes", 196992, 2**46,
-           doc="what a memory store keeps per source (UM: 50331648)"),
+           doc="what a memory repository keeps at most, per source (UM: 50331648)"),
     Option("repository-size-threshold", (STORE,), values.integer, None, "bytes", 0, 2**46,
-           doc="kept before anything is let go; default: the limit (UM: 1024)"),
+           doc="above it a memory repository lets its oldest messages go; default: the limit (UM: 1024)"),
+    Option("repository-age-threshold", (STORE,), values.integer, 0, "s", 0, _MS,
+           doc="a memory repository lets go what is so much older than its newest message; 0 = never"),
     Option("repository-disk-file-size-limit", (STORE,), values.integer, GIB, "bytes", 196992, 2**46,
-           doc="what a disk store keeps per source (UM: 104857600)"),
+           doc="what a disk repository keeps, per source (UM: 104857600)"),
+    Option("repository-disk-file-preallocate", (STORE,), values.flag, False,
+           doc="no effect: the next segment of a log is always made ahead"),
+    Option("repository-disk-async-buffer-length", (STORE,), values.integer, 1024000, "bytes", 65664, _MS,
+           doc="no effect: blocks of up to 256 KiB are written, as large as what has come meanwhile"),
+    Option("repository-disk-max-async-cbs", (STORE,), values.integer, 10000, "operations", 1, _MS, doc=_READS_FILES,
+           aliases=("repository-disk-max-read-async-cbs",)),
+    Option("repository-disk-max-write-async-cbs", (STORE,), values.integer, 1, "operations", 1, _MS,
+           doc="no effect: one group commit at a time, in order"),
+    Option("repository-disk-message-checksum", (STORE,), values.flag, False,
+           doc="no effect: every message has a checksum, and every reader verifies it"),
+    Option("repository-disk-write-delay", (STORE,), values.integer, 0, "ms", 0, _MS, doc=_WRITES),
+    Option("repository-allow-receiver-paced-persistence", (STORE,), values.flag, False,
+           doc="1: sources may ask that messages stay until all receivers have acknowledged them"),
+    Option("repository-allow-ack-on-reception", (STORE,), values.flag, False,
+           doc="1: receiver-paced sources may ask for stability before the sync to disk"),
+    Option("source-flight-size-bytes-maximum", (STORE,), values.integer, 4194304, "bytes", 1, 2**46,
+           doc="largest ume_flight_size_bytes of a receiver-paced source"),
     Option("source-activity-timeout", (STORE,), values.integer, 30000, "ms", 0, _MS,
            doc="a source that has closed or died is not forgotten before; its RegID is free at once"),
     Option("receiver-activity-timeout", (STORE,), values.integer, 30000, "ms", 0, _MS,
            doc="a receiver that has closed or died is not forgotten before; its RegID is free at once"),
-    Option("source-state-lifetime", (STORE,), values.integer, 0, "ms", 0, _MS,
+    Option("source-state-lifetime", (STORE,), values.integer, 0, "ms", 0, _MS_LIFETIME,
            doc="from a source's close or death until it is forgotten, with its messages; 0 = never"),
-    Option("receiver-state-lifetime", (STORE,), values.integer, 0, "ms", 0, _MS,
+    Option("receiver-state-lifetime", (STORE,), values.integer, 0, "ms", 0, _MS_LIFETIME,
            doc="from a receiver's close or death until its acknowledgement is forgotten; 0 = never"),
     Option("source-check-interval", (STORE,), values.integer, 750, "ms", 1, _MS,
-           doc="period of looking at these timeouts"),
+           doc="period of looking at these timeouts; of all topics the shortest"),
+    Option("keepalive-interval", (STORE,), values.integer, 3000, "ms", 1, _MS, doc=_LIVES),
     Option("receiver-new-registration-rollback", (STORE,), values.integer, 2**31 - 1, "messages", 1, 2**31 - 1,
            doc="a receiver starts at most so far behind the newest message"),
+    Option("proxy-election-interval", (STORE,), values.integer, 60000, "ms", 0, _MS,
+           doc="no effect: which store stands in is known at once, to all of them alike"),
+    Option("stability-ack-minimum-number", (STORE,), values.integer, 1, "fragments", 1, _MS, doc=_ONE_ACK),
+    Option("stability-ack-interval", (STORE,), values.integer, 200, "ms", 0, _MS, doc=_ONE_ACK),
+    Option("retransmission-request-forwarding", (STORE,), values.flag, False, doc=_READS_RING),
 )
 # fmt: on
+WHOLE_STORE = frozenset(
+    {
+        "allow-proxy-source",
+        "holdfast-scrub-interval",
+        "proxy-source-repo-quorum-required",
+        "retransmission-request-processing-rate",
+        "wait_strategy",
+    }
+)
+"""Options of stores that no topic can have of its own."""
+IN_XML = {"context-name": "name", "disk-cache-directory": "cache", "disk-state-directory": "directory"}
+"""Options of a store's XML file that are no options here -> the field of StoreConfig that they are."""
 BY_ANY_NAME: dict[str, Option] = {name: row for row in ROWS for name in (row.name, *row.aliases)}

@@ -16,7 +16,7 @@ GROUPS_MAX = 5
 NAME_MAX = 31  # bytes: HF_NAME_MAX without the NUL
 SESSION_MAX = 2**64 - 2
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+STORE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 
 class StoreAddress(NamedTuple):
@@ -164,7 +164,7 @@ def _identity(parts: list[str], entry: str, form: str) -> tuple[int, int]:
     """Parse the optional tail RegID:Group."""
     if len(parts) > 2:
         raise ValueError(f"{form}, not {entry!r}")
-    regid = _bounded(parts[0], "a RegID", 2**32 - 1) if parts else 0
+    regid = _bounded(parts[0], "a RegID (0: the store chooses)", 2**32 - 1) if parts else 0
     group = _bounded(parts[1], "a group", GROUPS_MAX - 1) if len(parts) > 1 else 0
     return regid, group
 
@@ -186,8 +186,9 @@ def store_names(value: object) -> tuple[StoreAddress, ...]:
             found.clear()
             continue
         name, *rest = entry.split(":")
-        if not _NAME.fullmatch(name) or len(name) > NAME_MAX:
-            raise ValueError(f"a store name of 1 to {NAME_MAX} characters A-Z a-z 0-9 _ . + -, not {name!r}")
+        if not STORE_NAME.fullmatch(name) or len(name) > NAME_MAX:
+            shown = name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}... ({len(name)} characters)"
+            raise ValueError(f"a store name of 1 to {NAME_MAX} characters A-Z a-z 0-9 _ . + -, not {shown!r}")
         found.append(StoreAddress(name, 0, *_identity(rest, entry, "name:RegID:Group")))
     return _distinct(found)
 
@@ -220,7 +221,9 @@ def _require_loopback(host: str) -> None:
     except ValueError:
         local = False
     if not local:
-        raise ValueError(f"a loopback address, not {host!r}: sources and stores share the memory of one host")
+        raise ValueError(
+            f"a loopback address, not {host!r}: sources and stores share the memory of one host; give 127.0.0.1:PORT"
+        )
 
 
 def store_groups(value: object) -> tuple[Group, ...]:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from . import option_values as values
 from .errors import ConfigError
 from .network_options import FILES_ONLY, REMOVED, has_no_effect
-from .option_table import BY_ANY_NAME, MIB, RECEIVER, ROWS, SOURCE, STORE, Option
+from .option_table import BY_ANY_NAME, IN_XML, MIB, RECEIVER, ROWS, SOURCE, STORE, Option
+from .quorum import Groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +36,8 @@ __all__ = [
 
 RING_MIN = 65536
 FRAME_BYTES = 32
+SHOWN_MAX = 160
+"""Characters of a wrong value that a message shows."""
 FLIGHT_SIZE_LARGE = 1_000_000
 """Above it UM warns (um_semantics D.6)."""
 
@@ -118,6 +121,22 @@ class Options:
         """All stores of a source, in the order of store indexes: ume_store, then ume_store_name."""
         return tuple(self._values["ume_store"] + self._values["ume_store_name"])
 
+    @property
+    def groups(self) -> Groups | None:
+        """How these stores are grouped; None without stores. Without a declared group all of them are one (um_semantics E.1)."""
+        stores, declared = self.stores, self._values["ume_store_group"]
+        sizes = [0] * (declared[-1].number + 1 if declared else 1)
+        for group in declared:
+            sizes[group.number] = group.size
+        if not declared:
+            sizes[0] = len(stores)
+        of = tuple(store.group if declared else 0 for store in stores)
+        behaviors = (
+            self._values["ume_retention_intragroup_stability_behavior"],
+            self._values["ume_retention_intergroup_stability_behavior"],
+        )
+        return Groups(tuple(sizes), of, *behaviors) if stores else None
+
     def __repr__(self) -> str:
         """Show scope and what was given."""
         shown = ", ".join(f"{name}={self._values[name]!r}" for name in sorted(self._given))
@@ -158,9 +177,10 @@ def resolve(
         found.setdefault(row.attribute, row.default)
     warnings: list[str] = []
     if scope == SOURCE:
+        warnings = _settle_pacing(found)
         _settle_sizes(found)
         _check_groups(found)
-        warnings = _settle_flight(found)
+        warnings += _settle_flight(found)
     elif scope == RECEIVER:
         _settle_acks(found)
     elif scope == STORE:
@@ -196,13 +216,15 @@ def find(scope: str, name: str) -> Option:
     """
     row = BY_ANY_NAME.get(name)
     if row is None:
+        if scope == STORE and name in IN_XML:
+            raise ConfigError(f"{name} is an option of XML files", hint=f"use StoreConfig({IN_XML[name]}=...)")
         if name in REMOVED:
             raise ConfigError(f"{scope} option {name} does not exist any more", hint=f"use {REMOVED[name]}")
         if has_no_effect(name):
             hint = "leave it out; only a configuration file may have it, so that UM's files can be read"
             raise ConfigError(f"{scope} option {name} {FILES_ONLY}", hint=hint)
         valid = [known for known, option in BY_ANY_NAME.items() if scope in option.scopes]
-        near = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name, [*valid, *(IN_XML if scope == STORE else ())], n=1, cutoff=0.5)
         raise ConfigError(f"{scope} option {name!r} does not exist", hint=f"did you mean {near[0]}?" if near else None)
     if scope not in row.scopes:
         raise ConfigError(f"{name} is not an option of a {scope}", hint=f"give it to: {', '.join(row.scopes)}")
@@ -214,7 +236,7 @@ def check_value(scope: str, row: Option, value: object) -> object:
     try:
         parsed = row.type(value)
     except ValueError as wrong:
-        raise ConfigError(f"{scope} option {row.name} = {value!r}: expected {wrong}") from None
+        raise ConfigError(f"{scope} option {row.name} = {_short(value)}: expected {wrong}") from None
     if row.choices and parsed not in row.choices:
         raise ConfigError(f"{scope} option {row.name} = {value!r}: expected one of {', '.join(row.choices)}")
     if isinstance(parsed, int) and not isinstance(parsed, bool):
@@ -224,6 +246,37 @@ def check_value(scope: str, row: Option, value: object) -> object:
         if row.maximum is not None and parsed > row.maximum:
             raise ConfigError(f"{scope} option {row.name} = {parsed}: the maximum is {row.maximum}{unit}")
     return parsed
+
+
+PACED_ONLY = (
+    "ume_repository_ack_on_reception",
+    "ume_repository_size_threshold",
+    "ume_repository_size_limit",
+    "ume_repository_disk_file_size_limit",
+    "ume_write_delay",
+)
+
+
+def _settle_pacing(found: dict[str, Any]) -> list[str]:
+    """A receiver-paced source says how many bytes it may have in flight: that is what stores keep free (um_semantics J.1)."""
+    paced = found["ume_receiver_paced_persistence"]
+    if paced > 1:
+        raise ConfigError(
+            f"source option ume_receiver_paced_persistence = {paced}: expected 0 or 1 (2 is for receivers)"
+        )
+    if paced and not found["ume_flight_size_bytes"]:
+        raise ConfigError(
+            "source option ume_receiver_paced_persistence = 1 without ume_flight_size_bytes",
+            hint="give it: the stores' source-flight-size-bytes-maximum at most",
+        )
+    idle = [name for name in PACED_ONLY if found[name] and not paced]
+    return [f"{name} has no effect: ume_receiver_paced_persistence is 0" for name in idle]
+
+
+def _short(value: object) -> str:
+    """A value as a message shows it."""
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN_MAX else f"{shown[:SHOWN_MAX]}..."
 
 
 def _settle_sizes(found: dict[str, Any]) -> None:
@@ -256,19 +309,26 @@ def _check_groups(found: dict[str, Any]) -> None:
     """Refuse groups and stores that do not fit together (um_semantics E.1)."""
     stores = found["ume_store"] + found["ume_store_name"]
     if len(stores) > values.STORES_MAX:
-        raise ConfigError(f"source options name {len(stores)} stores, the maximum is {values.STORES_MAX}")
+        raise ConfigError(
+            f"source options name {len(stores)} stores, the maximum is {values.STORES_MAX}",
+            hint=f"drop {len(stores) - values.STORES_MAX} of them",
+        )
     groups = found["ume_store_group"]
     for group in groups:
         members = sum(store.group == group.number for store in stores)
         if members < group.size:
             raise ConfigError(
                 f"source option ume_store_group: Group {group.number} does not have enough stores specified, "
-                f"{members} of {group.size}"
+                f"{members} of {group.size}",
+                hint=f"name {group.size - members} more with group {group.number}, or declare a smaller size",
             )
     declared = {group.number for group in groups}
     for store in stores:
         if groups and store.group not in declared:
-            raise ConfigError(f"source options: store {store} is in group {store.group}, not in ume_store_group")
+            raise ConfigError(
+                f"source options: store {store} is in group {store.group}, which ume_store_group does not declare",
+                hint=f"add {store.group}:SIZE to ume_store_group, or put it into another group",
+            )
 
 
 def _settle_flight(found: dict[str, Any]) -> list[str]:

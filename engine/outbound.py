@@ -19,13 +19,17 @@ from . import wire
 from .core import CData, ffi, lib
 from .deregistration import SourceDeregistration, check_deregister
 from .domain import open_object, unlink_object
-from .errors import ClosedError, ConfigError, ForkedHandleError, RegIdInUseError, RegistrationError
-from .events import source as events
+from .errors import ClosedError, ForkedHandleError
 from .events.info import ForceReclaimInfo
-from .registration import Phase
+from .quorum import INTERGROUP, INTRAGROUP
+from .receiver_paced import wanted_by
+from .refusals import refusal_of
+from .registration_events import source_event
 from .segments import Mapping, own_board, owned
 from .settlement import UNDER, Settlement
+from .source_registration import SourceRegistration
 from .status import check
+from .store_info import knows_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
     from .option_values import StoreAddress
     from .options import Options
 
-__all__ = ["Outbound", "refusal_error", "refusal_of"]
+__all__ = ["Outbound"]
 
 _log = logging.getLogger("holdfast")
 
@@ -50,29 +54,28 @@ class Outbound:
     def __init__(
         self, context: Context, topic: str, options: Options, on_event: Callable[[Any], object] | None
     ) -> None:
-        if any(not store.name or store.group for store in options.stores):
-            raise ConfigError(
-                "stores by port and more than one group of stores come in a later version",
-                hint='ume_store_name=["NAME:0:0", ...]',
-            )
         self.context = context
         self.topic = topic
         self.options = options
         self.on_event = on_event
         self.stores: tuple[StoreAddress, ...] = options.stores
+        self.names = tuple(str(store) for store in self.stores)
         self._session = options.ume_session_id or context.session_id
         self._proposal = secrets.token_bytes(16)
         """Its identity, if no store knows another one."""
-        self._machine = reg.SourceRegistration(
-            len(self.stores), options.ume_registration_interval * 1_000_000,
-            options.ume_consensus_sequence_number_behavior, self._proposal,
-            stagger=secrets.randbelow(1000) / 1000,
+        self._look_ns = options.ume_store_check_interval * 1_000_000
+        self._machine = SourceRegistration(
+            options.groups, options.ume_registration_interval * 1_000_000,
+            options.ume_consensus_sequence_number_behavior, self._proposal, stagger=secrets.randbelow(1000) / 1000,
+            silence_ns=options.ume_store_activity_timeout * 1_000_000, look_ns=self._look_ns,
+            anonymous=not self._session and not any(store.registration_id for store in self.stores),
         )  # fmt: skip
+        self._looked_ns = 0
         if self._session and any(store.registration_id for store in self.stores):
             _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
         if options.ume_flight_size > FLIGHT_WARNING:
             _log.warning("topic %r: ume_flight_size = %d is very large", topic, options.ume_flight_size)
-        self._links: list[StoreLink] = [context.link(store.name) for store in self.stores]
+        self._links: list[StoreLink] = [context.link(name) for name in self.names]
         self._versions = [0] * len(self.stores)
         self._board: Mapping | None = None
         self._handle: CData = ffi.NULL
@@ -83,7 +86,6 @@ class Outbound:
         self._may_send = False
         self._closed = False
         self._deregistration: SourceDeregistration | None = None
-        self._was_complete = False
         self._failure: Exception | None = None
         self._registered = threading.Condition()
         self._events: list[object] = []
@@ -130,13 +132,35 @@ class Outbound:
         if self._deregistration is not None:
             self._deregistration.tick(now_ns)
             return self._tell()
-        self._act(self._machine.tick(now_ns), now_ns)
+        if not self._machine.is_open:
+            self._look_at_the_dead(now_ns)
+        self._act(self._machine.tick(now_ns, self.next_sequence_number), now_ns)
         work = 0
         if self._settlement is not None:
+            self._look(self._settlement, now_ns)
             work = int(self._settlement.turn(now_ns))
             header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(self._handle).base)
             header.heartbeat_ns = now_ns
         return work + self._tell()
+
+    def _look_at_the_dead(self, now_ns: int) -> None:
+        """Registration need not wait for a dead store that knows nothing of this source."""
+        if now_ns - self._looked_ns < self._look_ns:
+            return
+        self._looked_ns = now_ns
+        for index, link in enumerate(self._links):
+            wanted = self.stores[index].registration_id
+            if not link.up and knows_nothing(self.context.domain, link.name, self.topic, wanted, self._session):
+                self._machine.knows_nothing(index)
+
+    def _look(self, settlement: Settlement, now_ns: int) -> None:
+        """Do the stores' heartbeats go on, and are they still catching up?"""
+        if now_ns - self._looked_ns < self._look_ns:
+            return
+        self._looked_ns = now_ns
+        for store, (beat, catching_up) in settlement.beats().items():
+            said = self._machine.look(store, beat, self.next_sequence_number, now_ns, catching_up=catching_up)
+            self._act(said, now_ns)
 
     def wants_acks(self) -> bool:
         """Somebody listens for events: the context's thread sleeps with the board's flag set."""
@@ -167,9 +191,18 @@ class Outbound:
         now = time.monotonic_ns()
         for index, own in enumerate(self._links):
             if own is link and self._deregistration is None:
-                self._act(self._machine.disconnected(index), now)
+                self._act(self._machine.disconnected(index, now), now)
+
+    def concerns(self, source: bytes) -> bool:
+        """LinkListener."""
+        return self._machine.uuid == source
 
     def _act(self, actions: list[reg.Action], now_ns: int) -> None:
+        announced = [action.store for action in actions if isinstance(action, reg.Announce)]
+        for store in announced:  # in one record: receivers do not find a part of them
+            self._versions[store] += 1
+        if announced and self._settlement is not None and self._settlement.begun:
+            self._write_sri()
         for action in actions:
             match action:
                 case reg.Ask(store):
@@ -178,17 +211,19 @@ class Outbound:
                     self._act(self._open(incarnation, start_sqn), now_ns)
                 case reg.Announce(store):
                     self._announce(store)
+                case reg.Abandon():
+                    self._abandon()
+                case reg.Seated() if self._settlement is not None and self._settlement.begun:
+                    self._write_sri()
                 case reg.GiveUp(store, uuid):
                     link = self._links[store]
-                    link.ask(wire.Leave(link.next_id(), "source", uuid, uuid), lambda _: None)
-                case _:
-                    self._tell_registration(action)
-        self._may_send = self._machine.may_send if self.stores else self._machine.complete
+                    own = self._machine.uuid  # a BEGIN that was refused may have renamed what was granted
+                    link.ask(wire.Leave(link.next_id(), "source", uuid, own), lambda _: None)
+                case _ if (event := source_event(action, self.names)) is not None:
+                    self._events.append(event)
+        self._may_send = self._machine.may_send
         if actions and self._settlement is not None:
-            active = [store for store, slot in enumerate(self._machine.slots) if slot.phase is Phase.ACTIVE]
-            self._settlement.registered(active)
-        if self._may_send:
-            self._was_complete = True
+            self._settlement.registered(self._machine.seated, self._machine.active())
         if actions:
             with self._registered:
                 self._registered.notify_all()
@@ -196,17 +231,40 @@ class Outbound:
     def _ask(self, store: int) -> None:
         link = self._links[store]
         machine = self._machine
+        twin = self._twin(store)
+        if twin is not None:
+            text = f"{self.names[store]} is the store {twin} under another name: it would count twice; name it once"
+            self._act(machine.refused(store, reg.Refusal("usage", text)), time.monotonic_ns())
+            return
         request = wire.RegisterSource(
             link.next_id(), self.topic, self.stores[store].registration_id, self._session, machine.uuid,
             machine.incarnation, self.options.ume_activity_timeout, self.options.ume_state_lifetime,
+            wanted_by(self.options), self._wants_proxy(store),
         )  # fmt: skip
         link.ask(request, lambda answer: self._answered(store, answer))
+
+    def _wants_proxy(self, store: int) -> bool:
+        """Without a RegID or a session ID nobody could come back for what a proxy keeps (um_semantics J.2)."""
+        return bool(self.options.ume_proxy_source and (self._session or self.stores[store].registration_id))
+
+    def _twin(self, store: int) -> str | None:
+        """Another name in the list that the same store has answered to: by name and by port, for example."""
+        own = self._links[store].welcome
+        for name, link in zip(self.names[:store], self._links, strict=False):
+            if own is not None and link.welcome is not None and link.welcome.uuid == own.uuid:
+                return name
+        return None
 
     def _answered(self, store: int, answer: wire.Answer) -> None:
         now = time.monotonic_ns()
         match answer:
             case wire.SourceGranted():
-                grant = reg.Grant(answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation)
+                welcome = self._links[store].welcome
+                grant = reg.Grant(
+                    answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation,
+                    tuple(answer.begins), answer.votes, answer.empty_votes, answer.opened, answer.peers,
+                    welcome.name if welcome is not None else "", answer.flags,
+                )  # fmt: skip
                 if self._deregistration is not None:  # it crossed the call
                     self._machine.slots[store].grant = grant
                     self._deregistration.add([store])
@@ -216,23 +274,30 @@ class Outbound:
                 return
             case wire.Begun():
                 welcome = self._links[store].welcome
-                if self._settlement is not None and welcome is not None:
-                    self._settlement.find_store(store, welcome.uuid)
-                self._act(self._machine.begun(store, self.next_sequence_number), now)
+                settlement = self._settlement
+                if settlement is not None and welcome is not None and settlement.find_store(store, welcome.uuid):
+                    self._write_sri()  # not before: without BEGIN receivers stay with what was before this incarnation
+                begun = self._machine.begun(store, self.next_sequence_number, now, catching_up=answer.catching_up)
+                self._act(begun, now)
             case wire.Refused():
                 self._act(self._machine.refused(store, refusal_of(answer)), now)
 
     def _announce(self, store: int) -> None:
         link = self._links[store]
         machine = self._machine
+        grants = [slot.grant for slot in machine.slots if slot.grant is not None]
         grant = machine.slots[store].grant
-        self._versions[store] += 1
-        self._write_sri()
         request = wire.Begin(
-            link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self._name,
-            [address.name for address in self.stores], grant.uuid if grant is not None else b"",
+            link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self._name, list(self.names),
+            grant.uuid if grant is not None else b"", list(machine.begins), {each.name: each.opened for each in grants},
+            list(machine.groups.sizes), list(machine.groups.of),
         )  # fmt: skip
-        link.ask(request, lambda answer: self._answered(store, answer))
+
+        def answered(answer: wire.Answer) -> None:
+            if machine.incarnation == request.incarnation:  # it was not abandoned since
+                self._answered(store, answer)
+
+        link.ask(request, answered)
 
     def _ring_bytes(self) -> int:
         return int(self.options.ring_size)
@@ -253,6 +318,7 @@ class Outbound:
             if board is None or board.uuid != self._machine.uuid:
                 board = own_board(context.domain, self._machine.uuid)
             self._board = board
+            incarnation = max(incarnation, _newest_on(board, context.domain.fd) + 1)
             while True:
                 name = context.domain.stream_name(self._machine.uuid, incarnation)
                 try:
@@ -285,48 +351,38 @@ class Outbound:
             self._put = partial(lib.hf_source_send, handle)
         if not self.stores:
             self._write_sri()
-        return self._machine.opened(incarnation, start_sqn)
+        return self._machine.opened(incarnation, start_sqn, time.monotonic_ns())
+
+    def _abandon(self) -> None:
+        """Nothing was sent in it: it goes as if it had not been."""
+        lib.hf_source_close(self._handle)
+        unlink_object(self._name)
+        self._settlement, self._handle, self._put, self._name = None, ffi.NULL, _not_open, ""
+        self._versions = [0] * len(self.stores)
 
     def _write_sri(self) -> None:
+        """A store without a seat has version 0: receivers do not wait for it."""
         stores = ffi.new("struct hf_sri_store[]", max(1, len(self.stores)))
         for index, address in enumerate(self.stores):
-            name = address.name.encode()
+            name = self.names[index].encode()
             ffi.memmove(stores[index].name, name, len(name))
             welcome = self._links[index].welcome
             if welcome is not None:
                 ffi.memmove(stores[index].uuid, welcome.uuid, 16)
             grant = self._machine.slots[index].grant
             stores[index].registration_id = grant.registration_id if grant else 0
-            stores[index].index, stores[index].version = index, self._versions[index]
+            stores[index].index, stores[index].group = index, address.group
+            stores[index].version = self._versions[index] if index in self._machine.seated else 0
         groups = ffi.new("struct hf_sri_groups *")
-        groups.sizes[0] = len(self.stores)
+        declared = self._machine.groups
+        for number, size in enumerate(declared.sizes):
+            groups.sizes[number] = size
+        groups.intragroup = INTRAGROUP.index(declared.intragroup)
+        groups.intergroup = INTERGROUP.index(declared.intergroup)
         lib.hf_source_sri(self._handle, stores, len(self.stores), groups)
         lib.hf_bell_ring_all(self.context.bells.handle)  # receivers of the topic look now
 
     # Events ---------------------------------------------------------------------------------------------------------------
-
-    def _tell_registration(self, action: reg.Action) -> None:
-        match action:
-            case reg.Granted(store, grant):
-                flags = events.RegistrationSuccessFlags.OLD if grant.old else events.RegistrationSuccessFlags(0)
-                self._events.append(
-                    events.RegistrationSuccess(
-                        flags, grant.registration_id, grant.next_sqn, store, self.stores[store].name
-                    )
-                )
-            case reg.Complete(sequence_number, all_stores):
-                complete = events.RegistrationCompleteFlags
-                self._events.append(
-                    events.RegistrationComplete(complete(0) if all_stores else complete.QUORUM, sequence_number)
-                )
-            case reg.RefusedBy(store, refusal):
-                self._events.append(
-                    events.RegistrationError(refusal.text, self.stores[store].name, refusal.pid, refusal.since_ns / 1e9)
-                )
-            case reg.Unresponsive(store, lost, registered, required):
-                name = self.stores[store].name
-                text = f"store {store} [{name}] unresponsive" + (" (quorum lost)" if lost else "")
-                self._events.append(events.StoreUnresponsive(text, name, store, lost, registered, required))
 
     def _tell(self) -> int:
         """Delivers what is queued, in order; the context's thread."""
@@ -366,9 +422,8 @@ class Outbound:
                 raise ClosedError(f"source {self.topic}")
             granted = [index for index, slot in enumerate(self._machine.slots) if slot.grant is not None]
             check_deregister(self._deregistration is not None, granted)
-            names = [store.name for store in self.stores]
             self._deregistration = SourceDeregistration(
-                self.context.domain, self._machine, self._links, names, lambda event: self._events.append(event)
+                self.context.domain, self._machine, self._links, self.names, lambda event: self._events.append(event)
             )
             self._may_send = False
             if self._handle:
@@ -395,18 +450,18 @@ class Outbound:
             self._tell()
         if self._handle:
             lib.hf_source_close(self._handle)  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
-        if not self.stores:  # no store keeps this identity, so nobody will come back for what it leaves
-            if self._name:
+            if not self._machine.was_complete:  # nothing was sent that a store has to keep
                 unlink_object(self._name)
-            if self._board is not None:
-                unlink_object(self._board.name)
+        if not self.stores and self._board is not None:  # no store keeps this identity, so nobody will come back for it
+            unlink_object(self._board.name)
 
     def leave_requests(self) -> Iterator[tuple[StoreLink, wire.Leave]]:
         """What to tell the stores at a clean close."""
         if self._deregistration is not None:
             return
         for index, link in enumerate(self._links):
-            if self._machine.slots[index].phase is not Phase.DOWN and link.up:
+            slot = self._machine.slots[index]
+            if link.up and (slot.grant is not None or slot.pending is not None):
                 yield link, wire.Leave(link.next_id(), "source", self._machine.uuid, self._proposal)
 
 
@@ -414,21 +469,15 @@ def _not_open(_data: bytes, _size: int) -> int:
     return int(lib.HF_AGAIN)
 
 
+def _newest_on(board: Mapping, domain_fd: int) -> int:
+    """The newest incarnation that anybody has acknowledged something of: stores that knew it may have lost their files."""
+    views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
+    count = lib.hf_board_read(board.handle, domain_fd, 0, views, lib.HF_BOARD_LINES)
+    return max((int(views[i].line.ack_stream) for i in range(count)), default=0)
+
+
 def _taken(queue: list[object]) -> list[object]:
     """What is queued; others may append meanwhile."""
     taken = queue[:]
     del queue[: len(taken)]
     return taken
-
-
-def refusal_of(answer: wire.Refused) -> reg.Refusal:
-    """The machine's form of a refusal."""
-    return reg.Refusal(answer.code, answer.text, answer.pid, answer.since_ns, answer.registration_id, answer.session_id)
-
-
-def refusal_error(refusal: reg.Refusal) -> Exception:
-    """What a waiting program gets for a refusal."""
-    if refusal.code == "reg_id_in_use":
-        since = refusal.since_ns / 1e9
-        return RegIdInUseError(refusal.registration_id, refusal.pid, since, refusal.session_id)
-    return RegistrationError(refusal.text)

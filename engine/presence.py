@@ -31,7 +31,9 @@ _log = logging.getLogger("holdfast")
 
 FOR_EVER_NS = 2**62
 LOOK_NS = 50_000_000
-"""How often the boards are read at most; a thread that has nothing to do turns less often."""
+"""How often the boards are read at most ..."""
+LOOK_AGAIN_NS = 200_000_000
+"""... and how often at least: a context's thread that has nothing else to do turns more rarely."""
 
 
 class Presence:
@@ -79,8 +81,8 @@ class Presence:
         return 0
 
     def deadline(self) -> int:
-        """When the next turn is due at the latest. A look has none: every turn of the thread brings one."""
-        return self._beat_ns
+        """When the next turn is due at the latest."""
+        return self._beat_ns if self._watch is None else min(self._beat_ns, self._look_ns - LOOK_NS + LOOK_AGAIN_NS)
 
     def close(self) -> None:
         """The context is closing: says so to the sources, and watches no more. Under the context's lock."""

@@ -21,7 +21,8 @@ from .errors import ClosedError, ConfigError, RegistrationError
 from .events import info as callbacks
 from .events import receiver as events
 from .inbound import Found, Inbound
-from .outbound import refusal_error
+from .quorum import Groups
+from .refusals import refusal_error
 from .waiting import STRATEGIES
 
 if TYPE_CHECKING:
@@ -179,15 +180,17 @@ class Receiver:
             for info in answer.sources:
                 if self.matches(info.topic) and info.incarnation > 0:
                     stores = tuple(info.stores)
-                    self._found(
-                        Found(
-                            info.uuid, info.topic, stores, info.session_id, info.incarnation, late_join=info.late_join
-                        )
+                    found = Found(
+                        info.uuid, info.topic, stores, info.session_id, info.incarnation, info.start_sqn,
+                        late_join=info.late_join, groups=Groups.told(info.sizes, info.groups) if info.groups else None,
                     )  # fmt: skip
+                    known = self._all.get(info.uuid)
+                    if known is not None:
+                        known.found_again(found)
+                    self._found(found)
 
     def _found(self, found: Found) -> None:
-        known = self._all.get(found.uuid)
-        if known is not None or self._deregistering:
+        if found.uuid in self._all or self._deregistering:
             return
         inbound = Inbound(self, found)
         self._all[found.uuid] = inbound

@@ -17,15 +17,17 @@ from . import wire
 from .deregistration import ReceiverDeregistration
 from .events import info as callbacks
 from .events import receiver as events
-from .outbound import refusal_of
+from .receiver_registration import ReceiverRegistration
+from .refusals import refusal_of
 from .store_info import read_info
+from .watch import Sri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .inbound import Inbound
+    from .inbound import Found, Inbound
     from .link import StoreLink
-    from .watch import Sri
+    from .quorum import Groups
 
 __all__ = ["Registered", "Registrar"]
 
@@ -53,7 +55,7 @@ class Registered:
 class Registrar:
     """See the module. ``stores``: in the order of store indexes."""
 
-    def __init__(self, inbound: Inbound, names: Sequence[str], incarnation: int) -> None:
+    def __init__(self, inbound: Inbound, names: Sequence[str], groups: Groups, incarnation: int) -> None:
         self._inbound = inbound
         self._receiver = inbound.receiver
         options, context = self._receiver.options, self._receiver.context
@@ -62,15 +64,17 @@ class Registrar:
         self.proposal = secrets.token_bytes(16)
         """The receiver's identity, if no store knows another one."""
         self._incarnation = incarnation
+        self._groups = groups
+        """As the newest SRI says."""
         self._machine = self._new_machine()
         self.deregistration: ReceiverDeregistration | None = None
         self._names = 0
         """Grows when the source names other stores: answers to what was asked before go astray."""
 
-    def _new_machine(self) -> reg.ReceiverRegistration:
+    def _new_machine(self) -> ReceiverRegistration:
         options = self._receiver.options
-        return reg.ReceiverRegistration(
-            len(self.stores), options.ume_registration_interval * 1_000_000,
+        return ReceiverRegistration(
+            self._groups, options.ume_registration_interval * 1_000_000,
             options.ume_consensus_sequence_number_behavior, stagger=secrets.randbelow(1000) / 1000,
         )  # fmt: skip
 
@@ -78,6 +82,10 @@ class Registrar:
         """First turn: links that are up already will not say so again."""
         if not self.stores:
             self._inbound.complete(reg.Complete(0, True))
+            return
+        sri = self._inbound.watch.look(time.monotonic_ns())
+        if sri is not None:
+            self.follow(sri)
         for store in list(self.stores):
             self._listen(store.link)
 
@@ -99,6 +107,10 @@ class Registrar:
         """LinkListener."""
         for index in self._indexes(link):
             self._act(self._machine.disconnected(index))
+
+    def concerns(self, source: bytes) -> bool:
+        """LinkListener."""
+        return self._inbound.uuid == source
 
     def _indexes(self, link: StoreLink) -> list[int]:
         return [index for index, store in enumerate(self.stores) if store.link is link]
@@ -167,6 +179,7 @@ class Registrar:
         request = wire.RegisterReceiver(
             store.link.next_id(), inbound.uuid, inbound.topic, wanted, self.session_id, self.proposal,
             inbound.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
+            options.ume_receiver_paced_persistence, self._machine.asked_as(index),
         )  # fmt: skip
         self._send(index, request, self._answered)
 
@@ -187,7 +200,10 @@ class Registrar:
                 sri = self._inbound.watch.look(now)
                 if sri is not None and index < len(sri.versions):  # what the SRI says by now led to this grant
                     store.seen = max(store.seen, (sri.incarnation, sri.versions[index]))
-                grant = reg.Grant(answer.registration_id, answer.uuid, answer.next_sqn, answer.old)
+                grant = reg.Grant(
+                    answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.acknowledged_under,
+                    tuple(answer.begins),
+                )  # fmt: skip
                 self._act(self._machine.granted(index, grant, now))
                 if sri is not None:
                     self.follow(sri)
@@ -198,7 +214,7 @@ class Registrar:
         store = self.stores[index]
         assert store.answer is not None
         flags = events.RegistrationSuccessFlags
-        said = flags.OLD if grant.old else flags(0)
+        said = flags(store.answer.flags) | (flags.OLD if grant.old else flags(0))
         if store.answer.source_session_id:
             said |= flags.SRC_SID
         inbound = self._inbound
@@ -223,7 +239,7 @@ class Registrar:
 
     def follow(self, sri: Sri) -> None:
         """The SRI has changed: registers again with exactly the stores that the source has registered with since."""
-        if self.deregistration is not None:
+        if self.deregistration is not None or sri.incarnation < self._incarnation:
             return
         inbound = self._inbound
         names = tuple(store.name for store in self.stores)
@@ -233,25 +249,45 @@ class Registrar:
             news.append(f"incarnation {sri.incarnation} began at {sri.start_sqn}")
         if sri.stores != names:
             news.append(f"stores {', '.join(sri.stores) or 'none'} instead of {', '.join(names) or 'none'}")
-            self._rename(sri.stores)
+        if (sri.stores, sri.groups) != (names, self._groups):
+            self._rename(sri.stores, sri.groups)
+        now = time.monotonic_ns()
+        expected = {index for index, version in enumerate(sri.versions) if version > 0}
+        if (
+            not sri.live and not self._machine.complete
+        ):  # it registers with nobody any more: whoever has kept it will do
+            expected = set(range(len(sri.versions)))
+        before = self._machine.seated
+        for word, changed in (("with", expected - before), ("without", before - expected)):
+            if self._machine.complete and changed:
+                news.append(f"{word} {', '.join(sri.stores[index] for index in sorted(changed))}")
+        self._act(self._machine.expect(expected, now))
         if news:
             inbound.tell(events.RegistrationChange(inbound.topic, inbound.source, "; ".join(news)))
-        now = time.monotonic_ns()
         for index, version in enumerate(sri.versions):
             store = self.stores[index]
             if version > 0 and (sri.incarnation, version) > store.seen:
                 store.seen = sri.incarnation, version
                 self._act(self._machine.again(index, now))
 
-    def _rename(self, names: tuple[str, ...]) -> None:
-        """The source names other stores. Those that stay keep their registration."""
+    def follow_store(self, found: Found) -> None:
+        """A store knows an incarnation whose ring is gone already: its source may have named other stores."""
+        if found.incarnation > self._incarnation:
+            versions = (1,) * len(found.stores)
+            said = Sri(found.incarnation, found.start_sqn, found.stores, found.groups, versions, 0, found.session_id)
+            self.follow(said)
+
+    def _rename(self, names: tuple[str, ...], groups: Groups) -> None:
+        """The source names other stores, or groups them otherwise. Those that stay keep their registration."""
         context = self._receiver.context
         before = {store.name: (store, slot) for store, slot in zip(self.stores, self._machine.slots, strict=True)}
-        complete, first_ns = self._machine.complete, self._machine.first_ns
+        old = self._machine
         self.stores = [before[name][0] if name in before else Registered(context.link(name)) for name in names]
         self._names += 1
+        self._groups = groups
         self._machine = self._new_machine()
-        self._machine.complete, self._machine.first_ns = complete, first_ns
+        self._machine.complete, self._machine.first_ns = old.complete, old.first_ns
+        self._machine.identity = old.identity
         for index, name in enumerate(names):
             if name in before and before[name][1].phase is reg.Phase.ACTIVE:
                 self._machine.slots[index] = before[name][1]
@@ -274,8 +310,9 @@ class Registrar:
 
     def identity(self) -> tuple[bytes, int]:
         """uuid and RegID of the receiver."""
-        grants = self._machine.grants()
-        return (grants[0].uuid, grants[0].registration_id) if grants else (self.proposal, 0)
+        uuid = self._machine.identity or self.proposal
+        held = [grant for grant in self._machine.grants() if grant.uuid == uuid]
+        return uuid, held[0].registration_id if held else 0
 
     def log_paths(self) -> list[str]:
         """Directories of the source's log, one per store: as granted, else as the store's info file says, else empty."""

@@ -1,26 +1,24 @@
-"""Registration as state machines without I/O (um_semantics B.1, B.3; DESIGN 13, 14).
+"""Registration with stores as state machines without I/O: what a source (source_registration.py) and a receiver
+(receiver_registration.py) share, and the words that they speak with their drivers (um_semantics B.1, B.3).
 
 A driver feeds in what happened (a link came up, an answer arrived, time passed) and carries out the actions that come back, in
 order. The machines know no socket and no clock: ``now_ns`` is CLOCK_MONOTONIC, handed in.
-
-A source asks every store, and each store answers only after the previous owner is dead or gone and its ring is drained. When all
-have answered, or a quorum has and the first interval is over, the source opens the next incarnation at the consensus number,
-makes BEGIN durable at each store, and may send as long as a quorum is active.
 """
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from . import quorum
 from .errors import RegistrationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping
 
-__all__ = ["ReceiverRegistration", "SourceRegistration"]
+    from .quorum import Consensus, Groups
+
+__all__ = ["Action", "Grant", "Phase", "Refusal", "Registration"]
 
 REFUSED_RETRY_NS = 100_000_000
 REG_ID_MAX = 2**32 - 1
@@ -35,7 +33,7 @@ def checked_registration_id(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a store granted, to a source or to a receiver."""
+    """What a store granted, to a source or to a receiver. From ``begins`` on: to a source; as in wire.SourceGranted."""
 
     registration_id: int
     uuid: bytes
@@ -43,6 +41,16 @@ class Grant:
     """Next number that the store expects (source), or that the receiver has not acknowledged there (receiver)."""
     old: bool
     incarnation: int = 0
+    begins: tuple[tuple[int, int], ...] = ()
+    votes: bool = True
+    empty_votes: bool = False
+    opened: int = 0
+    peers: Mapping[str, int] = field(default_factory=dict)
+    """The store's own name -> how often that store's directory had been opened when it last took part."""
+    name: str = ""
+    """The store's own."""
+    flags: int = 0
+    """Of RegistrationSuccess, besides OLD."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Tell the program: it may send (receive). ``all_stores`` is False when only a quorum has registered."""
+    """Tell the program: it may send (receive). ``all_stores`` is False when stores that have a seat are not registered."""
 
     sequence_number: int
     all_stores: bool
@@ -116,15 +124,29 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Unresponsive:
-    """Tell the program: a store that took part is gone."""
+    """Tell the program: a store is gone or silent. The counts are of its group; ``answered`` False: it never registered."""
 
     store: int
     quorum_lost: bool
     registered: int
     required: int
+    answered: bool = True
 
 
-Action = Ask | Open | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive
+@dataclass(frozen=True, slots=True)
+class Seated:
+    """``store`` has the seat of ``instead_of`` from now on, which receivers need not register with."""
+
+    store: int
+    instead_of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Another incarnation has begun since the stores granted, and was sent under: remove the stream, which is empty."""
+
+
+Action = Ask | Open | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive | Seated | Abandon
 
 
 class Phase(enum.Enum):
@@ -135,38 +157,53 @@ class Phase(enum.Enum):
     REFUSED = "refused"
     GRANTED = "granted"
     ANNOUNCED = "announced"
+    CATCHING_UP = "catching_up"
+    """It takes part, and does not count as registered before it has what its peers have."""
     ACTIVE = "active"
+    SUSPENDED = "suspended"
+    """Its link holds and its heartbeat does not: it is stopped, or its disk is."""
+    IDLE = "idle"
+    """It has no seat."""
 
 
 @dataclass(slots=True)
 class _Slot:
     phase: Phase = Phase.DOWN
+    up: bool = False
+    """Its link is."""
+    gone: bool = False
+    """Unresponsive: a backup may have the seat."""
     asked_ns: int = 0
+    granted_ns: int = 0
+    refusals: int = 0
+    """In a row."""
+    pending: int | None = None
+    """Of a source: the incarnation that the question named which has no answer yet."""
     grant: Grant | None = None
     refusal: Refusal | None = None
 
 
 @dataclass(slots=True)
-class _Registration:
-    """What both sides share: one slot per store, asked again every interval until it answers."""
+class Registration:
+    """What both sides share: one slot per store; those in ``seated`` are asked, again and again until they answer."""
 
-    stores: int
+    groups: Groups
     interval_ns: int
-    behavior: quorum.Consensus = "majority"
+    behavior: Consensus = "majority"
     stagger: float = field(default=0.0, kw_only=True)
     """So much longer is the pause after a refusal, 0..1. Claimants of one RegID differ in it, or they meet again and again."""
     slots: list[_Slot] = field(init=False)
+    seated: set[int] = field(init=False)
     first_ns: int = field(default=-1, init=False)
 
     def __post_init__(self) -> None:
-        self.slots = [_Slot() for _ in range(self.stores)]
+        self.slots = [_Slot() for _ in range(self.groups.stores)]
 
     def connected(self, store: int, now_ns: int) -> list[Action]:
         """A link to the store is up."""
         slot = self.slots[store]
-        if slot.phase is not Phase.DOWN:
-            return []
-        return self._ask(store, now_ns)
+        slot.up = True
+        return self._ask(store, now_ns) if slot.phase is Phase.DOWN else []
 
     def _ask(self, store: int, now_ns: int) -> list[Action]:
         if self.first_ns < 0:
@@ -178,8 +215,11 @@ class _Registration:
     def refused(self, store: int, refusal: Refusal) -> list[Action]:
         """The store said no; it is asked again soon."""
         slot = self.slots[store]
+        if slot.phase in {Phase.DOWN, Phase.IDLE}:
+            return []
         said = slot.refusal
-        slot.phase, slot.refusal = Phase.REFUSED, refusal
+        slot.phase, slot.refusal, slot.gone = Phase.REFUSED, refusal, False
+        slot.refusals += 1
         told: list[Action] = [] if said == refusal else [RefusedBy(store, refusal)]
         return told + self._give_up()
 
@@ -187,18 +227,37 @@ class _Registration:
         """The phase of a store that granted and may still be left; None: this object will not give up any more."""
         raise NotImplementedError
 
+    def _sufficient(self, stores: Collection[int]) -> bool:
+        """These stores, and no more, let it complete."""
+        raise NotImplementedError
+
+    def _in_use(self) -> set[int]:
+        """Stores that somebody else holds."""
+        return {store for store, slot in enumerate(self.slots) if _is_in_use(slot)}
+
+    def _stuck(self) -> bool:
+        """What it holds does not let it complete, with all that may answer."""
+        return False
+
     def _give_up(self) -> list[Action]:
-        """Two claimants of one RegID must not block each other, each with a part of the stores: one that cannot reach a quorum
-        leaves what it has, and asks again as if it had been refused there."""
-        held = self._claims()
-        in_use = sum(slot.phase is Phase.REFUSED and _is_in_use(slot.refusal) for slot in self.slots)
-        if held is None or self.stores - in_use >= quorum.quorum(self.stores):
+        """Two claimants of one RegID must not block each other, each with a part of the stores: one that cannot complete
+        leaves what it has, and asks again as if it had been refused there. Nor may both complete, each with a group of its
+        own: who cannot have more stores than are refused gives up, too. One that could complete, but for what others hold,
+        waits whether they give up first: until it is refused again."""
+        held, in_use = self._claims(), self._in_use()
+        free = self.seated - in_use
+        if held is None or not in_use:
+            return []
+        hopeless = not self._sufficient(free) or len(free) <= len(in_use & self.seated)
+        again = any(self.slots[store].refusals > 1 for store in in_use)
+        if not hopeless and not (again and self._stuck()):
             return []
         actions: list[Action] = []
+        latest = max(slot.asked_ns for slot in self.slots)
         for store, slot in enumerate(self.slots):
             if slot.phase is held and slot.grant is not None:
                 actions.append(GiveUp(store, slot.grant.uuid))
-                slot.phase, slot.grant = Phase.REFUSED, None
+                slot.phase, slot.grant, slot.asked_ns = Phase.REFUSED, None, latest
         return actions
 
     def _retries(self, now_ns: int) -> list[Action]:
@@ -212,180 +271,20 @@ class _Registration:
         return actions
 
     def refusal(self) -> Refusal | None:
-        """Why it cannot complete: what a store says, if those that do not refuse are no quorum."""
-        refusals = [slot.refusal for slot in self.slots if slot.phase is Phase.REFUSED and slot.refusal is not None]
-        return refusals[0] if refusals and not quorum.may_send(self.stores - len(refusals), self.stores) else None
+        """Why it cannot complete: what a store says, if those that do not refuse are not enough."""
+        refused = {store for store in self.seated if self.slots[store].phase is Phase.REFUSED}
+        reasons = [reason for store in sorted(refused) if (reason := self.slots[store].refusal) is not None]
+        return reasons[0] if reasons and not self._sufficient(self.seated - refused) else None
 
-    def count(self, *phases: Phase) -> int:
-        """How many stores are in one of these phases."""
-        return sum(slot.phase in phases for slot in self.slots)
+    def _in_phase(self, *phases: Phase) -> set[int]:
+        return {store for store in self.seated if self.slots[store].phase in phases}
 
-    def waiting_for(self) -> list[int]:
-        """Stores that have not granted."""
-        return [
-            store for store, slot in enumerate(self.slots) if slot.phase in {Phase.DOWN, Phase.ASKED, Phase.REFUSED}
-        ]
-
-    def _enough(self, answered: int, now_ns: int) -> bool:
-        """All stores in the first interval, a quorum afterwards (UM 6.7)."""
-        if answered == self.stores:
-            return True
-        over = self.first_ns >= 0 and now_ns - self.first_ns >= self.interval_ns
-        return over and quorum.may_send(answered, self.stores)
+    def _is_over(self, now_ns: int) -> bool:
+        """The first interval is: what the groups need will do, all is not waited for any more (UM 6.7)."""
+        return self.first_ns >= 0 and now_ns - self.first_ns >= self.interval_ns
 
 
-def _is_in_use(refusal: Refusal | None) -> bool:
-    return refusal is not None and refusal.code == "reg_id_in_use"
-
-
-class SourceRegistration(_Registration):
-    """One source object's registration with its stores.
-
-    ``incarnation``, ``start_sqn`` and ``uuid`` are fixed when the stream opens; a store that returns later registers again with
-    them. Until then ``uuid`` is a proposal: the identity is the one under which most incarnations have begun.
-    """
-
-    incarnation: int
-    start_sqn: int
-    complete: bool
-    uuid: bytes
-
-    def __init__(
-        self, stores: int, interval_ns: int, behavior: quorum.Consensus, uuid: bytes, *, stagger: float = 0.0
-    ) -> None:
-        _Registration.__init__(self, stores, interval_ns, behavior, stagger=stagger)
-        self._open_again_ns = 0
-        self.incarnation = 0
-        self.start_sqn = 0
-        self.complete = False
-        self.uuid = uuid
-
-    @property
-    def is_open(self) -> bool:
-        """The stream exists."""
-        return self.incarnation > 0
-
-    @property
-    def may_send(self) -> bool:
-        """The completion predicate holds now (um_semantics E.2)."""
-        return self.is_open and quorum.may_send(self.count(Phase.ACTIVE), self.stores)
-
-    def start(self) -> list[Action]:
-        """A source without stores is complete at once: it streams, and nothing is kept."""
-        return [] if self.stores else [Open(1, 0)]
-
-    def granted(self, store: int, grant: Grant, now_ns: int) -> list[Action]:
-        """The store answered for this identity."""
-        slot = self.slots[store]
-        slot.phase, slot.grant, slot.refusal = Phase.GRANTED, grant, None
-        actions: list[Action] = [Granted(store, grant)]
-        if self.is_open:
-            slot.phase = Phase.ANNOUNCED
-            return [*actions, Announce(store)]
-        return actions + self._give_up() + self._open(now_ns)
-
-    def _claims(self) -> Phase | None:
-        return None if self.is_open else Phase.GRANTED
-
-    def _open(self, now_ns: int) -> list[Action]:
-        """An attempt may fail, without memory for example: the next one is made after the interval."""
-        if self.is_open or now_ns < self._open_again_ns:
-            return []
-        grants = [slot.grant for slot in self.slots if slot.phase is Phase.GRANTED and slot.grant]
-        if self.stores and (not grants or not self._enough(len(grants), now_ns)):
-            return []
-        self._open_again_ns = now_ns + self.interval_ns
-        if not self.stores:
-            return self.start()
-        # Stores without state do not vote where another one knows the source: it would begin anew over what that one has.
-        voters = [grant for grant in grants if grant.incarnation] or grants
-        size = self.stores if quorum.may_send(len(voters), self.stores) else len(voters)
-        start = quorum.consensus([grant.next_sqn for grant in voters], size, self.behavior)
-        newest = max(grants, key=lambda grant: grant.incarnation)
-        if newest.incarnation:  # else nothing was ever sent under any of these identities
-            self.uuid = newest.uuid
-        return [Open(newest.incarnation + 1, start)]
-
-    def opened(self, incarnation: int, start_sqn: int) -> list[Action]:
-        """The stream was created; BEGIN goes to every store that granted."""
-        self.incarnation, self.start_sqn = incarnation, start_sqn
-        if not self.stores:
-            self.complete = True
-            return [Complete(start_sqn, True)]
-        actions: list[Action] = []
-        for store, slot in enumerate(self.slots):
-            if slot.phase is Phase.GRANTED:
-                slot.phase = Phase.ANNOUNCED
-                actions.append(Announce(store))
-        return actions
-
-    def begun(self, store: int, next_sqn: int) -> list[Action]:
-        """BEGIN is durable at the store. ``next_sqn``: the source's next number now."""
-        slot = self.slots[store]
-        slot.phase = Phase.ACTIVE
-        if slot.grant is not None:
-            slot.grant = replace(slot.grant, uuid=self.uuid)
-        if self.complete or not self.may_send:
-            return []
-        self.complete = True
-        return [Complete(next_sqn, self.count(Phase.ACTIVE) == self.stores)]
-
-    def disconnected(self, store: int) -> list[Action]:
-        """The store is dead, or its link broke: it does not count until it has registered again."""
-        slot = self.slots[store]
-        was = slot.phase
-        slot.phase = Phase.DOWN
-        if was not in {Phase.ACTIVE, Phase.ANNOUNCED}:
-            return []
-        lost = self.complete and not self.may_send
-        if lost:
-            self.complete = False
-        return [Unresponsive(store, lost, self.count(Phase.ACTIVE), quorum.quorum(self.stores))]
-
-    def tick(self, now_ns: int) -> list[Action]:
-        """Asks again what is due; accepts a quorum when the first interval is over."""
-        return self._retries(now_ns) + self._open(now_ns)
-
-
-class ReceiverRegistration(_Registration):
-    """One receiver's registration with the stores of one source. Complete once; a store that returns registers again."""
-
-    complete: bool
-
-    def __init__(self, stores: int, interval_ns: int, behavior: quorum.Consensus, *, stagger: float = 0.0) -> None:
-        _Registration.__init__(self, stores, interval_ns, behavior, stagger=stagger)
-        self.complete = False
-
-    def _claims(self) -> Phase | None:
-        return None if self.complete else Phase.ACTIVE
-
-    def granted(self, store: int, grant: Grant, now_ns: int) -> list[Action]:
-        """The store answered."""
-        slot = self.slots[store]
-        slot.phase, slot.grant, slot.refusal = Phase.ACTIVE, grant, None
-        return [Granted(store, grant), *self._give_up(), *self._complete(now_ns)]
-
-    def again(self, store: int, now_ns: int) -> list[Action]:
-        """The source has registered with the store again, so the receiver does, too (um_semantics B.2)."""
-        return [] if self.slots[store].phase in {Phase.DOWN, Phase.ASKED} else self._ask(store, now_ns)
-
-    def disconnected(self, store: int) -> list[Action]:
-        """The link broke. Delivery goes on; recovery reads that store's files."""
-        self.slots[store].phase = Phase.DOWN
-        return []
-
-    def tick(self, now_ns: int) -> list[Action]:
-        """Asks again what is due; accepts a quorum when the first interval is over."""
-        return self._retries(now_ns) + self._complete(now_ns)
-
-    def grants(self) -> Sequence[Grant]:
-        """What the stores that granted said."""
-        return [slot.grant for slot in self.slots if slot.phase is Phase.ACTIVE and slot.grant]
-
-    def _complete(self, now_ns: int) -> list[Action]:
-        grants = self.grants()
-        if self.complete or not grants or not self._enough(len(grants), now_ns):
-            return []
-        self.complete = True
-        low = quorum.consensus([grant.next_sqn for grant in grants], self.stores, self.behavior)
-        return [Complete(low, len(grants) == self.stores)]
+def _is_in_use(slot: _Slot) -> bool:
+    """It said so, and nothing else since: also while it is asked again."""
+    waits = slot.phase in {Phase.REFUSED, Phase.ASKED}
+    return waits and slot.refusal is not None and slot.refusal.code == "reg_id_in_use"

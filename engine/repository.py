@@ -5,6 +5,8 @@ Everything here runs on the store's drain thread (engine/drainer.py): the log an
 Invariants:
  - what the board line calls stable has been published by the log (csrc/drain.c moves the line after the log);
  - the board line's range begins behind the last number that this store knows it never had;
+ - what the ring does not have any more is read from the peers before anything newer is (engine/refill.py); meanwhile the line
+   says that this store catches up;
  - a stream is left only when its owner is dead or has closed it, and the log holds everything up to its committed end;
  - a dead stream's name is removed only when a quorum of its stores holds its end (DESIGN 14).
 """
@@ -13,33 +15,33 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from . import quorum
 from .core import CData, ffi, lib
-from .domain import Domain, ObjectName, unlink_object
 from .errors import CorruptionError, Error
-from .segments import Bells, Mapping, UnpublishedError, attach_board, attach_stream, own_board
+from .old_streams import LivingStream, OldStreams, living, owner_lives
+from .reconcile import FOR_EVER, LogView, Table, lost_acknowledged, newest, newest_table, void_from
+from .refill import Filling
+from .segments import Bells, Mapping, UnpublishedError, attach_board, attach_stream, claim_line, own_board
 from .status import check
-from .store_info import LogEnd
+from .store_info import kept_view, log_view, peer_logs
 from .store_state import SourceState, sync_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["LivingStream", "Repository", "unlink_unused"]
+    from .domain import Domain, ObjectName
+    from .pacing import Pacer
+
+__all__ = ["Repository"]
 
 _log = logging.getLogger("holdfast.store")
 
-
-class LivingStream(NamedTuple):
-    """An open stream whose owner lives."""
-
-    owner: int
-    """Owner word."""
-    pid: int
-    since_ns: int
-    """CLOCK_REALTIME of its creation."""
+LOOK_NS = 1_000_000_000
+"""How often a store that reads nothing looks at its peers,"""
+REST_NS = 60_000_000_000
+"""and for how long."""
 
 
 class Repository:
@@ -73,16 +75,27 @@ class Repository:
         self.stream: Mapping | None = None
         self.reader: CData = ffi.NULL
         self.item: CData = ffi.new("struct hf_drain_item *")
+        self.filling: Filling | None = None
+        """While it is not None, the log is behind the ring, and nothing is drained."""
+        self.caught_up = False
+        """It has everything that its peers have: from then on it has a say again, whatever it had lost before."""
+        self.losses: list[tuple[int, int]] = []
+        """What was lost since the drain thread last looked: (first, following)."""
         self.lost_below = source.lost_below
-        """Number behind the last one that the ring lost for this store; the state takes it in."""
-        self._left: dict[str, tuple[int, list[bytes]]] = {}
+        """Number behind the last one that this store never had; the state takes it in."""
+        self.pacer: Pacer | None = None
+        """Of a receiver-paced source: set once, before anything is drained."""
+        self._old = OldStreams(domain)
+        self._rested = -1, 0, 0
+        """What it held without a stream, how long the peers are looked at for more, and when next."""
         self._info = ffi.new("struct hf_log_info *")
         self._lines = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
-        begun = int(self.info.incarnation)
-        if begun < source.incarnation:  # a memory store after a reboot: the state knows more than the log
-            check(lib.hf_log_begin(self.log, source.incarnation, source.start_sqn), what=str(path))
-        elif begun > source.incarnation:  # killed between the log's BEGIN and the state
-            source.begin(begun, int(self.info.begin_sqn))
+        view = log_view(path)
+        if view is None:  # a memory store after a reboot, or its logs were removed: the state knows more than the log
+            source.learner |= source.incarnation > 0
+        elif newest_table([source.begins, view.begins]) != self.table:  # killed between the log's BEGIN and the state
+            source.take(view.begins)
+            self.lost_below = source.lost_below
 
     @property
     def info(self) -> CData:
@@ -93,11 +106,40 @@ class Repository:
     @property
     def next_sqn(self) -> int:
         """Number behind the last message that this store holds at its level."""
-        return max(int(self.info.next_sqn), self.source.start_sqn)
+        return int(self.info.next_sqn)
 
-    def end(self) -> LogEnd:
-        """How far this store is."""
-        return LogEnd(self.source.incarnation, self.next_sqn)
+    @property
+    def table(self) -> Table:
+        """The BEGINs that this store knows."""
+        return tuple(self.source.begins)
+
+    def release(self, below: int) -> None:
+        """Offers nothing below any more; whole segments of it go."""
+        check(lib.hf_log_release(self.log, below), what=str(self.path))
+
+    def live_sqn(self) -> int:
+        """Number behind the last message that was sent, as far as the attached ring shows."""
+        return max(self.next_sqn, int(self.stream.stream.next_sqn) if self.stream is not None else 0)
+
+    def view(self) -> LogView:
+        """What this store's own log says."""
+        return LogView(self.table, self.next_sqn)
+
+    def report(self) -> LogView:
+        """What the readable logs of the source's stores say: one that missed something is not believed (DESIGN 14)."""
+        peers = [view for path in self.peers() if (view := kept_view(path)) is not None]
+        return newest(self.view(), peers)
+
+    def has_lost(self) -> bool:
+        """It has not what its own line on the board once acknowledged (DESIGN 15)."""
+        own = [view.line for view in self.lines() if bytes(ffi.buffer(view.line.uuid)) == self._identity[1]]
+        return any(lost_acknowledged(self.view(), int(line.ack), int(line.ack_stream)) for line in own)
+
+    def peers(self) -> list[Path]:
+        """Where the other stores of the source keep its log."""
+        source = self.source
+        paths = peer_logs(self.domain, source.stores, source.uuid, self._identity[1], source.directories)
+        return [path for path in paths if path != self.path]
 
     @property
     def late_join(self) -> bool:
@@ -127,51 +169,88 @@ class Repository:
         """Rings of this source that lie in shared memory, oldest incarnation first."""
         return [item for item in self.domain.objects() if item.uuid == self.source.uuid and item.kind == "stream"]
 
-    def begin(self, incarnation: int, start_sqn: int, stream: str) -> int:
-        """BEGIN at this store: durable in the log, then the stream is read. Returns the next number held.
+    def begin(self, table: Table, stream: str) -> tuple[int, bool]:
+        """BEGIN at this store, the last one of ``table``: durable in the log, then the stream is read.
 
-        Repeated for the same incarnation it does nothing. Raises CorruptionError when ``stream`` is not that incarnation's.
+        Returns the number behind the last message held, and whether it must catch up first. Repeated for the same incarnation it
+        does nothing. Raises CorruptionError when ``stream`` is not that incarnation's.
         """
-        if self.stream and self.stream.name == stream:
-            return self.next_sqn
-        self._detach()
-        if incarnation > self.info.incarnation:
-            check(lib.hf_log_begin(self.log, incarnation, start_sqn), what=str(self.path))
-        self._take_part(start_sqn)
-        if int(self.info.next_sqn) < start_sqn:  # it was away, and others have what was sent meanwhile
-            self._lacks_below(start_sqn)
-        self._rebase(incarnation, start_sqn)
-        self._attach(stream, incarnation)
-        return self.next_sqn
+        if self.stream is not None and self.stream.name == stream:
+            self._adopt(table)
+        else:
+            self._detach()
+            self._adopt(table)
+            self._take_part()
+            self._attach(stream)
+        return self.next_sqn, self.filling is not None
 
-    def _rebase(self, incarnation: int, start_sqn: int) -> None:
-        assert self.board is not None
-        lib.hf_board_rebase(self.board.handle, self.line, incarnation, start_sqn)
-        held = self.next_sqn
-        lib.hf_board_ack(self.board.handle, self.bells.handle, self.line, held, held)
+    def _adopt(self, table: Table) -> None:
+        """Makes the BEGINs durable in the log, then the state takes them in: a crash in between is mended at the next start."""
+        begins = ffi.new("struct hf_begin[]", table)
+        check(lib.hf_log_begins(self.log, begins, len(table)), what=str(self.path))
+        if table != self.table:
+            self.lost_below = min(self.lost_below, void_from(table, self.source.incarnation))
+            self.source.take(table)
 
     def resume(self) -> None:
         """Goes on with the stream of the newest BEGIN, if it is there and not read to its end; called when none is attached.
 
-        Older ones are over: only their names are left to care for. A newer one has not begun here.
+        Without one it takes over what its peers have beyond it: BEGINs that it missed, their stream, messages.
         """
+        self._take_up()
+        if self.stream is None and self.source.incarnation:
+            newest = self.report()
+            if newest.incarnation > self.source.incarnation:
+                self._adopt(newest.begins)
+                self._take_up()
+        if self.stream is None:
+            self._rest()
+
+    def _take_up(self) -> None:
+        """Older streams are over: only their names are left to care for. A newer one has not begun here."""
         for item in self.streams():
-            if item.name in self._left or item.incarnation > self.source.incarnation:
+            if item.name in self._old or item.incarnation > self.source.incarnation:
                 continue
             if item.incarnation < self.source.incarnation:
-                self._pass_over(item)
+                self._old.pass_over(item)
                 continue
             try:
-                self._take_part(self.source.start_sqn)
-                self._rebase(self.source.incarnation, self.source.start_sqn)
-                self._attach(item.name, item.incarnation)
+                self._adopt(self.table)
+                self._take_part()
+                self._attach(item.name)
             except (FileNotFoundError, UnpublishedError):
+                continue
+            except CorruptionError as error:  # its source must say BEGIN again
+                _log.warning("%s", error)
                 continue
             return
 
-    def _take_part(self, start_sqn: int) -> None:
-        if self.board is not None:
-            return
+    def _rest(self) -> None:
+        """Nothing is read here: the peers may have more."""
+        peers = self.peers() if self.source.incarnation else []
+        if peers:
+            self.item.status = lib.HF_OK  # CLOSED, by the ring before
+            self.filling = Filling(self, [str(path) for path in peers])
+
+    def _take_part(self) -> None:
+        """Its line on the board, under the newest BEGIN. It says what the log holds, and no more."""
+        if self.board is None:
+            self._claim()
+        assert self.board is not None
+        line = lib.hf_board_line_at(self.board.handle, self.line)
+        incarnation, start = self.table[-1]
+        clamp = min(start, void_from(self.table, int(line.ack_stream)))
+        lib.hf_board_rebase(self.board.handle, self.line, incarnation, clamp)
+        if line.ack > self.next_sqn:  # acknowledged in an earlier life, and lost: it counts for nothing below
+            lib.hf_line_range(line, line.ack, FOR_EVER)
+        else:
+            # A line of an earlier process of this store says what that one never had.
+            if line.from_sqn <= self.next_sqn:
+                self.lost_below = max(int(line.from_sqn), self.lost_below)
+            lib.hf_line_range(line, self.lost_below, FOR_EVER)
+        self._acknowledge()
+
+    def _claim(self) -> None:
         board = own_board(self.domain, self.source.uuid)
         name, uuid = self._identity
         who = ffi.new("struct hf_identity *")
@@ -179,24 +258,28 @@ class Repository:
         ffi.memmove(who.name, name.encode()[:31], len(name.encode()[:31]))
         who.role, who.level, who.bell = lib.HF_ROLE_STORE, self.level, self.bells.index
         who.registration_id = self.source.registration_id
-        holder = ffi.new("struct hf_line_view *")
         try:
-            self.line = int(check(lib.hf_board_claim(board.handle, self.domain.fd, who, holder), what=board.name))
+            self.line = claim_line(board, self.domain, who)
         except Error:
             board.close()
             raise
         self.board = board
-        held = self.next_sqn
-        line = lib.hf_board_line_at(board.handle, self.line)
-        # A line of an earlier process of this store says what that one never had.
-        lib.hf_line_range(line, max(int(line.from_sqn), self.lost_below, min(start_sqn, held)), 2**64 - 1)
 
-    def _attach(self, name: str, incarnation: int) -> None:
+    def _acknowledge(self) -> None:
+        if self.board is not None:
+            held = self.next_sqn
+            ack = self.pacer.allowed(held) if self.pacer is not None else held
+            lib.hf_board_ack(self.board.handle, self.bells.handle, self.line, ack, held)
+
+    def _attach(self, name: str) -> None:
         assert self.board is not None
         mapping = attach_stream(name)
-        if mapping.uuid != self.source.uuid or mapping.preamble.incarnation != incarnation:
+        begun = int(mapping.preamble.incarnation), int(mapping.stream.start_sqn)
+        if mapping.uuid != self.source.uuid or begun != self.table[-1]:
             mapping.close()
-            raise CorruptionError(f"{name} does not hold incarnation {incarnation} of {self.source.uuid.hex()}")
+            incarnation, start = self.table[-1]
+            which = f"incarnation {incarnation} from {start} on of {self.source.uuid.hex()}"
+            raise CorruptionError(f"{name} is not {which}")
         out = ffi.new("struct hf_reader **")
         check(lib.hf_reader_open(mapping.handle, self.board.handle, self.bells.handle, self.line, out), what=name)
         self.stream, self.reader = mapping, out[0]
@@ -204,41 +287,105 @@ class Repository:
         self.item.board, self.item.bells = self.board.handle, self.bells.handle
         self.item.line_index, self.item.status = self.line, lib.HF_OK
         self.item.level, self.item.pending_bytes = self.level, 0
-        self._seek()
+        self._follow()
 
-    def _seek(self) -> None:
-        """Stands behind the last message that the log has. What the ring no longer has is declared lost (DESIGN 8)."""
-        appended = max(int(self.info.appended_sqn), int(self.stream.stream.start_sqn) if self.stream else 0)
-        status = lib.hf_reader_seek(self.reader, appended)
-        if status == lib.HF_LAPPED:
-            check(lib.hf_reader_seek_oldest(self.reader), what=str(self.path))
-            oldest = int(lib.hf_reader_next(self.reader))
-            if oldest > appended:
-                _log.warning("%s: %d..%d were overwritten before this store read them", self.path, appended, oldest - 1)
-                self._lacks_below(oldest)
-                self._record_loss(appended, oldest - 1)
+    def look_again(self, now_ns: int) -> None:
+        """No stream is read: looks at the peers for a while after the last change. One may have the end of a ring that this
+        store came too late for, and nobody else would say so."""
+        held, (before, until, next_ns) = self.next_sqn, self._rested
+        until = until if held == before else now_ns + REST_NS
+        if next_ns <= now_ns < until:
+            next_ns = now_ns + LOOK_NS
+            if held < self.report().end:
+                self.resume()
+        self._rested = held, until, next_ns
+
+    # Catching up ----------------------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Stands behind the last message that the log has. What the ring no longer has is filled in from the peers first."""
+        filling = Filling(self, [str(path) for path in self.peers()])
+        if self.ring_goes_on(filling.held) == filling.held:
+            self._filled(filling)
         else:
-            check(status, what=str(self.path))
+            _log.info("%s: catches up from number %d", self.path, filling.held)
+            self._say_catching_up(True)
+            self.filling = filling
 
-    def _record_loss(self, first: int, last: int) -> None:
-        status = lib.hf_log_lost(self.log, first, last)
-        if status == lib.HF_ROLL:
-            check(lib.hf_log_roll(self.log), what=str(self.path))
-            status = lib.hf_log_lost(self.log, first, last)
-        check(status, what=str(self.path))
-
-    def _lacks_below(self, number: int) -> None:
-        """Its line counts for nothing below ``number``: said before the ack can pass what is lost (DESIGN 8)."""
-        assert self.board is not None
-        self.lost_below = number
-        lib.hf_line_range(lib.hf_board_line_at(self.board.handle, self.line), number, 2**64 - 1)
-
-    def catch_up(self) -> None:
-        """The ring overtook this store: goes on at the oldest message that is still there."""
-        self._seek()
+    def overtaken(self) -> None:
+        """The ring has lapped this store."""
+        self._follow()
         self.item.status = lib.HF_OK
 
+    def ring_goes_on(self, number: int) -> int | None:
+        """``number``, if the ring has it, and then the reader stands there; else the oldest number in the ring. None: no ring."""
+        if not self.reader:
+            return None
+        status = lib.hf_reader_seek(self.reader, number)
+        if status == lib.HF_LAPPED:
+            check(lib.hf_reader_seek_oldest(self.reader), what=str(self.path))
+            return int(lib.hf_reader_next(self.reader))
+        check(status, what=str(self.path))
+        return number
+
+    def fill(self, now_ns: int) -> None:
+        """One slice of the hole. Raises Error, OSError: to be called again."""
+        assert self.filling is not None
+        try:
+            done = self.filling.turn(now_ns)
+        finally:
+            check(lib.hf_log_sync(self.log), what=str(self.path))
+            self._acknowledge()
+        if done:
+            self._filled(self.filling)
+
+    def _filled(self, filling: Filling) -> None:
+        filling.close()
+        self.filling = None
+        if filling.newer():  # what this ring had is settled without us, or there is no ring: the peers have all of it
+            if self.stream is not None:
+                self.leave()
+            self.resume()
+            return
+        self.caught_up = filling.all_read
+        if self.board is not None:
+            lib.hf_line_range(lib.hf_board_line_at(self.board.handle, self.line), self.lost_below, FOR_EVER)
+            self._say_catching_up(False)
+
+    def _say_catching_up(self, yes: bool) -> None:
+        if self.board is not None:
+            line, flag = lib.hf_board_line_at(self.board.handle, self.line), lib.HF_LINE_CATCHING_UP
+            line.flags = line.flags | flag if yes else line.flags & ~flag
+
+    def append(self, frames: CData, size: int) -> None:
+        """Whole messages, as a reader of another log gave them. Raises Error, OSError."""
+        self._put(lambda: int(lib.hf_log_append(self.log, frames, size)))
+
+    def lose(self, first: int, last: int) -> None:
+        """Nobody has these numbers: said on the line before the ack can pass them (DESIGN 8), then in the log."""
+        self.lacks_below(last + 1)
+        self._put(lambda: int(lib.hf_log_lost(self.log, first, last)))
+        self.losses.append((first, last + 1))
+
+    def _put(self, append: Callable[[], int]) -> None:
+        """Once more in a new segment if it must be."""
+        status = append()
+        if status == lib.HF_ROLL:
+            check(lib.hf_log_roll(self.log), what=str(self.path))
+            self.item.rolls += 1
+            status = append()
+        check(status, what=str(self.path))
+
+    def lacks_below(self, number: int) -> None:
+        """Its line counts for nothing below ``number``."""
+        self.lost_below = number
+        if self.board is not None:
+            lib.hf_line_range(lib.hf_board_line_at(self.board.handle, self.line), number, FOR_EVER)
+
     def _detach(self) -> None:
+        if self.filling is not None:
+            self.filling.close()
+            self.filling = None
         reader, self.reader = self.reader, ffi.NULL
         if reader:
             lib.hf_reader_close(reader)
@@ -252,21 +399,22 @@ class Repository:
     def owner_gone(self) -> bool:
         """The stream's owner has closed it or is proved dead (DESIGN 12)."""
         assert self.stream is not None
-        return not _lives(self.domain, self.stream)
+        return not owner_lives(self.domain, self.stream)
 
     def owner_lives(self) -> bool:
         """A stream is read here, and it is open and its owner not proved dead."""
         return self.stream is not None and not self.owner_gone()
 
-    def living_stream(self) -> LivingStream | None:
-        """The open stream of this source whose owner lives; of any incarnation, also of one that has not begun here."""
-        if self.stream is not None and self.owner_lives():
-            return _living(self.stream)
+    def living_stream(self, but: int | None = None) -> LivingStream | None:
+        """An open stream of this source whose owner lives; of any incarnation, also of one that has not begun here. ``but``: an
+        owner word; what its process owns does not count."""
+        if self.stream is not None and self.owner_lives() and not _same_process(self.stream, but):
+            return living(self.stream)
         for item in self.streams():
             try:
                 with attach_stream(item.name, populate=False) as stream:
-                    if _lives(self.domain, stream):
-                        return _living(stream)
+                    if owner_lives(self.domain, stream) and not _same_process(stream, but):
+                        return living(stream)
             except (FileNotFoundError, UnpublishedError, Error):  # of another boot or layout: nobody's
                 continue
         return None
@@ -275,7 +423,7 @@ class Repository:
         """Nothing attached, or everything up to the stream's committed end is published."""
         if self.stream is None:
             return True
-        if self.item.status not in {lib.HF_OK, lib.HF_CLOSED}:
+        if self.filling is not None or self.item.status not in {lib.HF_OK, lib.HF_CLOSED}:
             return False
         tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
         check(lib.hf_stream_end(self.stream.handle, tail, end), what=self.stream.name)
@@ -283,6 +431,8 @@ class Repository:
 
     def settled(self) -> bool:
         """No living owner, no undrained ring: the next incarnation may be answered. Moves on through old streams."""
+        if self.stream is None and self.filling is None:
+            self.resume()  # one may have come that nobody told of
         while self.stream is not None:
             if not self.owner_gone() or not self.drained():
                 return False
@@ -293,38 +443,19 @@ class Repository:
     def leave(self) -> None:
         """Lets the drained stream of a gone owner go; its name goes when a quorum of its stores holds its end."""
         assert self.stream is not None
-        self._leave_name(self.stream)
+        self._old.leave(self.stream)
         self._detach()
         self.tidy()
 
-    def _leave_name(self, stream: Mapping) -> None:
-        tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
-        check(lib.hf_stream_end(stream.handle, tail, end), what=stream.name)
-        stores = ffi.new("struct hf_sri_store[]", lib.HF_STORES_MAX)
-        version, groups = ffi.new("uint64_t *"), ffi.new("struct hf_sri_groups *")
-        # An SRI that never got written belongs to a source that never sent.
-        count = max(0, lib.hf_stream_sri(stream.handle, stores, version, groups))
-        self._left[stream.name] = int(end[0]), [bytes(ffi.buffer(stores[i].uuid)) for i in range(count)]
-
-    def _pass_over(self, item: ObjectName) -> None:
-        """A stream that something newer has begun after: nothing of it is read here any more."""
-        try:
-            with attach_stream(item.name, populate=False) as stream:
-                if not _lives(self.domain, stream):
-                    self._leave_name(stream)
-        except (FileNotFoundError, UnpublishedError, Error):  # of another boot or layout: `holdfast gc` says so
-            return
-
     def tidy(self) -> None:
         """Removes the names of left streams whose end a quorum holds."""
-        if not self._left:
-            return
-        held = {bytes(ffi.buffer(view.line.uuid)): int(view.line.ack) for view in self.lines()}
-        for name, (end, declared) in list(self._left.items()):
-            positions = [held.get(uuid, 0) for uuid in declared]
-            if not declared or quorum.stable_number(positions, len(declared)) >= end:
-                unlink_object(name)
-                del self._left[name]
+        if self._old:
+            self._old.tidy(self.lines())
+
+    def beat(self, now_ns: int) -> None:
+        """The drain thread goes on: sources see by it that this store is not stopped, nor its disk (um_semantics B.4)."""
+        if self.board is not None and self.line >= 0:
+            lib.hf_board_line_at(self.board.handle, self.line).heartbeat_ns = now_ns
 
     def lines(self) -> list[CData]:
         """``struct hf_line_view`` of every participant on the board; valid until the next call."""
@@ -359,44 +490,5 @@ class Repository:
         return [self._lines[i] for i in range(count)]
 
 
-def _lives(domain: Domain, stream: Mapping) -> bool:
-    """Its owner has not closed it, and is not proved dead (DESIGN 12)."""
-    owner = stream.preamble
-    closed = stream.stream.state == lib.HF_STREAM_CLOSED
-    return not closed and bool(lib.hf_process_alive(domain.fd, owner.owner, owner.owner_pid, owner.owner_start))
-
-
-def _living(stream: Mapping) -> LivingStream:
-    preamble = stream.preamble
-    return LivingStream(int(preamble.owner), int(preamble.owner_pid), int(preamble.created_ns))
-
-
-def unlink_unused(domain: Domain, uuid: bytes) -> None:
-    """Removes the names of a forgotten source's board and rings, unless somebody who lives is on the board, or sends.
-
-    Under the domain's lock: nobody attaches to the board, or makes one, meanwhile. What stays is `holdfast gc`'s.
-    """
-    with domain.exclusive():
-        objects = [item for item in domain.objects() if item.uuid == uuid]
-        if any(_in_use(domain, item) for item in objects):
-            return
-        for item in objects:
-            unlink_object(item.name)
-
-
-def _in_use(domain: Domain, item: ObjectName) -> bool:
-    try:
-        if item.kind == "board":
-            views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
-            with attach_board(domain, item.uuid, writable=False) as board:
-                count = lib.hf_board_read(board.handle, domain.fd, 1, views, lib.HF_BOARD_LINES)
-            lines = [
-                views[i] for i in range(count) if views[i].line.role != lib.HF_ROLE_CONTEXT
-            ]  # that only shows itself
-            return any(view.alive != 0 for view in lines)
-        with attach_stream(item.name, populate=False) as stream:
-            return _lives(domain, stream)
-    except (FileNotFoundError, UnpublishedError):
-        return False
-    except Error:  # not for this version to judge
-        return True
+def _same_process(stream: Mapping, owner: int | None) -> bool:
+    return owner is not None and int(stream.preamble.owner) >> 16 == owner >> 16

@@ -2,7 +2,7 @@
 
 A number goes from sent to settled to released, strictly in order (um_semantics D.1, D.6):
 
-* *stable*: as the stores' acknowledgements (`quorum.Group`) or the program (`mark`) say, or given up;
+* *stable*: as the stores' acknowledgements (`quorum.Holdings`) or the program (`mark`) say, or given up;
 * *settled*: stable and confirmed by as many receivers as are required: it has left the flight;
 * *released*: settled, old enough, and more is retained than the threshold: its memory may be used again.
 
@@ -23,12 +23,10 @@ from typing import TYPE_CHECKING
 from .coverage import Interval, Spans, first_missing, lacking
 from .events.source import NotStableFlags
 from .notices import Notices, Receiver, Sent
-from .quorum import Group
+from .quorum import Groups, Holdings
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from .quorum import Intragroup
 
 __all__ = ["Ages", "Retention", "RetentionConfig"]
 
@@ -42,10 +40,9 @@ SAMPLES = 256
 
 @dataclass(frozen=True, slots=True)
 class RetentionConfig:
-    """Conditions of release, in nanoseconds and receivers; 0 = none. `stores`: 0 = nothing is kept anywhere, all is stable."""
+    """Conditions of release, in nanoseconds and receivers; 0 = none. `groups` None: nothing is kept anywhere, all is stable."""
 
-    stores: int = 1
-    intragroup: Intragroup = "quorum"
+    groups: Groups | None
     unique_confirmations: int = 0
     age_threshold_ns: int = 0
     lifetime_ns: int = 0
@@ -78,7 +75,7 @@ class Retention:
     def __init__(self, config: RetentionConfig, notices: Notices, start: int) -> None:
         self.config = config
         self.notices = notices
-        self.group = Group(config.stores, config.intragroup) if config.stores else None
+        self.holdings = Holdings(config.groups) if config.groups is not None else None
         self.next = self.stable = self.settled = self.released = self.start = start
         self.unproven = Spans()
         """Released by force, and never stable."""
@@ -88,13 +85,13 @@ class Retention:
         self._confirmed = start
         self._receivers: dict[bytes, Spans] = {}
         self._present: set[bytes] = set()
-        self._had = [start] * config.stores
+        self._had = [start] * (config.groups.stores if config.groups is not None else 0)
         """Per store: number behind what it has or has lost."""
         self._told = start
         self._reported = Spans()
         """Numbers at or above `_told` whose event said already that they are stable."""
         self._ages = Ages(config.age_threshold_ns)
-        self._lives = Ages(config.lifetime_ns if config.stores else 0)
+        self._lives = Ages(config.lifetime_ns if config.groups is not None else 0)
 
     # What happened --------------------------------------------------------------------------------------------------------
 
@@ -105,18 +102,19 @@ class Retention:
 
     def stored(self, store: int, since: int, ack: int) -> None:
         """Take in that a store has [since, ack). A hole between what it had and `since` is lost there."""
-        assert self.group is not None
+        assert self.holdings is not None
         since, ack = min(max(since, self.start), self.next), min(ack, self.next)
         if since > self._had[store]:
             self._lost(store, self._had[store], since)
         self._had[store] = max(self._had[store], since, ack)
-        fresh = self.group.members[store].add(since, ack)
+        fresh = self.holdings.stores[store].add(since, ack)
         if fresh:
             self._move_stable()
             proven = self._prove()
             if self.notices.per_store:
                 stable = self._stable_now()
-                self.notices.stored(store, fresh, stable, self._news(proven))
+                in_group = self.holdings.in_group(store, fresh[0][0], fresh[-1][1], self.stable)
+                self.notices.stored(store, fresh, in_group, stable, self._news(proven))
                 for low, high in fresh:
                     for begin, end in stable.parts(max(low, self._told), high):
                         self._reported.add(begin, end)
@@ -166,17 +164,17 @@ class Retention:
             self._reported.add(number, number + 1)
         return True
 
-    def registered(self, stores: Collection[int]) -> None:
-        """Take in which stores the source is registered with now."""
-        if self.group is not None:
-            self.group.active = [store in stores for store in range(self.config.stores)]
+    def registered(self, seated: Collection[int], active: Collection[int]) -> None:
+        """Take in which stores have a seat now, and which of them the source is registered with."""
+        if self.holdings is not None:
+            self.holdings.seat(seated, active)
             self._move_stable()
 
     # What follows ---------------------------------------------------------------------------------------------------------
 
     def advance(self, now_ns: int) -> int:
         """Settle what is stable and confirmed, tell of it, and return the number below which age allows release."""
-        if self.group is None:
+        if self.holdings is None:
             self.stable = self.next
         self._tell_stable()
         needed = self.config.unique_confirmations
@@ -213,9 +211,9 @@ class Retention:
         """Tell whether this number is: of an earlier incarnation, passed by the stores, or marked."""
         if number < self.stable:
             return number not in self.unproven
-        if self.group is None or number >= self.next:
+        if self.holdings is None or number >= self.next:
             return False
-        return number in self._marked or self.group.first_unstable(number) > number
+        return number in self._marked or self.holdings.first_unstable(number) > number
 
     @property
     def stable_below(self) -> int:
@@ -227,10 +225,10 @@ class Retention:
     # ----------------------------------------------------------------------------------------------------------------------
 
     def _move_stable(self) -> None:
-        assert self.group is not None
-        number = self.group.first_unstable(self.stable)
+        assert self.holdings is not None
+        number = self.holdings.first_unstable(self.stable)
         while self._marked and (end := self._marked.end_of(number)) > number:
-            number = self.group.first_unstable(end)
+            number = self.holdings.first_unstable(end)
         self.stable = number
         self._marked.remove(0, number)
 
@@ -274,16 +272,16 @@ class Retention:
 
     def _unstable(self, low: int, high: int) -> list[Interval]:
         """Of [low, high), what is neither stable by the stores nor marked."""
-        if self.group is None or low >= high:
+        if self.holdings is None or low >= high:
             return []
-        return [part for begin, end in self.group.unstable(low, high) for part in self._marked.gaps(begin, end)]
+        return [part for begin, end in self.holdings.unstable(low, high) for part in self._marked.gaps(begin, end)]
 
     def _forget(self) -> None:
         """Records that nobody will ask for: told of, released, and acknowledged by all who are there and report."""
         done = min(self.released, self._told)
         late = done
-        if self.notices.per_store and self.group is not None:
-            late = min([late, *(had for had, active in zip(self._had, self.group.active, strict=True) if active)])
+        if self.notices.per_store and self.holdings is not None:
+            late = min([late, *(self._had[store] for store in self.holdings.active)])
         if self.notices.confirms:
             late = min([late, *(spans.high for uuid, spans in self._receivers.items() if uuid in self._present)])
         self.notices.records.drop(max(late, done - LATE_MAX))

@@ -20,7 +20,7 @@ from .status import check
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Bells", "Mapping", "attach_board", "attach_stream", "own_board"]
+__all__ = ["Bells", "Mapping", "attach_board", "attach_stream", "claim_line", "own_board"]
 
 
 class UnpublishedError(Exception):
@@ -149,6 +149,24 @@ def _own(domain: Domain, name: str, kind: int, struct: str, uuid: bytes) -> Mapp
 def own_board(domain: Domain, uuid: bytes) -> Mapping:
     """The board of a source identity, created by its first source. Raises SharedMemoryFullError."""
     return _own(domain, domain.board_name(uuid), lib.HF_KIND_BOARD, "struct hf_board", uuid)
+
+
+CLAIM_TRIES = 40
+"""Of 50 ms each."""
+
+
+def claim_line(board: Mapping, domain: Domain, who: CData) -> int:
+    """Index of an own line on a board (csrc/board.h), for ``who`` (``struct hf_identity *``).
+
+    Somebody who is stopped, or has no core, while it is its turn keeps the others waiting. Raises Error: for too long; or the
+    board is full.
+    """
+    status = int(lib.HF_AGAIN)
+    for _ in range(CLAIM_TRIES):
+        status = int(lib.hf_board_claim(board.handle, domain.fd, who, ffi.NULL))
+        if status != lib.HF_AGAIN:
+            break
+    return check(status, what=f"a line on {board.name}")
 
 
 class Bells:

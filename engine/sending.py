@@ -374,10 +374,10 @@ class Sending(Outbound):
         if self._closed:
             raise ClosedError(f"source {self.topic}")
         self._check_not_deregistered()
-        waiting = ", ".join(self.stores[i].name for i in self._machine.waiting_for())
-        if self._was_complete:
-            raise QuorumLostError(f"topic {self.topic!r}: the quorum of stores is lost (waiting for {waiting})")
-        raise NotRegisteredError(f"topic {self.topic!r}: not registered with enough stores (waiting for {waiting})")
+        why = self._machine.why(self.names)
+        if self._machine.was_complete:
+            raise QuorumLostError(f"topic {self.topic!r}: the quorum of stores is lost ({why})")
+        raise NotRegisteredError(f"topic {self.topic!r}: not registered with enough stores ({why})")
 
     def _check_not_deregistered(self) -> None:
         if self._deregistration is not None:

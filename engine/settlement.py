@@ -66,9 +66,9 @@ class Settlement:
             listened, options.ume_message_stability_notification, options.ume_confirmed_delivery_notification,
             options.use_extended_reclaim_notifications, options.ume_force_reclaim_function is not None, topic,
         )  # fmt: skip
-        self.notices = Notices(config, tuple(store.name for store in stores))
+        self.notices = Notices(config, tuple(str(store) for store in stores))
         conditions = RetentionConfig(
-            len(stores), options.ume_retention_intragroup_stability_behavior,
+            options.groups,
             options.ume_retention_unique_confirmations if stores else 0,
             options.retransmit_retention_age_threshold * 1_000_000_000 if stores else 0,
             options.ume_message_stability_lifetime * 1_000_000,
@@ -106,7 +106,7 @@ class Settlement:
         with self.lock:
             readings = self._read(thorough)
             retention = self.retention
-            if not readings and not thorough and retention.group is not None:
+            if not readings and not thorough and retention.holdings is not None:
                 return False
             told = len(self.notices.queue)
             before = (retention.settled, retention.released)
@@ -229,17 +229,32 @@ class Settlement:
 
     # The board --------------------------------------------------------------------------------------------------------------
 
-    def find_store(self, store: int, uuid: bytes) -> None:
-        """This store counts from now on: its line is on the board."""
+    def find_store(self, store: int, uuid: bytes) -> bool:
+        """This store counts from now on: its line is on the board. True: it is the first one."""
         with self.lock:
+            first = not self._uuids
             self._uuids[store] = uuid
             self._find_lines()
+        return first
 
-    def registered(self, stores: Collection[int]) -> None:
-        """The stores that the source is registered with now."""
+    @property
+    def begun(self) -> bool:
+        """A store has said that BEGIN is durable there."""
+        return bool(self._uuids)
+
+    def registered(self, seated: Collection[int], active: Collection[int]) -> None:
+        """The stores that have a seat now, and those of them that the source is registered with."""
         with self.lock:
-            self.retention.registered(stores)
+            self.retention.registered(seated, active)
             self._check_ns = 0  # what that makes stable is told in the next turn
+
+    def beats(self) -> dict[int, tuple[int, bool]]:
+        """Store index -> the heartbeat on its line, and whether the store says there that it is catching up."""
+        with self.lock:
+            return {
+                store: (int(line.at.heartbeat_ns), bool(line.at.flags & lib.HF_LINE_CATCHING_UP))
+                for store, line in self._watched.items()
+            }
 
     def _read(self, thorough: bool) -> list[_Reading]:
         readings, lost = self._read_stores(thorough)

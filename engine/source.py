@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .core import ffi, lib
 from .errors import ClosedError, RegistrationTimeout, StabilityTimeout, UsageError
 from .flight import InFlight
-from .outbound import refusal_error
+from .refusals import refusal_error
 from .registration import Phase
 from .sending import Claim, Sending
 from .waiting import STRATEGIES, deadline_of, left_of
@@ -25,12 +25,22 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "InFlight", "Source", "SourceStats", "StoreStats"]
 
 
+STATES = {
+    Phase.ACTIVE: "active",
+    Phase.GRANTED: "catching_up",
+    Phase.ANNOUNCED: "catching_up",
+    Phase.CATCHING_UP: "catching_up",
+    Phase.SUSPENDED: "suspended",
+    Phase.IDLE: "idle",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class StoreStats:
     """One store as a source sees it."""
 
     state: str
-    """``active``, ``catching_up``, ``suspended`` or ``down``."""
+    """``active``, ``catching_up``, ``suspended`` (its link holds, and it does nothing), ``down``, or ``idle``: a backup."""
     group: int
     registration_id: int
     stable_sequence_number: int
@@ -95,7 +105,7 @@ class Source(Sending):
     def registration_ids(self) -> dict[str, int]:
         """Store name -> the RegID held there."""
         return {
-            self.stores[i].name: slot.grant.registration_id
+            self.names[i]: slot.grant.registration_id
             for i, slot in enumerate(self._machine.slots)
             if slot.grant is not None
         }
@@ -158,8 +168,8 @@ class Source(Sending):
                 raise refusal_error(refusal)
             left = left_of(deadline)
             if left is not None and left <= 0:
-                waiting = ", ".join(self.stores[i].name for i in self._machine.waiting_for())
-                raise RegistrationTimeout(f"topic {self.topic!r} is not registered yet (waiting for {waiting})")
+                why = self._machine.why(self.names)
+                raise RegistrationTimeout(f"topic {self.topic!r} is not registered yet ({why})")
             self.context.wait(self._registered, 0.05 if left is None else min(0.05, left))
 
     def stats(self) -> SourceStats:
@@ -168,11 +178,14 @@ class Source(Sending):
         settlement = self._settlement
         flight, retained = settlement.in_flight() if settlement else (InFlight(0, 0), 0)
         stores = {}
+        beats = settlement.beats() if settlement else {}
         for index, store in enumerate(self.stores):
             slot = self._machine.slots[index]
-            state = {Phase.ACTIVE: "active", Phase.ANNOUNCED: "catching_up", Phase.GRANTED: "catching_up"}
-            stores[store.name] = StoreStats(
-                state.get(slot.phase, "down"), store.group, slot.grant.registration_id if slot.grant else 0,
+            state = STATES.get(slot.phase, "down")
+            if state == "active" and beats.get(index, (0, False))[1]:  # overtaken while it was registered
+                state = "catching_up"
+            stores[self.names[index]] = StoreStats(
+                state, store.group, slot.grant.registration_id if slot.grant else 0,
                 settlement.acks[index] - 1 if settlement else -1,
             )  # fmt: skip
         messages = payload = 0

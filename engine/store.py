@@ -10,33 +10,38 @@ drain thread (engine/drainer.py). What must be durable before an answer is: the 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import secrets
 import selectors
-import socket
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from . import wire
 from .core import lib
 from .domain import Domain
-from .errors import ConfigError, CorruptionError, DirectoryInUseError, Error, ForeignOwnerError
-from .options import resolve
+from .errors import ConfigError, CorruptionError, Error, ForeignOwnerError
 from .segments import Bells
 from .store_clients import Client, Clients
+from .store_config import StoreConfig, check_config
+from .store_door import Door
 from .store_expiry import Expiry
 from .store_holdings import Holdings
 from .store_info import StoreInfo, write_info
+from .store_operator import OperatorDesk
 from .store_receivers import ReceiverDesk
 from .store_sources import SourceDesk
 from .store_state import State, StateFile, StoreDirectory
 
-__all__ = ["Store", "StoreConfig"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Store", "StoreConfig", "adopt_empty", "first_state"]
 
 _log = logging.getLogger("holdfast.store")
 
@@ -48,20 +53,6 @@ RETRY_S = 0.002
 """How soon a registration that waits for a drain is looked at again."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreConfig:
-    """What a store is. ``options``: UM's store and topic options by name."""
-
-    name: str
-    directory: str | os.PathLike[str]
-    domain: str | None = None
-    type: str = "disk"
-    """``disk`` or ``memory``."""
-    acknowledge: str | None = None
-    """``disk`` or ``memory``: the level that its stability means; None = as the type implies."""
-    options: dict[str, object] = field(default_factory=dict)
-
-
 class Store:
     """One store instance. ``open``, then ``run`` until ``stop``; ``close`` at the end.
 
@@ -70,80 +61,65 @@ class Store:
     """
 
     def __init__(self, config: StoreConfig) -> None:
-        if config.type not in {"disk", "memory"}:
-            raise ConfigError(f"store type {config.type!r}", hint="disk or memory")
-        level = config.acknowledge or config.type
-        if level not in {"disk", "memory"} or (config.type == "memory" and level == "disk"):
-            raise ConfigError(f"a {config.type} store cannot acknowledge {level!r}", hint="disk or memory")
+        topics = check_config(config)
         self.config = config
-        self.options = resolve("store", config.options)
+        self._level = lib.HF_LEVEL_DISK if topics.store.acknowledge == "disk" else lib.HF_LEVEL_MEMORY
         with contextlib.ExitStack() as stack:
             self.domain = Domain(config.domain)
             stack.callback(self.domain.close)
-            path = self.domain.socket_path(config.name)
-            self.directory = StoreDirectory(Path(config.directory).absolute())
-            stack.callback(self.directory.close)
-            self.logs = self.directory.path / "logs"
-            if config.type == "memory":
-                self.logs = self.domain.memory_logs(config.name)
-                self.logs.mkdir(mode=0o700, exist_ok=True)
-            self._listener = self._listen(path)
-            stack.callback(self._listener.close)
-            stack.callback(path.unlink, missing_ok=True)
+            self._directories = stack.enter_context(contextlib.ExitStack())
+            with _usable(config.directory):
+                self.logs = self._take_directories()
+            self._door = Door(self.domain, config)
+            stack.callback(self._door.close)
             self._file = StateFile(self.directory.path)
-            self.state = self._load()
+            with _usable(config.directory):
+                self.state = self._load()
             self.bells = Bells.of(self.domain)
-            retain = self.options.repository_size_limit
-            if config.type == "disk":
-                retain = self.options.repository_disk_file_size_limit
-            self.holdings = Holdings(
-                config.name, self.domain, self.bells, self.options, self.state, self._file, self.logs,
-                lib.HF_LEVEL_DISK if level == "disk" else lib.HF_LEVEL_MEMORY, retain,
-            )  # fmt: skip
+            self.holdings = Holdings(config.name, self.domain, self.bells, topics, self.state, self._file, self.logs)
             self.holdings.open()
             stack.pop_all()
         self.drainer = self.holdings.drainer
-        self._path = path
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._door.listener, selectors.EVENT_READ)
         self._clients = Clients(self.domain.fd, self._drop)
         self.receivers = ReceiverDesk(self.holdings, self._clients)
         self.sources = SourceDesk(self.holdings, self._clients, self.receivers.save_acks)
+        self.operator = OperatorDesk(self.holdings, self._clients, self.sources, self.receivers, self._answer)
         self._expiry = Expiry(self.holdings, self.sources, self.receivers)
         self._stop = threading.Event()
-        self.drainer.on_crash = self._stop.set
+        self.drainer.on_crash = self._crash
+        self.crashed = False
+        """The drain thread has failed: nothing is lost, and the next process goes on where this one was."""
         self._saved_at = 0.0
+        self._trouble = ""
+        """What was said last of work that failed."""
 
-    def _listen(self, path: Path) -> socket.socket:
-        """The control socket. A name that a living store holds is refused; a dead one's is replaced."""
-        with self.domain.exclusive(), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-            probe.setblocking(False)
-            try:
-                probe.connect(os.fspath(path))
-            except (FileNotFoundError, ConnectionRefusedError):
-                path.unlink(missing_ok=True)
-            except BlockingIOError:  # it lives, and does not look at those who come
-                raise self._name_in_use(0, path) from None
-            else:
-                raise self._name_in_use(wire.check_peer(probe), path)
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            listener.setblocking(False)
-            listener.bind(os.fspath(path))
-            os.chmod(path, 0o600)
-            listener.listen(128)
-        return listener
+    def _take_directories(self) -> Path:
+        """Locks the store's directory, and one for the logs if that is another: ``logs`` leads there then, for offline tools too.
 
-    def _name_in_use(self, pid: int, path: Path) -> DirectoryInUseError:
-        error = DirectoryInUseError(pid, str(path))
-        error.hint = (
-            f"a store named {self.config.name} runs in domain {self.domain.name}: stop it, or choose another name"
-        )
-        return error
+        Returns the path of the logs of a disk store.
+        """
+        path = Path(self.config.directory).absolute()
+        cache = Path(self.config.cache).absolute() if self.config.cache is not None else path
+        if cache != path:
+            self._directories.enter_context(StoreDirectory(cache))
+        self.directory = self._directories.enter_context(StoreDirectory(path))
+        logs = path / "logs"
+        if cache != path and not (logs.is_symlink() and logs.readlink() == cache / "logs"):
+            if logs.is_symlink() or any(logs.iterdir()):
+                raise ConfigError(
+                    f"the logs of {path} lie in {logs.resolve()}, not in {cache}",
+                    hint=f"move what is in it to {cache / 'logs'}, then remove {logs}",
+                )
+            logs.rmdir()
+            logs.symlink_to(cache / "logs")
+        return logs
 
     def _load(self) -> State:
         state = self._file.load()
         if state is None:
-            state = State(self.config.name, secrets.token_bytes(16), 0, secrets.randbelow(2**31) + 1)
+            state = first_state(self.config.name)
         state.opened += 1
         self._file.save(state)
         return state
@@ -156,7 +132,7 @@ class Store:
         self.drainer.want_spares()
         info = StoreInfo(
             self.config.name, self.state.uuid, str(self.directory.path), str(self.logs), self.config.type, os.getpid(),
-            lib.hf_process_start(os.getpid()), lib.hf_process_token(),
+            lib.hf_process_start(os.getpid()), lib.hf_process_token(), self.holdings.topics.store.options.allow_proxy_source,
         )  # fmt: skip
         write_info(self.domain, info)
         lib.hf_bell_ring_all(self.bells.handle)  # whoever waits for this store tries to connect now
@@ -166,42 +142,58 @@ class Store:
         longest = min(TURN_S, self._expiry.interval_s)
         while not self._stop.is_set():
             for key, _ in self._selector.select(RETRY_S if self.sources.waiting else longest):
-                if key.fileobj is self._listener:
+                if key.fileobj is self._door.listener:
                     self._accept()
                 else:
                     self._serve(key.fd)
             for client, request in self.sources.retry():
                 self._handle(client, request)
+            self._look_after()
+
+    def _look_after(self) -> None:
+        """What is done now and then. A full disk, for example, ends no store: it is tried again, and requests are answered."""
+        try:
             if time.monotonic() - self._saved_at >= SAVE_ACKS_S:
                 self._save_acks()
             self._expiry.turn()
+        except (Error, OSError) as error:
+            if str(error) != self._trouble:
+                _log.error("store %s: %s", self.config.name, error)
+            self._trouble = str(error)
+        else:
+            self._trouble = ""
 
     def _save_acks(self) -> None:
         self._saved_at = time.monotonic()
         self.receivers.save_acks()
+
+    def _crash(self) -> None:
+        self.crashed = True
+        self._stop.set()
 
     def stop(self) -> None:
         """Makes :meth:`run` return. Any thread, also a signal handler; any number of times."""
         self._stop.set()
 
     def close(self) -> None:
-        """Syncs and closes everything. After it, another store may use the directory."""
-        self._path.unlink(missing_ok=True)
-        self._save_acks()
-        self.drainer.stop()
-        for client in self._clients:
-            self._drop(client)
-        self._selector.close()
-        self._listener.close()
-        self._file.save(self.state)
-        self.directory.close()
-        self.domain.close()
+        """Syncs and closes everything. After it, another store may use the directory, also where something could not be written:
+        that is raised at the end.
+        """
+        with contextlib.ExitStack() as last:
+            last.callback(self.domain.close)
+            last.callback(self._directories.close)
+            last.callback(self._file.save, self.state)
+            last.callback(self._selector.close)
+            last.callback(self._drop_all)
+            last.callback(self.drainer.stop)
+            self._door.close()
+            self._save_acks()
 
     # Connections ----------------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         try:
-            sock, _ = self._listener.accept()
+            sock, _ = self._door.listener.accept()
         except OSError as error:  # out of descriptors: the client tries again
             _log.warning("a client could not be accepted: %s", error)
             return
@@ -214,6 +206,10 @@ class Store:
         sock.setblocking(False)
         self._clients.add(Client(sock, pid))
         self._selector.register(sock, selectors.EVENT_READ)
+
+    def _drop_all(self) -> None:
+        for client in self._clients:
+            self._drop(client)
 
     def _drop(self, client: Client) -> None:
         self._selector.unregister(client.sock)
@@ -270,7 +266,7 @@ class Store:
 
     def _welcome(self) -> wire.Welcome:
         return wire.Welcome(
-            wire.PROTOCOL, self.config.name, self.state.uuid, str(self.logs), self.holdings.level, os.getpid(),
+            wire.PROTOCOL, self.config.name, self.state.uuid, str(self.logs), self._level, os.getpid(),
             lib.hf_process_token(),
         )  # fmt: skip
 
@@ -278,11 +274,11 @@ class Store:
         sources, receivers = self.sources, self.receivers
         match request:
             case wire.RegisterSource():
-                return self._named(sources.register(client, request))
+                return self.operator.refusal(request) or self._named(sources.register(client, request))
             case wire.Begin():
                 return sources.begin(client, request)
             case wire.RegisterReceiver():
-                return self._named(receivers.register(client, request))
+                return self.operator.refusal(request) or self._named(receivers.register(client, request))
             case wire.ListSources():
                 return sources.listed(request)
             case wire.Leave():
@@ -291,6 +287,10 @@ class Store:
             case wire.Deregister():
                 desk = sources if request.role == "source" else receivers
                 return self._named(desk.deregister(client, request))
+            case wire.OperatorDeregister():
+                return self.operator.deregister(request)
+            case wire.Mark():
+                return self.operator.mark(request)
             case wire.Hello():
                 raise AssertionError("handled before")
 
@@ -304,3 +304,41 @@ class Store:
                 pid, since_ns = holder
                 return msgspec.structs.replace(answer, text=f"{answer.text} (pid {pid})", pid=pid, since_ns=since_ns)
         return answer
+
+
+@contextlib.contextmanager
+def _usable(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """What the system says of a directory at the start is a mistake in the configuration, or something that an operator mends."""
+    try:
+        yield
+    except OSError as error:
+        hint = f"choose one that uid {os.geteuid()} may write to"
+        why = error.strerror or str(error)
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            hint = "make room there, or choose one on another disk"
+            with contextlib.suppress(OSError):
+                room = os.statvfs(directory)
+                why = f"{why}, {room.f_bavail * room.f_frsize} bytes are free"
+        raise ConfigError(f"directory {os.fspath(directory)} cannot be used: {why}", hint=hint) from error
+
+
+def first_state(name: str) -> State:
+    """Of a store that knows nothing yet."""
+    return State(name, secrets.token_bytes(16), 0, secrets.randbelow(2**31) + 1)
+
+
+def adopt_empty(directory: Path, name: str) -> State:
+    """Lets the store of this directory vote as one that never had a message, from its next start on (DESIGN 15).
+
+    ``name``: what it is called, if it has no state at all.
+
+    Raises:
+        DirectoryInUseError: it runs.
+        CorruptionError, OSError: its state cannot be read, or not be written.
+    """
+    with StoreDirectory(directory):
+        file = StateFile(directory)
+        state = file.load() or first_state(name)
+        state.adopts_empty = True
+        file.save(state)
+    return state

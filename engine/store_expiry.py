@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .core import lib
 from .lifetimes import Absences, Now, Timers, forget_after_ns
+from .proxies import Proxies, elected
+from .store_info import read_info
 from .store_registry import called
 
 if TYPE_CHECKING:
     from .core import CData
+    from .proxies import Change
     from .store_holdings import Holdings
     from .store_receivers import ReceiverDesk
     from .store_sources import SourceDesk
@@ -25,25 +30,25 @@ class Expiry:
     """See the module; the store's control thread."""
 
     def __init__(self, holdings: Holdings, sources: SourceDesk, receivers: ReceiverDesk) -> None:
-        options = holdings.options
         self._holdings = holdings
         self._sources = sources
         self._receivers = receivers
         self._absences = Absences()
-        self._of_source = Timers(options.source_activity_timeout, options.source_state_lifetime)
-        self._of_receiver = Timers(options.receiver_activity_timeout, options.receiver_state_lifetime)
-        self.interval_s: float = options.source_check_interval / 1e3
+        self.proxies = Proxies()
+        self.interval_s: float = min(rules.options.source_check_interval for rules in holdings.topics.all()) / 1e3
         self._due_s = time.monotonic() + self.interval_s
 
     def turn(self) -> None:
         """One look at everything that is kept, if it is time."""
         if time.monotonic() < self._due_s:
             return
+        self._holdings.let_go_by_age()
         changed = False
         seen = self._holdings.drain_thread(self._see)
         for source in list(self._holdings.state.sources):
             lives, lines = seen.get(source.uuid, (False, {}))
             changed |= self._look(source, lives, lines, Now(time.monotonic_ns(), time.time_ns()))
+        self._tell_proxies(self.proxies.keep({source.uuid for source in self._holdings.state.sources}))
         if changed:
             self._holdings.save(sync=False)
         self._due_s = time.monotonic() + self.interval_s
@@ -60,7 +65,9 @@ class Expiry:
     def _look(self, source: SourceState, lives: bool, lines: dict[bytes, CData], now: Now) -> bool:
         key = (source.uuid,)
         held = lives or self._sources.connected(source)
-        after = forget_after_ns(Timers(source.activity_timeout, source.state_lifetime), self._of_source)
+        options = self._holdings.rules(source).options
+        own = Timers(options.source_activity_timeout, options.source_state_lifetime)
+        after = forget_after_ns(Timers(source.activity_timeout, source.state_lifetime), own)
         gone_ns, over = self._absences.look(key, held, source.gone_ns, after, now)
         if over and self._sources.holder(source) is not None:
             gone_ns, over = self._absences.look(key, True, gone_ns, after, now)
@@ -71,16 +78,44 @@ class Expiry:
                 self._absences.forget((source.uuid, receiver.uuid))
             self._sources.forget(source, names=True)
             return False
+        if source.proxy and options.allow_proxy_source:
+            self._look_at_proxy(source, held, own.activity_ms, now)
         changed = gone_ns != source.gone_ns
         source.gone_ns = gone_ns
         for receiver in list(source.receivers):
             changed |= self._look_at_receiver(source, receiver, lines.get(receiver.uuid), now)
         return changed
 
+    def _look_at_proxy(self, source: SourceState, held: bool, activity_ms: int, now: Now) -> None:
+        after_ns = (source.activity_timeout or activity_ms) * 1_000_000
+        due = self.proxies.due(source.uuid, held, after_ns, now.monotonic_ns)
+        chosen = due and elected(self._holdings.state.uuid, self._candidates(source))
+        self._tell_proxies(self.proxies.look(source.uuid, due=due, chosen=chosen))
+
+    def _candidates(self, source: SourceState) -> list[bytes]:
+        """The other stores of a source that could stand in for it: they run, allow it, and have its messages."""
+        domain = self._holdings.domain
+        infos = [info for name in source.stores if (info := read_info(domain, name)) is not None and info.proxies]
+        return [
+            info.uuid
+            for info in infos
+            if (Path(info.logs) / source.uuid.hex()).is_dir()
+            and lib.hf_process_alive(domain.fd, info.token, info.pid, info.start) != 0
+        ]
+
+    def _tell_proxies(self, changes: list[Change]) -> None:
+        for source, stands_in, why in changes:
+            what = "proxy source created" if stands_in else "proxy source deleted"
+            known = self._holdings.registry.source(source)
+            name = called(known.registration_id, known.session_id) if known is not None else "source"
+            _log.info("store %s: %s for %s (%s): %s", self._holdings.name, what, name, source.hex(), why)
+
     def _look_at_receiver(self, source: SourceState, receiver: ReceiverState, line: CData | None, now: Now) -> bool:
         key = (source.uuid, receiver.uuid)
         held = self._receivers.holder(source, receiver, line) is not None
-        after = forget_after_ns(Timers(receiver.activity_timeout, receiver.state_lifetime), self._of_receiver)
+        options = self._holdings.rules(source).options
+        own = Timers(options.receiver_activity_timeout, options.receiver_state_lifetime)
+        after = forget_after_ns(Timers(receiver.activity_timeout, receiver.state_lifetime), own)
         gone_ns, over = self._absences.look(key, held, receiver.gone_ns, after, now)
         if over:
             _log.info("%s: gone for its lifetime", called(receiver.registration_id, receiver.session_id))

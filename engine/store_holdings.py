@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import logging
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from .core import CData, ffi
+from .core import CData, ffi, lib
 from .drainer import Drainer
-from .repository import Repository, unlink_unused
-from .store_registry import Registry
+from .log_times import first_since
+from .old_streams import unlink_unused
+from .pacing import Pacer
+from .receiver_paced import Terms, agree
+from .repository import Repository
+from .state_only import StateOnly
+from .store_registry import Registry, called
+from .store_topics import kept_type
 from .waiting import STRATEGIES
 
 if TYPE_CHECKING:
@@ -17,42 +24,55 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .domain import Domain
-    from .options import Options
     from .segments import Bells
     from .store_state import SourceState, State, StateFile
+    from .store_topics import TopicRules, Topics
 
 __all__ = ["Holdings"]
 
 _log = logging.getLogger("holdfast.store")
 _T = TypeVar("_T")
 
+HOUR_NS = 3600 * 1_000_000_000
+SEGMENT_MIN, SEGMENT_MAX = 1 << 20, 64 << 20
+"""Bytes of a segment file of a receiver-paced source; the largest block fits into either."""
+NUMBERS_BYTES = 1 << 16
+"""Bytes of a segment file that holds no message."""
+
 
 class Holdings:
-    """See the module. ``name`` is the store's, ``logs`` the directory of its logs, ``level`` the one that it acknowledges."""
+    """See the module. ``name`` is the store's, ``logs`` the directory of its logs.
+
+    A memory repository's log lies in shared memory; then its name in ``logs`` is a symbolic link, so that everybody finds every
+    log in one place.
+    """
 
     def __init__(
-        self, name: str, domain: Domain, bells: Bells, options: Options, state: State, file: StateFile, logs: Path,
-        level: int, retain_bytes: int,
-    ) -> None:  # fmt: skip
+        self, name: str, domain: Domain, bells: Bells, topics: Topics, state: State, file: StateFile, logs: Path
+    ) -> None:
         self.name = name
         self.domain = domain
-        self.options = options
+        self.topics = topics
         self.state = state
         self.registry = Registry(state)
         self.logs = logs
-        self.level = level
         self.bells = bells
-        self.drainer = Drainer(bells, STRATEGIES[options.wait_strategy])
+        options = topics.store.options
+        self.drainer = Drainer(bells, STRATEGIES[options.wait_strategy], options.holdfast_scrub_interval)
+        self._memory = domain.memory_logs(name)
         self._file = file
-        self.log_config: CData = ffi.new("struct hf_log_config *")
-        self.log_config.level, self.log_config.retain_bytes = level, retain_bytes
 
     def open(self) -> None:
         """Opens every log, before the drain thread runs; ends what a crash left half removed."""
         for uuid in list(self.state.going):
             self._remove(uuid)
         for source in self.state.sources:
-            self._open(source)
+            repository = self._open(source)
+            hours = self.rules(source).restore_last
+            if hours != 0 and source.paced is None:  # what a receiver-paced source keeps, somebody waits for
+                repository.release(repository.next_sqn if hours is None else self._younger(source, hours * HOUR_NS))
+        if any(source.learner for source in self.state.sources):  # on disk before its log can look whole again
+            self.save()
 
     def save(self, *, sync: bool = True) -> None:
         """The state, into its file. Raises OSError."""
@@ -74,22 +94,88 @@ class Holdings:
             self.drainer.want_spares()
         return found
 
+    def let_go_by_age(self) -> None:
+        """What is older than its topic's repository-age-threshold (um_semantics I.3), of repositories in memory."""
+        for source in self.state.sources:
+            age = self.rules(source).options.repository_age_threshold
+            repository = self.repository(source.uuid)
+            if age and source.repository == "memory" and source.paced is None and repository is not None:
+                below = self._younger(source, age * 1_000_000_000)
+                self.drain_thread(partial(repository.release, below))
+
+    def _younger(self, source: SourceState, age_ns: int) -> int:
+        """The first number that is at most so much older than the newest message; 0 if there is none."""
+        return first_since(self.logs / source.uuid.hex(), age_ns) or 0
+
+    def rules(self, source: SourceState) -> TopicRules:
+        """What holds for a source that is kept."""
+        return self.topics.kept(source.topic)
+
     def _open(self, source: SourceState) -> Repository:
-        repository = Repository(
-            self.domain, self.bells, source, self.logs / source.uuid.hex(), self.log_config, self.name, self.state.uuid
-        )
+        config = self._log_config(source)
+        kind = StateOnly if source.repository == "no-cache" else Repository
+        repository = kind(self.domain, self.bells, source, self._place(source), config, self.name, self.state.uuid)
+        terms = self._terms(source)
+        if terms is not None:
+            repository.pacer = Pacer(repository, terms)
         self.drainer.repositories[source.uuid] = repository
         return repository
+
+    def _terms(self, source: SourceState) -> Terms | None:
+        """Of a receiver-paced source; None for one that is refused by now: then nothing new comes, and nothing goes."""
+        if source.paced is None:
+            return None
+        terms = agree(source.paced, source.topic, source.repository, self.rules(source))
+        return terms if isinstance(terms, Terms) else None
+
+    def _log_config(self, source: SourceState) -> CData:
+        """``struct hf_log_config *``. Settles what type the source's repository is; the caller saves."""
+        rules = self.rules(source)
+        name = f"{called(source.registration_id, source.session_id)} on topic {source.topic!r}"
+        source.repository, warning = kept_type(rules.type, source.repository, name)
+        if warning:
+            _log.warning("store %s: %s", self.name, warning)
+        terms = self._terms(source)
+        disk = source.repository == "disk" and not (rules.type == "disk" and rules.acknowledge == "memory")
+        if terms is not None and terms.ack_on_reception:
+            disk = False
+        config = ffi.new("struct hf_log_config *")
+        config.level = lib.HF_LEVEL_DISK if disk else lib.HF_LEVEL_MEMORY
+        if source.repository == "no-cache":
+            config.first_segment_bytes = config.max_segment_bytes = NUMBERS_BYTES
+        elif source.paced is None:
+            config.retain_bytes = rules.retain_bytes(source.repository)
+        elif terms is not None:  # what is acknowledged goes by whole segments: they are small beside what is kept
+            config.max_segment_bytes = max(SEGMENT_MIN, min(terms.capacity // 8, SEGMENT_MAX))
+        return config
+
+    def _place(self, source: SourceState) -> Path:
+        """The directory of its log. Of a memory repository it is made here, also after a reboot has emptied the memory."""
+        path = self.logs / source.uuid.hex()
+        if source.repository != "memory":
+            return path
+        real = self._memory / path.name
+        real.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.is_symlink():
+            path.symlink_to(real)
+        return path
 
     def forget(self, source: SourceState, *, names: bool) -> None:
         """State, messages, and the states of its receivers, now and for good; with ``names``, also those in shared memory, if
         nobody uses them.
 
-        The state goes first: from then on nobody finds the source, and what a crash leaves is removed at the next start.
+        The state goes first: from then on nobody finds the source, and what a crash leaves is removed at the next start. Raises
+        OSError when that cannot be written; then nothing is forgotten.
         """
-        self.state.sources.remove(source)
+        place = self.state.sources.index(source)
+        del self.state.sources[place]
         self.state.going.append(source.uuid)
-        self.save()
+        try:
+            self.save()
+        except OSError:  # it is kept, then
+            self.state.going.remove(source.uuid)
+            self.state.sources.insert(place, source)
+            raise
         self.drain_thread(lambda: self.drainer.remove(source.uuid))
         self._remove(source.uuid, names=names)
 
@@ -105,8 +191,11 @@ class Holdings:
     def _remove(self, uuid: bytes, *, names: bool = True) -> None:
         path = self.logs / uuid.hex()
         try:
-            if path.exists():
-                shutil.rmtree(path)
+            for place in (self._memory / path.name, path):
+                if place.is_dir() and not place.is_symlink():
+                    shutil.rmtree(place)
+            if path.is_symlink():
+                path.unlink()
             if names:
                 unlink_unused(self.domain, uuid)
         except OSError as error:

@@ -1,23 +1,37 @@
-"""What a store left in files for everybody: who it is, and how far its logs go. Readable with the store dead."""
+"""What a store left in files for everybody: who it is, and what its logs say. Readable with the store dead."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from .core import CData, ffi, lib
-from .errors import ConfigError
+from .errors import ConfigError, CorruptionError
+from .logs import table_of
+from .reconcile import LogView
+from .store_state import StateFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from .domain import Domain
 
-__all__ = ["LogEnd", "StoreInfo", "log_range", "newest_end", "read_info", "write_info"]
+__all__ = [
+    "StoreInfo",
+    "kept_view",
+    "knows_nothing",
+    "log_range",
+    "log_reader",
+    "log_view",
+    "peer_logs",
+    "read_info",
+    "write_info",
+]
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
@@ -31,6 +45,8 @@ class StoreInfo(msgspec.Struct, frozen=True):
     pid: int
     start: int
     token: int
+    proxies: bool = False
+    """It may stand in for a dead source (allow-proxy-source)."""
 
 
 def write_info(domain: Domain, info: StoreInfo) -> None:
@@ -49,16 +65,8 @@ def read_info(domain: Domain, name: str) -> StoreInfo | None:
         return None
 
 
-class LogEnd(NamedTuple):
-    """How far a log goes; of two logs of one source, the greater one is right: the newest incarnation wins (DESIGN 13)."""
-
-    incarnation: int
-    """Of its newest BEGIN, 0 without one."""
-    next_sqn: int
-
-
 @contextlib.contextmanager
-def _reader(path: Path) -> Iterator[CData | None]:
+def log_reader(path: Path) -> Iterator[CData | None]:
     """A struct hf_logr * of the log in ``path``; None when there is no readable log."""
     out = ffi.new("struct hf_logr **")
     try:
@@ -82,25 +90,64 @@ def _reader(path: Path) -> Iterator[CData | None]:
 def log_range(path: Path) -> tuple[int, int] | None:
     """Oldest and next published number of the log in ``path``; None when there is no readable log."""
     numbers = ffi.new("uint64_t[2]")
-    with _reader(path) as log:
+    with log_reader(path) as log:
         if log is None or lib.hf_logr_range(log, numbers, numbers + 1) != lib.HF_OK:
             return None
     return int(numbers[0]), int(numbers[1])
 
 
-def _end(path: Path) -> LogEnd | None:
-    begin = ffi.new("uint64_t[2]")
+def log_view(path: Path) -> LogView | None:
+    """BEGIN table and next number of the log in ``path``; None when there is no readable log, or nothing has begun in it."""
     numbers = ffi.new("uint64_t[2]")
-    with _reader(path) as log:
-        if log is None or lib.hf_logr_begin(log, begin, begin + 1) <= 0:
+    with log_reader(path) as log:
+        if log is None or lib.hf_logr_range(log, numbers, numbers + 1) != lib.HF_OK:
             return None
-        if lib.hf_logr_range(log, numbers, numbers + 1) != lib.HF_OK:
-            return None
-    return LogEnd(int(begin[0]), max(int(numbers[1]), int(begin[1])))
+        table = table_of(log)
+    return LogView(table, int(numbers[1])) if table else None
 
 
-def newest_end(domain: Domain, names: Iterable[str], uuid: bytes, own: LogEnd) -> LogEnd:
-    """The greatest of ``own`` and of what the logs of a source at these stores say, as far as they can be read."""
-    infos = [info for name in names if (info := read_info(domain, name)) is not None]
-    ends = [end for info in infos if (end := _end(Path(info.logs) / uuid.hex())) is not None]
-    return max([own, *ends])
+def kept_view(log: Path) -> LogView | None:
+    """As :func:`log_view`; where there is no log any more, what its store's state remembers (a memory store after a reboot)."""
+    view = log_view(log)
+    if view is None:
+        with contextlib.suppress(OSError, CorruptionError):
+            state = StateFile(log.parent.parent).load()
+            kept = [source for source in state.sources if source.uuid.hex() == log.name] if state is not None else []
+            view = LogView(tuple(kept[0].begins), 0) if kept and kept[0].begins else None
+    return view
+
+
+def knows_nothing(domain: Domain, name: str, topic: str, registration_id: int, session_id: int) -> bool:
+    """This store is dead, and its state file says that it has never heard of such a source. A session ID goes before a RegID."""
+    info = read_info(domain, name)
+    if info is None or lib.hf_process_alive(domain.fd, info.token, info.pid, info.start) != 0:
+        return False
+    try:
+        state = StateFile(Path(info.directory)).load()
+    except (OSError, CorruptionError):
+        return False
+    if state is None or state.uuid != info.uuid:  # wiped since
+        return False
+    return not any(
+        (source.topic, source.session_id) == (topic, session_id)
+        if session_id
+        else source.registration_id == registration_id
+        for source in state.sources
+    )
+
+
+def peer_logs(
+    domain: Domain, names: Iterable[str], source: bytes, own: bytes, known: Mapping[str, str] = MappingProxyType({})
+) -> list[Path]:
+    """Where the stores of these names keep the log of a source, in this order, without the store whose uuid is ``own``.
+
+    ``known``: directories of stores whose info files may be gone, as they are after a reboot.
+    """
+    places: list[Path] = []
+    for name in names:
+        info = read_info(domain, name)
+        if info is not None and info.uuid != own:
+            places.append(Path(info.logs))
+        elif info is None and name in known:
+            places.append(Path(known[name]) / "logs")
+    return list(dict.fromkeys(place / source.hex() for place in places))

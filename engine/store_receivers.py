@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from . import wire
 from .core import CData, lib
+from .events.receiver import RegistrationSuccessFlags
 from .lifetimes import Timers
+from .receiver_paced import NON_BLOCKING, mode_refusal
 from .registration import Refusal
 from .store_clients import Client, Hold, Key
 from .store_registry import called
@@ -38,37 +40,64 @@ class ReceiverDesk:
         repository = holdings.repository(request.source)
         if source is None or repository is None or source.incarnation == 0:
             return wire.Refused(request.id, "unknown_source", "the source has not registered with this store yet")
+        wrong = mode_refusal(source.paced is not None, request.paced, None)
+        if wrong is not None:
+            return refused(request.id, wrong)
         timers = Timers(request.activity_timeout, request.state_lifetime)
         claimed = holdings.registry.claim_receiver(
-            source, request.topic, request.registration_id, request.session_id, request.uuid, timers
-        )
+            source, request.topic, request.registration_id, request.session_id, request.identity or request.uuid, timers
+        )  # fmt: skip
         if isinstance(claimed, Refusal):
             return refused(request.id, claimed)
         receiver, old = claimed
-        line, high, oldest = holdings.drain_thread(
-            lambda: (
-                repository.receiver_lines().get(receiver.uuid),
-                repository.next_sqn,
-                int(repository.info.oldest_sqn),
-            )
-        )
+        wrong = mode_refusal(source.paced is not None, request.paced, receiver.paced if old else None)
+        if wrong is not None:
+            return refused(request.id, wrong)
+
+        def join() -> tuple[dict[bytes, CData], int, int]:
+            """From here on a receiver-paced repository lets nothing go that a new receiver starts with."""
+            high, oldest = repository.next_sqn, int(repository.info.oldest_sqn)
+            if not old:
+                receiver.ack = oldest if source.paced is None else max(high, repository.live_sqn())
+                receiver.paced = request.paced
+            return repository.receiver_lines(), high, oldest
+
+        lines, high, oldest = holdings.drain_thread(join)
+        line = lines.get(receiver.uuid)
         holder = self.holder(source, receiver, line, client, request)
+        adopts = request.identity not in {b"", receiver.uuid}
+        if holder is None and adopts:
+            self._adopt(client, source, receiver, line, request.identity)
+            line = lines.get(receiver.uuid)
+            holder = self.holder(source, receiver, line, client, request)
         if holder is not None:
+            if not old:  # nothing was granted, and nothing saved: it must not look old when it asks again
+                source.receivers.remove(receiver)
             return self._in_use(request.id, receiver, *holder)
         client.holds[_key(source, receiver)] = Hold(time.time_ns(), request.uuid)
-        rollback = high - int(holdings.options.receiver_new_registration_rollback)
-        if not old:
-            receiver.ack = oldest
+        rollback = high - int(holdings.rules(source).options.receiver_new_registration_rollback)
+        under = source.incarnation
         if line is not None:
-            receiver.ack = max(receiver.ack, source.clamp(int(line.line.ack), int(line.line.ack_stream)))
-        if not old or receiver.gone_ns:
+            on_board = source.clamp(int(line.line.ack), int(line.line.ack_stream))
+            if on_board >= receiver.ack:
+                receiver.ack, under = on_board, max(under, int(line.line.ack_stream))
+        if not old or adopts or receiver.gone_ns:
             receiver.gone_ns = 0
             holdings.save()
         return wire.ReceiverGranted(
             request.id, source.registration_id, source.session_id, receiver.registration_id, receiver.uuid,
             max(receiver.ack, rollback), oldest, high, old, str(repository.path),
-            source.incarnation, source.start_sqn,
+            source.incarnation, source.start_sqn, _flags(source, receiver), source.begins, under,
         )  # fmt: skip
+
+    def _adopt(
+        self, client: Client, source: SourceState, receiver: ReceiverState, line: CData | None, identity: bytes
+    ) -> None:
+        """Another store knew this receiver already, by another identity: what it has acknowledged by the one given here stays."""
+        if line is not None:
+            receiver.ack = max(receiver.ack, source.clamp(int(line.line.ack), int(line.line.ack_stream)))
+        client.holds.pop(_key(source, receiver), None)
+        receiver.uuid = identity
 
     def _in_use(self, request_id: int, receiver: ReceiverState, pid: int, since_ns: int) -> wire.Refused:
         name = called(receiver.registration_id, receiver.session_id)
@@ -140,8 +169,9 @@ class ReceiverDesk:
             repository = holdings.repository(source.uuid)
             if repository is None:
                 continue
-            changed |= repository.lost_below > source.lost_below
-            source.lost_below = max(repository.lost_below, source.lost_below)
+            changed |= repository.lost_below != source.lost_below or (source.learner and repository.caught_up)
+            source.lost_below = repository.lost_below
+            source.learner = source.learner and not repository.caught_up
             if not source.receivers:
                 continue
             acks, end = holdings.drain_thread(repository.acks)
@@ -151,6 +181,13 @@ class ReceiverDesk:
                     receiver.ack, changed = ack, True
         if changed:
             holdings.save(sync=False)
+
+
+def _flags(source: SourceState, receiver: ReceiverState) -> int:
+    """Of RegistrationSuccess (um_semantics B.5)."""
+    flags = RegistrationSuccessFlags
+    said = flags.RPP * (receiver.paced > 0) | flags.RPP_IS_NON_BLOCKING * (receiver.paced == NON_BLOCKING)
+    return int(said | flags.NOCACHE * (source.repository == "no-cache"))
 
 
 def _key(source: SourceState, receiver: ReceiverState) -> Key:

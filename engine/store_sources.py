@@ -7,10 +7,14 @@ import time
 from typing import TYPE_CHECKING
 
 from . import wire
+from .events.source import RegistrationSuccessFlags
 from .lifetimes import Timers
+from .proxies import proxy_refusal
+from .receiver_paced import agree, changed
+from .reconcile import after_begin
 from .registration import Refusal
 from .store_clients import Client, Hold, Key
-from .store_info import newest_end
+from .store_info import read_info
 from .store_registry import called
 
 if TYPE_CHECKING:
@@ -41,6 +45,13 @@ class SourceDesk:
     def register(self, client: Client, request: wire.RegisterSource) -> wire.Answer | None:
         """Answers when the previous owner is dead or gone and its ring is drained; None: not yet, it waits."""
         holdings = self._holdings
+        rules = holdings.topics.of(request.topic)
+        if rules is None:
+            return refused(request.id, holdings.topics.refusal(request.topic))
+        if request.paced is not None:
+            terms = agree(request.paced, request.topic, rules.type, rules)
+            if isinstance(terms, Refusal):
+                return refused(request.id, terms)
         timers = Timers(request.activity_timeout, request.state_lifetime)
         claimed = holdings.registry.claim_source(
             request.topic, request.registration_id, request.session_id, request.uuid, timers
@@ -48,6 +59,13 @@ class SourceDesk:
         if isinstance(claimed, Refusal):
             return refused(request.id, claimed)
         source, old = claimed
+        if not old:
+            source.paced, source.proxy = request.paced, request.proxy
+        wrong = changed(source.paced, request.paced) or proxy_refusal(source.proxy, request.proxy)
+        if wrong is not None:
+            return refused(request.id, wrong)
+        if not old:  # its RegID must never be granted twice, not even after a power cut; and no log is of nobody
+            holdings.save()
         repository = holdings.ensure_repository(source)
         holder = self.holder(source, client if request.incarnation else None)
         if holder is not None:
@@ -59,14 +77,16 @@ class SourceDesk:
             return None
         client.holds.setdefault(_key(source), Hold(time.time_ns(), request.uuid))
         source.gone_ns = 0
-        if source.incarnation == 0:  # its RegID must never be granted twice, not even after a power cut
+        if not source.learner and holdings.drain_thread(repository.has_lost):
+            source.learner = True
             holdings.save()
-        end = holdings.drain_thread(repository.end)
-        if not request.incarnation:  # it will be numbered by this; a store that missed something must not be believed
-            end = newest_end(holdings.domain, source.stores, source.uuid, end)
+        # A new source object will be numbered by this; one that registers again is not.
+        known = holdings.drain_thread(repository.view if request.incarnation else repository.report)
         old = old and source.incarnation > 0
         return wire.SourceGranted(
-            request.id, source.registration_id, source.uuid, end.incarnation, end.next_sqn, old
+            request.id, source.registration_id, source.uuid, known.incarnation, known.end, old, list(known.begins),
+            votes=not source.learner, empty_votes=holdings.state.adopts_empty and not source.incarnation,
+            opened=holdings.state.opened, peers=source.peers, flags=_flags(source),
         )  # fmt: skip
 
     def _in_use(self, request_id: int, source: SourceState, pid: int, since_ns: int) -> wire.Refused:
@@ -80,15 +100,16 @@ class SourceDesk:
         ``but``: a connection that does not count, nor do the streams of its process.
         """
         repository = self._holdings.repository(source.uuid)
-        stream = self._holdings.drain_thread(repository.living_stream) if repository is not None else None
+        process = but.token if but is not None else None
+        stream = None
+        if repository is not None:
+            stream = self._holdings.drain_thread(lambda: repository.living_stream(process))
         owner = self._clients.owner(_key(source))
         if owner is not None and owner is not but:
             since = owner.holds[_key(source)].since_ns
             same = stream is not None and stream.owner >> 16 == owner.token >> 16
             return owner.pid, min(since, stream.since_ns) if same and stream is not None else since
-        if stream is None or (but is not None and stream.owner >> 16 == but.token >> 16):
-            return None
-        return stream.pid, stream.since_ns
+        return (stream.pid, stream.since_ns) if stream is not None else None
 
     def connected(self, source: SourceState) -> bool:
         """A connection holds it."""
@@ -119,17 +140,31 @@ class SourceDesk:
             return wire.Refused(
                 request.id, "busy", f"incarnation {request.incarnation} is over: {source.incarnation} has begun"
             )
-        held = holdings.drain_thread(lambda: repository.begin(request.incarnation, request.start_sqn, request.stream))
-        begun = source.incarnation
-        if request.incarnation > begun:
+        table = after_begin(source.begins, request.begins, request.incarnation, request.start_sqn)
+        holder = self.holder(source, client)
+        if holder is not None:  # two claimants have opened, on grants of different times: both start over
+            name = called(source.registration_id, source.session_id)
+            return wire.Refused(request.id, "busy", f"{name} is in use by a different source (pid {holder[0]})")
+        # A claimant that slept on its grants while another one began and sent: a quorum has that, and refuses this.
+        missed = source.incarnation not in {request.incarnation, *(begin[0] for begin in request.begins)}
+        if missed and holdings.drain_thread(lambda: repository.next_sqn) > source.start_sqn:
+            text = f"incarnation {request.incarnation} was built without {source.incarnation}, which has messages"
+            return wire.Refused(request.id, "busy", text)
+        infos = {name: read_info(holdings.domain, name) for name in request.stores}
+        found = {name: info.directory for name, info in infos.items() if info is not None}
+        named = request.stores, request.sizes, request.groups, request.opened, {**source.directories, **found}
+        if (source.stores, source.sizes, source.groups, source.peers, source.directories) != named:
+            source.stores, source.sizes, source.groups, source.peers, source.directories = named
+            holdings.save()  # before anything is drained: after a crash, the peers are who fills in what it misses
+        news = source.begins != list(table)
+        if news:
             self._save_acks()
-            source.begin(request.incarnation, request.start_sqn)
-        if request.incarnation > begun or source.stores != request.stores:  # a crash may have come before the stores
-            source.stores = request.stores
+        held, catching_up = holdings.drain_thread(lambda: repository.begin(table, request.stream))
+        if news:
             source.late_join = holdings.drain_thread(lambda: repository.late_join)
             holdings.save()
         holdings.drainer.want_spares()
-        return wire.Begun(request.id, held)
+        return wire.Begun(request.id, held, catching_up)
 
     def _another(self, request_id: int, kept: SourceState) -> wire.Refused:
         """What the RegID or session stands for here has begun under another identity than at the other stores."""
@@ -189,8 +224,15 @@ class SourceDesk:
     def _info(self, source: SourceState) -> wire.SourceInfo:
         return wire.SourceInfo(
             source.uuid, source.topic, source.registration_id, source.session_id, source.incarnation,
-            source.stores, str(self._holdings.logs / source.uuid.hex()), source.late_join,
+            source.stores, str(self._holdings.logs / source.uuid.hex()), source.late_join, source.start_sqn,
+            source.sizes, source.groups,
         )  # fmt: skip
+
+
+def _flags(source: SourceState) -> int:
+    """Of RegistrationSuccess (um_semantics B.5)."""
+    flags = RegistrationSuccessFlags
+    return int(flags.RPP * (source.paced is not None) | flags.NOACKS * (source.repository == "no-cache"))
 
 
 def _key(source: SourceState) -> Key:

@@ -19,6 +19,8 @@ import msgspec
 
 from .core import lib
 from .errors import CorruptionError, DirectoryInUseError
+from .receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
+from .reconcile import BEGINS_MAX, Table, after_begin, void_from
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,9 +45,8 @@ class ReceiverState(msgspec.Struct):
     """Milliseconds, as its first registration asked for them; 0 = the store's."""
     gone_ns: int = 0
     """CLOCK_REALTIME since which nobody holds this registration; 0 = somebody does, or nobody has looked."""
-
-
-BEGINS_MAX = 64
+    paced: int = 0
+    """ume_receiver_paced_persistence, as its first registration said: 1 blocking, 2 non-blocking."""
 
 
 class SourceState(msgspec.Struct):
@@ -58,7 +59,8 @@ class SourceState(msgspec.Struct):
     incarnation: int = 0
     start_sqn: int = 0
     begins: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """(incarnation, start), newest last, the last BEGINS_MAX of them: what an ack of an older incarnation is clamped by."""
+    """(incarnation, start), newest last, the last BEGINS_MAX of them (engine/reconcile.py): what an ack of an older incarnation
+    is clamped by."""
     stores: list[str] = msgspec.field(default_factory=list)
     receivers: list[ReceiverState] = msgspec.field(default_factory=list)
     activity_timeout: int = 0
@@ -69,13 +71,37 @@ class SourceState(msgspec.Struct):
     """Number behind the last one that this store knows it never had: its board line must not count for those."""
     late_join: bool = True
     """False: the source does not want receivers to recover anything."""
+    repository: str = ""
+    """``disk``, ``memory`` or ``no-cache``: as its first registration made it; "" = nobody wrote it down."""
+    paced: Wanted | None = None
+    """Receiver-paced, as its first registration asked for it."""
+    proxy: bool = False
+    """A store is to stand in for it when it is dead."""
+    learner: bool = False
+    """It has lost what it acknowledged, and has no say before it has caught up (DESIGN 15)."""
+    peers: dict[str, int] = msgspec.field(default_factory=dict)
+    """Store -> how often its directory had been opened, as the last BEGIN told (DESIGN 15)."""
+    directories: dict[str, str] = msgspec.field(default_factory=dict)
+    """Store -> its directory at the last BEGIN: so its files are found when its info file is gone, after a reboot (DESIGN 14)."""
+    sizes: list[int] = msgspec.field(default_factory=list)
+    groups: list[int] = msgspec.field(default_factory=list)
+    """Declared size by group number, and the group of each of ``stores``."""
 
     def begin(self, incarnation: int, start_sqn: int) -> None:
         """Takes in BEGIN(incarnation, start_sqn): records from there on are void in older incarnations, and so are acks."""
-        self.incarnation, self.start_sqn = incarnation, start_sqn
-        self.begins = [*self.begins, (incarnation, start_sqn)][-BEGINS_MAX:]
-        for receiver in self.receivers:
-            receiver.ack = min(receiver.ack, start_sqn)
+        self.take(after_begin(self.begins, (), incarnation, start_sqn))
+
+    def take(self, table: Table) -> None:
+        """Takes in a whole table of BEGINs, at least as new as its own.
+
+        Another thread may save meanwhile. The table comes last: one that is not the log's is mended from that at the next start.
+        """
+        clamp = void_from(table, self.incarnation)
+        for receiver in list(self.receivers):
+            receiver.ack = min(receiver.ack, clamp)
+        self.lost_below = min(self.lost_below, clamp)
+        self.incarnation, self.start_sqn = table[-1]
+        self.begins = list(table)
 
     def clamp(self, ack: int, incarnation: int) -> int:
         """An ack that was stored under ``incarnation``, as it stands now: below the start of every incarnation since."""
@@ -94,6 +120,8 @@ class State(msgspec.Struct):
     """How often this directory was opened: a restored backup shows by it (DESIGN 15)."""
     next_registration_id: int
     sources: list[SourceState] = msgspec.field(default_factory=list)
+    adopts_empty: bool = False
+    """The operator lets it vote although it knows nothing (`holdfast store adopt-empty`)."""
     going: list[bytes] = msgspec.field(default_factory=list)
     """Sources that are forgotten already, and whose files may still be there: removing goes on after a crash."""
 

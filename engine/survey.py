@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from . import quorum
 from .core import CData, ffi, lib
 from .errors import Error
+from .quorum import Groups
 from .segments import Mapping, UnpublishedError, attach_board, attach_stream
 from .store_info import log_range, read_info
 from .store_state import SourceState, State, StateFile
+from .watch import groups_of
 
 if TYPE_CHECKING:
     from .domain import Domain, ObjectName
@@ -35,6 +36,9 @@ class StorePosition(msgspec.Struct, frozen=True):
     lag: int
     """Messages published and not there yet."""
     alive: bool
+    group: int = 0
+    state: str = ""
+    """``active``; ``catching_up``; ``down``; ``idle`` (no seat: the source does not count it)."""
 
 
 class SourceRow(msgspec.Struct, frozen=True):
@@ -166,19 +170,29 @@ class Declared(NamedTuple):
     name: str
     uuid: bytes
     registration_id: int
+    seated: bool
+    """The source has registered with it; the others are backups, or have not answered yet."""
 
 
 def declared_stores(mapping: Mapping) -> list[Declared] | None:
     """The stores of a stream's source; None while its list is being written, or when the source died while it was."""
+    said = _declaration(mapping)
+    return said[0] if said is not None else None
+
+
+def _declaration(mapping: Mapping) -> tuple[list[Declared], Groups] | None:
     stores = ffi.new("struct hf_sri_store[]", lib.HF_STORES_MAX)
     version, groups = ffi.new("uint64_t *"), ffi.new("struct hf_sri_groups *")
     count = lib.hf_stream_sri(mapping.handle, stores, version, groups)
     if count < 0:
         return None
-    return [
-        Declared(_text(store.name, lib.HF_NAME_MAX), bytes(ffi.buffer(store.uuid)), int(store.registration_id))
+    declared = [
+        Declared(
+            _text(store.name, lib.HF_NAME_MAX), bytes(ffi.buffer(store.uuid)), int(store.registration_id), store.version > 0
+        )
         for store in stores[0:count]
-    ]
+    ]  # fmt: skip
+    return declared, groups_of(groups[0], stores, count)
 
 
 class _Line:
@@ -190,6 +204,7 @@ class _Line:
         self.role = int(line.role)
         self.name = _text(line.name, lib.HF_NAME_MAX)
         self.alive = view.alive == 1
+        self.catching_up = bool(line.flags & lib.HF_LINE_CATCHING_UP)
         self.pid = int(line.owner_pid)
         self.session_id = int(line.session_id)
         self.registration_id = int(line.registration_id)
@@ -212,6 +227,8 @@ class _Source:
         self.start_sqn = newest.start_sqn if newest else 0
         self.declared = {store.name: kept.registration_id for store, kept in self.keepers}
         self.uuids = {store.name: store.info.uuid for store, _ in self.keepers if store.info is not None}
+        self.groups = Groups.single(len(self.declared))
+        self.idle: set[str] = set()
         self.state, self.pid = "stored", 0
         self.next = self.told_stable = self.messages = self.payload_bytes = self.ring_bytes = 0
         self.has_ring = False
@@ -242,10 +259,14 @@ class _Source:
         self.told_stable = int(header.stable_sqn)
         self.messages, self.payload_bytes = int(header.messages), int(header.payload_bytes)
         self.ring_bytes = int(header.ring_bytes)
-        stores = declared_stores(mapping)
-        if stores is not None:
+        said = _declaration(mapping)
+        if said is not None:
+            stores, self.groups = said
+            self.idle = {store.name for store in stores if not store.seated}
             self.declared = {store.name: store.registration_id for store in stores}
             self.uuids |= {store.name: store.uuid for store in stores}
+            if len(self.declared) != self.groups.stores:  # a store twice: no source writes that
+                self.groups = Groups.single(len(self.declared))
 
     def _lines(self, domain: Domain, newest: SourceState | None) -> list[_Line]:
         views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
@@ -256,30 +277,34 @@ class _Source:
             return []
         return [_Line(views[i], newest) for i in range(count)]
 
-    def _positions(self) -> list[tuple[str, int, bool]]:
-        """(store, first number that it does not hold, alive), clamped to what was sent."""
+    def _positions(self) -> list[StorePosition]:
+        """Where its stores stand, in the order of store indexes; clamped to what was sent."""
         by_uuid = {line.uuid: line for line in self.lines if line.role == lib.HF_ROLE_STORE}
-        files = {store.name: store for store, _ in self.keepers}
+        files = {store.info.uuid: store for store, _ in self.keepers if store.info is not None}
         found = []
-        for name in self.declared:
-            line, store = by_uuid.get(self.uuids.get(name, b"")), files.get(name)
+        for (name, registration_id), group in zip(self.declared.items(), self.groups.of, strict=True):
+            uuid = self.uuids.get(name, b"")
+            line, store = by_uuid.get(uuid), files.get(uuid)
             held = store.log_range(self.uuid) if line is None and store is not None else None
-            position = line.ack if line is not None else held[1] if held is not None else 0
-            found.append((name, min(position, self.next), line.alive if line is not None else False))
+            at = min(line.ack if line is not None else held[1] if held is not None else 0, self.next)
+            alive = line.alive if line is not None else False
+            state = "active" if alive else "down"
+            if name in self.idle:
+                state = "idle"
+            elif alive and line is not None and line.catching_up:
+                state = "catching_up"
+            found.append(StorePosition(name, registration_id, at - 1, self.next - at, alive, group, state))
         return found
 
     def row(self) -> SourceRow:
-        positions = self._positions()
-        held = [position for _, position, _ in positions]
-        stable = quorum.stable_number(held, len(held)) if held else self.next
+        stores = self._positions()
+        held = {index: store.stable + 1 for index, store in enumerate(stores) if store.state != "idle"}
+        stable = self.groups.stable_number(held) if stores else self.next
         stable = min(max(stable, self.told_stable), self.next)
         return SourceRow(
             self.topic, self.uuid.hex(), self.state, self.declared, self.session_id, self.incarnation, self.pid,
             self.state == "live", self.next, stable - 1, self.next - stable, self.messages, self.payload_bytes,
-            self.ring_bytes,
-            [
-                StorePosition(name, self.declared[name], at - 1, self.next - at, alive) for name, at, alive in positions
-            ],
+            self.ring_bytes, stores,
         )  # fmt: skip
 
     def receivers(self) -> list[ReceiverRow]:

@@ -139,21 +139,22 @@ class _Sweep:
         if end[0] == header.start_sqn:
             return True, f"{gone}, nothing was sent in it"
         names = self._declared(mapping)
-        lacking = [name for name in names if self._held(name, mapping.uuid) < end[0]]
+        lacking = [name for name, store in names.items() if self._held(store, mapping.uuid) < end[0]]
         if not lacking:
             return True, f"{gone}, " + ("every store has all of it" if names else "it had no store")
         what = f"{gone}, and store {', '.join(lacking)} has not drained it up to number {int(end[0]) - 1}"
         return self.everything, what + ("" if self.everything else "; start the store, or give it up with --all")
 
-    def _declared(self, mapping: Mapping) -> list[str]:
-        """Stores of the source; when its SRI is torn, those that know it."""
+    def _declared(self, mapping: Mapping) -> dict[str, StoreFiles | None]:
+        """Stores that the source was registered with, by its names for them; when its SRI is torn, those that know it."""
         stores = declared_stores(mapping)
         if stores is None:
-            return [store.name for store in self.stores if store.source(mapping.uuid) is not None]
-        return [store.name for store in stores]
+            return {store.name: store for store in self.stores if store.source(mapping.uuid) is not None}
+        files = {store.info.uuid: store for store in self.stores if store.info is not None}
+        return {store.name: files.get(store.uuid) for store in stores if store.seated}
 
-    def _held(self, name: str, uuid: bytes) -> int:
-        store = next((store for store in self.stores if store.name == name), None)
+    @staticmethod
+    def _held(store: StoreFiles | None, uuid: bytes) -> int:
         found = store.log_range(uuid) if store is not None else None
         return found[1] if found is not None else 0
 
@@ -229,9 +230,10 @@ class _Sweep:
     def _store_files(self) -> list[Item | None]:
         found: list[Item | None] = []
         for path in sorted(self.domain.stores.glob("*.sock")):
-            store = next((store for store in self.stores if store.name == path.stem), None)
+            name = path.resolve().stem  # of the store, where that is another name of it
+            store = next((store for store in self.stores if store.name == name), None)
             if self._store_is_gone(store):
-                found.append(Item("socket", str(path), 0, True, f"store {path.stem} is dead"))
+                found.append(Item("socket", str(path), 0, True, f"store {name} is dead"))
         for store in self.stores:
             if store.info is not None and self._store_is_gone(store) and not Path(store.info.directory).exists():
                 path = self.domain.info_path(store.name)

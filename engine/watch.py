@@ -8,15 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .core import ffi, lib
+from .core import CData, ffi, lib
 from .errors import Error
+from .quorum import Groups
 from .segments import Mapping, UnpublishedError, attach_stream
 
 if TYPE_CHECKING:
     from .directory import Directory
     from .domain import Domain
 
-__all__ = ["Sri", "Watch"]
+__all__ = ["Sri", "Watch", "groups_of"]
 
 OWNER_NS = 500_000_000
 """How often the owner's lock is looked at."""
@@ -24,15 +25,24 @@ OWNER_NS = 500_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sri:
-    """Which stores a source is registered with. ``versions``: one per store, 0 = not (yet); a version grows each time the
-    source registers with that store, and starts again with an incarnation."""
+    """Which stores a source is registered with. ``versions``: one per store, 0 = not (yet), or a backup; a version grows each
+    time the source registers with that store, and starts again with an incarnation."""
 
     incarnation: int
     start_sqn: int
     stores: tuple[str, ...]
+    groups: Groups
     versions: tuple[int, ...]
     registration_id: int
     session_id: int
+    live: bool = False
+    """Its source may still register with others."""
+
+
+def groups_of(said: CData, stores: CData, count: int) -> Groups:
+    """How an SRI groups its stores."""
+    sizes, of = [int(size) for size in said.sizes], [int(stores[i].group) for i in range(count)]
+    return Groups.told(sizes, of, int(said.intragroup), int(said.intergroup))
 
 
 class Watch:
@@ -43,8 +53,11 @@ class Watch:
         self._mapping: Mapping | None = None
         self._version = -1
         self._owner_ns = 0
+        self._live = True
         self.incarnation = 0
         """Of the newest ring; stays when the ring is gone."""
+        self.begun = 0
+        """Set by whoever knows: the newest incarnation that has begun at a store."""
         self.orphaned = 0
         """The newest incarnation whose owner is proved dead (DESIGN 12)."""
 
@@ -66,12 +79,14 @@ class Watch:
             alive = lib.hf_process_alive(self._domain.fd, owner.owner, owner.owner_pid, owner.owner_start)
             if alive == 0:
                 self.orphaned = self.incarnation
-        if header.sri_version == self._version:
+        live = header.state == lib.HF_STREAM_OPEN and self.orphaned < self.incarnation
+        if header.sri_version == self._version and live == self._live:
             return None
+        self._live = live
         return self._read(mapping)
 
     def _newest(self) -> None:
-        streams = self._directory.streams(self._uuid)
+        streams = self._directory.streams(self._uuid, self.begun)
         name = streams[-1][1] if streams else None
         if self._mapping is not None and self._mapping.name == name:
             return
@@ -97,9 +112,11 @@ class Watch:
             self.incarnation,
             int(header.start_sqn),
             tuple(ffi.string(stores[i].name, lib.HF_NAME_MAX).decode(errors="replace") for i in range(count)),
+            groups_of(groups[0], stores, count),
             tuple(int(stores[i].version) for i in range(count)),
             int(stores[0].registration_id) if count else 0,
             int(header.session_id),
+            self._live,
         )
 
     def _close(self) -> None:

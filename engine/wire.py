@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from .errors import CorruptionError, ForeignOwnerError
+from .receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 
 __all__ = ["PROTOCOL"]
 
@@ -30,6 +31,8 @@ Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """A sequence number or an incarnation."""
 BeginOf = tuple[Number, Number]
 """(incarnation, its first number)."""
+Small = Annotated[int, Meta(ge=0, le=25)]
+"""A group's number or size."""
 Milliseconds = Annotated[int, Meta(ge=0)]
 Topic = Annotated[str, Meta(max_length=255)]
 Role = Literal["source", "receiver"]
@@ -71,6 +74,10 @@ class RegisterSource(msgspec.Struct, tag="register_source", frozen=True):
     activity_timeout: Milliseconds = 0
     state_lifetime: Milliseconds = 0
     """ume_activity_timeout and ume_state_lifetime, ms; what the first registration says is kept."""
+    paced: Wanted | None = None
+    """Receiver-paced persistence, with these values; None: source-paced."""
+    proxy: bool = False
+    """A store is to stand in for it when it is dead (ume_proxy_source)."""
 
 
 class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
@@ -95,6 +102,8 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     """How often its directory was opened."""
     peers: dict[str, int] = {}
     """Store -> its ``opened`` as the last Begin told it: a directory that says less now was restored from a backup."""
+    flags: int = 0
+    """Of RegistrationSuccess, besides OLD: RPP, NOACKS."""
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
@@ -113,6 +122,9 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     """All that the granting stores know, oldest first, without this one: applied in order before it."""
     opened: dict[str, int] = {}
     """Store -> ``opened``, of those that granted: kept as ``peers``."""
+    sizes: list[Small] = []
+    groups: list[Small] = []
+    """Declared size by group number, and the group of each of ``stores``: for receivers that find no ring."""
 
 
 class Begun(msgspec.Struct, tag="begun", frozen=True):
@@ -139,6 +151,10 @@ class RegisterReceiver(msgspec.Struct, tag="register_receiver", frozen=True):
     activity_timeout: Milliseconds = 0
     state_lifetime: Milliseconds = 0
     """As in RegisterSource."""
+    paced: Annotated[int, Meta(ge=0, le=2)] = 0
+    """ume_receiver_paced_persistence."""
+    identity: Annotated[bytes, Meta(max_length=16)] = b""
+    """By which another store knows it: this one takes that over, and finds its acks on the board by it."""
 
 
 class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
@@ -159,13 +175,20 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     incarnation: int = 0
     start_sqn: int = 0
     """The newest BEGIN that ``next_sqn`` is true under."""
+    flags: int = 0
+    """Of RegistrationSuccess, besides OLD and SRC_SID: RPP, RPP_IS_NON_BLOCKING, NOCACHE."""
+    begins: list[BeginOf] = []
+    """All BEGINs that this store knows: another store may have missed one that voids what was acknowledged there."""
+    acknowledged_under: Number = 0
+    """The incarnation that ``next_sqn`` was acknowledged under: a store that missed a BEGIN still sees it on the board."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
     """A request that was not granted, and why.
 
-    ``code``: reg_id_in_use, topic_mismatch, session_mismatch, other_source, unknown_source, busy, usage. The holder of a RegID is
-    named by ``pid`` and ``since_ns`` (CLOCK_REALTIME of its registration), 0 when there is no process to name.
+    ``code``: reg_id_in_use, topic_mismatch, session_mismatch, other_source, unknown_source, deregistered, topic_not_kept,
+    receiver_paced, proxy, busy, usage. The holder of a RegID is named by ``pid`` and ``since_ns`` (CLOCK_REALTIME of its
+    registration), 0 when there is no process to name.
     """
 
     id: int
@@ -202,6 +225,11 @@ class SourceInfo(msgspec.Struct, frozen=True):
     log: str
     late_join: bool = True
     """Receivers may recover from it."""
+    start_sqn: int = 0
+    """First number of this incarnation."""
+    sizes: list[Small] = []
+    groups: list[Small] = []
+    """As in Begin."""
 
 
 class Sources(msgspec.Struct, tag="sources", frozen=True):
@@ -248,8 +276,46 @@ class Deregistered(msgspec.Struct, tag="deregistered", frozen=True):
     """Number behind the last message that was stored (source) or acknowledged (receiver)."""
 
 
-Request = Hello | RegisterSource | Begin | RegisterReceiver | ListSources | Leave | Deregister
-Answer = Welcome | SourceGranted | Begun | ReceiverGranted | Refused | Sources | Left | Deregistered
+class OperatorDeregister(msgspec.Struct, tag="operator_deregister", frozen=True):
+    """Forget a source, or one receiver of it: asked by an operator, not by the object itself. Answered by Deregistered."""
+
+    id: int
+    registration_id: U32
+    """The source's."""
+    receiver_registration_id: U32 = 0
+    """0: the source, with its messages and its receivers."""
+    force: bool = False
+    """Also while a living process holds it."""
+
+
+class Expelled(msgspec.Struct, tag="expelled", frozen=True):
+    """Nobody asked: the operator has deregistered a source, or a receiver of it, that this process holds (um_semantics N 29)."""
+
+    source: Uuid
+
+
+class Mark(msgspec.Struct, tag="mark", frozen=True):
+    """Operator: messages that must not be delivered from this store's log any more (um_semantics I.4)."""
+
+    id: int
+    registration_id: U32
+    """The source's."""
+    ranges: list[tuple[Number, Number]]
+    """(first, last)."""
+
+
+class Marked(msgspec.Struct, tag="marked", frozen=True):
+    """Answer to Mark, when it is durable."""
+
+    id: int
+    ranges: list[tuple[Number, Number]]
+    """(first, last) of what is marked now, whole messages."""
+
+
+Request = (
+    Hello | RegisterSource | Begin | RegisterReceiver | ListSources | Leave | Deregister | OperatorDeregister | Mark
+)
+Answer = Welcome | SourceGranted | Begun | ReceiverGranted | Refused | Sources | Left | Deregistered | Expelled | Marked
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(Request)

@@ -36,10 +36,21 @@ MACHINES = {
     "option_values",
     "options",
     "outstanding",
+    "pulse",
+    "proxies",
     "quorum",
+    "receiver_paced",
+    "receiver_registration",
+    "reconcile",
     "recovery",
     "registration",
+    "registration_events",
     "retention",
+    "scrub_plan",
+    "source_registration",
+    "store_config",
+    "store_topics",
+    "voting",
 }
 """Decisions over values. Every other module of the engine is a driver."""
 IMPURE = {"asyncio", "fcntl", "io", "mmap", "os", "pathlib", "posix_ipc", "select", "shutil", "signal", "socket"}

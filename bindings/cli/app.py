@@ -27,6 +27,10 @@ Options = Annotated[
 ]
 Session = Annotated[str | None, typer.Option("--session", metavar="N", help="Session ID: go on where it left off")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Timeout = Annotated[float, typer.Option("--timeout", metavar="S", min=0, help="Seconds to wait for a store to answer")]
+SourceId = Annotated[
+    int, typer.Option("--source", metavar="REGID", min=1, max=2**32 - 1, help="The source's RegID at this store")
+]
 Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="UM's configuration file, flat or XML")]
 Application = Annotated[
     str | None, typer.Option("--application", metavar="NAME", help="Which application of an XML file it is")
@@ -52,27 +56,120 @@ def _holdfast(
 
 @store_app.command("run")
 def store_run(
-    name: Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="What sources call it")],
-    directory: Annotated[str, typer.Option("--dir", metavar="DIR", help="Its own directory; made if missing")],
-    kind: Annotated[str, typer.Option("--type", metavar="disk|memory", help="Where its logs lie")] = "disk",
+    config: Annotated[
+        str | None, typer.Argument(metavar="CONFIG", help="UM's XML file, with any number of stores")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="What sources call it")] = None,
+    directory: Annotated[
+        str | None, typer.Option("--directory", "--dir", metavar="DIR", help="Its own directory; made if missing")
+    ] = None,
+    kind: Annotated[str, typer.Option("--type", metavar="disk|memory|no-cache", help="Where its logs lie")] = "disk",
+    port: Annotated[int | None, typer.Option("--port", metavar="N", help="It also answers to 127.0.0.1:N")] = None,
     domain: Domain = None,
     options: Options = None,
+    validate: Annotated[
+        bool, typer.Option("--validate", "-v", help="Only say everything that is wrong in CONFIG")
+    ] = False,
+    dump_schema: Annotated[bool, typer.Option("--dump-schema", help="Print the schema of CONFIG (RELAX NG)")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-f", help="Go on in the background when all is ready")] = False,
+    utc: Annotated[bool, typer.Option("--utc", "-u", help="Times in the log are UTC")] = False,
+    affinity: Annotated[
+        str | None, typer.Option("--affinity", "-a", metavar="CPU[,...]", help="One for the rest, then four per store")
+    ] = None,
 ) -> int:
-    """Run a store until SIGINT or SIGTERM; it then drains, syncs and exits with 0. A second signal ends it at once."""
-    from .store import run_store
+    """Run stores until SIGINT or SIGTERM: they drain, sync and exit with 0. A second one ends at once; SIGUSR1 rolls the log."""
+    from .store_run import RunArguments, run_store
 
-    return run_store(name, directory, kind, domain, options or [])
+    return run_store(
+        RunArguments(
+            config, name, directory, kind, port, domain, options or [], validate, dump_schema, detach, utc, affinity
+        )
+    )
 
 
 @store_app.command("check")
 def store_check(
-    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="Directories of stores")],
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="Directories of stores, running or not")],
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Whether all have the same messages; exits with 1 if not")
+    ] = False,
     json: Json = False,
 ) -> int:
-    """Verify every message in the logs of stores, read-only, also beside a running store. Exits with 5 on damage."""
-    from .store import check_stores
+    """Verify every message in the logs of stores, read-only and beside stores that run; exits with 5 if something is damaged."""
+    from .store_check import check_stores, compare_logs
 
-    return check_stores(directories, json)
+    return compare_logs(directories, json) if compare else check_stores(directories, json)
+
+
+@store_app.command("repair")
+def store_repair(
+    directories: Annotated[list[str], typer.Argument(metavar="DIR...", help="Directories of stores that do not run")],
+    json: Json = False,
+    domain: Domain = None,
+) -> int:
+    """Copy what is damaged or missing in logs from each other's, or, with one DIR, from the other stores of the domain. Stores
+    that run do this by themselves. Exits with 5 if something is damaged in all of them."""
+    from .store_repair import repair
+
+    return repair(directories, json, domain)
+
+
+@store_app.command("dump")
+def store_dump(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Directory of a store, running or not")],
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this one")] = None,
+    numbers: Annotated[
+        str | None, typer.Option("--numbers", metavar="N|N-M|N-", help="Only messages with these sequence numbers")
+    ] = None,
+    terse: Annotated[bool, typer.Option("--terse", "-T", help="Sources and receivers without messages")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per source and message")] = False,
+) -> int:
+    """Print what a store keeps: sources, receivers with their acknowledgements, and messages; read-only."""
+    from .store_dump import dump
+
+    return dump(directory, topic, numbers, terse, json)
+
+
+@store_app.command("adopt-empty")
+def store_adopt_empty(
+    store: Annotated[str, typer.Argument(metavar="NAME|DIR", help="A store that does not run, or its directory")],
+    domain: Domain = None,
+) -> int:
+    """Let a store that has lost its state vote as one that never had a message: what only it had is given up for good."""
+    from .store_adopt import adopt
+
+    return adopt(store, domain)
+
+
+@store_app.command("deregister")
+def store_deregister(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A store that runs")],
+    source: SourceId,
+    receiver: Annotated[
+        int | None, typer.Option("--receiver", metavar="REGID", min=1, max=2**32 - 1, help="Only this one")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also while a living process holds it, which is told")] = False,
+    timeout: Timeout = 30,
+    domain: Domain = None,
+) -> int:
+    """Make a store forget a source and all of its messages; with --receiver, one receiver and its acknowledgement."""
+    from .operate import deregister
+
+    return deregister(name, source, receiver or 0, force, timeout, domain)
+
+
+@store_app.command("mark")
+def store_mark(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A store that runs")],
+    source: SourceId,
+    numbers: Annotated[str, typer.Option("--numbers", metavar="LIST", help="Sequence numbers, such as 2,5,7-9")],
+    timeout: Timeout = 30,
+    domain: Domain = None,
+) -> int:
+    """Mark messages undeliverable, for good: this store's log keeps them, and no receiver gets them from it any more."""
+    from .operate import mark
+
+    return mark(name, source, numbers, timeout, domain)
 
 
 @app.command()
@@ -94,9 +191,7 @@ def send(
         ),
     ] = None,
     session: Session = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=0, help="Seconds to wait for a store to answer")
-    ] = 30,
+    timeout: Timeout = 30,
     domain: Domain = None,
     options: Options = None,
     config: Config = None,
@@ -146,6 +241,28 @@ def stat(
     from .stat import show
 
     return show(json, watch, domain)
+
+
+@app.command()
+def events(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until a signal")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per event")] = False,
+    interval: Annotated[float, typer.Option("--interval", metavar="S", min=0.05, help="Seconds between looks")] = 0.5,
+    domain: Domain = None,
+) -> int:
+    """Say who is here, and with -f who comes and goes, and how stability and lag move; it asks nobody."""
+    from .events import show
+
+    return show(follow, json, interval, domain)
+
+
+@app.command()
+def doctor(json: Json = False, domain: Domain = None) -> int:
+    """Check the machine and the domain: shared memory, limits, file systems, logind, versions, what the dead left. Exits with
+    1 if something needs attention, and says what to do about it."""
+    from .doctor import diagnose
+
+    return diagnose(json, domain)
 
 
 @app.command()

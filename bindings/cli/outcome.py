@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..engine.errors import Error
+from ..engine.errors import Error, UsageError
 from .app import app
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["run"]
+__all__ = ["command", "run"]
 
 CLICK_ERROR = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 """Typer has brought a click of its own since 0.2x; older ones use the package."""
@@ -43,9 +43,7 @@ def run(argv: Sequence[str]) -> int:
             signal.signal(number, _interrupt)
     debug = bool(os.environ.get("HOLDFAST_DEBUG"))
     try:
-        code = typer.main.get_command(app).main(list(argv), prog_name="holdfast", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return _run(argv)
     except Interrupted as stop:
         return 128 + stop.number
     except (BrokenPipeError, SystemExit):  # what click makes of a broken pipe
@@ -65,6 +63,22 @@ def run(argv: Sequence[str]) -> int:
         if isinstance(error, OSError):
             return _say(str(error), "", 1)
         return _say(f"{type(error).__name__}: {error}", "this is a bug: HOLDFAST_DEBUG=1 shows where", 1)
+
+
+def command(argv: Sequence[str]) -> int:
+    """As :func:`run`, for a program: signals are left alone, and errors are raised. UsageError: wrong arguments."""
+    try:
+        return _run(argv)
+    except Exception as error:
+        if isinstance(error, CLICK_ERROR):
+            raise UsageError(str(error.format_message())) from None  # type: ignore[attr-defined]
+        raise
+
+
+def _run(argv: Sequence[str]) -> int:
+    code = typer.main.get_command(app).main(list(argv), prog_name="holdfast", standalone_mode=False)
+    sys.stdout.flush()
+    return code if isinstance(code, int) else 0
 
 
 def _usage(error: Exception) -> int:

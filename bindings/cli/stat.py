@@ -89,7 +89,7 @@ def _group(picture: survey.Survey) -> RenderableType:
 
 
 def _source(row: survey.SourceRow) -> Sequence[str]:
-    stores = ", ".join(f"{at.name} ({at.lag}{'' if at.alive else ', down'})" for at in row.stores)
+    stores = ", ".join(f"{at.name} ({at.lag}{_remark(at.state)})" for at in row.stores)
     return (
         row.topic, row.state, _session(row.session_id), ", ".join(f"{k}:{v}" for k, v in row.registration_ids.items()),
         str(row.next), str(row.stable), str(row.unstable), stores, _pid(row.pid, row.alive),
@@ -106,6 +106,10 @@ def _receiver(row: survey.ReceiverRow) -> Sequence[str]:
 def _store(row: survey.StoreRow) -> Sequence[str]:
     kept = str(row.sources) if row.sources >= 0 else "?"
     return (row.name, row.state, row.type, kept, _pid(row.pid, row.state == "running"), row.directory)
+
+
+def _remark(state: str) -> str:
+    return "" if state == "active" else f", {state.replace('_', ' ')}"
 
 
 def _session(number: int) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..engine.errors import ConfigError
 
-__all__ = ["BYTES_MAX", "Text", "Word"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["BYTES_MAX", "Text", "Word", "near", "read"]
 
 BYTES_MAX = 4 << 20
 """No configuration is larger; whoever names a disk or a log by mistake hears it at once."""
@@ -72,3 +76,10 @@ def _name(path: str | os.PathLike[str]) -> str:
     if not name:
         raise ConfigError(f"config = {path!r} is not a path")
     return name
+
+
+def near(name: str, known: Iterable[str]) -> str | None:
+    """What was probably meant, as a hint."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"one of: {', '.join(known)}" if known else None

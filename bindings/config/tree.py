@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Node", "parse"]
 
 XINCLUDE = "{http://www.w3.org/2001/XInclude}"
+SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 ATTRIBUTES_MAX = 50
 """Of one element. lxml takes quadratic time to list them."""
 
@@ -37,7 +38,7 @@ _PROLOG = re.compile(r"\s++|<\?.*?\?>|<!--.*?-->", re.DOTALL)
 
 @dataclass(slots=True)
 class Node:
-    """An element: its tag and attributes with their places, its text without white space at the ends."""
+    """An element: tag and attributes with their places, its text without white space at its ends, unless xml:space keeps it."""
 
     tag: Word
     attributes: dict[str, Word]
@@ -125,9 +126,10 @@ def _with_places(text: Text, root: Any) -> Node:
             raise text.error("other files are not included", tag, "put what they contain here")
         if len(element.attrib) > ATTRIBUTES_MAX:
             raise text.error(f"more than {ATTRIBUTES_MAX} attributes", tag)
-        # Those of a namespace (xml:space, xsi:...) mean nothing here.
+        # Those of a namespace (xsi:...) mean nothing here, but for xml:space.
         attributes = {name: word(value, places[name]) for name, value in element.attrib.items() if name in places}
-        node = nodes[element] = Node(tag, attributes, (element.text or "").strip())
+        said = element.text or ""
+        node = nodes[element] = Node(tag, attributes, said if element.get(SPACE) == "preserve" else said.strip())
         parent = element.getparent()
         if parent is not None:
             nodes[parent].children.append(node)

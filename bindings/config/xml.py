@@ -9,13 +9,12 @@ forbid objects and values.
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING
 
 from ..engine.option_table import CONTEXT, SOURCE, WILDCARD
 from .section import Section
-from .text import Word
+from .text import Word, near
 from .tree import Node, parse
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ class XmlFile:
             template = self._templates.get(name)
             if template is None:
                 assert word is not None
-                raise self._text.error(f"there is no template {name!r}", word, _near(name, self._templates))
+                raise self._text.error(f"there is no template {name!r}", word, near(name, self._templates))
             yield template
 
     def _apply_options(self, section: Section, node: Node) -> None:
@@ -202,7 +201,7 @@ class XmlFile:
         allowed = ATTRIBUTES.get(tag, ())
         for name, word in node.attributes.items():
             if name not in allowed:
-                raise self._text.error(f"<{tag}> has no attribute {name}", word, _near(name, allowed))
+                raise self._text.error(f"<{tag}> has no attribute {name}", word, near(name, allowed))
             words = WORDS.get(name)
             if words is not None and word.text not in words:
                 raise self._text.error(f"{name} = {word.text!r}: expected {' or '.join(words)}", word)
@@ -214,7 +213,7 @@ class XmlFile:
         for child in node.children:
             known = child.tag.text
             if known not in CHILDREN[tag]:
-                raise self._text.error(f"<{known}> is no part of <{tag}>", child.tag, _near(known, CHILDREN[tag]))
+                raise self._text.error(f"<{known}> is no part of <{tag}>", child.tag, near(known, CHILDREN[tag]))
         node.children = [child for child in node.children if child.tag.text not in IGNORED]
         for child in node.children:
             self._check(child)
@@ -238,10 +237,3 @@ class XmlFile:
         wanted = "without a name" if name is None else repr(name)
         hint = f"application= one of: {', '.join(named)}" if named else None
         return self._text.error(f"there is no application {wanted} in this file", root.tag, hint)
-
-
-def _near(name: str, known: Iterable[str]) -> str | None:
-    """What was probably meant."""
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"one of: {', '.join(known)}" if known else None

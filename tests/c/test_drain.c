@@ -165,6 +165,41 @@ static void everything_sent_is_in_the_log_and_acknowledged(void)
     }
 }
 
+static void the_ack_of_a_paced_item_stops_at_the_message_that_is_too_much(void)
+{
+    for (uint32_t level = HF_LEVEL_MEMORY; level <= HF_LEVEL_DISK; level++) {
+        struct kept k;
+        make(&k, level);
+        struct hf_mark marks[3];
+        k.item.paced = 1;
+        k.item.ack_payload = 7 * 300;
+        k.item.marks = marks;
+        k.item.marks_max = 3;
+        k.item.mark_bytes = 500;
+        send(&k, 5, 300);
+        CHECK_EQ(drain(&k), 0); /* a call ends with a roll */
+        CHECK_EQ(drain(&k), 0);
+        CHECK_EQ(acked(&k), 5);
+        send(&k, 5, 300); /* one block: numbers 5 and 6 of it still fit */
+        CHECK_EQ(drain(&k), 0);
+        CHECK_EQ(acked(&k), 7);
+        send(&k, 1, 1);
+        CHECK_EQ(drain(&k), 0);
+        CHECK_EQ(acked(&k), 7); /* small, but behind what does not fit */
+        CHECK_EQ(k.item.payload, 3001);
+        CHECK_EQ(k.item.mark_count, 3); /* behind 600, 1200 and 1800 bytes; then the owner is slow */
+        CHECK_EQ(marks[2].position, 1800);
+        CHECK_EQ(marks[2].sqn, 6);
+        expect_log(&k, 11); /* it is stored all the same */
+        k.item.ack_payload = 1 << 20;
+        k.item.ack_sqn = 11; /* the owner has freed room, and says so */
+        send(&k, 1, 300);
+        CHECK_EQ(drain(&k), 0);
+        CHECK_EQ(acked(&k), 12);
+        unmake(&k);
+    }
+}
+
 static void messages_larger_than_a_block_pass_whole(void)
 {
     struct kept k;
@@ -437,6 +472,7 @@ int main(void)
     staging = malloc(STAGING);
     CHECK(staging != NULL);
     RUN(everything_sent_is_in_the_log_and_acknowledged);
+    RUN(the_ack_of_a_paced_item_stops_at_the_message_that_is_too_much);
     RUN(messages_larger_than_a_block_pass_whole);
     RUN(a_source_with_a_backlog_does_not_starve_the_others);
     RUN(a_closed_stream_is_drained_to_its_end);

@@ -186,12 +186,28 @@ static void sleeper_without_membarrier_only_naps(void)
     CHECK_EQ(hf_board_source_waits(board, 0), longest);
 }
 
+static void a_wait_of_50_ms_ends_at_a_tick_and_a_shorter_one_in_its_time(void)
+{
+    int64_t tick = HF_WAIT_MAX_NS, day = 86400 * INT64_C(1000000000);
+    int64_t now = day + 30000000;
+    CHECK_EQ(hf_wait_end(now, -1, tick), now);
+    CHECK_EQ(hf_wait_end(now, tick - 1, tick), now + tick - 1);
+    CHECK_EQ(hf_wait_end(now, tick, tick), day + tick);
+    CHECK_EQ(hf_wait_end(now, INT64_MAX, tick), day + tick);
+    CHECK_EQ(hf_wait_end(day, tick, tick), day + tick); /* on a tick: the next one, not at once */
+    CHECK_EQ(hf_wait_end(now, 4 * tick, HF_BELL_MAX_NS), day + 4 * tick);
+    CHECK_EQ(hf_wait_end(now, INT64_MIN, HF_BELL_MAX_NS), now);
+}
+
 /* The steps of one wait until it ends or says sleep; how many rounds it took. */
 static int walk(int strategy, int64_t timeout_ns, int *rounds)
 {
     struct hf_waiter w;
     hf_waiter_start(&w, strategy, timeout_ns);
     CHECK(hf_waiter_left(&w) <= HF_WAIT_MAX_NS);
+    if (timeout_ns == INT64_MAX) { /* the next tick may be now */
+        w.deadline_ns = INT64_MAX;
+    }
     int step = 0;
     for (*rounds = 0; step == 0; ++*rounds) {
         step = hf_waiter_pause(&w);
@@ -358,6 +374,7 @@ int main(void)
     RUN(bell_of_a_dead_process_is_reused_when_none_is_left);
     RUN(waker_registers_once_and_again_after_fork);
     RUN(sleeper_without_membarrier_only_naps);
+    RUN(a_wait_of_50_ms_ends_at_a_tick_and_a_shorter_one_in_its_time);
     RUN(each_strategy_waits_in_its_own_way);
     RUN(backoff_spins_then_yields_then_keeps_sleeping);
     RUN(sleeping_source_and_sleeping_receiver_wake_each_other);

@@ -1,4 +1,5 @@
-"""Writes v1/: a store's directory, byte by byte as csrc/README.md describes it, without any code of holdfast.
+"""Writes v1/: a store's directory, byte by byte as csrc/README.md describes it, without any code of holdfast. And v1-fill/: a
+fill that gives its log the numbers that it has lost.
 
     python tests/golden/make.py [DIRECTORY]
 
@@ -16,18 +17,20 @@ import google_crc32c
 import msgspec
 
 V1 = Path(__file__).resolve().parent / "v1"
+V1_FILL = V1.with_name("v1-fill")
 LAYOUT_VERSION = 1
 MAGIC = 0x3154534644484600
-SEGMENT, HEAD = 4, 5
+SEGMENT, HEAD, FILL = 4, 5, 6
 CREATED_NS = 1_700_000_000_000_000_000
 SOURCE = b"golden source 01"
 STORE = b"golden store 001"
 RECEIVER = b"golden receiver1"
 SEGMENTS = (b"golden segment 1", b"golden segment 2")
+FILL_UUID = b"golden fill 0001"
 FILE_BYTES, HEADER_BYTES, PAGE = 16384, 8192, 4096
 FIRST, LAST, CONTROL = 1, 2, 4
 SYNC, LOST = 1, 2
-STRUCT_HASH = {SEGMENT: 0x7942F497, HEAD: 0x897F273F}
+STRUCT_HASH = {SEGMENT: 0x7942F497, HEAD: 0x897F273F, FILL: 0x7106DF3F}
 """Of layout version 1, by kind of file (csrc/segment.h: hf_struct_hash)."""
 
 
@@ -57,6 +60,8 @@ MESSAGES = (
 )
 READABLE = tuple(message for message in MESSAGES if message.first < 9 or message.incarnation == 2)
 LOST_NUMBERS = (6, 7)
+FILLED = Sent(6, (b"lost here", b"and copied from another store"), 1)
+"""In the fill."""
 BEGINS = ((1, 0), (2, 9))
 NEXT = 11
 
@@ -152,6 +157,18 @@ def head(end: int) -> bytes:
     return bytes(file)
 
 
+def fill() -> tuple[str, bytes]:
+    """Name and content of the fill."""
+    frames = Segment(FILL_UUID, FILLED.incarnation, 0, 0, 0)
+    frames.message(FILLED)
+    first, following = FILLED.first, FILLED.first + len(FILLED.parts)
+    page = bytearray(PAGE)
+    page[:128] = preamble(FILL, PAGE, PAGE + frames.end, FILLED.incarnation, FILL_UUID)
+    page[128:172] = struct.pack("<16sQQQI", SOURCE, first, following, frames.end, 0)
+    page[172:176] = struct.pack("<I", crc(bytes(page)))
+    return f"fill-{first:016x}-{following:016x}", bytes(page) + bytes(frames.frames)
+
+
 def state(generation: int) -> bytes:
     """``state.0`` or ``state.1``."""
     receiver = {"uuid": RECEIVER, "registration_id": 701, "session_id": 42, "ack": 2}
@@ -186,6 +203,9 @@ def main() -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+    V1_FILL.mkdir(exist_ok=True)
+    name, content = fill()
+    (V1_FILL / name).write_bytes(content)
 
 
 if __name__ == "__main__":

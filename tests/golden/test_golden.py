@@ -76,14 +76,18 @@ class LogReader:
             number = int(following[0])
 
 
+def read(sent: make.Sent) -> tuple[int, int, int, bytes]:
+    return sent.first, sent.first + len(sent.parts) - 1, sent.timestamp_ns, b"".join(sent.parts)
+
+
 def expected() -> list[tuple[int, int, int, bytes]]:
-    kept = [(m.first, m.first + len(m.parts) - 1, m.timestamp_ns, b"".join(m.parts)) for m in make.READABLE]
-    return sorted([*kept, (*make.LOST_NUMBERS, 0, b"lost")])
+    return sorted([*map(read, make.READABLE), (*make.LOST_NUMBERS, 0, b"lost")])
 
 
 def test_the_files_are_what_the_generator_writes() -> None:
     found = {str(path.relative_to(make.V1)): path.read_bytes() for path in make.V1.rglob("*") if path.is_file()}
     assert found == make.files()
+    assert {path.name: path.read_bytes() for path in make.V1_FILL.iterdir()} == dict([make.fill()])
 
 
 def test_this_build_has_the_layout_that_the_files_have() -> None:
@@ -96,6 +100,14 @@ def test_a_reader_finds_every_message_without_a_store() -> None:
     with LogReader(LOG) as log:
         assert log.range() == (0, make.NEXT)
         assert list(log.messages()) == expected()
+
+
+def test_a_reader_finds_what_was_lost_in_the_fill(copy: Path) -> None:
+    log = copy / "logs" / make.SOURCE.hex()
+    for path in make.V1_FILL.iterdir():
+        shutil.copyfile(path, log / path.name)
+    with LogReader(log) as reader:
+        assert list(reader.messages()) == sorted(map(read, [*make.READABLE, make.FILLED]))
 
 
 def test_a_check_finds_nothing() -> None:

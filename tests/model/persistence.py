@@ -12,6 +12,7 @@ from model.persistence_world import Message, Receiver, Source, World
 
 from holdfast.engine.events import source as events
 from holdfast.engine.notices import NoticeConfig
+from holdfast.engine.quorum import Groups
 from holdfast.engine.retention import RetentionConfig
 
 SESSIONS = (11, 12)
@@ -82,7 +83,7 @@ class Scenario:
         """Its process is gone; log and saved state are not."""
         self.world.store.crash()
         for source in self.world.sources:
-            source.act(source.machine.disconnected(0))
+            source.act(source.machine.disconnected(0, self.world.now))
 
     def drain(self, most: int) -> None:
         """The store reads some messages."""
@@ -99,7 +100,7 @@ class Scenario:
         """A program starts; while another one lives, it is refused, and waits."""
         if len(self.world.sources) >= 2:
             return
-        config = RetentionConfig(1, "quorum", self.unique)
+        config = RetentionConfig(Groups.single(1), self.unique)
         notices = NoticeConfig(True, self.stability, self.confirmation, True, False, "t")
         living = self.source
         source = Source(self.world, config, notices, self.flight, self.retained)

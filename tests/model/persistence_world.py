@@ -17,7 +17,10 @@ from holdfast.engine import registration as reg
 from holdfast.engine.events.source import ConfirmationFlags
 from holdfast.engine.notices import NoticeConfig, Notices
 from holdfast.engine.notices import Receiver as Confirmer
+from holdfast.engine.quorum import Groups
+from holdfast.engine.receiver_registration import ReceiverRegistration
 from holdfast.engine.retention import Retention, RetentionConfig
+from holdfast.engine.source_registration import SourceRegistration
 from holdfast.engine.store_registry import Registry
 from holdfast.engine.store_state import State
 
@@ -170,7 +173,7 @@ class Source:
         self.world = world
         self.config, self.notices = config, Notices(notices, ("S",))
         self.flight, self.retained = flight, retained
-        self.machine = reg.SourceRegistration(1, 3_000_000_000, "majority", world.fresh_uuid())
+        self.machine = SourceRegistration(Groups.single(1), 3_000_000_000, "majority", world.fresh_uuid())
         self.retention: Retention | None = None
         self.registration_id = 0
         self.refused = False
@@ -196,11 +199,11 @@ class Source:
             elif isinstance(action, reg.Open):
                 world.ring = Ring(action.incarnation, action.start_sqn)
                 self.retention = Retention(self.config, self.notices, action.start_sqn)
-                self.act(self.machine.opened(action.incarnation, action.start_sqn))
+                self.act(self.machine.opened(action.incarnation, action.start_sqn, world.now))
             elif isinstance(action, reg.Announce):
                 store.begin(self.machine.uuid, self.machine.incarnation, self.machine.start_sqn)
                 assert world.ring is not None
-                self.act(self.machine.begun(0, world.ring.next))
+                self.act(self.machine.begun(0, world.ring.next, world.now))
 
     def send(self, fragments: int, client_data: object) -> Message | None:
         """None: the flight is full, and nothing happened."""
@@ -252,7 +255,7 @@ class Receiver:
 
     def __init__(self, world: World, session: int, confirms: bool) -> None:
         self.world, self.session, self.confirms = world, session, confirms
-        self.machine = reg.ReceiverRegistration(1, 3_000_000_000, "majority")
+        self.machine = ReceiverRegistration(Groups.single(1), 3_000_000_000, "majority")
         self.window: acks.AckWindow | None = None
         self.uuid, self.registration_id = world.fresh_uuid(), 0
         self.next = 0

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(shutil.which("spin") is None, reason="spin is no
 RIGHT: dict[str, list[list[str]]] = {
     "commit": [[]],
     "pin": [[]],
-    "wake": [[], ["FENCED"], ["TWO_WAITERS"], ["TWO_WAITERS", "FENCED"]],
+    "wake": [[], ["FENCED"], ["TWO_WAITERS"], ["TWO_WAITERS", "FENCED"], ["DOZES"], ["DOZES", "FENCED"]],
     "begin": [[], ["THREE"]],
 }
 
@@ -66,6 +66,11 @@ MUTANTS: dict[str, list[list[str]]] = {
         ["FENCED", "MUT_NO_BARRIER"],
         ["FENCED", "MUT_WAKER_NO_FENCE"],
         ["TWO_WAITERS", "MUT_WAITER_CLEARS"],
+        ["DOZES", "MUT_NO_BARRIER"],
+        ["DOZES", "MUT_NO_RECHECK"],
+        ["DOZES", "MUT_BELL_READ_LATE"],
+        ["DOZES", "MUT_DOZE_RUNG"],
+        ["DOZES", "MUT_DOZE_BY_HINT"],
     ],
     "begin": [
         ["MUT_ANSWER_BEFORE_DRAIN"],

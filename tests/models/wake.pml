@@ -18,6 +18,10 @@
  * the bell, so a waiter leaves the flag alone when it wakes (a flag left behind costs one needless ring); the acker
  * takes it by exchange.
  *
+ * -DDOZES: a reader's sleep may end by itself, NAPS times; the reader then leaves its flag set, looks, and sleeps on
+ * without another barrier, unless its bell has rung meanwhile (csrc/reader.c dozes). A message that it finds clears the
+ * flag. With naps without end nothing would ever be lost for good.
+ *
  * Property: no lost wake-up: no state where a process sleeps and nothing more can happen before everything has been
  * read and acknowledged (spin's "invalid end state"; the buffers are empty then, because draining is always possible).
  *
@@ -26,9 +30,11 @@
  * store instead of taking it by exchange; MUT_CLEAR_AFTER_SCAN it takes the hint after it looked at the lines;
  * MUT_HINT_FIRST the sleeper sets the hint before its line's flag; MUT_NO_RECHECK; MUT_BELL_READ_LATE the bell is read
  * after the last look; MUT_RING_BEFORE_COMMIT; MUT_ACK_AFTER_RING; MUT_WAKER_NO_FENCE (FENCED); MUT_WAITER_CLEARS a
- * waiter stores 0 to source_waiting when it wakes (TWO_WAITERS). */
+ * waiter stores 0 to source_waiting when it wakes (TWO_WAITERS); MUT_DOZE_RUNG a reader sleeps on also after a ring;
+ * MUT_DOZE_BY_HINT it does if the hint is there, which may be another reader's, before that one's barrier (DOZES). */
 #define SOURCE 0
 #define MESSAGES 2
+#define NAPS 1
 
 /* Shared words. */
 #define TAIL 0      /* messages committed */
@@ -214,10 +220,20 @@ active proctype Waiter() {
 proctype Reader(byte me) {
     byte read, seen, a, v;
     bool took;
+#ifdef DOZES
+    byte naps;
+    bool dozes;
+#endif
 
     do
     :: LOAD(TAIL) > read ->
         read++;
+#ifdef DOZES
+        if
+        :: dozes -> dozes = false; seen = 0; store(SLEEPING + me, 0)
+        :: else
+        fi;
+#endif
 #ifdef MUT_ACK_AFTER_RING
         wake_source();
         store(ACK + me, read)
@@ -227,6 +243,25 @@ proctype Reader(byte me) {
 #endif
     :: read == MESSAGES -> break
     :: LOAD(TAIL) == read && read < MESSAGES ->
+#ifdef DOZES
+        if
+#ifdef MUT_DOZE_RUNG
+        :: dozes -> seen = bell[me]
+#else
+#ifdef MUT_DOZE_BY_HINT
+        :: dozes && LOAD(SLEEPERS) -> seen = bell[me]
+#else
+        :: dozes && bell[me] == seen
+#endif
+#endif
+        :: else ->
+            seen = bell[me];
+            store(SLEEPING + me, 1);
+            store(SLEEPERS, 1);
+            sleeper_barrier();
+            dozes = true
+        fi;
+#else
 #ifndef MUT_BELL_READ_LATE
         seen = bell[me];
 #endif
@@ -238,6 +273,7 @@ proctype Reader(byte me) {
         store(SLEEPERS, 1);
 #endif
         sleeper_barrier();
+#endif
         if
 #ifndef MUT_NO_RECHECK
         :: LOAD(TAIL) > read
@@ -246,9 +282,18 @@ proctype Reader(byte me) {
 #ifdef MUT_BELL_READ_LATE
             seen = bell[me];
 #endif
-            bell[me] != seen
+            if
+            :: bell[me] != seen
+#ifdef DOZES
+            :: naps < NAPS -> naps++
+#endif
+            fi
         fi;
+#ifdef DOZES
+        skip
+#else
         store(SLEEPING + me, 0)
+#endif
     od
 }
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from process.command import Program
 from process.standing import Scene
 
 import holdfast as hf
@@ -56,6 +57,21 @@ def run_store(tmp_path: Path) -> Iterator[Callable[..., ThreadStore]]:
 
 
 @pytest.fixture
+def start() -> Iterator[Callable[..., Program]]:
+    """Starts programs; what still runs at the end is killed."""
+    started: list[Program] = []
+
+    def begin(*arguments: str, **more: Any) -> Program:
+        started.append(Program(*arguments, **more))
+        return started[-1]
+
+    yield begin
+    for program in started:
+        program.process.kill()
+        program.process.communicate()
+
+
+@pytest.fixture
 def scene(tmp_path: Path, own_domain: str) -> Iterator[Scene]:
     """A context, and a store process that can stand still."""
     with hf.Context(options={"ume_ack_batching_interval": 5}) as context:
@@ -64,3 +80,17 @@ def scene(tmp_path: Path, own_domain: str) -> Iterator[Scene]:
             yield made
         finally:
             made.store.discard()
+
+
+@pytest.fixture
+def wipe(tmp_path: Path) -> Callable[[str], None]:
+    """Takes a store's directory away, under its name with a ``-gone``; a second call puts it back."""
+
+    def move(name: str) -> None:
+        here, there = tmp_path / f"store-{name}", tmp_path / f"store-{name}-gone"
+        if there.exists():
+            there.rename(here)
+        else:
+            here.rename(there)
+
+    return move

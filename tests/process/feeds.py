@@ -8,6 +8,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from holdfast.engine.core import CData, ffi, lib
+from holdfast.engine.directory import Directory
 from holdfast.engine.domain import Domain, open_object, unlink_object
 from holdfast.engine.feed import Feed
 from holdfast.engine.logs import FOR_EVER, Logs
@@ -96,9 +97,9 @@ class Log:
 
 
 class Ring:
-    """A stream that a test writes, without limits: it laps whoever is slow."""
+    """A stream that a test writes, without limits: it laps whoever is slow. Its BEGIN is durable, unless ``began`` is false."""
 
-    def __init__(self, stage: Stage, incarnation: int, start: int) -> None:
+    def __init__(self, stage: Stage, incarnation: int, start: int, *, began: bool = True) -> None:
         config = ffi.new("struct hf_stream_config *")
         ffi.memmove(config.uuid, stage.uuid, 16)
         config.incarnation, config.start_sqn, config.ring_bytes = incarnation, start, RING
@@ -113,11 +114,18 @@ class Ring:
             os.close(fd)
         self.handle: CData = out[0]
         stage.rings.append(self)
+        if began:
+            self.begin()
 
     @property
     def next(self) -> int:
         """Number of the next message."""
         return int(lib.hf_source_next(self.handle))
+
+    def begin(self) -> None:
+        """Its first SRI: a source writes it when the first store has answered BEGIN."""
+        lib.hf_source_sri(self.handle, ffi.NULL, 0, ffi.new("struct hf_sri_groups *"))
+        lib.hf_bell_ring_all(self.stage.bells.handle)
 
     def send(self, count: int, pad: int = 0) -> None:
         """So many messages that say their number, ``pad`` bytes longer than they must be."""
@@ -147,6 +155,7 @@ class Stage:
         self.path = path
         self.domain = Domain(domain)
         self.bells = Bells.of(self.domain)
+        self.directory = Directory(self.domain)
         self.uuid = secrets.token_bytes(16)
         self.board: Mapping = own_board(self.domain, self.uuid)
         self.rings: list[Ring] = []
@@ -166,11 +175,6 @@ class Stage:
         self.logs.append(log)
         return log
 
-    def streams(self, uuid: bytes) -> list[tuple[int, str]]:
-        """Streams, as a Directory says them."""
-        assert uuid == self.uuid
-        return [(ring.incarnation, ring.name) for ring in self.rings]
-
     def open(
         self, start: int, *, begun: tuple[int, int] = (1, 0), paths: Sequence[str] | None = None,
         listener: Listener | None = None, line: int | None = None, stop: int = FOR_EVER,
@@ -178,8 +182,8 @@ class Stage:
         """A feed from number ``start`` on over all logs (``paths``: other ones)."""
         where = [str(log.path) for log in self.logs] if paths is None else list(paths)
         self.feed = Feed(
-            self.uuid, self.board, self.bells, self.line if line is None else line, self, Logs(where), start, 0, begun,
-            listener or self, Gap(PATIENCE_S * 10**9), lambda: self.now_ns, stop,
+            self.uuid, self.board, self.bells, self.line if line is None else line, self.directory, Logs(where), start, 0,
+            begun, listener or self, Gap(PATIENCE_S * 10**9), lambda: self.now_ns, stop,
         )  # fmt: skip
         return self.feed
 

@@ -49,6 +49,8 @@ ACK_EVERY = 16
 BATCH = 64
 """Messages that a receiver may have processed and not acknowledged: what a kill may redeliver."""
 STAGING = 32 * 1024
+ALL = 2**63
+"""No incarnation: whether it has begun or not."""
 
 
 @dataclass
@@ -139,6 +141,7 @@ def source(world: World, incarnation: int, start: int) -> None:
     handle = _create_stream(world, me, incarnation, start)
     while world.words[BEGUN] < incarnation and not world.orphaned():
         time.sleep(0.0002)
+    lib.hf_source_sri(handle, ffi.new("struct hf_sri_store *"), 1, ffi.new("struct hf_sri_groups *"))
     sender = _Sender(world, me, handle, incarnation)
     while not world.orphaned():
         sender.step()
@@ -238,7 +241,7 @@ def store(world: World) -> None:
     stream: Mapping | None = None
     while not world.orphaned():
         check(lib.hf_log_prepare(log), what="spare")
-        newest = me.streams.streams(world.uuid)[-1:]
+        newest = me.streams.streams(world.uuid, ALL)[-1:]
         if newest and (stream is None or newest[0][1] != stream.name):
             with contextlib.suppress(FileNotFoundError, UnpublishedError):
                 stream = _take_up(world, me, item, info, *newest[0])
@@ -295,9 +298,10 @@ def receiver(world: World) -> None:
     """Reads from the ring or the log, reports what it processed, then acknowledges it."""
     me = Joined(world)
     line = me.claim(RECEIVER_UUID, lib.HF_ROLE_RECEIVER)
-    begun = int(world.words[BEGUN]), 0
     start = int(lib.hf_board_line_at(me.board.handle, line).ack)
     logs = Logs([str(world.log)])
+    logs.learn()
+    begun = logs.begun
     feed = Feed(
         world.uuid, me.board, me.bells, line, me.streams, logs, start, 0, begun, _Told(), Gap(2**62), time.monotonic_ns
     )

@@ -50,7 +50,7 @@ class Scene:
         where.mkdir(exist_ok=True)
         self.content = Content(seed)
         self.window = window
-        common = {"domain": domain, "seed": seed}
+        common: dict[str, Any] = {"domain": domain, "seed": seed}
         self.store = Worker("store", where, directory=str(where / "store"), kind=kind, **common, **store)
         options = {"ring_size": 1 << 18, "ume_flight_size": 300, **(source_options or {})}
         self.source = Worker("source", where, session=1, options=options, **common)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from process.children import Child
 from process.oracle import Content, Finding
 from process.worker import LIFE, LIMIT, RECORD, STOP, WORDS, Settings, open_words
 
@@ -41,21 +42,25 @@ def until(what: str, true: Callable[[], object], *also: Callable[[], object]) ->
 
 
 class Worker:
-    """One role through all its lives. ``settings.life`` counts them."""
+    """One role through all its lives. ``settings.life`` counts them. ``forked``: started by fork (children.py), not by exec."""
 
-    def __init__(self, role: str, where: Path, /, **settings: Any) -> None:
+    def __init__(self, role: str, where: Path, /, *, forked: bool = False, **settings: Any) -> None:
         words = where / f"{role}-{len(list(where.glob('*.words')))}.words"
         words.write_bytes(bytes(WORDS * 8))
         self.role = role
         self.words = open_words(str(words))
         self.words[LIMIT] = 2**62
         self.settings = Settings(str(words), 0, **settings)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Child | None = None
+        self._forked = forked
 
     def start(self, failpoints: str | None = None) -> Self:
         """The next life; ``failpoints``: a specification for the build that has them. Returns at once."""
         assert self.process is None
         self.settings = replace(self.settings, life=self.settings.life + 1)
+        if self._forked:
+            self.process = Child(self.role, self.settings, failpoints or "")
+            return self
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(WORKER.parents[1]), os.environ.get("PYTHONPATH", "")]),
@@ -200,7 +205,10 @@ class Traces:
         self.domain.close()
 
     def _uuid(self) -> bytes:
+        """The source's. A life that ended before it had begun anywhere may have left a board of its own, with no store on it."""
         boards = [item.uuid for item in self.domain.objects() if item.kind == "board"]
+        if len(boards) > 1:
+            boards = [uuid for uuid in boards if any(line.role == lib.HF_ROLE_STORE for line in self._lines(uuid))]
         if len(boards) > 1:
             raise Finding(f"{len(boards)} sources where one was started")
         return boards[0] if boards else b""
@@ -208,20 +216,26 @@ class Traces:
     def lines(self, role: int) -> list[Any]:
         """Copies of the lines of this role, ``struct hf_board_line``."""
         uuid = self._uuid()
-        if not uuid:
-            return []
+        return [line for line in self._lines(uuid) if line.role == role] if uuid else []
+
+    def _lines(self, uuid: bytes) -> list[Any]:
         try:
             with attach_board(self.domain, uuid, writable=False) as board:
                 views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
                 count = lib.hf_board_read(board.handle, self.domain.fd, 0, views, lib.HF_BOARD_LINES)
                 self._views = views
-                return [views[i].line for i in range(count) if views[i].line.role == role]
+                return [views[i].line for i in range(count)]
         except (FileNotFoundError, UnpublishedError):
             return []
 
     def ack(self, role: int, session: int = 0) -> int:
         """The ack of the participant with this role (and session)."""
         return max((int(line.ack) for line in self.lines(role) if session in {0, line.session_id}), default=0)
+
+    def ack_of(self, store: str) -> int:
+        """The ack of the store with this name."""
+        lines = self.lines(lib.HF_ROLE_STORE)
+        return max((int(line.ack) for line in lines if ffi.string(line.name).decode() == store), default=0)
 
     def end(self) -> int:
         """Number behind the last message in the newest stream whose header is there, 0 without."""

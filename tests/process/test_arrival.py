@@ -141,6 +141,23 @@ def test_a_new_incarnation_below_the_live_part_ends_recovery_there(stage: Stage)
     assert feed.next == 8
 
 
+def test_a_ring_that_has_begun_nowhere_ends_neither_part(stage: Stage) -> None:
+    ring = Ring(stage, 1, 0)
+    ring.send(20)
+    log = stage.log("a")
+    log.begin(1, 0)
+    feed = both(stage, 0, 10)
+    assert feed.receive(stage.slot)
+    Ring(stage, 2, 5, began=False)
+    ring.send(2)
+    feed.live.newer = True
+    found = drain(stage, feed)
+    assert sorted(found, key=str) == sorted(numbers(1, 21), key=str)
+    log.plain(0, 21)
+    ring.end()
+    assert drain(stage, feed) == ["ended"]
+
+
 def test_a_batch_of_the_recovered_part_ends_where_a_new_incarnation_begins(stage: Stage) -> None:
     old = Ring(stage, 1, 0)
     old.send(20)

@@ -5,101 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from process.command import COMMAND, SHORT, Program, one_error, run, stat, until
 
 from holdfast.engine.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-SHORT = 30.0
-"""Seconds that no wait here needs; a test that gets there has failed."""
-COMMAND = [sys.executable, "-m", "holdfast"]
-
-
-class Program:
-    """One run of ``holdfast``."""
-
-    def __init__(self, *arguments: str, stdin: bytes | int | None = None, **environment: str) -> None:
-        self.seen = ""
-        """What line() has read of its output."""
-        given = subprocess.PIPE if isinstance(stdin, bytes) else subprocess.DEVNULL if stdin is None else stdin
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, **environment},
-        )  # fmt: skip
-        if isinstance(stdin, bytes):
-            assert self.process.stdin is not None
-            self.process.stdin.write(stdin)
-            self.process.stdin.close()
-            self.process.stdin = None
-
-    def end(self) -> tuple[int, str, str]:
-        """Waits for its end: exit code, stdout, stderr."""
-        out, err = self.process.communicate(timeout=SHORT)
-        return self.process.returncode, out.decode(), err.decode()
-
-    def line(self, stream: str = "stdout") -> str:
-        """The next line of its output."""
-        pipe = getattr(self.process, stream)
-        deadline = time.monotonic() + SHORT
-        line = b""
-        while not line.endswith(b"\n"):
-            ready, _, _ = select.select([pipe], [], [], deadline - time.monotonic())
-            assert ready, f"no line on {stream}, only {line!r}"
-            got = os.read(pipe.fileno(), 1)
-            assert got, f"{stream} ended: {line!r}"
-            line += got
-        self.seen += line.decode()
-        return line.decode().rstrip("\n")
-
-    def signal(self, number: int) -> None:
-        self.process.send_signal(number)
-
-
-def run(*arguments: str, stdin: bytes | None = None, **environment: str) -> tuple[int, str, str]:
-    return Program(*arguments, stdin=stdin, **environment).end()
-
-
-def stat() -> dict[str, Any]:
-    code, out, err = run("stat", "--json")
-    assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert isinstance(found, dict)
-    return found
-
-
-def until(what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Looks at ``stat`` until ``what`` is true of it."""
-    deadline = time.monotonic() + SHORT
-    while time.monotonic() < deadline:
-        seen = stat()
-        if what(seen):
-            return seen
-    raise AssertionError(f"never came: {seen}")
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Program]]:
-    """Starts programs; what still runs at the end is killed."""
-    started: list[Program] = []
-
-    def begin(*arguments: str, **more: Any) -> Program:
-        started.append(Program(*arguments, **more))
-        return started[-1]
-
-    yield begin
-    for program in started:
-        program.process.kill()
-        program.process.communicate()
 
 
 @pytest.fixture
@@ -112,16 +30,6 @@ def start_store(start: Callable[..., Program], tmp_path: Path, kind: str = "disk
     program = start("store", "run", "--name", "a", "--dir", str(tmp_path / "a"), "--type", kind)
     assert program.line("stderr").startswith("store a is ready: ")
     return program
-
-
-def one_error(result: tuple[int, str, str], code: int, *words: str) -> None:
-    """Exit code, nothing on stdout, one line of error with these words, at most one of hint."""
-    got, out, err = result
-    lines = err.splitlines()
-    assert (got, out) == (code, ""), err
-    assert lines[0].startswith("error: ")
-    assert all(word in err for word in words), err
-    assert len(lines) == 1 or (len(lines) == 2 and lines[1].startswith("hint: ")), err
 
 
 # Send and receive -------------------------------------------------------------------------------------------------------
@@ -268,7 +176,11 @@ def test_a_reader_that_has_enough_ends_a_table_quietly(start: Callable[..., Prog
         (["store", "run", "--name", "a", "--dir", "{tmp}", "-o", "repository-size=1"], "repository-size"),
         (["store", "check", "/no/such/directory"], "/no/such/directory"),
         (["store", "check", "{tmp}"], "is not a store's directory"),
+        (["store", "mark", "a", "--source", "1", "--numbers", "3-1"], "3-1"),
+        (["store", "mark", "a", "--numbers", "1"], "--source"),
+        (["store", "deregister", "a", "--source", "0"], "--source"),
         (["stat", "--watch", "0"], "--watch"),
+        (["events", "--interval", "0"], "--interval"),
         (["fly"], "fly"),
     ],
 )
@@ -287,11 +199,11 @@ def test_without_a_store_the_error_says_how_to_start_one() -> None:
 
 def test_a_second_store_on_one_directory_is_refused_and_names_the_first(store: Program, tmp_path: Path) -> None:
     result = run("store", "run", "--name", "b", "--dir", str(tmp_path / "a"))
-    one_error(result, 1, str(tmp_path / "a"), str(store.process.pid))
+    one_error(result, 3, str(tmp_path / "a"), str(store.process.pid))
 
 
 def test_a_second_store_of_one_name_is_refused(store: Program, tmp_path: Path) -> None:
-    one_error(run("store", "run", "--name", "a", "--dir", str(tmp_path / "b")), 1, str(store.process.pid))
+    one_error(run("store", "run", "--name", "a", "--dir", str(tmp_path / "b")), 3, str(store.process.pid))
 
 
 def test_a_domain_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
@@ -456,7 +368,7 @@ def test_a_store_ends_with_0_after_a_signal(store: Program, number: signal.Signa
 @pytest.fixture
 def demo(start: Callable[..., Program], tmp_path: Path) -> Iterator[Program]:
     """A demo that has begun to send. When it is over nothing of it may be left, in files or in shared memory."""
-    program = start("demo", "--records", "12000", "--rate", "2500", TMPDIR=str(tmp_path))
+    program = start("demo", "--records", "12000", "--rate", "2000", TMPDIR=str(tmp_path))
     while not re.search("receiver 2 [1-9]", program.line()):
         pass
     (folder,) = tmp_path.iterdir()
@@ -476,9 +388,13 @@ def test_the_demo_kills_everybody_loses_nothing_and_cleans_up(demo: Program) -> 
     code, out, err = demo.end()
     assert code == 0, out + err
     out = demo.seen + out
-    for name in ("receiver 1", "store", "source"):
+    for name in ("receiver 1", "store b", "source"):
         assert f"kill -9 {name} (pid " in out
         assert f"{name} started again" in out
+    assert "store b has caught up with the others, and counts again" in out
+    assert re.search(r"kill -9 store c \(pid \d+\) at record [\d,]+: for good", out)
+    assert "the logs of the stores that live: identical over records 0 to 11,999" in out
+    assert "and what the dead one had: identical over records 0 to " in out
     assert "receiver 1: all 12,000 records, in order" in out
     assert "receiver 2: all 12,000 records, in order" in out
     assert out.endswith("nothing was lost\n")

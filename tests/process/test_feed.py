@@ -231,8 +231,7 @@ def test_a_start_that_the_program_chose_beyond_a_known_begin_stays(stage: Stage)
     assert stage.drain() == [*numbers(8, 9), "ended"]
 
 
-@pytest.mark.parametrize("known", [(1, 0), (2, 5)], ids=["not yet known", "known"])
-def test_what_a_store_holds_that_missed_a_new_incarnation_is_void(stage: Stage, known: tuple[int, int]) -> None:
+def test_what_a_store_holds_that_missed_a_new_incarnation_is_void(stage: Stage) -> None:
     behind, log = stage.log("behind"), stage.log("a")
     behind.begin(1, 0)
     behind.plain(0, 3)
@@ -242,13 +241,100 @@ def test_what_a_store_holds_that_missed_a_new_incarnation_is_void(stage: Stage, 
     log.plain(0, 4)
     log.begin(2, 5)
     log.append(5, [b"new5"], [b"new6"])
+    feed = stage.open(3, paths=[str(behind.path)])
+    assert stage.drain() == [b"3", b"old4old5", *numbers(6, 9), "ended"], "nobody has told it better yet"
+    feed.use_logs([str(behind.path), str(log.path)])
+    assert stage.drain() == [("begun", 2, 5), "began", b"new5", b"new6", "ended"]
+    feed.close()
+    stage.open(3, begun=(2, 5))
+    assert stage.drain() == [b"3", b"4", b"new5", b"new6", "ended"]
+
+
+@pytest.mark.parametrize("known", [(1, 0), (3, 8)], ids=["not yet known", "known"])
+def test_a_store_that_missed_several_incarnations_is_read_by_the_whole_table_of_another(
+    stage: Stage, known: tuple[int, int]
+) -> None:
+    behind, log = stage.log("behind"), stage.log("a")
+    behind.begin(1, 0)
+    behind.append(0, *([b"old%d" % number] for number in range(10)))
+    log.begin(1, 0)
+    log.plain(4, 4)
+    log.begin(2, 5)
+    log.plain(5, 7)
+    log.begin(3, 8)
+    log.plain(8, 9)
     stage.open(3, begun=known)
-    found = stage.drain()
-    if known == (1, 0):
-        assert found[:6] == [b"3", b"old4old5", *numbers(6, 9)], "nobody has told it better yet"
-        assert found[6:] == [("begun", 2, 5), b"new5", b"new6", "ended"]
-    else:
-        assert found == [b"3", b"4", b"new5", b"new6", "ended"]
+    began = [] if known == (3, 8) else [("begun", 3, 8)]
+    assert stage.drain() == [*began, b"old3", b"old4", *numbers(5, 9), "ended"], "5..7 were sent anew by incarnation 2"
+
+
+def test_a_begin_that_reached_one_store_alone_voids_nothing_at_the_others(stage: Stage) -> None:
+    alone, log = stage.log("alone"), stage.log("a")
+    alone.begin(1, 0)
+    alone.plain(0, 4)
+    alone.begin(2, 5)  # its source died before any other store knew of it
+    log.begin(1, 0)
+    log.plain(0, 7)
+    log.begin(3, 8)
+    log.plain(8, 9)
+    stage.open(3, begun=(1, 0))
+    assert stage.drain() == [("begun", 3, 8), *numbers(3, 9), "ended"]
+
+
+@pytest.mark.parametrize("line", [True, False], ids=["in place", "copied"])
+def test_a_ring_that_has_begun_nowhere_is_none_and_the_one_before_it_goes_on(stage: Stage, line: bool) -> None:
+    """Its source died between the making of the ring and BEGIN, or was refused."""
+    log = stage.log("a")
+    log.begin(1, 0)
+    ring = Ring(stage, 1, 0)
+    ring.send(5)
+    feed = stage.open(0, line=None if line else -1)
+    assert stage.drain() == numbers(0, 4)
+    phantom = Ring(stage, 2, 3, began=False)
+    feed.newer = True
+    ring.send(5)
+    assert stage.drain() == numbers(5, 9)
+    phantom.remove()
+    Ring(stage, 2, 8).send(1)
+    feed.newer = True
+    assert stage.drain() == [("begun", 2, 8), b"8"], "with another start than the one that never was"
+    Ring(stage, 3, 9, began=False)
+    Ring(stage, 4, 9).send(1)
+    feed.newer = True
+    assert stage.drain() == [("begun", 4, 9), b"9"]
+
+
+def test_a_ring_that_has_begun_nowhere_does_not_hide_the_end(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    ring = Ring(stage, 1, 0)
+    ring.send(3)
+    feed = stage.open(0)
+    assert stage.drain() == numbers(0, 2)
+    Ring(stage, 2, 3, began=False)
+    ring.end()
+    assert stage.drain() == ["ended"]
+    log.plain(0, 2)
+    ring.remove()
+    feed.newer = True
+    assert stage.drain() == []
+    feed.close()
+    stage.open(0)
+    assert stage.drain() == [*numbers(0, 2), "ended"], "nor from the logs alone"
+
+
+def test_a_ring_has_begun_when_a_store_says_so_before_its_source_does(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 2)
+    stage.open(0)
+    assert stage.drain() == [*numbers(0, 2), "ended"]
+    ring = Ring(stage, 2, 3, began=False)
+    log.begin(2, 3)
+    assert stage.drain() == [("begun", 2, 3), "began"], "it has not ended again"
+    ring.begin()
+    ring.send(1)
+    assert stage.drain() == [b"3"]
 
 
 def test_a_feed_that_is_closed_reads_nothing_any_more(stage: Stage) -> None:

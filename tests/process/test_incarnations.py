@@ -1,22 +1,27 @@
 """A receiver while its source begins anew at a lower number (DESIGN 13): acks of void messages never count for the new ones.
 
 A store never lets a living receiver see that; lost stores do. The rings are made by hand, without stores.
+
+And beside claimants of its source that die, or are refused, before their BEGIN is durable: they have not been.
 """
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from process.feeds import Ring, Stage
-from process.receiving import SHORT, Told, take, until
+from process.receiving import SESSION, SHORT, Told, send, source, take, until
 
 import holdfast as hf
-from holdfast.engine.core import ffi, lib
+from holdfast.engine.core import lib
 from holdfast.engine.events import receiver as events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -27,18 +32,10 @@ def stage(tmp_path: Path, domain: str) -> Iterator[Stage]:
     made.close()
 
 
-def ring(stage: Stage, incarnation: int, start: int) -> Ring:
-    """One that receivers find."""
-    made = Ring(stage, incarnation, start)
-    lib.hf_source_sri(made.handle, ffi.NULL, 0, ffi.new("struct hf_sri_groups *"))
-    lib.hf_bell_ring_all(stage.bells.handle)
-    return made
-
-
 def test_a_receiver_goes_back_and_so_does_its_acknowledgement(stage: Stage) -> None:
     told = Told()
     with hf.Context() as ctx:
-        first = ring(stage, 1, 0)
+        first = Ring(stage, 1, 0)
         rcv = ctx.receiver("t", on_event=told)
         first.send(10)
         assert take(rcv, 9) == list(range(9))
@@ -50,7 +47,7 @@ def test_a_receiver_goes_back_and_so_does_its_acknowledgement(stage: Stage) -> N
         until("the acks are on the board", lambda: (line.ack, line.ack_stream) == (9, 1))
         first.end()
         assert rcv.receive(timeout=0.05) is None
-        second = ring(stage, 2, 7)
+        second = Ring(stage, 2, 7)
         second.send(2)
         again = rcv.receive(SHORT)
         assert again is not None
@@ -69,13 +66,13 @@ def test_a_receiver_goes_back_and_so_does_its_acknowledgement(stage: Stage) -> N
 
 def test_a_batch_of_the_old_incarnation_acknowledges_nothing_of_the_new_one(stage: Stage) -> None:
     with hf.Context() as ctx:
-        first = ring(stage, 1, 0)
+        first = Ring(stage, 1, 0)
         first.send(10)
         rcv = ctx.receiver("t")
         batch = rcv.receive_batch(timeout=SHORT)
         assert batch is not None
         assert len(batch) == 10
-        second = ring(stage, 2, 4)
+        second = Ring(stage, 2, 4)
         second.send(3)
         message = rcv.receive(SHORT)
         assert message is not None
@@ -91,12 +88,12 @@ def test_a_batch_of_the_old_incarnation_acknowledges_nothing_of_the_new_one(stag
 @pytest.mark.parametrize("form", ["message", "batch"])
 def test_at_once_what_is_void_acknowledges_nothing_of_the_new_one(stage: Stage, form: str) -> None:
     with hf.Context() as ctx:
-        first = ring(stage, 1, 0)
+        first = Ring(stage, 1, 0)
         first.send(10)
         rcv = ctx.receiver("t", options={"ume_use_ack_batching": 0})
         receive = rcv.receive_batch if form == "batch" else rcv.receive
         held = [receive(timeout=SHORT) for _ in range(1 if form == "batch" else 10)]
-        second = ring(stage, 2, 4)
+        second = Ring(stage, 2, 4)
         second.send(3)
         message = rcv.receive(SHORT)
         assert message is not None
@@ -112,7 +109,7 @@ def test_at_once_what_is_void_acknowledges_nothing_of_the_new_one(stage: Stage, 
 @pytest.mark.parametrize("form", ["receive", "extracted", "iterated", "batch"])
 def test_an_explicit_ack_of_the_old_incarnation_ends_where_the_new_one_begins(stage: Stage, form: str) -> None:
     with hf.Context() as ctx:
-        first = ring(stage, 1, 0)
+        first = Ring(stage, 1, 0)
         first.send(10)
         rcv = ctx.receiver("t", options={"ume_explicit_ack_only": 1})
         if form == "batch":
@@ -125,7 +122,7 @@ def test_an_explicit_ack_of_the_old_incarnation_ends_where_the_new_one_begins(st
             assert held is not None
             if form == "extracted":
                 ack = held.extract_ack()
-        second = ring(stage, 2, 4)
+        second = Ring(stage, 2, 4)
         second.send(6)
         assert take(rcv) == [4]
         if form in {"receive", "iterated"}:
@@ -137,3 +134,114 @@ def test_an_explicit_ack_of_the_old_incarnation_ends_where_the_new_one_begins(st
         assert message is not None
         message.extract_ack().send(8)
         assert list(rcv.stats().acknowledged.values()) == [8]
+
+
+# Claimants that never began -----------------------------------------------------------------------------------------------
+
+DYING = """
+import os, signal
+import holdfast as hf
+from holdfast.engine import wire
+from holdfast.engine.outbound import Outbound
+
+def stop_at_begun(self, store, answer, answered=Outbound._answered):
+    if isinstance(answer, wire.Begun):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    answered(self, store, answer)
+
+if BEGINS:
+    Outbound._answered = stop_at_begun
+else:
+    Outbound._announce = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+options = {"ume_store_name": ["a:0:0"], "ring_size": 65536 * 4}
+hf.Context(session_id=SESSION).source("quotes", options=options).wait_registered(30)
+"""
+
+
+def claimant(*, begins: bool) -> subprocess.Popen[bytes]:
+    """One that dies when it has made its ring; or stands still when BEGIN is durable, and receivers are not told yet."""
+    code = DYING.replace("SESSION", str(SESSION)).replace("BEGINS", str(begins))
+    return subprocess.Popen([sys.executable, "-c", code])
+
+
+def test_a_claimant_that_dies_before_begin_has_not_been(stage: Stage, run_store: Callable[..., object]) -> None:
+    run_store("a")
+    told = Told()
+    with hf.Context(session_id=SESSION) as ctx, hf.Context() as other:
+        rcv = other.receiver("quotes", on_event=told)
+        with source(ctx, 3):
+            assert take(rcv, 3) == [0, 1, 2]
+        until("the end was told", lambda: not rcv.receive(timeout=0.02) and told.of(events.EndOfStream))
+        assert claimant(begins=False).wait(SHORT) == -signal.SIGKILL
+        assert any(item.kind == "stream" and item.incarnation == 2 for item in stage.domain.objects())
+        late = other.receiver("quotes")
+        assert take(late, 3) == [0, 1, 2]
+        assert rcv.receive(timeout=0.2) is None
+        assert not told.of(events.RegistrationChange)
+        with source(ctx, 1):
+            assert take(rcv) == [3]
+            assert take(late) == [3]
+            assert told.wait(events.RegistrationChange).text.endswith("began at 3")
+        until("the end was told", lambda: not rcv.receive(timeout=0.02) and len(told.of(events.EndOfStream)) == 2)
+        assert len(told.of(events.RegistrationChange)) == 1
+        story = [name for name in told.names() if name.endswith("OfStream")]
+        assert story == ["BeginOfStream", "EndOfStream"] * 2
+
+
+def test_a_claimant_that_begins_and_dies_before_it_says_so_has_been(
+    stage: Stage, run_store: Callable[..., object]
+) -> None:
+    run_store("a")
+    told = Told()
+    with hf.Context(session_id=SESSION) as ctx, hf.Context() as other:
+        rcv = other.receiver("quotes", on_event=told)
+        with source(ctx, 3):
+            assert take(rcv, 3) == [0, 1, 2]
+        (inbound,) = rcv.inbounds
+        with claimant(begins=True) as process:
+            try:
+                until("its BEGIN is read", lambda: not rcv.receive(timeout=0.02) and inbound.watch.incarnation == 2)
+                assert len(told.of(events.EndOfStream)) == 1
+            finally:
+                process.kill()
+        until("the end was told", lambda: not rcv.receive(timeout=0.02) and len(told.of(events.EndOfStream)) == 2)
+        with source(ctx, 1):
+            assert take(rcv) == [3]
+        until("the end was told", lambda: not rcv.receive(timeout=0.02) and len(told.of(events.EndOfStream)) == 3)
+        story = [name for name in told.names() if name.endswith("OfStream")]
+        assert story == ["BeginOfStream", "EndOfStream"] * 3
+
+
+@pytest.mark.parametrize("stores", [True, False], ids=["persistent", "streaming"])
+def test_a_claimant_that_has_not_begun_is_in_nobodys_way(
+    stage: Stage, run_store: Callable[..., object], stores: bool
+) -> None:
+    """As one that slept on its grants, while the stores let another one begin: its ring is the newest."""
+    run_store("a")
+    told = Told()
+    with hf.Context(session_id=SESSION) as ctx, hf.Context() as other:
+        src = source(ctx, ume_store_name=["a:0:0"] if stores else [])
+        rcv = other.receiver("quotes", on_event=told)
+        until("it is registered", lambda: told.of(events.BeginOfStream))
+        send(src, 3)
+        assert take(rcv, 3) == [0, 1, 2]
+        (inbound,) = rcv.inbounds
+        stage.uuid = inbound.uuid
+        claimed = Ring(stage, 2, 1, began=False)
+        send(src, 3)
+        assert take(rcv, 3) == [3, 4, 5]
+        late = other.receiver("quotes", options={"use_late_join": 0})
+        until("the other one is registered", lambda: late.inbounds)
+        for number in range(6, 20):
+            send(src, 1)
+            assert take(rcv) == [number]
+            assert take(late) == [number]
+        assert inbound.feed is not None
+        assert inbound.feed.ring is not None, "in place, as before"
+        assert [name for name in told.names() if name not in {"RegistrationSuccess", "RegistrationComplete"}] == [
+            "BeginOfStream"
+        ]
+        assert len(told.of(events.RegistrationComplete)) == 1
+        src.close()
+        until("the end was told", lambda: not rcv.receive(timeout=0.02) and told.of(events.EndOfStream))
+        claimed.end()

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from process.kept import kept
 from process.spawn import until
 
 import holdfast as hf
+from holdfast.engine import wire
 from holdfast.engine.core import lib
+from holdfast.engine.domain import Domain
+from holdfast.engine.store_sources import SourceDesk
 from holdfast.engine.store_state import State, StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from process.conftest import ThreadStore
+
+    from holdfast.engine.store_clients import Client
 
 SHORT = 30.0
 SOURCE = {"ring_size": 1 << 17, "fragment_size": 4096, "ume_registration_interval": 100}
@@ -74,23 +83,112 @@ def test_what_another_declared_store_holds_is_not_numbered_again(
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])
-@pytest.mark.parametrize("known", [True, False])
 def test_a_dead_stores_messages_count_when_the_one_that_missed_them_is_back(
-    run_store: Callable[..., ThreadStore], kind: str, known: bool
+    run_store: Callable[..., ThreadStore], kind: str
 ) -> None:
-    """Stable at a and b; then b and c answer: c, which was away or never had anything, is not believed."""
-    stores = {name: run_store(name, kind) for name in ("abc" if known else "ab")}
+    """Stable at a and b; then b and c answer: c, which was away, is not believed."""
+    stores = {name: run_store(name, kind) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         incarnation(ctx, "abc", range(2))
-        if known:
-            until("c has begun", lambda: has_begun(stores["c"], 1))
-            stores["c"].stop()
+        until("c has begun", lambda: has_begun(stores["c"], 1))
+        stores["c"].stop()
         incarnation(ctx, "abc", range(2, 10))
         stores["a"].stop()
         stores["c"] = run_store("c", kind)
         incarnation(ctx, "abc", range(10, 12))
     with hf.Context() as ctx:
         assert read(ctx, 12) == [(number, b"%d" % number) for number in range(12)]
+
+
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_a_wiped_store_has_no_say_while_one_that_may_know_more_is_down(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, kind: str
+) -> None:
+    """Two wiped stores of three would be a quorum for beginning anew: it waits, and says for whom and what to do (DESIGN 15)."""
+    stores = {name: run_store(name, kind) for name in "abc"}
+    with hf.Context(session_id=7) as ctx:
+        incarnation(ctx, "abc", range(5))
+        for name in "abc":
+            stores[name].stop()
+        for name in "bc":
+            shutil.rmtree(tmp_path / f"store-{name}")
+            stores[name] = run_store(name, kind)
+        with ctx.source("quotes", options={**SOURCE, "ume_store_name": list("abc")}) as src:
+            with pytest.raises(hf.RegistrationTimeout, match=r"b, c have no state.*; a, which may have.*adopt-empty b"):
+                src.wait_registered(1)
+            with pytest.raises(hf.NotRegisteredError, match="a, which may have"):
+                src.send(b"x", timeout=0)
+            stores["a"] = run_store("a", kind)
+            src.wait_registered(SHORT)
+            assert src.next_sequence_number == 5
+        incarnation(ctx, "abc", range(5, 7))
+
+
+def test_a_begin_that_comes_too_late_leaves_no_ring_and_the_source_starts_over(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else has begun since the stores granted: what was opened is empty, and in nobody's way."""
+    run_store("a")
+    refused: list[str] = []
+    begin = SourceDesk.begin
+
+    def busy_once(self: SourceDesk, client: Client, request: wire.Begin) -> wire.Answer:
+        if refused:
+            return begin(self, client, request)
+        refused.append(request.stream)
+        return wire.Refused(request.id, "busy", "another incarnation has begun")
+
+    with hf.Context(session_id=7) as ctx:
+        incarnation(ctx, "a", range(2))
+        monkeypatch.setattr(SourceDesk, "begin", busy_once)
+        with ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a"]}) as src:
+            src.wait_registered(SHORT)
+            assert src.next_sequence_number == 2
+            assert refused[0] not in os.listdir("/dev/shm") or refused[0] == src._name
+            assert src.send(b"2") == 2
+            src.wait_stable(timeout=SHORT)
+
+
+def test_a_store_that_renamed_what_it_granted_before_it_refused_begin_is_free_again(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """b learns with BEGIN what a has called this source: it is left under either name, or it holds the source for nobody."""
+    run_store("a")
+    refused: list[bytes] = []
+    begin = SourceDesk.begin
+
+    def busy_once(self: SourceDesk, client: Client, request: wire.Begin) -> wire.Answer:
+        if refused or request.granted in {b"", request.uuid}:
+            return begin(self, client, request)
+        refused.append(request.granted)
+        self._adopt(client, request)
+        return wire.Refused(request.id, "busy", "another incarnation has begun")
+
+    with hf.Context(session_id=7) as ctx:
+        incarnation(ctx, "a", range(2))
+        monkeypatch.setattr(SourceDesk, "begin", busy_once)
+        store = run_store("b")
+        with ctx.source("quotes", options={**SOURCE, "ume_store_name": ["b", "c"]}):
+            until("b has named it", lambda: store.store.state.sources)
+        with ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a", "b"]}) as src:
+            src.wait_registered(SHORT)
+            assert refused
+            until("b has it", lambda: len(src.registration_ids) == 2)
+            assert src.send(b"2") == 2
+            src.wait_stable(timeout=SHORT)
+
+
+def test_a_source_that_closes_before_it_could_send_leaves_no_ring(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_store("a")
+    asked: list[str] = []
+    monkeypatch.setattr(SourceDesk, "begin", lambda _self, _client, request: asked.append(request.stream))
+    with hf.Context(session_id=7) as ctx:
+        with ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a"]}):
+            until("BEGIN was sent", lambda: asked)
+            assert asked[0] in os.listdir("/dev/shm")
+        assert asked[0] not in os.listdir("/dev/shm")
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])
@@ -112,7 +210,9 @@ def test_the_files_of_a_dead_store_are_asked_when_all_that_answer_have_missed_so
         assert read(ctx, 12) == [(number, b"%d" % number) for number in range(12)]
 
 
-def test_a_store_that_was_away_counts_for_nothing_that_it_missed(run_store: Callable[..., ThreadStore]) -> None:
+def test_a_store_that_was_away_counts_for_what_it_missed_when_it_has_caught_up(
+    run_store: Callable[..., ThreadStore],
+) -> None:
     stores = {name: run_store(name) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         incarnation(ctx, "abc", range(2))
@@ -122,7 +222,30 @@ def test_a_store_that_was_away_counts_for_nothing_that_it_missed(run_store: Call
         stores["c"] = run_store("c")
         incarnation(ctx, "abc", range(10, 13))
         until("c has the newest", lambda: line_of(stores["c"])[1] == 13)
-        assert [line_of(stores[name])[0] for name in "abc"] == [0, 0, 10]
+        assert [line_of(stores[name])[0] for name in "abc"] == [0, 0, 0]
+    assert kept(stores["c"]) == [(number, b"%d" % number) for number in range(13)]
+
+
+def test_a_store_counts_for_nothing_that_it_missed_and_nobody_has(run_store: Callable[..., ThreadStore]) -> None:
+    stores = {name: run_store(name) for name in "abc"}
+    with hf.Context(session_id=7) as ctx:
+        incarnation(ctx, "abc", range(2))
+        until("c has begun", lambda: has_begun(stores["c"], 1))
+        stores["c"].stop()
+        incarnation(ctx, "abc", range(2, 10))
+        domain = Domain()
+        until("no ring is left", lambda: all(item.kind != "stream" for item in domain.objects()))
+        domain.close()
+        (log,) = (stores["a"].store.directory.path / "logs").iterdir()
+        for name in "ab":
+            hide = stores[name].store.directory.path / "logs" / log.name
+            hide.rename(hide.with_name("hidden"))
+        stores["c"] = run_store("c")
+        (repository,) = stores["c"].store.drainer.repositories.values()
+        until("c has looked", lambda: repository.filling is None)
+        incarnation(ctx, "abc", range(10, 13))
+        until("c has the newest", lambda: line_of(stores["c"])[1] == 13)
+        assert line_of(stores["c"])[0] == 10
 
 
 def test_a_store_that_was_killed_between_the_logs_begin_and_its_state_goes_on_with_the_log(

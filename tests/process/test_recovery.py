@@ -225,7 +225,8 @@ def test_a_store_that_comes_for_the_first_time_later_is_read_too(run_store: Call
         run_store(name)
     told = Told()
     with hf.Context() as ctx:
-        src = source(ctx, 1, ume_store_name=["a", "b", "c"], ume_registration_interval=50)
+        source(ctx, 1, ume_store_name=["a", "b"], ume_session_id=SESSION).close()
+        src = source(ctx, 0, ume_store_name=["a", "b", "c"], ume_session_id=SESSION, ume_registration_interval=50)
         rcv = ctx.receiver("quotes", options={"ume_registration_interval": 50}, on_event=told)
         assert take(rcv) == [0]
         feed = rcv.inbounds[0].feed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import holdfast as hf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from process.conftest import ThreadStore
 
@@ -207,23 +209,57 @@ def test_live_objects_keep_their_registration_over_a_restart_of_the_store(
 
 
 def test_a_store_that_knew_nothing_takes_over_the_identity_that_the_others_know(
-    run_store: Callable[..., ThreadStore],
+    run_store: Callable[..., ThreadStore], tmp_path: Path
 ) -> None:
-    stores = {name: run_store(name) for name in "ab"}
-    for _ in range(2):
+    stores = {name: run_store(name) for name in "abc"}
+    for wiped in (False, True):
+        if wiped:
+            stores["c"].stop()
+            shutil.rmtree(tmp_path / "store-c")
+            stores["c"] = run_store("c")
         with hf.Context(session_id=0x2A) as ctx:
             src = ctx.source("quotes", options={**THREE, "ume_registration_interval": 1000})
             src.wait_registered(SHORT)
             src.send(b"x")
             src.wait_stable(timeout=SHORT)
-            if len(stores) == 3:
-                until("c is registered", lambda: set(src.registration_ids) == set(stores))  # noqa: B023
-        stores.setdefault("c", run_store("c")) if len(stores) == 2 else None
+            until("c is registered", lambda: set(src.registration_ids) == set(stores))  # noqa: B023
     known = [store.store.state.sources for store in stores.values()]
     assert [len(sources) for sources in known] == [1, 1, 1]
     assert len({sources[0].uuid for sources in known}) == 1
     for store in stores.values():
         assert [path.name for path in store.store.logs.iterdir()] == [known[0][0].uuid.hex()]
+
+
+def test_a_store_that_meets_a_receiver_late_takes_over_the_identity_that_the_others_know(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    """It finds by it on the board what was acknowledged while it was away, and nothing is delivered again."""
+    stores = {name: run_store(name) for name in "abc"}
+    with hf.Context() as ctx:
+        src = source(ctx, ume_store_name=list("abc"), ume_registration_interval=100)
+        src.wait_registered(SHORT)
+        stores["c"].stop()
+        for number in range(5):
+            src.send(b"%d" % number)
+        src.wait_stable(timeout=SHORT)
+        for away, expected in (("c", range(5)), ("a", [5])):
+            stores[away].stop()
+            with (
+                hf.Context(session_id=0x77) as own,
+                own.receiver("quotes", options={"ume_registration_interval": 100}) as rcv,
+            ):
+                for number in expected:
+                    message = rcv.receive(timeout=SHORT)
+                    assert message is not None
+                    with message:
+                        assert message.sequence_number == number
+            if away == "c":
+                stores["c"] = run_store("c")
+                until("c takes part", lambda: src.stats().stores["c"].state == "active")
+                src.send(b"5")
+                src.wait_stable(timeout=SHORT)
+        (known,), (late,) = (stores[name].store.state.sources[0].receivers for name in "bc")
+        assert (late.uuid, late.ack) == (known.uuid, 6)
 
 
 def test_a_store_where_the_session_began_by_itself_says_what_to_do(run_store: Callable[..., ThreadStore]) -> None:

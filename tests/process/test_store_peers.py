@@ -75,9 +75,10 @@ def peer() -> Iterator[Callable[[], Peer]]:
         each.close()
 
 
-def serves(store: ThreadStore) -> None:
+def serves(store: ThreadStore, registration_id: int = 0) -> None:
     """It still does what it is for."""
-    with hf.Context() as ctx, ctx.source("quotes", options={"ume_store_name": ["a"], "ring_size": 1 << 17}) as src:
+    options = {"ume_store_name": [f"a:{registration_id}"], "ring_size": 1 << 17}
+    with hf.Context() as ctx, ctx.source("quotes", options=options) as src:
         src.wait_registered(SHORT)
         src.send(b"x")
         src.wait_stable(timeout=SHORT)
@@ -123,6 +124,57 @@ def test_begin_with_a_stream_that_is_none_is_refused(
     assert isinstance(speaker.hear(), wire.Refused | None)
     speaker.close()
     serves(store)
+
+
+@pytest.mark.parametrize("begins", [[], [(1, 0)], [(2, 1), (1, 0)], [(1, 0), (5, 9)]])
+def test_a_begin_that_knows_nothing_of_messages_that_were_sent_since_is_refused(
+    run_store: Callable[..., ThreadStore], peer: Callable[[], Peer], begins: list[tuple[int, int]]
+) -> None:
+    """Its source was asked for its history before incarnation 2 began, and slept since; or it says no history at all."""
+    store = run_store("a", "disk")
+    serves(store)
+    (kept,) = store.store.state.sources
+    serves(store, kept.registration_id)
+    assert kept.begins == [(1, 0), (2, 1)]
+    domain = Domain()
+    stream = domain.stream_name(kept.uuid, 3)
+    domain.close()
+    speaker = peer()
+    speaker.say(HELLO)
+    speaker.hear()
+    speaker.say({**BEGIN, "uuid": kept.uuid, "incarnation": 3, "start_sqn": 1, "stream": stream, "begins": begins})
+    answer = speaker.hear()
+    assert isinstance(answer, wire.Refused)
+    assert answer.code == "busy"
+    assert kept.begins == [(1, 0), (2, 1)]
+    speaker.close()
+    serves(store, kept.registration_id)
+
+
+def test_a_begin_while_somebody_else_has_an_open_stream_is_refused(
+    run_store: Callable[..., ThreadStore], peer: Callable[[], Peer]
+) -> None:
+    """Of two claimants that opened on grants of different times. The other one may not have come to this store yet."""
+    stores = {name: run_store(name) for name in "ab"}
+    with hf.Context(session_id=5) as ctx:
+        with ctx.source("quotes", options={"ume_store_name": ["a", "b"], "ring_size": 1 << 17}) as src:
+            src.wait_registered(SHORT)
+            until("both have begun", lambda: len(src.registration_ids) == 2)
+        with ctx.source("quotes", options={"ume_store_name": ["b"], "ring_size": 1 << 17}) as src:
+            src.wait_registered(SHORT)
+            (kept,) = stores["a"].store.state.sources
+            assert kept.begins == [(1, 0)]
+            domain = Domain()
+            stream = domain.stream_name(kept.uuid, 3)
+            domain.close()
+            speaker = peer()
+            speaker.say(HELLO)
+            speaker.hear()
+            speaker.say({**BEGIN, "uuid": kept.uuid, "incarnation": 3, "stream": stream, "begins": [(1, 0), (2, 0)]})
+            answer = speaker.hear()
+            assert isinstance(answer, wire.Refused)
+            assert (answer.code, kept.begins) == ("busy", [(1, 0)])
+            assert str(os.getpid()) in answer.text
 
 
 def test_a_holder_whose_death_is_found_while_its_end_waits_to_be_read(

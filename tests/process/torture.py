@@ -1,9 +1,10 @@
-"""Kills processes N times and checks that no stable message is lost, reordered, or duplicated beyond the ack batch.
+"""Kills processes N times and checks that no stable message is lost, reordered, resurrected, or duplicated beyond the ack batch.
 
     PYTHONPATH=tests python tests/process/torture.py --kills 2000 [--seed S]
 
-Most kills are of forked children at C level (torture_core.py); at least 200 in 2000 are of real processes, started by exec, that
-use the public names (torture_exec.py). A seed fixes the plan; the moments of the kills are the machine's.
+Half of the kills are at C level, with one store (torture_core.py). The others are of whole programs that use the public names,
+with three stores in a group (torture_group.py): most of them forked, at least 100 in 2000 started by exec. `--core 0` leaves the
+first half out. A seed fixes the plan; the moments of the kills are the machine's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ os.environ["HOLDFAST_FAILPOINTS"] = ""
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import argparse
-import gc
 import random
 import shutil
 import signal
@@ -26,10 +26,11 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from process.children import preload
 from process.torture_core import Episode, Tally
-from process.torture_exec import Processes
+from process.torture_group import GroupKills, remove_objects
 
-from holdfast.engine.domain import SHM_DIR, Domain, unlink_object
+from holdfast.engine.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--kills", type=int, default=2000, metavar="N")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), metavar="S")
-    parser.add_argument("--processes", type=int, metavar="N", help="of them, of processes started by exec (a tenth)")
+    parser.add_argument("--core", type=int, metavar="N", help="of them, at C level with one store (half)")
+    parser.add_argument("--exec", type=int, metavar="N", help="of them, of processes started by exec (a twentieth)")
     parser.add_argument("--mutant", default="", metavar="NAME", help="switch a planted bug on; it must be found")
     parser.add_argument(
         "--keep", action="store_true", help="leave files and shared memory behind when something is found"
@@ -52,21 +54,23 @@ def main() -> int:
     given = parser.parse_args()
     if given.kills < 1:
         parser.error("--kills: at least 1")
-    processes = given.kills // 10 if given.processes is None else given.processes
+    core = given.kills // 2 if given.core is None else given.core
+    by_exec = given.kills // 20 if given.exec is None else given.exec
     signal.signal(signal.SIGTERM, _interrupt)
     root = Path(tempfile.mkdtemp(prefix="hft", dir="/tmp"))
     os.environ["HOLDFAST_DIR"] = str(root / "run")
     os.environ["XDG_CACHE_HOME"] = str(root / "cache")
     code = 1
     try:
-        _torture(given, processes, root)
+        _torture(given, core, by_exec, root)
         code = 0
     except KeyboardInterrupt:
         print("torture: interrupted", file=sys.stderr)
         code = 130
     except Exception:
         traceback.print_exc()
-        again = f"--kills {given.kills} --seed {given.seed}" + (f" --mutant {given.mutant}" if given.mutant else "")
+        again = f"--kills {given.kills} --core {core} --exec {by_exec} --seed {given.seed}"
+        again += f" --mutant {given.mutant}" if given.mutant else ""
         print(
             f"torture: FOUND, see above. The same plan again:\n  PYTHONPATH=tests {sys.executable} {sys.argv[0]} {again}"
         )
@@ -82,28 +86,31 @@ def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _torture(given: argparse.Namespace, processes: int, root: Path) -> None:
+def _torture(given: argparse.Namespace, core: int, by_exec: int, root: Path) -> None:
     tally, begin = Tally(), time.monotonic()
 
     def tell() -> None:
         print(f"torture: {tally.total} kills, {time.monotonic() - begin:.0f} s", flush=True)
 
-    _core_part(given, given.kills - processes, root, tally, tell)
+    preload()  # once for all children; at C level they need some of it too
+    _core_part(given, core, root, tally, tell)
     core = tally.total
-    if processes:
-        with Processes(given.seed, root, tally) as part:
-            part.run(processes, tell)
+    group = GroupKills(given.seed, root / "group", tally, given.mutant)
+    group.run(given.kills - by_exec, tell, forked=True, keep=given.keep)
+    forked = tally.total - core
+    group.run(given.kills, tell, forked=False, keep=given.keep)
+    parts = f"{core} C-level; with 3 stores: {forked} forked, {tally.total - core - forked} by exec"
     print(
-        f"torture: {tally.total} kills ({core} C-level, {tally.total - core} processes), seed {given.seed}: 0 lost, 0 reordered,"
-        f" 0 duplicated beyond the ack batch\n         {tally.kills}, {tally.at_failpoints} at failpoints;"
-        f" {tally.messages} messages compared, {tally.repeated} repeated after a kill; {time.monotonic() - begin:.0f} s"
+        f"torture: {tally.total} kills ({parts}), seed {given.seed}: 0 lost, 0 reordered, 0 resurrected, 0 duplicated beyond"
+        f" the ack batch\n"
+        f"         {tally.kills}, {tally.at_failpoints} at failpoints; {tally.messages} messages compared,"
+        f" {tally.repeated} repeated after a kill; {time.monotonic() - begin:.0f} s"
     )
 
 
 def _core_part(given: argparse.Namespace, kills: int, root: Path, tally: Tally, tell: Callable[[], None]) -> None:
     mutant = f"{given.mutant}=mutant" if given.mutant else ""
     domain, told, number = Domain("core", join=False), time.monotonic(), 0
-    gc.freeze()  # what is loaded now is the children's too: a collection would copy its pages in each of them
     while tally.total < kills:
         episode = Episode(given.seed * 100_003 + number, domain, root / "disk", tally, mutant)
         good = False
@@ -122,13 +129,7 @@ def _core_part(given: argparse.Namespace, kills: int, root: Path, tally: Tally, 
 def _remove(root: Path) -> None:
     """The files of this run, and the objects in shared memory that its domains name."""
     for directory in (root / "run").glob("*"):
-        domain = Domain(directory.name, join=False)
-        for item in domain.objects():
-            if (SHM_DIR / item.name).is_dir():
-                shutil.rmtree(SHM_DIR / item.name)
-            else:
-                unlink_object(item.name)
-        domain.close()
+        remove_objects(directory.name)
     shutil.rmtree(root, ignore_errors=True)
 
 

@@ -33,8 +33,10 @@ CHILD = 7
 """Written by a source that forks: pid of the child."""
 LIMIT, STOP = 5, 6
 """Written by the parent: number that a source must not reach; 1: come to a clean end."""
-RECORD = np.dtype([*ROW.descr, ("life", "<u8"), ("retransmit", "<u8")])
-"""One processed message, by which life of the receiver, and whether it was flagged."""
+_FIELDS = [*(ROW.names or ()), "life", "retransmit"]
+RECORD = np.dtype({"names": _FIELDS, "formats": ["<u8"] * len(_FIELDS), "itemsize": 64})
+"""One processed message, by which life of the receiver, and whether it was flagged. 64 bytes: a page holds whole ones, so that a
+kill in the middle of a write leaves no part of one."""
 
 
 @dataclass
@@ -50,6 +52,10 @@ class Settings:
     options: dict[str, Any] = field(default_factory=dict)
     """Of the source or receiver, or of the store."""
     rows: str = ""
+    name: str = "a"
+    """Of a store."""
+    stores: list[str] = field(default_factory=lambda: ["a"])
+    """Of a source."""
     directory: str = ""
     kind: str = "disk"
     form: str = "mixed"
@@ -80,7 +86,7 @@ class _Source:
         self.random = random.Random(settings.life)
         self.told_stable = 0
         self.context = hf.Context(session_id=settings.session)
-        options = {"ume_store_name": ["a:0:0"], "fragment_size": self.content.fragment, **settings.options}
+        options = {"ume_store_name": settings.stores, "fragment_size": self.content.fragment, **settings.options}
         self.source = self.context.source(settings.topic, options=options, on_event=self._event)
 
     def _event(self, event: object) -> None:
@@ -212,10 +218,16 @@ class _Receiver:
 def _store(settings: Settings, words: NDArray[np.uint64]) -> None:
     from holdfast.engine.store import Store, StoreConfig
 
-    store = Store(StoreConfig("a", settings.directory, type=settings.kind, options=settings.options))
+    store = Store(StoreConfig(settings.name, settings.directory, type=settings.kind, options=settings.options))
     if settings.segment_bytes:  # no option: a test that filled the usual ones would take minutes
-        config = store.holdings.log_config
-        config.first_segment_bytes = config.max_segment_bytes = settings.segment_bytes
+        holdings, usual = store.holdings, store.holdings._log_config
+
+        def small(source: Any) -> Any:
+            config = usual(source)
+            config.first_segment_bytes = config.max_segment_bytes = settings.segment_bytes
+            return config
+
+        holdings._log_config = small  # type: ignore[method-assign]
     store.open()
     signal.signal(signal.SIGTERM, lambda *_: store.stop())
     words[LIFE] = settings.life
@@ -223,9 +235,8 @@ def _store(settings: Settings, words: NDArray[np.uint64]) -> None:
     store.close()
 
 
-def main() -> None:
-    """Runs one role until it is told to stop, or killed."""
-    role, settings = sys.argv[1], Settings(**json.loads(sys.argv[2]))
+def run(role: str, settings: Settings) -> None:
+    """One role until it is told to stop, or killed."""
     words = open_words(settings.words)
     if role == "store":
         _store(settings, words)
@@ -236,4 +247,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(sys.argv[1], Settings(**json.loads(sys.argv[2])))

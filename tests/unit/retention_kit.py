@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.events.source import ConfirmationFlags, MessageStable
 from holdfast.engine.notices import NoticeConfig, Notices, Receiver
+from holdfast.engine.quorum import Groups, Intragroup
 from holdfast.engine.retention import Retention, RetentionConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 SECOND = 1_000_000_000
 NAMES = tuple("ABCDE")
@@ -23,11 +24,14 @@ class Kit:
     """``notices``: fields of NoticeConfig by name; the rest: of RetentionConfig."""
 
     def __init__(
-        self, stores: int = 1, *, start: int = 0, notices: dict[str, Any] | None = None, **conditions: Any
-    ) -> None:
+        self, stores: int = 1, *, start: int = 0, notices: dict[str, Any] | None = None,
+        intragroup: Intragroup = "quorum", groups: Groups | None = None, **conditions: Any,
+    ) -> None:  # fmt: skip
         config = NoticeConfig(**{"topic": "quotes", **(notices or {})})
         self.notices = Notices(config, NAMES[:stores])
-        self.retention = Retention(RetentionConfig(stores, **conditions), self.notices, start)
+        if groups is None and stores:
+            groups = Groups.single(stores, intragroup)
+        self.retention = Retention(RetentionConfig(groups, **conditions), self.notices, start)
         self.now_ns = SECOND
         self.next = start
 
@@ -37,6 +41,11 @@ class Kit:
             self.retention.sent(self.next, self.next + fragments - 1, data[i] if i < len(data) else None)
             self.next += fragments
         self.retention.next = self.next
+
+    def registered(self, active: Iterable[int]) -> None:
+        """The source is registered with these; every store has a seat."""
+        stores = self.retention.config.groups.stores if self.retention.config.groups else 0
+        self.retention.registered(range(stores), set(active))
 
     def store(self, store: int, ack: int, since: int = 0) -> list[Any]:
         """A store's line says [since, ack); the events of that."""

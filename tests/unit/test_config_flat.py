@@ -123,7 +123,7 @@ WRONG: list[tuple[str, int, int, str]] = [
     ("receiver source_notification_function f", 1, 10, "is a function"),
     ("source ume_registration_id 5", 1, 8, "does not exist any more; use ume_store_name"),
     ("source ume_primary_store_address 1.2.3.4", 1, 8, "use ume_store_name, or ume_store = 127.0.0.1:PORT"),
-    ("source ume_proxy_source 1", 1, 25, "the rest of it is not in this version"),
+    ("source smart_src_enable_spectrum_channel 1", 1, 42, "the rest of it is not in this version"),
     ("receiver ordered_delivery 0", 1, 27, "0, fragments one by one, is not in this version"),
 ]
 

@@ -29,7 +29,7 @@ SAMPLES: list[tuple[errors.Error, str, bool, int]] = [
     (errors.SystemCallError("log: I/O error", 5, "EIO"), "EIO", False, 1),
     (errors.CorruptionError("bad crc"), "HF_DAMAGED", False, 5),
     (errors.ForeignOwnerError(), "HF_FOREIGN", False, 1),
-    (errors.DirectoryInUseError(42, "/tmp/a"), "HF_DIRECTORY_IN_USE", False, 1),
+    (errors.DirectoryInUseError(42, "/tmp/a"), "HF_DIRECTORY_IN_USE", False, 3),
     (errors.ForkedHandleError(), "HF_FORKED", False, 2),
     (errors.CallableStoreError("a Context lives here"), "HF_CALLABLE_STORE", False, 2),
 ]

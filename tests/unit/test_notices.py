@@ -16,10 +16,12 @@ from holdfast.engine.events.source import (
     StableFlags,
 )
 from holdfast.engine.notices import DROP_AT, Records, Sent
+from holdfast.engine.quorum import Groups, Intergroup
 from holdfast.engine.retention import LATE_MAX
 
 STORE, USER, WHOLE = StableFlags.STORE, StableFlags.USER, StableFlags.WHOLE_MESSAGE_STABLE
 GROUP = StableFlags.INTRAGROUP_STABLE | StableFlags.INTERGROUP_STABLE | StableFlags.STABLE
+INTRAGROUP = StableFlags.INTRAGROUP_STABLE
 UNIQUE, WHOLE_CONFIRMED = ConfirmationFlags.UNIQUEACKS, ConfirmationFlags.WHOLE_MESSAGE_CONFIRMED
 NONE = ReclaimedFlags(0)
 FORCED = ReclaimedFlags.FORCED
@@ -92,6 +94,22 @@ def test_d3_mode_3_two_stores_that_complete_it_in_one_look() -> None:
     kit.retention.stored(1, 0, 10)
     whole = [event for event in stable(kit.go()) if event[1] & WHOLE]
     assert whole == [(9, STORE | GROUP | WHOLE, "C")]
+
+
+@pytest.mark.parametrize(
+    ("intergroup", "acks", "flags"),
+    [
+        ("all", (0, 1, 2), [STORE, STORE | INTRAGROUP, STORE | GROUP]),
+        ("any", (2, 0, 1), [STORE | GROUP, STORE | GROUP & ~INTRAGROUP, STORE | GROUP]),
+    ],
+)
+def test_d3_an_acknowledgement_says_what_it_means_in_its_group_and_over_the_groups(
+    intergroup: Intergroup, acks: tuple[int, ...], flags: list[StableFlags]
+) -> None:
+    """Stores A and B are one group, C is another."""
+    kit = Kit(3, notices={"stability": 1}, groups=Groups((2, 1), (0, 0, 1), "quorum", intergroup))
+    kit.send(1)
+    assert [flag for store in acks for _, flag, _ in stable(kit.store(store, 1))] == flags
 
 
 def test_d3_mode_1_a_number_that_a_filled_gap_makes_stable_is_told_without_a_store() -> None:

@@ -158,3 +158,35 @@ def test_a_rule_holds_for_what_is_in_force(rule: Rule, value: int, good: bool) -
         with pytest.raises(ConfigError, match=rf"ume_flight_size = {value} is forbidden here") as raised:
             resolve("source", {"ume_flight_size": value}, None, layers)
         assert (raised.value.file, raised.value.line) == ("a.xml", 3)
+
+
+# Receiver-paced persistence (um_semantics J.1) -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"ume_receiver_paced_persistence": 1}, "without ume_flight_size_bytes"),
+        ({"ume_receiver_paced_persistence": 1, "ume_flight_size_bytes": 0}, "without ume_flight_size_bytes"),
+        ({"ume_receiver_paced_persistence": 2, "ume_flight_size_bytes": 1000}, "= 2: expected 0 or 1"),
+        ({"ume_receiver_paced_persistence": 3}, "the maximum is 2"),
+    ],
+)
+def test_a_receiver_paced_source_says_how_much_may_be_in_flight(given: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        resolve("source", given)
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_a_receiver_says_whether_it_may_block(mode: int) -> None:
+    assert resolve("receiver", {"ume_receiver_paced_persistence": mode}).ume_receiver_paced_persistence == mode
+
+
+def test_what_only_a_receiver_paced_source_has_use_for_is_warned_of() -> None:
+    idle = {"ume_repository_size_limit": 10**6, "ume_write_delay": 5}
+    assert resolve("source", idle).warnings == (
+        "ume_repository_size_limit has no effect: ume_receiver_paced_persistence is 0",
+        "ume_write_delay has no effect: ume_receiver_paced_persistence is 0",
+    )
+    assert resolve("source", {**idle, "ume_receiver_paced_persistence": 1, "ume_flight_size_bytes": 9}).warnings == ()

@@ -7,7 +7,7 @@ import pytest
 from holdfast.engine.errors import ConfigError
 from holdfast.engine.network_options import has_no_effect
 from holdfast.engine.option_reference import reference
-from holdfast.engine.option_table import BY_ANY_NAME, ROWS
+from holdfast.engine.option_table import BY_ANY_NAME, ROWS, WHOLE_STORE
 from holdfast.engine.options import resolve
 
 C, S, R = ("context",), ("source",), ("receiver",)
@@ -102,11 +102,55 @@ DIFFERENT: dict[str, dict[str, object]] = {
     "ume_late_join": {"default": True},
     "otr_request_message_timeout": {"default": 10000},  # one way of recovery, one timeout
     "transport_lbtipc_datagram_max_size": {"default": 65536, "scopes": S},  # of the source's own ring
+    "ume_write_delay": {"default": None},  # 0 must be able to lower a store's value: not given is something else
     "ume_retention_unique_confirmations": {"unit": "receivers"},
     "ume_flight_size": {"unit": "fragments"},
     "smart_src_retention_buffer_count": {"unit": "messages"},
     "smart_src_message_property_int_count": {"unit": ""},
 }
+
+UM_STORE: list[tuple[str, str, object]] = [
+    # I.2
+    ("allow-proxy-source", "", 0),
+    ("proxy-source-repo-quorum-required", "", 0),
+    ("retransmission-request-processing-rate", "requests/s", 262144),
+    # I.3
+    ("repository-type", "", "memory"),
+    ("repository-size-threshold", "bytes", 1024),
+    ("repository-size-limit", "bytes", 50331648),
+    ("repository-age-threshold", "s", 0),
+    ("repository-disk-file-size-limit", "bytes", 104857600),
+    ("repository-disk-file-preallocate", "", 0),
+    ("repository-disk-async-buffer-length", "bytes", 1024000),
+    ("repository-disk-max-async-cbs", "operations", 10000),
+    ("repository-disk-max-read-async-cbs", "operations", 10000),
+    ("repository-disk-max-write-async-cbs", "operations", 1),
+    ("repository-disk-message-checksum", "", 0),
+    ("repository-disk-write-delay", "ms", 0),
+    ("repository-allow-receiver-paced-persistence", "", 0),
+    ("repository-allow-ack-on-reception", "", 0),
+    ("source-flight-size-bytes-maximum", "bytes", 4194304),
+    ("source-activity-timeout", "ms", 30000),
+    ("receiver-activity-timeout", "ms", 30000),
+    ("source-state-lifetime", "ms", 0),
+    ("receiver-state-lifetime", "ms", 0),
+    ("source-check-interval", "ms", 750),
+    ("keepalive-interval", "ms", 3000),
+    ("receiver-new-registration-rollback", "messages", 2**31 - 1),
+    ("proxy-election-interval", "ms", 60000),
+    ("stability-ack-minimum-number", "fragments", 1),
+    ("stability-ack-interval", "ms", 200),
+    ("retransmission-request-forwarding", "", 0),
+]
+
+DIFFERENT_STORE: dict[str, object] = {
+    "repository-type": None,  # the store's type, which is disk in Python
+    "repository-size-limit": 256 << 20,
+    "repository-size-threshold": 256 << 20,  # nothing is let go before the limit
+    "repository-disk-file-size-limit": 1 << 30,
+}
+
+OWN_STORE = {"wait_strategy", "holdfast-acknowledge", "holdfast-scrub-interval"}
 
 OWN = {"callback_errors", "wait_strategy", "ring_size", "receiver_pin_timeout", "fragment_size"}
 """Options of sources, receivers and contexts that UM does not have."""
@@ -159,6 +203,29 @@ def test_an_option_is_as_in_um_or_differs_on_purpose(
             assert getattr(resolve(scope, {}), row.attribute) == expected["default"]
 
 
+@pytest.mark.parametrize(("name", "unit", "default"), UM_STORE, ids=[row[0] for row in UM_STORE])
+def test_an_option_of_a_store_is_as_in_um_or_differs_on_purpose(name: str, unit: str, default: object) -> None:
+    row = BY_ANY_NAME[name]
+    assert row.scopes == ("store",)
+    assert row.unit == unit
+    assert getattr(resolve("store", {}), row.attribute) == DIFFERENT_STORE.get(name, default)
+
+
+def test_the_table_has_ums_options_of_stores_and_our_own_and_no_other() -> None:
+    named = {row.name for row in ROWS if "store" in row.scopes}
+    assert named - {BY_ANY_NAME[name].name for name, *_ in UM_STORE} <= OWN_STORE
+    assert named >= WHOLE_STORE
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("context-name", "name"), ("disk-cache-directory", "cache"), ("disk-state-directory", "directory")],
+)
+def test_what_a_store_is_called_and_where_it_lies_is_no_option(name: str, instead: str) -> None:
+    with pytest.raises(ConfigError, match=rf"use StoreConfig\({instead}=...\)"):
+        resolve("store", {name: "x"})
+
+
 def test_every_difference_is_one() -> None:
     for name, scopes, unit, default in UM:
         for what, value in DIFFERENT.get(name, {}).items():
@@ -188,7 +255,7 @@ def test_a_default_keeps_its_own_limits() -> None:
         if isinstance(row.default, int) and not isinstance(row.default, bool):
             assert row.minimum is None or row.minimum <= row.default, row.name
             assert row.maximum is None or row.default <= row.maximum, row.name
-        if row.choices:
+        if row.choices and row.default is not None:
             assert row.default in row.choices, row.name
 
 

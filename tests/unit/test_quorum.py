@@ -1,10 +1,27 @@
-"""The tables of um_semantics E.4 and E.5, one group."""
+"""Who may send, and where to start: the tables of um_semantics E.2, E.4, E.5, and every pattern of failures."""
 
 from __future__ import annotations
 
+import itertools
+from typing import TYPE_CHECKING
+
 import pytest
 
-from holdfast.engine.quorum import Consensus, Group, Intragroup, consensus, may_send, quorum, stable_number
+from holdfast.engine.quorum import INTERGROUP, INTRAGROUP, Consensus, Groups, Intergroup, Intragroup, quorum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+def groups(*sizes: int, intragroup: Intragroup = "quorum", intergroup: Intergroup = "any") -> Groups:
+    """Groups of these sizes, without backups; stores in the order of the groups."""
+    of = [number for number, size in enumerate(sizes) for _ in range(size)]
+    return Groups(tuple(sizes), tuple(of), intragroup, intergroup)
+
+
+def subsets(count: int) -> Iterator[set[int]]:
+    for bits in range(2**count):
+        yield {i for i in range(count) if bits >> i & 1}
 
 
 @pytest.mark.parametrize(("size", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (7, 4), (25, 13)])
@@ -12,82 +29,148 @@ def test_a_quorum_is_more_than_half(size: int, needed: int) -> None:
     assert quorum(size) == needed
 
 
+def test_a_group_of_no_stores_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no quorum"):
+        quorum(0)
+
+
+E4 = """
+    n r | quorum all-active all
+    1 1 |   y       y        y
+    3 3 |   y       y        y
+    3 2 |   y       y        n
+    3 1 |   n       n        n
+    5 4 |   y       y        n
+    5 3 |   y       y        n
+    5 2 |   n       n        n
+    2 1 |   n       n        n
+    2 2 |   y       y        y
+"""
+
+
+def table(text: str) -> list[list[str]]:
+    """Rows of a picture, without its heading and rules."""
+    return [line.replace("|", " ").split() for line in text.strip().splitlines()[1:]]
+
+
+@pytest.mark.parametrize("row", table(E4), ids="-".join)
+def test_e4_one_group_sends_while_enough_are_registered(row: list[str]) -> None:
+    size, registered = int(row[0]), int(row[1])
+    for behavior, allowed in zip(INTRAGROUP, row[2:], strict=True):
+        for up in itertools.combinations(range(size), registered):
+            assert groups(size, intragroup=behavior).complete(up) is (allowed == "y"), behavior
+
+
+def reference(sizes: Sequence[int], up: Iterable[int], intragroup: str, intergroup: str) -> bool:
+    """um_semantics E.2, said another way: counts per group, and no more."""
+    at, counts = 0, []
+    for size in sizes:
+        counts.append((len(set(up) & set(range(at, at + size))), size))
+        at += size
+    active = [2 * count > size for count, size in counts]
+    whole = [count == size if intragroup == "all" else 2 * count > size for count, size in counts]
+    if intergroup == "all-active":
+        return any(active) and all(ok for ok, on in zip(whole, active, strict=True) if on)
+    return {"any": sum(whole) > 0, "majority": 2 * sum(whole) > len(sizes), "all": all(whole)}[intergroup]
+
+
+@pytest.mark.parametrize("intergroup", INTERGROUP)
+@pytest.mark.parametrize("intragroup", INTRAGROUP)
+@pytest.mark.parametrize("sizes", [(1,), (2,), (3,), (4,), (5,), (3, 3), (2, 4), (1, 1, 1, 1, 1), (5, 3, 5)], ids=str)
+def test_every_pattern_of_failures_allows_or_refuses_to_send_as_e2_says(
+    sizes: tuple[int, ...], intragroup: Intragroup, intergroup: Intergroup
+) -> None:
+    made = groups(*sizes, intragroup=intragroup, intergroup=intergroup)
+    wrong = [up for up in subsets(sum(sizes)) if made.complete(up) is not reference(sizes, up, intragroup, intergroup)]
+    assert wrong == []
+
+
+def test_a_group_number_that_nobody_uses_is_no_group() -> None:
+    made = Groups((0, 3, 0, 1), (1, 3, 1, 1), "quorum", "all")
+    assert made.numbers == [1, 3]
+    assert made.complete({0, 1, 2})
+    assert not made.complete({0, 2, 3})
+    assert not made.complete({1, 2})
+
+
+def test_stores_beyond_the_declared_size_are_backups_in_the_order_of_the_list() -> None:
+    made = Groups((2, 1), (0, 1, 0, 0, 1))
+    assert made.first_seats() == {0, 2, 1}
+    assert made.members(0) == [0, 2, 3]
+
+
+E5 = """
+    reports    lowest majority highest
+    50,50,50     50      50      50
+    40,50,50     40      50      50
+    40,45,50     40      45      50
+    40,50        40      40      50
+    0,50,50       0      50      50
+    0,0           0       0       0
+"""
+
+
+@pytest.mark.parametrize("row", table(E5), ids="-".join)
+def test_e5_the_first_number_follows_the_behavior(row: list[str]) -> None:
+    reports = [int(number) for number in row[0].split(",")]
+    wanted: list[tuple[Consensus, str]] = list(zip(("lowest", "majority", "highest"), row[1:], strict=True))
+    for behavior, number in wanted:
+        for order in itertools.permutations(reports):
+            for where in itertools.combinations(range(3), len(order)):
+                assert groups(3).consensus(dict(zip(where, order, strict=True)), behavior) == int(number)
+
+
 @pytest.mark.parametrize(
-    ("size", "registered", "allowed"),
-    [(1, 1, True), (1, 0, False), (3, 3, True), (3, 2, True), (3, 1, False), (5, 4, True), (5, 3, True), (5, 2, False),
-     (2, 1, False), (2, 2, True)],
-)  # fmt: skip
-def test_a_source_sends_while_a_quorum_is_registered(size: int, registered: int, allowed: bool) -> None:
-    assert may_send(registered, size) is allowed
+    ("reports", "lowest", "majority", "highest"),
+    [
+        ([40, 45, 50, 47, 47, 90], 40, 47, 90),  # majorities 45 and 47
+        ([40, 45, 50, 90], 40, 45, 90),  # the second group has no quorum of reports: it has no majority
+        ([40, None, None, 90], 40, 90, 90),  # no group has: those that there are
+    ],
+)
+def test_e5_across_groups_the_latest_of_the_majorities(
+    reports: list[int | None], lowest: int, majority: int, highest: int
+) -> None:
+    told = {store: number for store, number in enumerate(reports) if number is not None}
+    made = groups(3, 3)
+    assert [made.consensus(told, behavior) for behavior in ("lowest", "majority", "highest")] == [
+        lowest, majority, highest,
+    ]  # fmt: skip
+
+
+def test_no_number_without_a_report() -> None:
+    with pytest.raises(ValueError, match="no store"):
+        groups(3).consensus({}, "highest")
 
 
 @pytest.mark.parametrize(
     ("positions", "size", "stable"),
     [
-        ([], 1, 0),
         ([7], 1, 7),
         ([7], 3, 0),
         ([7, 9], 3, 7),
         ([9, 7, 0], 3, 7),
-        ([5, 5, 9], 3, 5),
         ([1, 2, 3, 4, 5], 5, 3),
         ([1, 2, 3, 4], 5, 2),
         ([2**63, 2**63 + 2, 0], 3, 2**63),
         ([4, 8], 2, 4),
     ],
 )
-def test_stable_is_the_qth_largest_position(positions: list[int], size: int, stable: int) -> None:
-    assert stable_number(positions, size) == stable
+def test_stable_by_positions_is_the_qth_largest(positions: list[int], size: int, stable: int) -> None:
+    assert groups(size).stable_number(dict(enumerate(positions))) == stable
 
 
 @pytest.mark.parametrize(
-    ("reports", "lowest", "majority", "highest"),
+    ("intragroup", "intergroup", "stable"),
     [
-        ([50, 50, 50], 50, 50, 50),
-        ([40, 50, 50], 40, 50, 50),
-        ([40, 45, 50], 40, 45, 50),
-        ([40, 50], 40, 40, 50),
-        ([0, 50, 50], 0, 50, 50),
-        ([0, 0], 0, 0, 0),
+        ("quorum", "any", 9),
+        ("quorum", "majority", 7),
+        ("quorum", "all", 4),
+        ("quorum", "all-active", 9),
+        ("all", "any", 6),
+        ("all", "all", 3),
     ],
 )
-def test_consensus_follows_its_behavior(reports: list[int], lowest: int, majority: int, highest: int) -> None:
-    wanted: list[tuple[Consensus, int]] = [("lowest", lowest), ("majority", majority), ("highest", highest)]
-    for behavior, number in wanted:
-        assert consensus(reports, 3, behavior) == number
-        assert consensus(reports[::-1], 3, behavior) == number
-
-
-def test_no_consensus_without_a_quorum_of_reports() -> None:
-    with pytest.raises(ValueError, match="not a quorum"):
-        consensus([50], 3, "highest")
-
-
-def test_a_group_of_no_stores_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no quorum"):
-        quorum(0)
-
-
-def group(behavior: Intragroup, *acks: int) -> Group:
-    made = Group(len(acks), behavior)
-    for spans, ack in zip(made.members, acks, strict=True):
-        spans.add(0, ack)
-    return made
-
-
-@pytest.mark.parametrize(("behavior", "first"), [("quorum", 7), ("all-active", 3), ("all", 3)])
-def test_stable_by_what_each_store_has(behavior: Intragroup, first: int) -> None:
-    made = group(behavior, 9, 7, 3)
-    assert made.first_unstable(0) == first
-    assert made.unstable(0, 12) == [(first, 12)]
-    made.active[2] = False
-    assert made.first_unstable(0) == {"quorum": 7, "all-active": 7, "all": 3}[behavior]
-
-
-def test_an_active_store_with_a_hole_holds_back_only_that() -> None:
-    made = group("all-active", 9, 9, 2)
-    made.members[2].add(5, 9)
-    assert made.first_unstable(0) == 2
-    assert made.unstable(0, 9) == [(2, 5)]
-    made.active = [False] * 3
-    assert made.first_unstable(0) == 9, "a quorum has it, and nobody is registered who might not"
+def test_stable_by_positions_over_groups(intragroup: Intragroup, intergroup: Intergroup, stable: int) -> None:
+    positions = dict(enumerate([9, 5, 9, 7, 6, 8, 3, 4, 4]))
+    assert groups(3, 3, 3, intragroup=intragroup, intergroup=intergroup).stable_number(positions) == stable

@@ -9,6 +9,7 @@ from unit.retention_kit import SECOND, Kit
 
 from holdfast.engine.events.source import MessageNotStable, MessageReclaimed, NotStableFlags, ReclaimedFlags
 from holdfast.engine.notices import Notices
+from holdfast.engine.quorum import Groups, Intragroup
 from holdfast.engine.retention import RECEIVERS_MAX, Ages, Retention, RetentionConfig
 
 FORCED = ReclaimedFlags.FORCED
@@ -224,18 +225,18 @@ def test_e2_all_active_waits_for_every_registered_store_and_at_least_a_quorum() 
     kit.store(0, 1)
     kit.store(1, 1)
     assert kit.settled_released == (0, 0), "the third is registered"
-    kit.retention.registered([0, 1])  # it became unresponsive: looked at again at once
+    kit.registered([0, 1])  # it became unresponsive: looked at again at once
     kit.go()
     assert kit.settled_released == (1, 1)
 
 
 def test_e2_all_active_a_store_that_registers_makes_nothing_unstable() -> None:
     kit = Kit(3, intragroup="all-active")
-    kit.retention.registered([0, 1])
+    kit.registered([0, 1])
     kit.send(1)
     kit.store(0, 1)
     kit.store(1, 1)
-    kit.retention.registered([0, 1, 2])
+    kit.registered([0, 1, 2])
     kit.go()
     assert kit.settled_released == (1, 1)
     kit.send(1)
@@ -258,10 +259,10 @@ def test_e2_all_active_a_store_that_registers_makes_nothing_unstable() -> None:
     ids=lambda value: str(value),
 )  # fmt: skip
 def test_e4_acks_needed_with_n_stores_of_which_r_are_registered(
-    size: int, registered: int, behavior: str, acks: int
+    size: int, registered: int, behavior: Intragroup, acks: int
 ) -> None:
     kit = Kit(size, intragroup=behavior)
-    kit.retention.registered(range(registered))
+    kit.registered(range(registered))
     kit.send(1)
     for store in range(registered):
         assert kit.settled_released == ((1, 1) if store >= acks else (0, 0))
@@ -271,7 +272,7 @@ def test_e4_acks_needed_with_n_stores_of_which_r_are_registered(
 
 def test_e4_all_is_never_stable_with_a_store_down() -> None:
     kit = Kit(3, intragroup="all")
-    kit.retention.registered([0, 1])
+    kit.registered([0, 1])
     kit.send(1)
     kit.store(0, 1)
     kit.store(1, 1)
@@ -330,7 +331,7 @@ def test_a_message_sent_in_silence_ages_from_the_first_look_on() -> None:
 
 
 def test_the_fields_of_a_new_source_are_its_start() -> None:
-    retention = Retention(RetentionConfig(3), Notices(Kit().notices._config, ("A", "B", "C")), 7)
+    retention = Retention(RetentionConfig(Groups.single(3)), Notices(Kit().notices._config, ("A", "B", "C")), 7)
     assert (retention.next, retention.stable, retention.settled, retention.released) == (7, 7, 7, 7)
     assert retention.is_stable(6)
     assert not retention.is_stable(7)

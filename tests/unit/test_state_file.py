@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.store_state import State, StateFile
+from holdfast.engine.store_state import ReceiverState, SourceState, State, StateFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,3 +87,25 @@ def test_a_crash_in_the_middle_of_a_write_leaves_the_state_before(tmp_path: Path
         assert left is not None
         assert left.opened == opened - 1
         newest.write_bytes(data)
+
+
+def test_a_state_that_is_saved_while_a_begin_is_taken_in_never_has_the_new_table_with_what_is_older() -> None:
+    """By the table alone the next start tells whether the log knows more: then it takes the rest over again."""
+    seen = []
+
+    class Watched(SourceState):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            seen.append((list(self.begins), self.incarnation, self.start_sqn, self.receivers[0].ack))
+
+    source = Watched(b"u", "t", 1, 0, incarnation=1, begins=[(1, 0)], receivers=[ReceiverState(b"r", 2, 0, 50)])
+    source.take(((1, 0), (2, 10)))
+    assert seen[-1] == ([(1, 0), (2, 10)], 2, 10, 10)
+    assert all(state == seen[-1] for state in seen if state[0] != [(1, 0)])
+
+
+@pytest.mark.parametrize(("start", "lost_below"), [(10, 10), (0, 0), (30, 24)])
+def test_what_was_never_here_is_void_with_its_incarnation(start: int, lost_below: int) -> None:
+    source = SourceState(b"u", "t", 1, 0, incarnation=1, begins=[(1, 0)], lost_below=24)
+    source.take(((1, 0), (2, start)))
+    assert source.lost_below == lost_below

@@ -1,0 +1,31 @@
+"""``holdfast doctor``: is this machine, and this domain, fit for use?"""
+
+from __future__ import annotations
+
+import sys
+
+from ..engine.doctor import examine
+from ..engine.domain import Domain
+
+__all__ = ["diagnose"]
+
+
+def diagnose(json: bool, name: str | None) -> int:
+    """Prints every finding, each that is not good with its remedy. 0 when all are good, else 1."""
+    domain = Domain(name, join=False)
+    try:
+        findings = examine(domain)
+    finally:
+        domain.close()
+    bad = [finding for finding in findings if not finding.ok]
+    if json:
+        import msgspec
+
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode() + "\n")
+        return 1 if bad else 0
+    for finding in findings:
+        print(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.check:<10}  {finding.found}")
+        if finding.remedy:
+            print(f"      remedy: {finding.remedy}")
+    print(f"{len(bad)} of {len(findings)} need attention" if bad else "all is well")
+    return 1 if bad else 0

@@ -1,0 +1,74 @@
+"""``holdfast store deregister`` and ``holdfast store mark``: what an operator changes at a running store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..engine import wire
+from ..engine.domain import Domain
+from ..engine.errors import ConfigError, RegIdInUseError
+from ..engine.store_request import FIRST, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["deregister", "mark", "numbers"]
+
+RANGES_MAX = 1000
+"""In one command: a request is one datagram."""
+
+
+def deregister(store: str, source: int, receiver: int, force: bool, timeout: float, name: str | None) -> int:
+    """Makes a store forget a source with its messages, or one receiver of it."""
+    request = wire.OperatorDeregister(FIRST, source, receiver, force)
+    try:
+        answer = _asked(name, lambda domain: ask(domain, store, request, timeout))
+    except RegIdInUseError as held:
+        held.hint = "stop that process, or take it away from it with --force; it is told"
+        raise
+    assert isinstance(answer, wire.Deregistered)
+    if receiver:
+        print(f"store {store}: receiver {receiver} of source {source} deregistered; it had acknowledged {_end(answer)}")
+    else:
+        print(f"store {store}: source {source} deregistered with its messages; it had stored {_end(answer)}")
+    return 0
+
+
+def _end(answer: wire.Deregistered) -> str:
+    return f"up to number {answer.next_sqn - 1}" if answer.next_sqn else "nothing"
+
+
+def mark(store: str, source: int, text: str, timeout: float, name: str | None) -> int:
+    """Marks messages undeliverable at a store, for good."""
+    request = wire.Mark(FIRST, source, numbers(text))
+    answer = _asked(name, lambda domain: ask(domain, store, request, timeout))
+    assert isinstance(answer, wire.Marked)
+    for first, last in answer.ranges:
+        said = f"number {first}" if first == last else f"numbers {first}..{last}"
+        print(f"store {store}: {said} of source {source} marked undeliverable")
+    return 0
+
+
+def _asked(name: str | None, work: Callable[[Domain], wire.Answer]) -> wire.Answer:
+    domain = Domain(name)
+    try:
+        return work(domain)
+    finally:
+        domain.close()
+
+
+def numbers(text: str) -> list[tuple[int, int]]:
+    """``2,5,7-9`` as (first, last). Raises ConfigError."""
+    hint = "numbers and ranges, such as 2,5,7-9"
+    found = []
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        last = last if dash else first
+        if not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit()) or len(first + last) > 38:
+            raise ConfigError(f"{part.strip()!r} is no sequence number or range of them", hint=hint)
+        if int(last) < int(first) or int(last) >= 2**63:
+            raise ConfigError(f"range {part.strip()!r} is empty, or ends beyond {2**63 - 1}", hint=hint)
+        found.append((int(first), int(last)))
+    if len(found) > RANGES_MAX:
+        raise ConfigError(f"{len(found)} ranges, one command takes {RANGES_MAX}", hint="run it several times")
+    return found

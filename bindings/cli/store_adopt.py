@@ -1,0 +1,46 @@
+"""``holdfast store adopt-empty``: the operator's word that a store without state has nothing that others wait for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..engine.domain import Domain
+from ..engine.errors import ConfigError, DirectoryInUseError
+from ..engine.store import adopt_empty
+from ..engine.store_config import is_store_name
+from ..engine.store_info import read_info
+
+__all__ = ["adopt"]
+
+RUNS = "stop it first: a store that runs would not see it"
+
+
+def adopt(store: str, domain: str | None) -> int:
+    """Marks the store that is called so, or whose directory it is."""
+    if os.sep in store or os.path.isdir(store):
+        path = Path(store).absolute()
+        if not path.is_dir():
+            raise ConfigError(f"{store} is not a directory", hint="give a store's directory, or its name")
+        name = path.name if is_store_name(path.name) else "store"
+    else:
+        path, name = _place_of(store, domain), store
+    try:
+        state = adopt_empty(path, name)
+    except DirectoryInUseError as error:
+        error.hint = RUNS
+        raise
+    print(f"store {state.name} ({path}) votes as one that never had a message, from its next start on")
+    return 0
+
+
+def _place_of(store: str, name: str | None) -> Path:
+    domain = Domain(name, join=False)
+    try:
+        info = read_info(domain, store)
+    finally:
+        domain.close()
+    if info is None:
+        hint = "holdfast stat lists the stores; or give its directory"
+        raise ConfigError(f"no store named {store} ever ran in domain {domain.name}", hint=hint)
+    return Path(info.directory)

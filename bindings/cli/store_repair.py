@@ -1,0 +1,46 @@
+"""``holdfast store repair``: mends the logs of stores that do not run."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ..engine.store_repair import RepairedLog, repair_stores
+from .store_check import DAMAGED, print_findings
+
+if TYPE_CHECKING:
+    from ..engine.repair import Gap
+
+__all__ = ["repair"]
+
+
+def repair(directories: list[str], json: bool, domain: str | None) -> int:
+    """Repairs, and says what was done; 5 if something stays damaged."""
+    stores = repair_stores(directories, domain)
+    if json:
+        import msgspec
+
+        sys.stdout.write(msgspec.json.encode(stores).decode() + "\n")
+    else:
+        for store in stores:
+            named = f" (store {store.name})" if store.name else ""
+            print(f"{store.directory}{named}: {len(store.logs)} logs, {'DAMAGED' if store.damaged else 'clean'}")
+            if store.error:
+                print(f"  {store.error}")
+            for log in store.logs:
+                _print_log(log)
+    return DAMAGED if any(store.damaged for store in stores) else 0
+
+
+def _print_log(log: RepairedLog) -> None:
+    verdict = "DAMAGED" if log.error or log.report.damaged else "clean"
+    print(f"  {log.topic or log.source}: {log.filled:,} numbers copied ({log.bytes:,} bytes), {verdict}")
+    if log.error:
+        print(f"    {log.error}")
+    for gap in log.left:
+        print(f"    {_called(gap)}: in none of the others")
+    print_findings(log.report)
+
+
+def _called(gap: Gap) -> str:
+    return f"numbers {gap.first}..{gap.next - 1} ({gap.kind})"

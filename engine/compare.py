@@ -1,0 +1,172 @@
+"""Compares the logs of stores, source by source: read-only, and safe beside stores that run.
+
+Two logs are equal over a range of numbers when a reader gets the same from both: the same messages with the same numbers, flags,
+times and bytes. Where they lie in a log, and whether in a segment or a fill, does not matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .check import StoreFiles, store_files
+from .core import CData, ffi, lib
+from .errors import ConfigError, CorruptionError
+from .logs import table_of
+from .reconcile import newest_table
+from .status import check
+from .store_info import log_reader
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["Comparison", "Difference", "compare_stores"]
+
+BLOCK_BYTES = 1 << 20
+LACKS: dict[int, str] = {lib.HF_DAMAGED: "is damaged", lib.HF_LOST: "is recorded as lost", lib.HF_GONE: "is missing"}
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """The first one of a source."""
+
+    number: int
+    directory: str
+    """Where it is."""
+    text: str
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """One source. ``first`` .. ``next - 1``: the numbers that all of them retain."""
+
+    source: str
+    topic: str
+    first: int
+    next: int
+    difference: Difference | None
+
+
+def compare_stores(directories: Sequence[str | os.PathLike[str]]) -> list[Comparison]:
+    """Compares each source that one of the stores in these directories keeps. A store that has no log of it differs.
+
+    Raises:
+        ConfigError: fewer than two, or one is no store's directory.
+        CorruptionError: a log has no readable head.
+    """
+    if len(directories) < 2:
+        raise ConfigError("one directory cannot be compared", hint="give two or more: --compare DIR DIR...")
+    stores = [store_files(directory) for directory in directories]
+    found: dict[str, str] = {}
+    for store in stores:
+        for log in store.logs:
+            found[log.name] = found.get(log.name) or store.topic(log)
+    return [_compare(stores, source, topic) for source, topic in sorted(found.items())]
+
+
+def _compare(stores: list[StoreFiles], source: str, topic: str) -> Comparison:
+    with contextlib.ExitStack() as stack:
+        sides = []
+        for store in stores:
+            path = next((log for log in store.logs if log.name == source), None)
+            if path is None:
+                return Comparison(source, topic, 0, 0, Difference(0, str(store.path), "it has no log of this source"))
+            log = stack.enter_context(log_reader(path))
+            if log is None:
+                raise CorruptionError(
+                    f"{path} is not a readable log", hint="its store writes a new head when it starts"
+                )
+            sides.append(_Side(store.path, log))
+        table = newest_table(table_of(side.log) for side in sides)
+        for side in sides:
+            side.learn(table)
+        first = max(side.range()[0] for side in sides)
+        following = min(side.range()[1] for side in sides)
+        following, difference = _walk(sides, first, max(first, following))
+        return Comparison(source, topic, first, following, difference)
+
+
+def _walk(sides: list[_Side], number: int, stop: int) -> tuple[int, Difference | None]:
+    """Returns the number behind the last one that all retain, and the first difference."""
+    while number < stop:
+        for side in sides:
+            side.fetch(number)
+        lacking = [side for side in sides if not side.data]
+        ended = [side for side in lacking if side.ended]
+        if ended:  # what lies behind is void there: it is not retained
+            return number, None
+        if len(lacking) == len(sides):
+            number = min(side.number for side in sides)
+        elif lacking:
+            lacks = LACKS[lacking[0].status]
+            return stop, Difference(number, str(lacking[0].path), f"it {lacks} there, and not in all of the others")
+        else:
+            size = min(len(side.data) for side in sides)
+            for side in sides[1:]:
+                if side.data[:size] != sides[0].data[:size]:
+                    at = _differs(sides[0].data, side.data, number)
+                    return stop, Difference(at, str(side.path), f"it differs from the one in {sides[0].path}")
+            number = min(side.number for side in sides if len(side.data) == size)
+            for side in sides:
+                side.data = side.data[size:]
+    return stop, None
+
+
+def _differs(one: memoryview, other: memoryview, number: int) -> int:
+    """Number of the first frame that is not the same in both; ``number`` is that of their first."""
+    header = ffi.sizeof("struct hf_frame")
+    at = 0
+    while one[at : at + header] == other[at : at + header]:
+        frame = ffi.from_buffer("struct hf_frame *", one[at : at + header])
+        room = (int(frame.commit) + lib.HF_GRANULE - 1) // lib.HF_GRANULE * lib.HF_GRANULE
+        if one[at : at + room] != other[at : at + room]:
+            break
+        at += room
+        number = int(frame.sequence_number) + 1
+    return number
+
+
+class _Side:
+    """One log, read block by block."""
+
+    def __init__(self, path: Path, log: CData) -> None:
+        self.path = path
+        self.log = log
+        self.data = memoryview(b"")
+        """Messages that are read and not compared yet, position and checksum taken out."""
+        self.number = 0
+        """Behind them; or, without any, where the log goes on."""
+        self.status = 0
+        self.ended = False
+        """It has nothing more that is valid."""
+        self._numbers = ffi.new("uint64_t[2]")
+        self._size = BLOCK_BYTES
+
+    def learn(self, table: tuple[tuple[int, int], ...]) -> None:
+        """Reads by this BEGIN table, which a store that was away may not know yet."""
+        check(lib.hf_logr_learn(self.log, ffi.new("struct hf_begin[]", table), len(table)), what=str(self.path))
+
+    def range(self) -> tuple[int, int]:
+        """Oldest and next published number."""
+        check(lib.hf_logr_range(self.log, self._numbers, self._numbers + 1), what=str(self.path))
+        return int(self._numbers[0]), int(self._numbers[1])
+
+    def fetch(self, number: int) -> None:
+        """Fills ``data`` from ``number`` on, unless something is left there."""
+        if self.data:
+            return
+        while True:
+            block = ffi.new("uint8_t[]", self._size)
+            got = int(lib.hf_logr_read(self.log, number, block, self._size, self._numbers))
+            if got != lib.HF_SMALL:
+                break
+            self._size = int(self._numbers[0])
+        self.status, self.number = got, int(self._numbers[0])
+        self.ended = got == lib.HF_AGAIN or (got == lib.HF_GONE and self.number >= self.range()[1])
+        if got > 0:
+            lib.hf_frames_plain(block, got)
+            self.data = memoryview(ffi.buffer(block, got))
+        elif got not in LACKS and not self.ended:
+            check(got, what=str(self.path))

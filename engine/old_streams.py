@@ -1,0 +1,136 @@
+"""Whether a ring's owner lives; and rings that are over: read to their end, or passed over by a newer incarnation. Their names go
+when a quorum of the source's stores holds what was in them (DESIGN 14), or when their source is forgotten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .core import CData, ffi, lib
+from .domain import Domain, ObjectName, unlink_object
+from .errors import Error
+from .reconcile import FOR_EVER
+from .segments import Mapping, UnpublishedError, attach_board, attach_stream
+from .status import check
+from .watch import groups_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .quorum import Groups
+
+__all__ = ["LivingStream", "OldStreams", "living", "owner_lives", "unlink_unused"]
+
+
+class LivingStream(NamedTuple):
+    """An open stream whose owner lives."""
+
+    owner: int
+    """Owner word."""
+    pid: int
+    since_ns: int
+    """CLOCK_REALTIME of its creation."""
+
+
+def living(stream: Mapping) -> LivingStream:
+    """Of a stream whose owner lives."""
+    preamble = stream.preamble
+    return LivingStream(int(preamble.owner), int(preamble.owner_pid), int(preamble.created_ns))
+
+
+def owner_lives(domain: Domain, stream: Mapping) -> bool:
+    """Its owner has not closed it, and is not proved dead (DESIGN 12)."""
+    owner = stream.preamble
+    closed = stream.stream.state == lib.HF_STREAM_CLOSED
+    return not closed and bool(lib.hf_process_alive(domain.fd, owner.owner, owner.owner_pid, owner.owner_start))
+
+
+class _Left(NamedTuple):
+    incarnation: int
+    end: int
+    """Where it is committed to."""
+    groups: Groups
+    stores: list[bytes]
+    """Who has to hold it."""
+
+
+class OldStreams:
+    """Those of one source at one store. The drain thread."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._left: dict[str, _Left] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
+    def leave(self, stream: Mapping) -> None:
+        """This one is read to its end."""
+        tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        check(lib.hf_stream_end(stream.handle, tail, end), what=stream.name)
+        stores = ffi.new("struct hf_sri_store[]", lib.HF_STORES_MAX)
+        version, groups = ffi.new("uint64_t *"), ffi.new("struct hf_sri_groups *")
+        # An SRI that never got written belongs to a source that never sent.
+        count = max(0, lib.hf_stream_sri(stream.handle, stores, version, groups))
+        uuids = [bytes(ffi.buffer(stores[i].uuid)) for i in range(count)]
+        begun = int(stream.preamble.incarnation)
+        self._left[stream.name] = _Left(begun, int(end[0]), groups_of(groups[0], stores, count), uuids)
+
+    def pass_over(self, item: ObjectName) -> None:
+        """Something newer has begun after this one: nothing of it is read here any more."""
+        try:
+            with attach_stream(item.name, populate=False) as stream:
+                if not owner_lives(self._domain, stream):
+                    self.leave(stream)
+        except (FileNotFoundError, UnpublishedError, Error):  # of another boot or layout: `holdfast gc` says so
+            return
+
+    def tidy(self, lines: Iterable[CData]) -> None:
+        """Removes the names whose end a quorum holds, as the board's lines (struct hf_line_view) say."""
+        held = {  # a store of level 0 keeps no messages: nobody waits until it holds them
+            bytes(ffi.buffer(view.line.uuid)): (int(view.line.ack_stream), int(view.line.ack))
+            if view.line.level
+            else (FOR_EVER, FOR_EVER)
+            for view in lines
+        }
+        for name, left in list(self._left.items()):
+            positions = {}
+            for store, uuid in enumerate(left.stores):
+                incarnation, ack = held.get(uuid, (0, 0))
+                positions[store] = ack if incarnation >= left.incarnation else 0  # its numbers were others' before
+            if not left.stores or left.groups.stable_number(positions) >= left.end:
+                unlink_object(name)
+                del self._left[name]
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+
+def unlink_unused(domain: Domain, uuid: bytes) -> None:
+    """Removes the names of a forgotten source's board and rings, unless somebody who lives is on the board, or sends.
+
+    Under the domain's lock: nobody attaches to the board, or makes one, meanwhile. What stays is `holdfast gc`'s.
+    """
+    with domain.exclusive():
+        objects = [item for item in domain.objects() if item.uuid == uuid]
+        if any(_in_use(domain, item) for item in objects):
+            return
+        for item in objects:
+            unlink_object(item.name)
+
+
+def _in_use(domain: Domain, item: ObjectName) -> bool:
+    try:
+        if item.kind == "board":
+            views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
+            with attach_board(domain, item.uuid, writable=False) as board:
+                count = lib.hf_board_read(board.handle, domain.fd, 1, views, lib.HF_BOARD_LINES)
+            lines = [
+                views[i] for i in range(count) if views[i].line.role != lib.HF_ROLE_CONTEXT
+            ]  # that only shows itself
+            return any(view.alive != 0 for view in lines)
+        with attach_stream(item.name, populate=False) as stream:
+            return owner_lives(domain, stream)
+    except (FileNotFoundError, UnpublishedError):
+        return False
+    except Error:  # not for this version to judge
+        return True

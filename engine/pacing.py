@@ -1,0 +1,71 @@
+"""Carries out what receiver_paced.py decides for one repository: reads the receivers' acknowledgements, holds the store's own
+back, lets messages go. The drain thread, between two rounds (csrc/drain.c holds back within one).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .core import ffi, lib
+from .receiver_paced import Pacing
+
+if TYPE_CHECKING:
+    from .receiver_paced import Terms
+    from .repository import Repository
+
+__all__ = ["Pacer"]
+
+
+MARKS = 1024
+"""Taken from the drain at a time; beyond, sizes are known less finely."""
+
+
+class Pacer:
+    """See the module. What the log holds already counts in full, headers too, until receivers have acknowledged it."""
+
+    def __init__(self, repository: Repository, terms: Terms) -> None:
+        self._repository = repository
+        info, item = repository.info, repository.item
+        low = int(info.oldest_sqn)
+        self._pacing = Pacing(terms, low, repository.next_sqn, int(info.used_bytes))
+        self._released = low
+        self.busy = False
+        """Receivers have something to acknowledge: look again soon."""
+        self._marks = ffi.new("struct hf_mark[]", MARKS)
+        item.marks, item.marks_max, item.mark_bytes = self._marks, MARKS, self._pacing.grain
+        item.paced, item.payload, item.ack_sqn = 1, self._pacing.payload, low
+        item.marked = item.payload
+        self.turn()
+
+    def allowed(self, next_sqn: int) -> int:
+        """How far the store may acknowledge what it holds below ``next_sqn``."""
+        return min(next_sqn, int(self._repository.item.ack_sqn))
+
+    def turn(self) -> None:
+        """Looks at the acknowledgements once. Raises Error: the log cannot let go."""
+        repository, item = self._repository, self._repository.item
+        next_sqn = repository.next_sqn
+        for mark in self._marks[0 : item.mark_count]:
+            self._pacing.stored(int(mark.sqn), int(mark.position))
+        item.mark_count = 0
+        self._pacing.stored(int(repository.info.appended_sqn), int(item.payload))
+        turn = self._pacing.turn(self._receivers())
+        item.ack_payload, item.ack_sqn = turn.ack_payload, max(int(item.ack_sqn), turn.ack)
+        if repository.board is not None and repository.line >= 0:
+            ack = self.allowed(next_sqn)
+            lib.hf_board_ack(repository.board.handle, repository.bells.handle, repository.line, ack, next_sqn)
+        release = min(turn.release, next_sqn)
+        if release != self._released:
+            repository.release(release)
+            self._released = release
+        self.busy = self._pacing.withheld or release < next_sqn
+
+    def _receivers(self) -> list[tuple[int, int]]:
+        """Acknowledgement and mode of everybody who is registered: on the board, or in the state once it has left that. Who has
+        no mode yet is about to be."""
+        acks, _ = self._repository.acks()
+        return [
+            (max(receiver.ack, acks.get(receiver.uuid, 0)), receiver.paced)
+            for receiver in list(self._repository.source.receivers)  # the control thread adds and removes
+            if receiver.paced
+        ]

@@ -1,0 +1,120 @@
+"""One receiver's registration with the stores of one source, without I/O (um_semantics B.3). See registration.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .reconcile import newest_table, void_from
+from .registration import Action, Ask, Complete, Grant, Granted, Phase, Registration
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from .quorum import Consensus, Groups
+
+__all__ = ["ReceiverRegistration"]
+
+
+class ReceiverRegistration(Registration):
+    """Complete once; a store that returns registers again. Asks those that the source is registered with, as its SRI says;
+    all of them while no SRI has been seen. A quorum in one group will do: across groups it starts at the latest number.
+
+    Stores may know it by different identities, or not at all: one that was away when it registered first. ``identity`` is the
+    one to which most was acknowledged, empty while no store knows it, and fixed when it is complete. A store that has granted
+    another one is asked again with it. It has no say in where to start before it has taken that over; nor has one that did
+    not know the receiver, where another one does.
+    """
+
+    def __init__(self, groups: Groups, interval_ns: int, behavior: Consensus, *, stagger: float = 0.0) -> None:
+        Registration.__init__(self, groups, interval_ns, behavior, stagger=stagger)
+        self.seated = set(range(groups.stores))
+        self.complete = False
+        self.identity = b""
+        self._asked_as: dict[int, bytes] = {}
+        self._strangers: set[int] = set()
+        """Stores that did not know it when they were asked first."""
+
+    def _claims(self) -> Phase | None:
+        return None if self.complete else Phase.ACTIVE
+
+    def _sufficient(self, stores: Collection[int]) -> bool:
+        return bool(self.groups.quorate(stores))
+
+    def expect(self, stores: Collection[int], now_ns: int) -> list[Action]:
+        """The source is registered with these stores, and no others."""
+        actions: list[Action] = []
+        self.seated = set(stores)
+        for store, slot in enumerate(self.slots):
+            if store not in self.seated and slot.phase is not Phase.ACTIVE:  # what an active one said stays true
+                slot.phase = Phase.IDLE
+            elif store in self.seated and slot.phase is Phase.IDLE:
+                slot.phase = Phase.DOWN
+                actions += self._ask(store, now_ns) if slot.up else []
+        return actions
+
+    def granted(self, store: int, grant: Grant, now_ns: int) -> list[Action]:
+        """The store answered."""
+        slot = self.slots[store]
+        slot.phase, slot.grant, slot.refusal, slot.refusals = Phase.ACTIVE, grant, None, 0
+        if not grant.old:
+            self._strangers.add(store)
+        again = self._unify(now_ns)
+        told: list[Action] = [] if Ask(store) in again else [Granted(store, grant)]
+        return told + self._give_up() + again + self._complete(now_ns)
+
+    def _unify(self, now_ns: int) -> list[Action]:
+        """Asks the stores again that know it by another identity; each once, for it may not be able to take this one over."""
+        grants = self._reports()
+        known = [grant for store, grant in grants.items() if store not in self._strangers]
+        if not self.complete and known:
+            self.identity = max(known, key=lambda grant: grant.next_sqn).uuid
+        actions: list[Action] = []
+        for store, grant in grants.items() if self.identity else ():
+            if grant.uuid != self.identity != self._asked_as.get(store):
+                self._asked_as[store] = self.identity
+                actions += self._ask(store, now_ns)
+        return actions
+
+    def asked_as(self, store: int) -> bytes:
+        """The identity that this store is to take over; none before it has said which one it knows, unless it is settled.
+
+        Else what a life that came to nothing has left at another store, and which answers first, would be imposed on it.
+        """
+        return self.identity if self.complete or self._asked_as.get(store) == self.identity else b""
+
+    def again(self, store: int, now_ns: int) -> list[Action]:
+        """The source has registered with the store again, so the receiver does, too (um_semantics B.2)."""
+        return self._ask(store, now_ns) if self.slots[store].phase in {Phase.ACTIVE, Phase.REFUSED} else []
+
+    def disconnected(self, store: int) -> list[Action]:
+        """The link broke. Delivery goes on; recovery reads that store's files."""
+        slot = self.slots[store]
+        slot.up = False
+        slot.phase = Phase.DOWN if store in self.seated else Phase.IDLE
+        return []
+
+    def tick(self, now_ns: int) -> list[Action]:
+        """Asks again what is due; does with fewer stores when the first interval is over."""
+        return self._retries(now_ns) + self._complete(now_ns)
+
+    def grants(self) -> Sequence[Grant]:
+        """What the stores that granted said."""
+        return list(self._reports().values())
+
+    def _reports(self) -> dict[int, Grant]:
+        return {s: slot.grant for s, slot in enumerate(self.slots) if slot.phase is Phase.ACTIVE and slot.grant}
+
+    def _complete(self, now_ns: int) -> list[Action]:
+        grants = self._reports()
+        everybody = self.seated <= set(grants)
+        if self.complete or not self._sufficient(grants) or len(grants) <= len(self._in_use()):
+            return []
+        if not everybody and not self._is_over(now_ns):
+            return []
+        self.complete = True
+        # A store that has missed a BEGIN reports acknowledgements of numbers that are another incarnation's now (DESIGN 13).
+        begins = newest_table(grant.begins for grant in grants.values())
+        knowing = {s: grant for s, grant in grants.items() if grant.uuid == self.identity and s not in self._strangers}
+        voters = knowing or grants  # who knew it may have died since
+        reports = {s: min(grant.next_sqn, void_from(begins, grant.incarnation)) for s, grant in voters.items()}
+        return [Complete(self.groups.consensus(reports, self.behavior), everybody)]

@@ -1,0 +1,367 @@
+"""One source's registration with its stores, without I/O (um_semantics B.1, B.4, E; DESIGN 13 to 15). See registration.py.
+
+A source asks every store, and each answers only after the previous owner is dead or gone and its ring is drained. When all that
+have a seat have answered, or enough have and the first interval is over, the source opens the next incarnation where the answers
+say (voting.py), makes BEGIN durable at each of them, and may send as long as its groups are complete (quorum.py).
+
+A group has as many seats as its declared size; stores listed beyond it are backups, and idle from the opening on. When a store
+with a seat is unresponsive, the next backup that is there takes the seat, for good: who lost it is a backup from then on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from . import registration as reg
+from . import voting
+from .pulse import Pulse
+from .quorum import NO_GROUPS
+from .registration import Action, Grant, Phase, Registration
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from .quorum import Consensus, Groups
+
+__all__ = ["SourceRegistration"]
+
+TAKES_PART = {Phase.ANNOUNCED, Phase.CATCHING_UP, Phase.ACTIVE}
+
+
+class SourceRegistration(Registration):
+    """One source object's registration with its stores. ``groups`` None: it has none, and streams.
+
+    ``incarnation``, ``start_sqn``, ``begins`` and ``uuid`` are fixed when the stream opens; a store that returns later registers
+    again with them. Until then ``uuid`` is a proposal: the identity is the one under which most incarnations have begun.
+    ``anonymous``: it comes without RegID and session ID, so no store can know it.
+    A store whose heartbeat stands still for ``silence_ns`` is suspended; it is looked at every ``look_ns``.
+    """
+
+    def __init__(
+        self, groups: Groups | None, interval_ns: int, behavior: Consensus, uuid: bytes, *, stagger: float = 0.0,
+        silence_ns: int = 10_000_000_000, look_ns: int = 500_000_000, anonymous: bool = False,
+    ) -> None:  # fmt: skip
+        Registration.__init__(self, groups or NO_GROUPS, interval_ns, behavior, stagger=stagger)
+        self.seated = self.groups.first_seats()
+        self.incarnation = 0
+        self.start_sqn = 0
+        self.begins: tuple[tuple[int, int], ...] = ()
+        """BEGINs of earlier incarnations, for stores that missed some (DESIGN 13)."""
+        self.complete = False
+        self.was_complete = False
+        self.uuid = uuid
+        self._anonymous = anonymous
+        self._empty = set(range(len(self.slots))) if anonymous else set()
+        """Stores that know nothing of this source, also without having answered."""
+        self._open_again_ns = 0
+        self._pulses = [Pulse(silence_ns, look_ns) for _ in self.slots]
+        self._watched_ns = -1
+        """Since when answers are waited for."""
+
+    @property
+    def is_open(self) -> bool:
+        """The stream exists."""
+        return self.incarnation > 0
+
+    @property
+    def may_send(self) -> bool:
+        """Registration was completed, and the predicate holds now (um_semantics E.2)."""
+        return self.complete and self._holds()
+
+    def _holds(self) -> bool:
+        return self.is_open and (not self.slots or self._sufficient(self.active()))
+
+    def active(self) -> set[int]:
+        """Stores that are registered now."""
+        return self._in_phase(Phase.ACTIVE)
+
+    def _sufficient(self, stores: Collection[int]) -> bool:
+        return self.groups.complete(stores)
+
+    def start(self) -> list[Action]:
+        """A source without stores is complete at once: it streams, and nothing is kept."""
+        return [] if self.slots else [reg.Open(1, 0)]
+
+    # Up to the first send -------------------------------------------------------------------------------------------------
+
+    def connected(self, store: int, now_ns: int) -> list[Action]:
+        """A link to the store is up."""
+        self.slots[store].gone = False
+        if not self._anonymous:  # from now on it may learn something
+            self._empty.discard(store)
+        return Registration.connected(self, store, now_ns) + self._reseat(now_ns)
+
+    def knows_nothing(self, store: int) -> None:
+        """The store is dead, and its state, which can be read, has nothing of this source (DESIGN 14, 15)."""
+        self._empty.add(store)
+
+    def granted(self, store: int, grant: Grant, now_ns: int) -> list[Action]:
+        """The store answered for this identity."""
+        slot = self.slots[store]
+        asked, slot.pending = slot.pending, None
+        if slot.phase is not Phase.ASKED:  # it has no seat any more
+            return [reg.GiveUp(store, grant.uuid)]
+        if asked and asked != self.incarnation:  # for one that was abandoned
+            return [reg.GiveUp(store, grant.uuid), *self._ask(store, now_ns)]
+        slot.grant, slot.granted_ns = grant, now_ns
+        slot.phase, slot.refusal, slot.gone, slot.refusals = Phase.GRANTED, None, False, 0
+        actions: list[Action] = [reg.Granted(store, grant)] if store in self.seated else []
+        if self.is_open:
+            return actions + self._announce(store, now_ns)
+        return actions + self._give_up() + self._open(now_ns)
+
+    def _ask(self, store: int, now_ns: int) -> list[Action]:
+        """One question at a time: what the first of two is granted would refuse the second, and nobody would know who has it."""
+        slot = self.slots[store]
+        if slot.pending is not None:
+            slot.phase = Phase.ASKED
+            return []
+        slot.pending = self.incarnation
+        return Registration._ask(self, store, now_ns)
+
+    def _announce(self, store: int, now_ns: int) -> list[Action]:
+        slot = self.slots[store]
+        slot.phase, slot.asked_ns = Phase.ANNOUNCED, now_ns
+        return [reg.Announce(store)]
+
+    def _claims(self) -> Phase | None:
+        return None if self.is_open else Phase.GRANTED
+
+    def _answers(self) -> dict[int, Grant]:
+        """What stores granted; before the opening backups are among them."""
+        return {s: slot.grant for s, slot in enumerate(self.slots) if slot.phase is Phase.GRANTED and slot.grant}
+
+    def _decision(self) -> voting.Decision | None:
+        return voting.decide(self.groups, self.seated, self._answers(), self.behavior, self.uuid, self._empty)
+
+    def _stuck(self) -> bool:
+        return bool(self._answers()) and self._decision() is None
+
+    def _open(self, now_ns: int) -> list[Action]:
+        """An attempt may fail, without memory for example: the next one is made after the interval."""
+        if self.is_open or now_ns < self._open_again_ns:
+            return []
+        if not self.slots:
+            self._open_again_ns = now_ns + self.interval_ns
+            return self.start()
+        granted = self._in_phase(Phase.GRANTED)
+        if not granted or len(granted) <= len(self._in_use() & self.seated):
+            return []
+        if granted != self.seated and not (self._is_over(now_ns) and self._sufficient(granted)):
+            return []
+        decision = self._decision()
+        if decision is None:
+            return []
+        if stale := self._stale(decision.uuid):
+            return [each for s in stale for each in (reg.GiveUp(s, decision.uuid), *self._ask(s, now_ns))]
+        self._open_again_ns = now_ns + self.interval_ns
+        self.uuid, self.begins = decision.uuid, decision.begins
+        return [reg.Open(decision.incarnation, decision.start_sqn)]
+
+    def refusal(self) -> reg.Refusal | None:
+        """Also: enough stores grant, but may not decide without one that refuses, and not because of another claimant."""
+        found = Registration.refusal(self)
+        settled = self._in_phase(Phase.GRANTED, Phase.REFUSED) == self.seated
+        if found is not None or self.is_open or not settled or not self._stuck():
+            return found
+        said = [self.slots[store].refusal for store in sorted(self._in_phase(Phase.REFUSED))]
+        return next((each for each in said if each is not None and each.code not in {"busy", "reg_id_in_use"}), None)
+
+    def _stale(self, uuid: bytes) -> list[int]:
+        """Stores that were asked before another one reported more, and now can read its log: their answers are too old to
+        decide by (DESIGN 14). What is less when they are asked again is all that they can know."""
+        reports = {
+            store: (grant.incarnation, grant.next_sqn)
+            for store, grant in self._answers().items()
+            if grant.incarnation and grant.uuid == uuid
+        }
+        most = max(reports.values(), default=(0, 0))
+        since = min((self.slots[store].granted_ns for store in reports if reports[store] == most), default=0)
+        late = [store for store in sorted(self.seated) if reports.get(store, most) < most]
+        return [store for store in late if self.slots[store].asked_ns < since]
+
+    def opened(self, incarnation: int, start_sqn: int, now_ns: int) -> list[Action]:
+        """The stream was created; BEGIN goes to every store that has a seat and granted. Backups are left."""
+        self.incarnation, self.start_sqn = incarnation, start_sqn
+        if not self.slots:
+            self.complete = True
+            return [reg.Complete(start_sqn, True)]
+        actions: list[Action] = []
+        for store, slot in enumerate(self.slots):
+            if store not in self.seated:
+                if slot.phase is Phase.GRANTED and slot.grant is not None:
+                    actions.append(reg.GiveUp(store, slot.grant.uuid))
+                slot.phase, slot.grant = Phase.IDLE, None
+            elif slot.phase is Phase.GRANTED:
+                actions += self._announce(store, now_ns)
+        return actions
+
+    def begun(self, store: int, next_sqn: int, now_ns: int, *, catching_up: bool = False) -> list[Action]:
+        """BEGIN is durable at the store. ``next_sqn``: the source's next number now."""
+        slot = self.slots[store]
+        if slot.grant is not None:
+            slot.grant = replace(slot.grant, uuid=self.uuid)
+        if slot.phase is not Phase.ANNOUNCED:
+            return []
+        slot.phase, slot.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
+        return self._complete(next_sqn, now_ns)
+
+    def refused(self, store: int, refusal: reg.Refusal) -> list[Action]:
+        """The store said no. Before anything was sent that may mean that somebody else has begun since the stores granted: to
+        BEGIN, or because so many are in use, or another source's. Then this incarnation is void, and it starts over."""
+        slot = self.slots[store]
+        asked, slot.pending = slot.pending, None
+        if slot.phase is Phase.ASKED and asked is not None and asked != self.incarnation:
+            return self._ask(store, slot.asked_ns)  # it may be in use by the stream that was opened since
+        if self.was_complete or not self.is_open:
+            return Registration.refused(self, store, refusal)
+        if slot.phase is Phase.ANNOUNCED and refusal.code == "busy":
+            return self._abandon(slot.asked_ns)
+        actions = Registration.refused(self, store, refusal)
+        hopeless = not self._sufficient(self.seated - self._in_use() - self._overtaken())
+        return actions + self._abandon(slot.asked_ns) if hopeless else actions
+
+    def _overtaken(self) -> set[int]:
+        """Stores where nothing had begun when they granted, and now something has under another identity."""
+        refused = {s for s, slot in enumerate(self.slots) if slot.refusal and slot.refusal.code == "other_source"}
+        return {store for store in refused if (grant := self.slots[store].grant) and not grant.incarnation}
+
+    def _abandon(self, now_ns: int) -> list[Action]:
+        """Its stream must not stay: it is the newest, and has an owner who lives."""
+        self.incarnation, self.begins = 0, ()
+        actions: list[Action] = [reg.Abandon()]
+        for store, slot in enumerate(self.slots):
+            if slot.grant is not None and slot.up and slot.pending is None:
+                actions.append(reg.GiveUp(store, slot.grant.uuid))
+            refused, slot.grant = slot.phase is Phase.REFUSED, None
+            slot.phase = slot.phase if refused else Phase.DOWN
+            if slot.up and not refused:
+                actions += self._ask(store, now_ns)
+        return actions
+
+    def caught_up(self, store: int, next_sqn: int, now_ns: int) -> list[Action]:
+        """The store has what its peers have."""
+        slot = self.slots[store]
+        if slot.phase is not Phase.CATCHING_UP:
+            return []
+        slot.phase = Phase.ACTIVE
+        return self._complete(next_sqn, now_ns)
+
+    def _complete(self, next_sqn: int, now_ns: int) -> list[Action]:
+        """The first time every seat is waited for as long as the interval lasts; after a loss, what the groups need will do."""
+        active = self.active()
+        if not self._holds():  # also by one more: a group that becomes active, and is not complete
+            self.complete = False
+            return []
+        if self.complete:
+            return []
+        if not self.was_complete and active != self.seated and not self._is_over(now_ns):
+            return []
+        self.complete = self.was_complete = True
+        return [reg.Complete(next_sqn, active == self.seated)]
+
+    # Stores that go, and return -------------------------------------------------------------------------------------------
+
+    def disconnected(self, store: int, now_ns: int) -> list[Action]:
+        """The store is dead, or its link broke: it does not count until it has registered again."""
+        slot = self.slots[store]
+        was, slot.up, slot.refusals, slot.pending = slot.phase, False, 0, None
+        if was is Phase.IDLE:
+            return []
+        slot.phase = Phase.DOWN
+        if store not in self.seated:
+            return []
+        told = self._unresponsive(store) if was in TAKES_PART else []
+        slot.gone = True
+        return told + self._reseat(now_ns)
+
+    def look(self, store: int, beat: int, next_sqn: int, now_ns: int, *, catching_up: bool) -> list[Action]:
+        """What the store's line on the board says now; for every store that takes part, every ``look_ns``."""
+        if self._pulses[store].look(beat, now_ns):
+            return self.silent(store, now_ns)
+        caught_up = [] if catching_up else self.caught_up(store, next_sqn, now_ns)
+        return caught_up + self.heard(store, next_sqn, now_ns, catching_up=catching_up)
+
+    def silent(self, store: int, now_ns: int) -> list[Action]:
+        """Its heartbeat has stood still for ume_store_activity_timeout: it does not count until it goes on."""
+        slot = self.slots[store]
+        if slot.phase not in {Phase.CATCHING_UP, Phase.ACTIVE}:
+            return []
+        slot.phase, slot.gone = Phase.SUSPENDED, True
+        return self._unresponsive(store) + self._reseat(now_ns)
+
+    def heard(self, store: int, next_sqn: int, now_ns: int, *, catching_up: bool = False) -> list[Action]:
+        """The heartbeat goes on."""
+        slot = self.slots[store]
+        if slot.phase is Phase.IDLE and slot.gone:
+            slot.gone = False
+            return self._reseat(now_ns)
+        if slot.phase is not Phase.SUSPENDED:
+            return []
+        slot.phase, slot.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
+        return self._complete(next_sqn, now_ns)
+
+    def _unresponsive(self, store: int, *, answered: bool = True) -> list[Action]:
+        lost = self.complete and not self._holds()
+        if lost:
+            self.complete = False
+        number = self.groups.of[store]
+        registered = len(self.active() & set(self.groups.members(number)))
+        return [reg.Unresponsive(store, lost, registered, self.groups.needed(number), answered)]
+
+    def _reseat(self, now_ns: int) -> list[Action]:
+        """Gives each seat whose store is unresponsive to the next backup of its group that is there."""
+        actions: list[Action] = []
+        for store in sorted(self.seated):
+            if not self.slots[store].gone:
+                continue
+            for backup in self.groups.members(self.groups.of[store]):
+                slot = self.slots[backup]
+                if backup in self.seated or not slot.up or slot.gone:
+                    continue
+                self.seated = self.seated - {store} | {backup}
+                actions.append(reg.Seated(backup, store))
+                if self.is_open:
+                    self.slots[store].phase = Phase.IDLE
+                    actions += self._ask(backup, now_ns)
+                elif slot.phase is Phase.GRANTED and slot.grant is not None:
+                    actions += [reg.Granted(backup, slot.grant), *self._open(now_ns)]
+                break
+        return actions
+
+    def tick(self, now_ns: int, next_sqn: int = 0) -> list[Action]:
+        """Asks again what is due; does with fewer stores when the first interval is over; tells who has not answered."""
+        actions = self._retries(now_ns) + self._open(now_ns)
+        if not self.complete:  # also by one less: a group that is not active any more is not waited for
+            actions += self._complete(next_sqn if self.was_complete else self.start_sqn, now_ns)
+        return actions + self._overdue(now_ns)
+
+    def _overdue(self, now_ns: int) -> list[Action]:
+        """A store that does not answer within the interval: said once, until it does."""
+        if self._watched_ns < 0:
+            self._watched_ns = now_ns
+        actions: list[Action] = []
+        for store in sorted(self._in_phase(Phase.DOWN, Phase.ASKED, Phase.ANNOUNCED)):
+            slot = self.slots[store]
+            if not slot.gone and now_ns - max(slot.asked_ns, self._watched_ns) >= self.interval_ns:
+                slot.gone = True
+                actions += self._unresponsive(store, answered=False)
+        return actions + self._reseat(now_ns) if actions else actions
+
+    def waiting_for(self) -> list[int]:
+        """Stores with a seat that do not do their part now."""
+        done = Phase.ACTIVE if self.is_open else Phase.GRANTED
+        return sorted(self.seated - self._in_phase(done))
+
+    def why(self, names: Sequence[str]) -> str:
+        """What it waits for, for a program that has waited long enough. ``names``: of the stores."""
+        refused = [(names[s], self.slots[s].refusal) for s in sorted(self._in_phase(Phase.REFUSED))]
+        said = [f"{name} refuses: {refusal.text}" for name, refusal in refused if refusal is not None]
+        if said:  # that store is there, and knows why
+            return "; ".join(said)
+        if not self.is_open and (
+            reason := voting.obstacle(self.groups, self.seated, self._answers(), names, self._empty)
+        ):
+            return reason
+        return "waiting for " + ", ".join(names[store] for store in self.waiting_for())

@@ -1,0 +1,103 @@
+"""What a store is: its names, its place, its options. Values only; `check_config` says what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .errors import ConfigError, UsageError
+from .option_values import NAME_MAX, STORE_NAME
+from .store_topics import TopicOptions, Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from _typeshed import StrPath
+
+__all__ = ["PORT_MAX", "StoreConfig", "check_config", "check_name", "is_store_name", "port_name"]
+
+PORT_MAX = 65535
+_PORT_NAME = re.compile(r"127\.0\.0\.1:[1-9][0-9]{0,4}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """What a store is. ``options``: UM's store and topic options by name; topic options hold for every topic."""
+
+    name: str
+    directory: StrPath
+    """Its state, and its logs if they lie on disk; made if missing. One store at a time uses it."""
+    domain: str | None = None
+    """Default: ``$HOLDFAST_DOMAIN``, else ``default``."""
+    type: str = "disk"
+    """``disk``, ``memory`` or ``no-cache``: of a topic that option repository-type says nothing about."""
+    acknowledge: str | None = None
+    """``disk`` or ``memory``: the level that its stability means; None = as the type implies."""
+    port: int | None = None
+    """It also answers to ``127.0.0.1:PORT``. No port is opened: it is a name, as UM's configurations have it."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    topics: Sequence[TopicOptions] = ()
+    """Options by topic; when there are any, a topic that none describes is refused."""
+    aliases: Sequence[str] = ()
+    """Other names that it answers to, where they are free."""
+    cache: StrPath | None = None
+    """Where the logs of a disk store lie; None = below ``directory``."""
+
+
+def port_name(port: int) -> str:
+    """The name that a port is, as sources write it (option ume_store)."""
+    return f"127.0.0.1:{port}"
+
+
+def is_store_name(name: object) -> bool:
+    """A name that a store may have: letters, digits and ``_ . + -``, 31 at most; or ``127.0.0.1:PORT``."""
+    if not isinstance(name, str):
+        return False
+    if STORE_NAME.fullmatch(name):
+        return len(name) <= NAME_MAX
+    return _PORT_NAME.fullmatch(name) is not None and _is_port(int(name.partition(":")[2]))
+
+
+def check_name(name: object) -> None:
+    """Raises ConfigError unless it is a name that a store may have."""
+    if not is_store_name(name):
+        size = f" ({len(name)} characters)" if isinstance(name, str) and len(name) > NAME_MAX else ""
+        raise ConfigError(
+            f"store name {name!r}{size} is not a name",
+            hint=f"letters, digits and _ . + -, {NAME_MAX} at most, or 127.0.0.1:PORT",
+        )
+
+
+def _is_port(port: object) -> bool:
+    return isinstance(port, int) and not isinstance(port, bool) and 0 < port <= PORT_MAX
+
+
+def _check_path(what: str, path: object, name: str) -> None:
+    """An empty one would be the working directory, which nobody meant."""
+    text = path.__fspath__() if hasattr(path, "__fspath__") else path
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ConfigError(f"{what} {path!r} of store {name} is not a path", hint="one that is this store's alone")
+
+
+def check_config(config: StoreConfig) -> Topics:
+    """The rules of its topics.
+
+    Raises:
+        ConfigError: what no store can be.
+        UsageError: it is no StoreConfig.
+    """
+    if not isinstance(config, StoreConfig):
+        raise UsageError(f"{config!r} does not describe a store", hint="give a StoreConfig")
+    check_name(config.name)
+    _check_path("directory", config.directory, config.name)
+    if config.cache is not None:
+        _check_path("cache", config.cache, config.name)
+    if config.port is not None and not _is_port(config.port):
+        raise ConfigError(f"port {config.port!r} of store {config.name}", hint=f"1 to {PORT_MAX}, or None")
+    if not isinstance(config.options, Mapping):
+        raise ConfigError(f"options {config.options!r} of store {config.name}", hint="a mapping of names to values")
+    if isinstance(config.topics, str) or not all(isinstance(each, TopicOptions) for each in config.topics):
+        raise ConfigError(f"topics {config.topics!r} of store {config.name}", hint="a list of TopicOptions")
+    return Topics(config.type, config.acknowledge, config.options, config.topics)

@@ -1,0 +1,47 @@
+"""What the logs of stores hold, for tests: read in place, as receivers and tools do, with the store alive or dead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.engine.core import ffi
+from holdfast.engine.logs import Block, Logs
+from holdfast.engine.store_info import log_range
+
+if TYPE_CHECKING:
+    from process.conftest import ThreadStore
+
+__all__ = ["kept", "log_of", "messages"]
+
+
+def log_of(directory: Path) -> Path:
+    """Of the one source that the store in ``directory`` keeps."""
+    (log,) = (directory / "logs").iterdir()
+    return log
+
+
+def kept(store: ThreadStore | Path) -> list[tuple[int, bytes]]:
+    """What the one log of a store holds; ``store``: itself, or its directory."""
+    return messages(log_of(store if isinstance(store, Path) else store.store.directory.path))
+
+
+def messages(log: Path) -> list[tuple[int, bytes]]:
+    """(number, payload) of every message that can be read in a log."""
+    numbers = log_range(log)
+    if numbers is None:
+        return []
+    logs, block, found = Logs([str(log)]), Block(), []
+    number, end = numbers
+    while number < end:
+        if not logs.read(number, block):
+            assert logs.behind or number == end, f"{log}: {number} cannot be read"
+            number = min(logs.behind)
+            continue
+        memory = ffi.buffer(block.memory)
+        for i in range(block.index, block.count):
+            entry = block.entries[i]
+            found.append((int(entry.sequence_number), bytes(memory[entry.offset : entry.offset + entry.length])))
+        number = found[-1][0] + 1
+    logs.close()
+    return found

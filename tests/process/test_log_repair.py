@@ -1,0 +1,248 @@
+"""Repair and comparison of logs that the tests write by hand (engine/repair.py, engine/compare.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from process.feeds import GRANULE, Log
+
+from holdfast.engine.check import check_log
+from holdfast.engine.compare import compare_stores
+from holdfast.engine.core import lib
+from holdfast.engine.repair import Gap, LogRepair
+from holdfast.engine.scrub_plan import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+UUID = b"source of a test"
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Log]]:
+    """Logs in directories as stores have them; all closed at the end."""
+    made: list[Log] = []
+
+    def one(name: str, uuid: bytes = UUID, **config: int) -> Log:
+        logs = tmp_path / name / "logs"
+        logs.mkdir(parents=True)
+        made.append(Log(logs / UUID.hex(), uuid, **config))
+        return made[-1]
+
+    yield one
+    for log in made:
+        log.close()
+
+
+def repaired(log: Log, *peers: Log) -> LogRepair:
+    with LogRepair(log.path, [peer.path for peer in peers]) as repair:
+        return repair.run()
+
+
+def flip(log: Log, content: bytes) -> None:
+    """One bit of the message that begins with this."""
+    for path in log.path.glob("seg-*"):
+        data = path.read_bytes()
+        at = 8192
+        while (at := data.find(content, at)) >= 0:
+            if at % GRANULE == 0:
+                with path.open("r+b") as file:
+                    file.seek(at)
+                    file.write(bytes([data[at] ^ 1]))
+                return
+            at += 1
+    raise AssertionError(content)
+
+
+def compared(*logs: Log) -> tuple[int, int, int | None]:
+    """Range, and the number of the first difference."""
+    (found,) = compare_stores([log.path.parent.parent for log in logs])
+    return found.first, found.next, found.difference.number if found.difference else None
+
+
+def whole(log: Log, count: int) -> Log:
+    log.begin(1, 0)
+    log.plain(0, count - 1)
+    return log
+
+
+def test_each_number_comes_from_whoever_has_it(make: Callable[..., Log]) -> None:
+    a, b, c = (make(name) for name in "abc")
+    for log, first, last in ((a, 10, 29), (b, 20, 25), (c, 12, 14)):
+        log.begin(1, 0)
+        log.plain(0, first - 1)
+        log.lost(first, last)
+        log.plain(last + 1, 40)
+    done = repaired(a, c, b)
+    assert (done.filled, done.left) == ([Range(10, 30)], [])
+    assert repaired(b, a, c).left == repaired(c, a, b).left == []
+    assert compared(a, b, c) == (0, 41, None)
+
+
+def test_what_nobody_has_is_left_and_the_rest_is_filled(make: Callable[..., Log]) -> None:
+    a, b = make("a"), make("b")
+    a.begin(1, 0)
+    a.plain(0, 9)
+    a.lost(10, 29)
+    a.plain(30, 40)
+    b.begin(1, 0)
+    b.plain(0, 14)
+    b.lost(15, 17)
+    b.plain(18, 40)
+    done = repaired(a, b)
+    assert done.filled == [Range(10, 15), Range(18, 30)]
+    assert done.left == [Gap(15, 18, "lost")]
+    assert repaired(a, b).filled == []
+    assert compared(a, b) == (0, 41, None), "both lack the same"
+
+
+def test_a_hole_between_two_incarnations_is_filled(make: Callable[..., Log]) -> None:
+    a, b = make("a"), whole(make("b"), 50)
+    whole(a, 20)
+    for log in (a, b):
+        log.begin(2, 50)
+        log.plain(50, 60)
+    assert repaired(a).left == [Gap(20, 50, "hole")]
+    assert repaired(a, b).filled == [Range(20, 50)]
+    assert compared(a, b) == (0, 61, None)
+
+
+def test_a_fill_ends_where_the_incarnation_of_its_origin_does(make: Callable[..., Log]) -> None:
+    a, b = make("a"), whole(make("b"), 50)
+    b.begin(2, 50)
+    b.plain(50, 99)
+    whole(a, 20)
+    a.begin(3, 100)
+    a.plain(100, 110)
+    assert repaired(a, b).filled == [Range(20, 50), Range(50, 100)]
+
+
+def test_numbers_that_a_later_incarnation_took_over_do_not_come_back(make: Callable[..., Log]) -> None:
+    """C was away when incarnation 2 began at 45: its own 45 to 49 are void, and it does not know."""
+    a, b, c = (whole(make(name), 50) for name in "abc")
+    for log in (a, b):
+        log.begin(2, 45)
+        log.append(45, *([b"new %d" % number] for number in range(45, 60)))
+    flip(a, b"new 46")
+    flip(c, b"42")
+    assert repaired(a, c).left == [Gap(46, 47, "damage")], "C has a 46, and it is void"
+    assert repaired(a, c, b).filled == [Range(46, 47)]
+    assert repaired(c, a).filled == [Range(42, 43)]
+    assert compared(a, b) == (0, 60, None)
+    assert compared(a, c) == (0, 45, None), "C retains nothing valid behind"
+
+
+def test_a_fill_is_void_once_a_later_incarnation_takes_its_numbers_over(make: Callable[..., Log]) -> None:
+    a, b = (whole(make(name), 50) for name in "ab")
+    flip(a, b"46")
+    flip(a, b"43")
+    assert repaired(a, b).filled == [Range(43, 44), Range(46, 47)]
+    for log in (a, b):
+        log.begin(2, 45)
+        log.append(45, *([b"new %d" % number] for number in range(45, 60)))
+    assert compared(a, b) == (0, 60, None)
+    flip(a, b"new 46")
+    assert compared(a, b) == (0, 60, 46), "the old 46 is not taken for it"
+    assert repaired(a, b).filled == [Range(46, 47)]
+    assert compared(a, b) == (0, 60, None)
+
+
+def test_a_fill_that_is_damaged_in_its_turn_is_replaced(make: Callable[..., Log]) -> None:
+    a, b = whole(make("a"), 50), whole(make("b"), 50)
+    for number in range(40, 48):
+        flip(a, b"%d" % number)
+    assert repaired(a, b).filled == [Range(40, 48)]
+    (fill,) = a.path.glob("fill-*")
+    data = bytearray(fill.read_bytes())
+    data[4096 + 3 * 64 + 32] ^= 1
+    fill.write_bytes(data)
+    assert check_log(a.path).damaged
+    assert repaired(a, b).filled == [Range(43, 44)]
+    assert not check_log(a.path).damaged
+    for log in (a, b):
+        log.begin(2, 45)
+        log.append(45, *([b"new %d" % number] for number in range(45, 60)))
+    data[0] ^= 1
+    fill.write_bytes(data)
+    assert check_log(a.path).damaged
+    assert repaired(a, b).filled == [Range(40, 43), Range(44, 45)]
+    assert not check_log(a.path).damaged, "nothing is missed of the rest, which is void"
+    assert compared(a, b) == (0, 60, None)
+
+
+def test_messages_larger_than_any_buffer_are_copied(make: Callable[..., Log]) -> None:
+    a, b = make("a"), make("b")
+    for log in (a, b):
+        log.begin(1, 0)
+        log.plain(0, 3)
+        log.append(4, [b"%d" % i * 60_000 for i in range(10, 50)])
+        log.plain(44, 46)
+    flip(a, b"19" * 60_000)
+    assert repaired(a, b).filled == [Range(4, 44)]
+    assert compared(a, b) == (0, 47, None)
+    assert not check_log(a.path).damaged
+
+
+def test_what_is_more_than_one_fill_takes_becomes_several(make: Callable[..., Log]) -> None:
+    a, b = make("a", max_segment_bytes=4 << 20), make("b")
+    piece = bytes(1 << 16)
+    for log in (a, b):
+        log.begin(1, 0)
+        for number in range(0, 72 * 16, 16):
+            log.append(number, *([piece] for _ in range(16)))
+        log.plain(72 * 16, 72 * 16 + 5)
+    b.close()
+    for path in sorted(a.path.glob("seg-*"))[:-1]:
+        path.write_bytes(bytes(8192))
+    done = repaired(a, b)
+    assert done.left == []
+    assert len(done.filled) > 1
+    assert all(path.stat().st_size <= lib.HF_FILL_MAX + 4096 for path in a.path.glob("fill-*"))
+    assert compared(a, b)[2] is None
+
+
+def test_logs_of_other_sources_and_missing_ones_are_no_peers(make: Callable[..., Log]) -> None:
+    a, b = whole(make("a"), 9), whole(make("b", b"another source of"[:16]), 9)
+    flip(a, b"5")
+    with LogRepair(a.path, [b.path, a.path.parent / "nothing"]) as repair:
+        assert repair.run().left == [Gap(5, 6, "damage")]
+
+
+@pytest.mark.parametrize(
+    ("change", "number"),
+    [
+        (lambda log: log.append(5, [b"five"], [b"6"]), 5),
+        (lambda log: log.append(5, [b"5", b"6"]), 5),
+        (lambda log: log.append(5, [b"5"], [b"six"]), 6),
+        (lambda log: (log.plain(5, 5), log.lost(6, 6)), 6),
+    ],
+)
+def test_the_first_difference_is_named(make: Callable[..., Log], change: Callable[[Log], object], number: int) -> None:
+    a, b, c = (whole(make(name), 5) for name in "abc")
+    a.plain(5, 6)
+    b.plain(5, 6)
+    change(c)
+    for log in (a, b, c):
+        log.plain(7, 9)
+    assert compared(a, b) == (0, 10, None)
+    assert compared(a, b, c) == (0, 10, number)
+    assert compared(c, b, a) == (0, 10, number)
+
+
+def test_only_what_all_of_them_keep_is_compared(make: Callable[..., Log]) -> None:
+    a, b = make("a"), make("b")
+    a.begin(1, 0)
+    a.plain(7, 20)
+    whole(b, 15)
+    assert compared(a, b) == (7, 15, None)
+
+
+def test_repair_within_a_range_looks_at_nothing_else(make: Callable[..., Log]) -> None:
+    a, b = whole(make("a"), 90), whole(make("b"), 90)
+    flip(a, b"15")
+    flip(a, b"75")
+    with LogRepair(a.path, [b.path], [Range(10, 20)]) as repair:
+        assert repair.run().filled == [Range(15, 16)]
+    assert repaired(a, b).filled == [Range(75, 76)]

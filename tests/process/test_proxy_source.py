@@ -1,0 +1,180 @@
+"""Proxy sources with real stores (um_semantics J.2): one store says that it stands in for a dead source, until that is back."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from process.spawn import Worker, until
+from process.worker import LIMIT, STABLE
+
+import holdfast as hf
+from holdfast.engine.store_state import State, StateFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+SHORT = 30.0
+STORE = {"source-activity-timeout": 50, "source-check-interval": 5, "allow-proxy-source": 1}
+THREE = {"ume_store_name": ["a:0:0", "b:0:0", "c:0:0"], "ume_registration_interval": 200}
+SOURCE: dict[str, Any] = {"ring_size": 1 << 17, "fragment_size": 4096, "ume_proxy_source": 1}
+
+
+def standing(*stores: ThreadStore) -> list[str]:
+    """Names of the stores that stand in for a source."""
+    return [store.store.config.name for store in stores if store.store._expiry.proxies.standing]
+
+
+def identities(tmp_path: Path) -> None:
+    """Stores a, b and c, in this order, when they start for the first time."""
+    for name in "abc":
+        directory = tmp_path / f"store-{name}"
+        directory.mkdir()
+        StateFile(directory).save(State(name, name.encode() * 16, 0, 100))
+
+
+def source(ctx: hf.Context, **options: Any) -> hf.Source:
+    src = ctx.source("quotes", options={**SOURCE, **THREE, **options})
+    src.wait_registered(SHORT)
+    return src
+
+
+def looks(*stores: ThreadStore) -> None:
+    """Each store has looked at what it keeps, some times."""
+    for store in stores:
+        expiry = store.store._expiry
+        for _ in range(20):
+            due = expiry._due_s
+            until("the store looks", lambda: expiry._due_s != due)  # noqa: B023
+
+
+def test_j2_exactly_one_store_stands_in_until_the_source_is_back(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    identities(tmp_path)
+    stores = [run_store(name, "memory", **STORE) for name in "cba"]
+    with caplog.at_level(logging.INFO, "holdfast.store"), hf.Context(session_id=5) as ctx:
+        src = source(ctx)
+        src.send(b"0")
+        src.wait_stable(timeout=SHORT)
+        looks(*stores)
+        assert standing(*stores) == [], "it lives"
+        src.close()
+        until("one stands in", lambda: standing(*stores) == ["a"])
+        until("it says so", lambda: "store a: proxy source created for RegID" in caplog.text)
+        looks(*stores)
+        assert standing(*stores) == ["a"]
+        again = source(ctx)
+        assert again.next_sequence_number == 1
+        until("the real one is back", lambda: standing(*stores) == [])
+        until("it says so", lambda: "the source is back" in caplog.text)
+
+
+def test_j2_when_the_store_that_stands_in_dies_another_one_does(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str
+) -> None:
+    identities(tmp_path)
+    first = Worker(
+        "store", tmp_path, directory=str(tmp_path / "store-a"), kind="memory", options=STORE, domain=own_domain
+    )
+    with contextlib.ExitStack() as stack, hf.Context(session_id=5) as ctx:
+        stack.callback(first.discard)
+        first.start().wait_ready()
+        rest = [run_store(name, "memory", **STORE) for name in "bc"]
+        source(ctx).close()
+        looks(*rest)
+        assert standing(*rest) == []
+        first.strike()
+        first.wait_died()
+        until("the next one stands in", lambda: standing(*rest) == ["b"])
+        first.start().wait_ready()
+        until("it gives way", lambda: standing(*rest) == [])
+
+
+def test_j2_only_stores_that_allow_it_and_have_the_messages_stand_in(
+    run_store: Callable[..., ThreadStore], tmp_path: Path
+) -> None:
+    identities(tmp_path)
+    run_store("a", "memory", **{**STORE, "allow-proxy-source": 0})
+    stores = [run_store(name, "memory", **STORE) for name in "bc"]
+    with hf.Context(session_id=5) as ctx:
+        source(ctx, ume_store_name=["a:0:0", "c:0:0"]).close()
+        until("the one that may does", lambda: standing(*stores) == ["c"])
+
+
+@pytest.mark.parametrize(
+    ("row", "session", "options", "stands"),
+    [
+        ("a session ID", 5, {}, True),
+        ("a RegID", None, {"ume_store_name": ["a:100:0"]}, True),
+        ("neither", None, {}, False),
+        ("not asked for", 5, {"ume_proxy_source": 0}, False),
+    ],
+)
+def test_j2_it_needs_a_real_regid_or_a_session_id_and_the_sources_wish(
+    run_store: Callable[..., ThreadStore], row: str, session: int | None, options: dict[str, Any], stands: bool
+) -> None:
+    store = run_store("a", "memory", **STORE)
+    with hf.Context(session_id=session) as ctx:
+        source(ctx, **{"ume_store_name": ["a:0:0"], **options}).close()
+        if stands:
+            until(f"{row}: it stands in", lambda: standing(store) == ["a"])
+        else:
+            until("the timeout is over", lambda: store.store.state.sources[0].gone_ns)
+            looks(store)
+            assert standing(store) == []
+
+
+def test_j2_the_state_lifetime_ends_it_with_the_source(
+    run_store: Callable[..., ThreadStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = run_store("a", "memory", **STORE, **{"source-state-lifetime": 200})
+    with caplog.at_level(logging.INFO, "holdfast.store"), hf.Context(session_id=5) as ctx:
+        source(ctx, ume_store_name=["a:0:0"]).close()
+        until("it stands in", lambda: standing(store) == ["a"])
+        until("it is forgotten", lambda: store.store.state.sources == [] and standing(store) == [])
+        until("it says so", lambda: "the source is forgotten" in caplog.text)
+
+
+def test_j2_the_wish_cannot_be_changed_by_registering_again(run_store: Callable[..., ThreadStore]) -> None:
+    run_store("a", "memory", **STORE)
+    with hf.Context(session_id=5) as ctx:
+        source(ctx, ume_store_name=["a:0:0"]).close()
+        src = ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a:0:0"], "ume_proxy_source": 0})
+        with pytest.raises(hf.RegistrationError, match=r"ume_proxy_source = 0, but .* with 1 first"):
+            src.wait_registered(SHORT)
+
+
+@pytest.mark.parametrize("proxy", [0, 1])
+def test_j2_late_receivers_register_and_recover_while_the_source_is_dead(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str, proxy: int
+) -> None:
+    """With a proxy or without: the stores keep the stream's record."""
+    store = run_store("a", "memory", **STORE)
+    options = {"ume_proxy_source": proxy, "ring_size": 1 << 17}
+    worker = Worker("source", tmp_path, session=1, options=options, domain=own_domain, seed=3)
+    told: list[Any] = []
+    with contextlib.ExitStack() as stack, hf.Context(session_id=9) as ctx:
+        stack.callback(worker.discard)
+        worker.start().wait_ready()
+        worker.words[LIMIT] = 50
+        until("fifty are stable", lambda: worker.words[STABLE] >= 50)
+        worker.strike()
+        worker.wait_died()
+        if proxy:
+            until("it stands in", lambda: standing(store) == ["a"])
+        rcv = ctx.receiver("kills", on_event=told.append)
+        following = 0
+        while following < 50:
+            message = rcv.receive(timeout=SHORT)
+            assert message is not None
+            assert message.first_sequence_number == following
+            following = message.sequence_number + 1
+            message.release()
+        complete = hf.events.receiver.RegistrationComplete
+        until("it is told", lambda: any(isinstance(event, complete) for event in told))

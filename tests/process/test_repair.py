@@ -1,0 +1,313 @@
+"""What is damaged or missing in one store's log comes back from the others: by itself, and by ``holdfast store repair``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from process.command import Program, run
+from process.receiving import SHORT, options, send, until
+
+import holdfast as hf
+from holdfast.engine.check import check_store
+from holdfast.engine.compare import compare_stores
+from holdfast.engine.core import ffi
+from holdfast.engine.logs import Block, Logs
+from holdfast.engine.repair import LogRepair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+    Run = Callable[..., ThreadStore]
+
+NAMES = "abc"
+COUNT = 3000
+FRAME = 96
+"""Bytes of each message in a log."""
+PAYLOAD = 60
+
+
+@pytest.fixture
+def stopped(run_store: Run, tmp_path: Path) -> list[Path]:
+    """Directories of three disk stores that have stopped, each with the same COUNT messages."""
+    return kept(run_store, tmp_path)
+
+
+def kept(run_store: Run, tmp_path: Path, kind: str = "disk", count: int = COUNT) -> list[Path]:
+    stores = [run_store(name, kind) for name in NAMES]
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options=options(*NAMES))
+        src.wait_registered(SHORT)
+        for number in range(count):
+            src.send(f"{number:>{PAYLOAD}}".encode(), timeout=SHORT)
+        src.wait_stable(timeout=SHORT)
+        until("all stores have all", lambda: all(held(store) == count for store in stores))
+    for store in stores:
+        store.stop()
+    return [tmp_path / f"store-{name}" for name in NAMES]
+
+
+def held(store: ThreadStore) -> int:
+    (repository,) = store.store.drainer.repositories.values()
+    return int(repository.info.next_sqn)
+
+
+def log_of(directory: Path) -> Path:
+    (log,) = (directory / "logs").iterdir()
+    return log
+
+
+def segment(directory: Path) -> Path:
+    return min(log_of(directory).glob("seg-*"))
+
+
+def fills(directory: Path) -> list[Path]:
+    return sorted(log_of(directory).glob("fill-*"))
+
+
+def place(directory: Path, number: int) -> int:
+    """Offset of a message's bytes in the first segment."""
+    at = segment(directory).read_bytes().find(f"{number:>{PAYLOAD}}".encode())
+    assert at > 0
+    return at
+
+
+def damage(directory: Path, *numbers: int) -> None:
+    """One bit of each of these messages turns over."""
+    offsets = [place(directory, number) + 7 for number in numbers]
+    with segment(directory).open("r+b") as file:
+        for at in offsets:
+            file.seek(at)
+            (byte,) = file.read(1)
+            file.seek(at)
+            file.write(bytes([byte ^ 16]))
+
+
+def clean(directory: Path) -> bool:
+    return not check_store(directory).damaged
+
+
+def same(directories: list[Path]) -> bool:
+    return not any(found.difference for found in compare_stores(directories))
+
+
+def received(count: int) -> list[bytes]:
+    """What a new receiver gets."""
+    with hf.Context() as ctx:
+        rcv = ctx.receiver("quotes")
+        found: list[bytes] = []
+        for _ in range(count):
+            message = rcv.receive(timeout=SHORT)
+            assert message is not None, f"only {len(found)} came"
+            found.append(bytes(message))
+            message.release()
+    return found
+
+
+SENT = [f"{number:>{PAYLOAD}}".encode() for number in range(COUNT)]
+
+
+def test_a_store_that_starts_over_a_damaged_segment_repairs_it(stopped: list[Path], run_store: Run) -> None:
+    damage(stopped[0], 10, 11, 12, 500, 2900)
+    assert not clean(stopped[0])
+    assert not same(stopped)
+    store = run_store("a", "disk")
+    until("it is repaired", lambda: clean(stopped[0]))
+    store.stop()
+    assert same(stopped)
+    assert [path.name for path in fills(stopped[0])] == [
+        f"fill-{first:016x}-{following:016x}" for first, following in [(10, 13), (500, 501), (2900, 2901)]
+    ]
+
+
+def test_what_was_repaired_is_served_without_the_others(stopped: list[Path], run_store: Run) -> None:
+    damage(stopped[0], *range(100, 400))
+    run_store("a", "disk")
+    until("it is repaired", lambda: clean(stopped[0]))
+    logs, block, found = Logs([str(log_of(stopped[0]))]), Block(), bytearray()
+    while len(found) < COUNT * FRAME:
+        assert logs.read(len(found) // FRAME, block)
+        frames, size = block.frames
+        found += bytes(ffi.buffer(frames, size))
+    logs.close()
+    assert [bytes(found[at + 32 : at + 32 + PAYLOAD]) for at in range(0, len(found), FRAME)] == SENT
+
+
+def test_damage_to_all_of_them_at_different_places_is_repaired_everywhere(stopped: list[Path], run_store: Run) -> None:
+    for i, directory in enumerate(stopped):
+        damage(directory, *range(100 + 10 * i, 110 + 10 * i), 2000 + i)
+    for name in NAMES:
+        run_store(name, "disk")
+    until("all are repaired", lambda: all(map(clean, stopped)))
+    assert same(stopped)
+    assert received(COUNT) == SENT
+
+
+def test_damage_while_the_store_runs_is_found_by_the_next_look(
+    stopped: list[Path], run_store: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = run_store("a", "disk", **{"holdfast-scrub-interval": 1})
+    until("a first look", lambda: store.store.drainer._scrub.wait_s() not in {None, 0})
+    damage(stopped[0], 77)
+    with caplog.at_level(logging.WARNING, "holdfast.store"):
+        until("it is repaired", lambda: clean(stopped[0]))
+    assert fills(stopped[0]) != []
+    until("it is told", lambda: any("77..77 were missing" in record.message for record in caplog.records))
+
+
+def test_a_lost_segment_header_is_repaired(stopped: list[Path], run_store: Run) -> None:
+    with segment(stopped[0]).open("r+b") as file:
+        file.write(bytes(4096))
+    assert not clean(stopped[0])
+    run_store("a", "disk")
+    until("it is repaired", lambda: clean(stopped[0]))
+    assert same(stopped)
+
+
+def test_a_peer_that_comes_back_later_is_asked_then(stopped: list[Path], run_store: Run) -> None:
+    damage(stopped[0], 5)
+    hidden = [path.rename(path.with_name(path.name + "-away")) for path in stopped[1:]]
+    store = run_store("a", "disk")
+    until(
+        "nobody had it", lambda: 5 in {gap.first for gaps in store.store.drainer._scrub._told.values() for gap in gaps}
+    )
+    assert not clean(stopped[0])
+    for path, back in zip(hidden, stopped[1:], strict=True):
+        path.rename(back)
+    until("it is repaired", lambda: clean(stopped[0]))
+
+
+def test_offline_repair_mends_all_from_each_other(stopped: list[Path]) -> None:
+    for i, directory in enumerate(stopped):
+        damage(directory, *range(100 + 10 * i, 110 + 10 * i))
+    where = [str(path) for path in stopped]
+    assert run("store", "check", *where)[0] == 5
+    code, out, _ = run("store", "check", "--compare", *where)
+    assert (code, out.splitlines()[0]) == (1, "quotes: DIFFERENT from number 100 on")
+    code, out, err = run("store", "repair", *where)
+    assert (code, err) == (0, "")
+    assert out.count("10 numbers copied") == 3
+    assert run("store", "check", *where)[0] == 0
+    code, out, _ = run("store", "check", "--compare", *where)
+    assert (code, out) == (0, f"quotes: equal, numbers 0..{COUNT - 1}\n")
+    assert run("store", "repair", *where)[1].count("0 numbers copied") == 3
+
+
+def test_offline_repair_of_one_takes_from_the_stores_of_the_domain(stopped: list[Path]) -> None:
+    damage(stopped[1], 1234)
+    code, out, err = run("store", "repair", str(stopped[1]))
+    assert (code, err) == (0, "")
+    assert "1 numbers copied" in out
+    assert same(stopped)
+
+
+def test_damage_at_the_same_number_everywhere_is_reported(stopped: list[Path]) -> None:
+    for directory in stopped:
+        damage(directory, 41, 42)
+    damage(stopped[0], 43)
+    where = [str(path) for path in stopped]
+    code, out, _ = run("store", "repair", *where)
+    assert code == 5
+    assert out.count("numbers 41..42 (damage): in none of the others") == 3
+    code, out, _ = run("store", "repair", "--json", *where)
+    assert code == 5
+    (log,) = json.loads(out)[0]["logs"]
+    assert (log["filled"], log["left"]) == (0, [[41, 43, "damage"]])
+    assert run("store", "check", str(stopped[0]))[0] == 5
+
+
+def test_a_store_that_runs_repairs_itself_and_is_left_alone(stopped: list[Path], run_store: Run) -> None:
+    run_store("a", "disk")
+    code, _, err = run("store", "repair", *map(str, stopped))
+    assert code == 3
+    assert str(stopped[0]) in err
+
+
+def test_a_memory_store_is_repaired(run_store: Run, tmp_path: Path) -> None:
+    directories = kept(run_store, tmp_path, "memory")
+    damage(directories[0], 3)
+    damage(directories[1], 4)
+    code, _, err = run("store", "repair", str(directories[0]))
+    assert (code, err) == (0, "")
+    run_store("b", "memory")
+    until("it is repaired", lambda: clean(directories[1]))
+    assert same(directories)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from holdfast.engine.core import lib
+from holdfast.engine.repair import LogRepair
+lib.hf_failpoint_arm(sys.argv[1].encode())
+with LogRepair(Path(sys.argv[2]), [Path(sys.argv[3])]) as repair:
+    repair.run()
+"""
+
+
+@pytest.mark.parametrize("point", ["fill.appended@2", "fill.written", "fill.synced@2", "fill.renamed"])
+def test_a_kill_during_repair_leaves_what_a_repeated_repair_finishes(stopped: list[Path], point: str) -> None:
+    damage(stopped[0], *range(50, 60), *range(70, 80))
+    name, _, nth = point.partition("@")
+    arguments = [f"{name}=kill@{nth or 1}", str(log_of(stopped[0])), str(log_of(stopped[1]))]
+    environment = {**os.environ, "HOLDFAST_FAILPOINTS": ""}
+    ended = subprocess.run([sys.executable, "-c", KILLED, *arguments], env=environment, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert not clean(stopped[0])
+    with LogRepair(log_of(stopped[0]), [log_of(stopped[1])]) as repair:
+        repair.run()
+    assert same(stopped)
+    assert clean(stopped[0])
+    assert not (log_of(stopped[0]) / "fill-new").exists()
+
+
+def test_a_store_that_is_killed_while_it_repairs_itself_goes_on_at_the_next_start(
+    stopped: list[Path], start: Callable[..., Program]
+) -> None:
+    damage(stopped[0], 5, 50, 500)
+    arguments = ["store", "run", "--name", "a", "--dir", str(stopped[0])]
+    program = start(*arguments, HOLDFAST_FAILPOINTS="fill.synced=kill@2")
+    assert program.process.wait(SHORT) == -signal.SIGKILL
+    assert len(fills(stopped[0])) == 2, "one, and one that nobody reads"
+    start(*arguments)
+    until("it is repaired", lambda: clean(stopped[0]))
+    assert same(stopped)
+
+
+def test_a_store_that_has_no_log_of_a_source_is_different(stopped: list[Path]) -> None:
+    shutil.rmtree(log_of(stopped[1]))
+    code, out, _ = run("store", "check", "--compare", *map(str, stopped))
+    assert code == 1
+    assert "it has no log of this source" in out
+    code, out, _ = run("store", "check", "--compare", "--json", str(stopped[0]), str(stopped[2]))
+    assert code == 0
+    (found,) = json.loads(out)
+    assert (found["topic"], found["first"], found["next"], found["difference"]) == ("quotes", 0, COUNT, None)
+
+
+def test_comparing_one_directory_is_a_usage_error(stopped: list[Path]) -> None:
+    code, _, err = run("store", "check", "--compare", str(stopped[0]))
+    assert code == 2
+    assert "two or more" in err
+
+
+def test_repair_does_not_hold_up_the_drain(stopped: list[Path], run_store: Run) -> None:
+    damage(stopped[0], *range(100, 200))
+    stores = [run_store(name, "disk") for name in NAMES]
+    # The helper thread holds this while it works. Now it stands still.
+    with hf.Context() as ctx, stores[0].store.drainer._preparing:
+        src = ctx.source("other", options=options("a"))
+        src.wait_registered(SHORT)
+        send(src, 50)
+        src.close()
+    until("repaired", lambda: clean(stopped[0]))

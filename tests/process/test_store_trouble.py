@@ -1,0 +1,173 @@
+"""What fails at one source, or in work that is done now and then, ends no store: the others go on, and it is tried again."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from process.spawn import until
+
+import holdfast as hf
+from holdfast.engine.core import lib
+from holdfast.engine.repository import Repository
+from holdfast.engine.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from process.conftest import ThreadStore
+
+SHORT = 30.0
+SOURCE: dict[str, Any] = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def stable(source: hf.Source) -> None:
+    """It sends one message more, and that becomes stable."""
+    source.wait_registered(SHORT)
+    source.send(b"one")
+    source.wait_stable(timeout=SHORT)
+
+
+def repository(store: ThreadStore, topic: str) -> Any:
+    source = next(source for source in store.store.state.sources if source.topic == topic)
+    return store.store.drainer.repositories[source.uuid]
+
+
+@pytest.mark.parametrize("work", ["tidy", "beat"])
+def test_a_log_that_cannot_be_looked_after_leaves_the_other_sources_alone(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    store = run_store()
+    with hf.Context() as ctx:
+        sick, well = ctx.source("sick", options=SOURCE), ctx.source("well", options=SOURCE)
+        stable(sick)
+        stable(well)
+        own = repository(store, "sick")
+        drainer = store.store.drainer
+        with monkeypatch.context() as broken:
+            broken.setattr(own, work, full)
+            until("it is said", lambda: "No space left" in drainer.failures.get(own.source.uuid, ""))
+            beats = drainer.call(lambda: repository(store, "well").lines()[0].line.heartbeat_ns)
+            stable(well)
+            until(
+                "the other one is looked after",
+                lambda: drainer.call(lambda: repository(store, "well").lines()[0].line.heartbeat_ns) > beats,
+            )
+        assert not store.store.crashed
+        stable(sick)
+        until("it is well again", lambda: own.source.uuid not in drainer.failures)
+
+
+def test_a_log_that_the_ring_has_passed_and_that_cannot_follow_is_tried_again(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store()
+    with hf.Context() as ctx:
+        source = ctx.source("quotes", options=SOURCE)
+        stable(source)
+        own = repository(store, "quotes")
+        drainer = store.store.drainer
+
+        def overtaken() -> None:
+            own.item.status = lib.HF_LAPPED
+            drainer._mend([own])
+
+        with monkeypatch.context() as broken:
+            broken.setattr(own, "_follow", full)
+            drainer.call(overtaken)
+            assert "No space left" in drainer.failures[own.source.uuid]
+        stable(source)
+        assert not store.store.crashed
+
+
+def test_a_state_that_cannot_be_written_now_and_then_ends_no_store(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store()
+    file = store.store._file
+    with hf.Context(session_id=5, options={"ume_ack_batching_interval": 5}) as ctx:
+        source = ctx.source("quotes", options=SOURCE)
+        stable(source)
+        rcv = ctx.receiver("quotes")
+        with monkeypatch.context() as broken:
+            really = file.save
+            tried: list[bool] = []
+
+            def save(state: object, *, sync: bool = True) -> None:
+                if not sync:
+                    tried.append(True)
+                    full()
+                really(state)  # type: ignore[arg-type]
+
+            broken.setattr(file, "save", save)
+            source.send(b"two")
+            for _ in range(2):
+                message = rcv.receive(timeout=SHORT)
+                assert message is not None
+                message.release()
+            until("it was tried", lambda: tried)
+            stable(ctx.source("more", options=SOURCE))
+        source.send(b"three")
+        message = rcv.receive(timeout=SHORT)
+        assert message is not None
+        message.release()
+
+        def kept() -> bool:
+            state = type(file)(file.directory).load()
+            return state is not None and any(each.ack == 3 for s in state.sources for each in s.receivers)
+
+        until("it is written after all", kept)
+
+
+def test_a_store_that_cannot_write_its_state_at_the_end_lets_the_next_one_in_all_the_same(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store()
+    with hf.Context() as ctx:
+        stable(ctx.source("quotes", options=SOURCE))
+        with monkeypatch.context() as broken:
+            broken.setattr(store.store._file, "save", full)
+            with pytest.raises(OSError, match="No space left"):
+                store.stop()
+        run_store()
+        stable(ctx.source("more", options=SOURCE))
+
+
+def test_a_store_that_cannot_go_on_with_a_source_at_its_start_is_closed_like_any_other(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store()
+    with hf.Context() as ctx:
+        stable(ctx.source("quotes", options=SOURCE))
+    store.stop()
+    with monkeypatch.context() as broken:
+        broken.setattr(Repository, "resume", full)
+        again = Store(store.store.config)
+        with pytest.raises(OSError, match="No space left"):
+            again.open()
+        again.close()
+    run_store()
+    with hf.Context() as ctx:
+        stable(ctx.source("more", options=SOURCE))
+
+
+def test_a_source_is_kept_when_the_state_without_it_cannot_be_written(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store()
+    with hf.Context() as ctx:
+        source = ctx.source("quotes", options=SOURCE)
+        stable(source)
+        (kept,) = store.store.state.sources
+        with monkeypatch.context() as broken:
+            broken.setattr(store.store._file, "save", full)
+            with pytest.raises(OSError, match="No space left"):
+                store.store.holdings.forget(kept, names=False)
+        assert store.store.state.sources == [kept]
+        assert store.store.state.going == []
+        stable(source)

@@ -1,0 +1,153 @@
+"""Who has a say in where a source begins, and a receiver: stores that have forgotten something have not (DESIGN 13 to 15)."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from process.events import Events
+from process.feeds import Log
+from process.kept import kept, log_of
+from process.spawn import until
+from process.three import SHORT, SOURCE, send
+
+import holdfast as hf
+from holdfast.engine.core import lib
+from holdfast.engine.domain import Domain, unlink_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+
+def test_what_was_acknowledged_under_a_begin_that_a_store_missed_counts_there_too(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    with hf.Context(session_id=7) as ctx:
+        rcv = ctx.receiver("quotes", options={"ume_registration_interval": 100})
+        for count in (5, 10, 10):
+            with ctx.source("quotes", options=SOURCE) as src:
+                src.wait_registered(SHORT)
+                for number, _ in send(src, count):
+                    with rcv.receive(SHORT) as message:  # type: ignore[union-attr]  # it comes
+                        assert message.sequence_number == number
+            if count == 5:
+                stores["c"].stop()
+    stores["a"].stop()
+    monkeypatch.setattr("holdfast.engine.repository.peer_logs", lambda *_: [])  # c cannot learn what it has missed
+    stores["c"] = run_store("c", "disk")
+    events = Events()
+    with hf.Context(session_id=7) as ctx:
+        ctx.receiver("quotes", options={"ume_registration_interval": 100}, on_event=events)
+        assert events.wait("RegistrationComplete").sequence_number == 25
+
+
+def test_two_wiped_stores_wait_for_the_third_and_say_so(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
+) -> None:
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    with hf.Context(session_id=7) as ctx:
+        with ctx.source("quotes", options=SOURCE) as src:
+            src.wait_registered(SHORT)
+            sent = send(src, 50)
+        for name in "abc":
+            stores[name].stop()
+            wipe(name)
+        for name in "ab":
+            stores[name] = run_store(name, "disk")
+        with ctx.source("quotes", options=SOURCE) as src:
+            with pytest.raises(hf.RegistrationTimeout, match=r"a, b have no state .* c, which may have, is not there"):
+                src.wait_registered(25 * SOURCE["ume_registration_interval"] / 1000)
+            wipe("c")
+            stores["c"] = run_store("c", "disk")
+            src.wait_registered(SHORT)
+            assert src.next_sequence_number == 50
+            sent += send(src, 10)
+            until("all have it all", lambda: all(kept(stores[name]) == sent for name in "abc"))
+
+
+@pytest.mark.parametrize("lost", ["backup", "logs", "memory"])
+def test_a_store_that_lost_what_it_had_decides_nothing_and_learns(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], tmp_path: Path, own_domain: str, lost: str
+) -> None:
+    """5..9 are stable at b and c. b is then a backup from before, or has its state but no logs; c comes last.
+
+    ``memory``: the board is gone, too, as after a reboot.
+    """
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    here, backup = tmp_path / "store-b", tmp_path / "backup"
+    with hf.Context(session_id=7) as ctx:
+        with ctx.source("quotes", options={**SOURCE, "ume_retention_intragroup_stability_behavior": "all"}) as src:
+            src.wait_registered(SHORT)
+            sent = send(src, 5)
+        for name in "ab":
+            stores[name].stop()
+        shutil.copytree(here, backup)
+        stores["b"] = run_store("b", "disk")
+        with ctx.source("quotes", options=SOURCE) as src:
+            src.wait_registered(SHORT)
+            sent += send(src, 5)
+        for name in "bc":
+            stores[name].stop()
+        wipe("c")
+        if lost == "backup":
+            shutil.rmtree(here)
+            backup.rename(here)
+        else:
+            shutil.rmtree(here / "logs")
+        if lost == "memory":
+            domain = Domain(own_domain)
+            for item in domain.objects():
+                unlink_object(item.name)
+            domain.close()
+        for name in "ab":
+            stores[name] = run_store(name, "disk")
+        (repository,) = stores["b"].store.drainer.repositories.values()
+        until("b has what a has", lambda: repository.filling is None)
+        assert not repository.caught_up, "c, whose files cannot be read, may have more"
+        with ctx.source("quotes", options=SOURCE) as src:
+            with pytest.raises(hf.RegistrationTimeout, match="b has no state of it, or not all"):
+                src.wait_registered(25 * SOURCE["ume_registration_interval"] / 1000)
+            wipe("c")
+            stores["c"] = run_store("c", "disk")
+            src.wait_registered(SHORT)
+            assert src.next_sequence_number == 10
+            sent += send(src, 5)
+            until("all have it all", lambda: all(kept(stores[name]) == sent for name in "abc"))
+        (source,) = stores["b"].store.state.sources
+        until("it has a say again", lambda: not source.learner)
+
+
+def test_a_store_that_was_away_for_several_incarnations_keeps_nothing_that_they_made_void(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], tmp_path: Path
+) -> None:
+    """c alone has 45..60 of incarnation 1, and cannot be read when incarnation 2 begins at 45; 3 begins at 80."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    sent: list[tuple[int, bytes]] = []
+    with hf.Context(session_id=7) as ctx:
+        for count in (45, 35, 10):
+            with ctx.source("quotes", options=SOURCE) as src:
+                src.wait_registered(SHORT)
+                assert src.next_sequence_number == len(sent)
+                sent += send(src, count)
+            if count == 45:
+                until("c has it", lambda: len(kept(stores["c"])) == 45)
+                stores["c"].stop()
+                path = log_of(tmp_path / "store-c")
+                log = Log(path, bytes.fromhex(path.name), level=lib.HF_LEVEL_DISK)
+                log.append(45, *([b"old %d" % number] for number in range(45, 61)))
+                log.close()
+                wipe("c")
+        wipe("c")
+        assert len(kept(tmp_path / "store-c")) == 61
+        stores["c"] = run_store("c", "disk")
+        with ctx.source("quotes", options=SOURCE) as src:
+            src.wait_registered(SHORT)
+            sent += send(src, 5)
+            until("c has it all", lambda: kept(stores["c"]) == sent)
+    (source,) = stores["c"].store.state.sources
+    assert source.begins == [(1, 0), (2, 45), (3, 80), (4, 90)]

@@ -1,0 +1,61 @@
+"""When the name of a ring that is over goes (DESIGN 14)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.engine import old_streams
+from holdfast.engine.core import ffi, lib
+from holdfast.engine.old_streams import OldStreams, _Left
+from holdfast.engine.quorum import Groups
+
+STORES = [bytes([number]) * 16 for number in range(3)]
+
+
+@pytest.fixture
+def gone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that were removed."""
+    names: list[str] = []
+    monkeypatch.setattr(old_streams, "unlink_object", names.append)
+    return names
+
+
+def line(store: int, incarnation: int, ack: int, level: int = lib.HF_LEVEL_DISK) -> Any:
+    view = ffi.new("struct hf_line_view *")
+    ffi.memmove(view.line.uuid, STORES[store], 16)
+    view.line.ack_stream, view.line.ack, view.line.level = incarnation, ack, level
+    return view
+
+
+def left() -> OldStreams:
+    """The ring of incarnation 2, up to number 60, at three stores."""
+    old: Any = OldStreams(None)  # type: ignore[arg-type]
+    old._left["ring"] = _Left(2, 60, Groups.single(3), STORES)
+    return old  # type: ignore[no-any-return]
+
+
+def test_a_ring_goes_when_a_quorum_holds_its_end(gone: list[str]) -> None:
+    old = left()
+    old.tidy([line(0, 2, 60), line(1, 2, 59)])
+    assert not gone
+    assert old
+    old.tidy([line(0, 2, 60), line(1, 2, 60)])
+    assert gone == ["ring"]
+    assert not old
+
+
+def test_what_a_store_acknowledged_of_an_older_incarnation_is_not_this_ring(gone: list[str]) -> None:
+    left().tidy([line(0, 2, 60), line(1, 1, 100)])
+    assert not gone
+
+
+def test_a_store_that_a_later_incarnation_has_begun_at_counts_by_what_it_holds_there(gone: list[str]) -> None:
+    left().tidy([line(0, 2, 60), line(1, 3, 60)])
+    assert gone == ["ring"]
+
+
+def test_a_store_that_keeps_no_messages_is_not_waited_for(gone: list[str]) -> None:
+    left().tidy([line(0, 2, 60), line(1, 0, 0, level=0)])
+    assert gone == ["ring"]

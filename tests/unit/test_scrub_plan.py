@@ -1,0 +1,115 @@
+"""When logs are looked through, and how fast (engine/scrub_plan.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.engine.scrub_plan import RETRY_MAX_NS, RETRY_NS, WHOLE, Allowance, Plan, Range, Turn
+
+S = 1_000_000_000
+A, B = b"a", b"b"
+
+
+def test_what_is_within_the_burst_is_not_held_up() -> None:
+    allowance = Allowance(100, 10)
+    for _ in range(10):
+        assert allowance.wait_ns(0) == 0
+        allowance.spend(10, 0)
+    assert allowance.wait_ns(0) == 0
+
+
+@pytest.mark.parametrize(("spent", "wait"), [(100, 0), (110, 1), (150, 5), (1100, 100)])
+def test_beyond_the_burst_the_rate_holds(spent: int, wait: int) -> None:
+    allowance = Allowance(100, 10)
+    allowance.spend(spent, 5 * S)
+    assert allowance.wait_ns(5 * S) == wait * S
+    assert allowance.wait_ns((5 + wait) * S) == 0
+
+
+def test_what_is_not_used_comes_back_but_never_more_than_the_burst() -> None:
+    allowance = Allowance(100, 10)
+    allowance.spend(100, 0)
+    allowance.spend(100, 10 * S)
+    assert allowance.wait_ns(10 * S) == 0
+    allowance.spend(101, 1000 * S)
+    assert allowance.wait_ns(1000 * S) == S // 10
+
+
+def test_a_log_is_looked_through_when_it_is_opened_and_by_the_interval() -> None:
+    plan = Plan(60 * S)
+    assert plan.wait_ns(0) is None
+    plan.add(A, 5)
+    plan.add(A, 7)
+    turn = plan.turn(7)
+    assert turn == Turn(A, WHOLE, urgent=True)
+    plan.done(turn, (), 10)
+    assert plan.turn(10) is None
+    assert plan.wait_ns(10) == 60 * S
+    assert plan.turn(60 * S + 10) == Turn(A, WHOLE, urgent=False)
+
+
+def test_without_an_interval_it_is_looked_through_once() -> None:
+    plan = Plan(0)
+    plan.add(A, 0)
+    plan.done(Turn(A, WHOLE, urgent=True), (), 1)
+    assert plan.wait_ns(10**18) is None
+
+
+def test_the_one_that_waits_longest_comes_first() -> None:
+    plan = Plan(60 * S)
+    plan.add(B, 1)
+    plan.add(A, 2)
+    assert plan.turn(3) == Turn(B, WHOLE, urgent=True)
+
+
+def test_what_nobody_has_is_asked_for_again_with_growing_pauses() -> None:
+    plan, left, now = Plan(0), (Range(5, 9),), 0
+    plan.add(A, now)
+    pauses = []
+    turn = plan.turn(now)
+    for _ in range(9):
+        assert turn is not None
+        plan.done(turn, left, now)
+        wait = plan.wait_ns(now)
+        assert wait is not None
+        pauses.append(wait)
+        now += wait
+        turn = plan.turn(now)
+        assert turn == Turn(A, left, urgent=True)
+    assert pauses == [RETRY_NS << i for i in range(7)] + [RETRY_MAX_NS] * 2
+
+
+def test_the_pauses_begin_anew_when_something_came() -> None:
+    plan = Plan(0)
+    plan.add(A, 0)
+    plan.done(Turn(A, WHOLE, urgent=True), (Range(5, 9), Range(20, 30)), 0)
+    plan.done(Turn(A, (Range(5, 9), Range(20, 30)), urgent=True), (Range(5, 9), Range(20, 30)), 0)
+    assert plan.wait_ns(0) == 2 * RETRY_NS
+    plan.done(Turn(A, (Range(5, 9), Range(20, 30)), urgent=True), (Range(5, 9),), 0)
+    assert plan.wait_ns(0) == RETRY_NS
+    plan.done(Turn(A, (Range(5, 9),), urgent=True), (), 0)
+    assert plan.wait_ns(0) is None
+
+
+def test_a_loss_is_asked_for_at_once_and_not_forgotten_over_an_older_turn() -> None:
+    plan = Plan(0)
+    plan.add(A, 0)
+    plan.done(Turn(A, WHOLE, urgent=True), (Range(5, 9),), 0)
+    plan.lacks(A, Range(50, 60), 10)
+    turn = plan.turn(10)
+    assert turn == Turn(A, (Range(5, 9), Range(50, 60)), urgent=True)
+    plan.lacks(A, Range(70, 80), 11)
+    plan.done(turn, (), 12)
+    assert plan.turn(12 + RETRY_NS) == Turn(A, (Range(70, 80),), urgent=True)
+
+
+def test_a_log_that_is_removed_is_not_asked_for() -> None:
+    plan = Plan(S)
+    plan.add(A, 0)
+    turn = plan.turn(0)
+    assert turn is not None
+    plan.remove(A)
+    plan.done(turn, (Range(1, 2),), 1)
+    plan.lacks(A, Range(1, 2), 1)
+    assert plan.known() == []
+    assert plan.wait_ns(5 * S) is None

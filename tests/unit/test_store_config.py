@@ -1,0 +1,62 @@
+"""What no store can be is told before anything is touched: StoreConfig, and what is given in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.engine.option_table import RECEIVER, SOURCE, STORE
+from holdfast.engine.options import find, resolve
+from holdfast.engine.store_config import check_config
+
+MONTH_MS = 30 * 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told", "remedy"),
+    [
+        ({"directory": ""}, "directory '' of store a", "this store's alone"),
+        ({"directory": None}, "directory None of store a", "this store's alone"),
+        ({"directory": b"/tmp/a"}, "directory b'/tmp/a' of store a", "this store's alone"),
+        ({"directory": "a\0b"}, "directory 'a\\x00b' of store a", "this store's alone"),
+        ({"cache": ""}, "cache '' of store a", "this store's alone"),
+        ({"options": [1]}, "options [1] of store a", "a mapping"),
+        ({"topics": ["quotes"]}, "topics ['quotes'] of store a", "TopicOptions"),
+        ({"topics": "quotes"}, "topics 'quotes' of store a", "TopicOptions"),
+    ],
+)
+def test_a_field_of_another_kind_is_told_with_its_value_and_what_it_should_be(
+    wrong: dict[str, Any], told: str, remedy: str
+) -> None:
+    with pytest.raises(hf.ConfigError) as raised:
+        check_config(hf.StoreConfig(**{"name": "a", "directory": "/nowhere", **wrong}))
+    assert told in str(raised.value)
+    assert remedy in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("directory", ["/nowhere/a", "a", Path("a")])
+def test_a_directory_is_a_string_or_a_path(directory: Any) -> None:
+    assert check_config(hf.StoreConfig("a", directory)).store.type == "disk"
+
+
+def test_what_is_no_store_config_is_a_usage_error() -> None:
+    wrong: Any = "umestored.xml"
+    with pytest.raises(hf.UsageError, match=r"'umestored.xml'.* StoreConfig"):
+        hf.spawn_store(wrong)
+
+
+@pytest.mark.parametrize("name", ["disk-state-directoryy", "repository-typ"])
+def test_a_misspelt_option_names_the_one_that_was_meant_also_where_only_xml_has_it(name: str) -> None:
+    with pytest.raises(hf.ConfigError) as raised:
+        find(STORE, name)
+    assert raised.value.hint == f"did you mean {'disk-state-directory' if 'disk' in name else 'repository-type'}?"
+
+
+def test_a_state_may_live_for_a_month() -> None:
+    for name in ("source-state-lifetime", "receiver-state-lifetime"):
+        check_config(hf.StoreConfig("a", "/nowhere", options={name: MONTH_MS}))
+    for scope in (SOURCE, RECEIVER):
+        assert resolve(scope, {"ume_state_lifetime": MONTH_MS}).ume_state_lifetime == MONTH_MS

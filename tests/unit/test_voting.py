@@ -1,0 +1,150 @@
+"""Who has a say in where a restarted source begins (um_semantics E.5; DESIGN 13 to 15)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.engine.quorum import Groups
+from holdfast.engine.registration import Grant
+from holdfast.engine.voting import Decision, decide, learners, obstacle
+
+OURS, THEIRS, OTHER = b"o" * 16, b"t" * 16, b"x" * 16
+NAMES = "abcde"
+
+
+def grant(next_sqn: int = 0, incarnation: int = 0, *, uuid: bytes = THEIRS, **more: Any) -> Grant:
+    return Grant(7, uuid, next_sqn, bool(incarnation), incarnation, **more)
+
+
+def decided(*grants: Grant | None, size: int = 3) -> Decision | None:
+    """None: that store has not answered."""
+    given = {store: each for store, each in enumerate(grants) if each is not None}
+    groups = Groups.single(size)
+    return decide(groups, range(size), given, "majority", OURS)
+
+
+WIPED, DOWN = grant(uuid=b"n" * 16), None
+LOST = grant(50, 4, votes=False)
+ADOPTED = grant(empty_votes=True)
+
+
+@pytest.mark.parametrize(
+    ("answers", "start"),
+    [
+        ([grant(50, 4), grant(50, 4), DOWN], 50),
+        ([grant(40, 4), grant(50, 4), DOWN], 40),
+        ([grant(50, 4), WIPED, DOWN], None),  # the one that is down may know more
+        ([WIPED, WIPED, DOWN], None),  # the two wiped stores
+        ([WIPED, WIPED, grant(50, 4)], 50),  # all have answered
+        ([WIPED, WIPED, WIPED], 0),
+        ([LOST, grant(60, 4), DOWN], None),
+        ([LOST, grant(60, 4), grant(60, 4)], 60),
+        ([LOST, LOST, grant(45, 4)], 45),
+        ([LOST, LOST, LOST], 50),  # nobody knows all: the most that anybody does
+        ([ADOPTED, grant(50, 4), DOWN], 50),  # the operator said so: nothing is waited for, and nothing is lost
+        ([ADOPTED, ADOPTED, DOWN], 0),
+        ([ADOPTED, WIPED, DOWN], None),
+    ],
+)
+def test_stores_without_state_decide_nothing_before_all_have_answered(
+    answers: list[Grant | None], start: int | None
+) -> None:
+    found = decided(*answers)
+    assert (found.start_sqn if found else None) == start
+    if start:
+        assert found is not None
+        assert (found.uuid, found.incarnation) == (THEIRS, 5)
+
+
+def test_a_directory_that_was_restored_from_a_backup_has_no_say() -> None:
+    """It was opened less often than another store remembers."""
+    peers = {"a": 9, "b": 4}
+    answers = {
+        0: grant(20, 2, opened=7, name="a"),
+        1: grant(50, 4, opened=4, name="b", peers=peers),
+        2: grant(50, 4, opened=1, name="c", peers={"a": 9}),
+    }
+    assert learners(answers) == {0}
+    assert decided(*answers.values()) == Decision(THEIRS, 5, 50, ())
+    assert learners({0: grant(20, 2, opened=9, name="a", peers=peers)}) == set()
+
+
+def test_another_source_under_the_same_reg_id_has_no_say() -> None:
+    found = decided(grant(900, 1, uuid=OTHER), grant(50, 4), grant(50, 4))
+    assert found == Decision(THEIRS, 5, 50, ())
+    assert decided(grant(900, 1, uuid=OTHER), grant(50, 4), DOWN) is None
+
+
+def test_of_two_that_have_begun_as_often_the_one_that_more_stores_know_holds() -> None:
+    """A claimant got its first BEGIN to one store, while the other one had a quorum, and sent."""
+    alone, first, second = grant(0, 1, uuid=b"x" * 16), grant(5, 1), grant(5, 1)
+    for grants in ((alone, first, second), (first, alone, second)):
+        decision = decided(*grants)
+        assert decision is not None
+        assert decision[:3] == (THEIRS, 2, 5)
+
+
+def test_the_begins_of_the_newest_are_handed_on_as_a_whole() -> None:
+    found = decided(
+        grant(30, 2, begins=((1, 0), (2, 10))),
+        grant(60, 4, begins=((2, 10), (3, 40), (4, 50))),
+        grant(20, 2, uuid=OTHER, begins=((1, 7), (2, 20))),
+    )
+    assert found is not None
+    assert found.begins == ((2, 10), (3, 40), (4, 50))
+
+
+def test_where_nothing_has_begun_the_proposal_holds_unless_all_have_given_another_identity() -> None:
+    assert decided(WIPED, grant(uuid=OURS), grant(uuid=OTHER)) == Decision(OURS, 1, 0, ())
+    assert decided(WIPED, WIPED, WIPED) == Decision(WIPED.uuid, 1, 0, ())
+
+
+def test_a_group_without_a_say_is_not_heard() -> None:
+    groups = Groups((3, 3), (0, 0, 0, 1, 1, 1), "quorum", "any")
+    given = {0: grant(40, 4), 1: grant(45, 4), 2: WIPED, 3: grant(90, 4), 4: WIPED, 5: WIPED}
+    found = decide(groups, range(6), given, "majority", OURS)
+    assert found is not None
+    assert found.start_sqn == 40
+
+
+@pytest.mark.parametrize(
+    ("answers", "empty", "start"),
+    [
+        ([WIPED, WIPED, DOWN], {2}, 0),  # it is dead, and its state says that it has never heard of the source
+        ([WIPED, WIPED, DOWN], {0}, None),
+        ([WIPED, DOWN, grant(50, 4)], {1}, 50),
+        ([WIPED, DOWN, DOWN], {1}, None),
+        ([WIPED, WIPED, DOWN], {0, 1, 2}, 0),  # a source without RegID and session ID
+    ],
+)
+def test_who_is_known_to_know_nothing_need_not_answer(
+    answers: list[Grant | None], empty: set[int], start: int | None
+) -> None:
+    given = {store: each for store, each in enumerate(answers) if each is not None}
+    found = decide(Groups.single(3), range(3), given, "majority", OURS, empty)
+    assert (found.start_sqn if found else None) == start
+
+
+@pytest.mark.parametrize(
+    ("answers", "text"),
+    [
+        (
+            [WIPED, WIPED, DOWN],
+            "a, b have no state of it, or not all; c, which may have, is not there: start it, "
+            "or run `holdfast store adopt-empty a`",
+        ),
+        ([grant(5, 1), WIPED, WIPED], None),
+        (
+            [grant(5, 1), DOWN, WIPED],
+            "c has no state of it, or not all; b, which may have, is not there: start it, "
+            "or run `holdfast store adopt-empty c`",
+        ),
+        ([WIPED, DOWN, DOWN], None),  # not enough answers, whatever they say
+        ([grant(5, 1), grant(5, 1), DOWN], None),
+    ],
+)
+def test_it_says_whom_it_waits_for_and_what_to_do(answers: list[Grant | None], text: str | None) -> None:
+    given = {store: each for store, each in enumerate(answers) if each is not None}
+    assert obstacle(Groups.single(3), range(3), given, NAMES) == text
