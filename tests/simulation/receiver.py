@@ -1,0 +1,314 @@
+"""A receiver process: the real registration, start and gap rules (engine/inbound.py, registrar.py, feed.py, logs.py).
+
+Two threads: the context's (links, the SRI, acks) and the program's, which receives and consumes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from simulation.config import INTERVAL_NS, PATIENCE_NS
+from simulation.link import Link
+from simulation.memory import LOST, NO_PIN, RECEIVER, Line, Message, Ring, Sri
+from simulation.window import Window
+from simulation.world import Process
+
+from holdfast.engine import reconcile, wire
+from holdfast.engine import registration as reg
+from holdfast.engine.receiver_registration import ReceiverRegistration
+from holdfast.engine.recovery import Gap, start_number
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from simulation.machine import Machine
+
+TOPIC = "t"
+HOLDS = 3
+"""Messages that the program holds at most."""
+
+
+class Receiver:
+    """A process with one receiver: it has an Inbound for each source that it comes upon."""
+
+    def __init__(self, machine: Machine, session: int) -> None:
+        self.machine, self.world, self.session = machine, machine.world, session
+        self.process = Process(self.world, f"receiver {session}")
+        self.inbounds: dict[bytes, Inbound] = {}
+        self.links = [Link(self.process, store, name) for store, name in enumerate(machine.config.names)]
+        self.process.run(self.context(), self.program())
+
+    def context(self) -> Generator[None, None, None]:
+        """Discovery, links, timers, acks."""
+        while True:
+            for uuid in self.machine.discover():
+                if uuid not in self.inbounds:
+                    self.inbounds[uuid] = Inbound(self, uuid)
+            for link in self.links:
+                if not link.idle:
+                    link.turn()
+                    if self.world.cut():
+                        yield
+            for inbound in list(self.inbounds.values()):
+                inbound.tick()
+                if self.world.cut():
+                    yield
+                inbound.acknowledge()
+            yield
+
+    def program(self) -> Generator[None, None, None]:
+        """Receives, and consumes what it holds in any order."""
+        while True:
+            for inbound in list(self.inbounds.values()):
+                if inbound.window is not None:
+                    if len(inbound.held) < HOLDS:
+                        yield from inbound.receive()
+                    if inbound.held and (self.world.calm or self.world.chance(0.5)):
+                        inbound.consume(self.world.below(len(inbound.held)))
+            yield
+
+
+class Inbound:
+    """One source at one receiver."""
+
+    def __init__(self, receiver: Receiver, uuid: bytes) -> None:
+        machine = receiver.machine
+        self.receiver, self.machine, self.world, self.uuid = receiver, machine, receiver.world, uuid
+        self.truth, self.session = machine.truth, receiver.session
+        self.proposal = self.world.uuid()
+        self.registration = ReceiverRegistration(
+            machine.groups, INTERVAL_NS, machine.config.consensus, stagger=self.world.random()
+        )
+        self.answers: dict[int, wire.ReceiverGranted] = {}
+        self.seen = [(0, 0)] * machine.config.stores
+        self.window: Window | None = None
+        self.line: Line | None = None
+        self.begun = 0, 0
+        self.table: reconcile.Table = ()
+        """As the logs that were looked into say."""
+        self.next = 0
+        self.held: list[tuple[int, Message]] = []
+        self._gap = Gap(PATIENCE_NS)
+        self._sri: Sri | None = None
+        for link in receiver.links:
+            link.listeners.append(self)
+            if link.uuid is not None:
+                self.link_up(link.store)
+
+    # Registration ---------------------------------------------------------------------------------------------------------
+
+    def link_up(self, store: int) -> None:
+        self.act(self.registration.connected(store, self.world.now))
+
+    def link_down(self, store: int) -> None:
+        self.act(self.registration.disconnected(store))
+
+    def rings(self) -> list[Ring]:
+        """Newest first."""
+        return [ring for (uuid, _), ring in sorted(self.world.rings.items(), reverse=True) if uuid == self.uuid]
+
+    def ring(self) -> Ring | None:
+        """The newest that says something: one without a message may never have begun anywhere."""
+        begun = max(self.begun, self.table[-1] if self.table else self.begun)[0]
+        return next((ring for ring in self.rings() if ring.tail or ring.incarnation <= begun), None)
+
+    def tick(self) -> None:
+        """Timers, and what the SRI says."""
+        ring = next((ring for ring in self.rings() if ring.sri is not None), None)
+        if ring is not None and ring.sri is not self._sri:
+            self._sri = ring.sri
+            self.follow(ring)
+        self.act(self.registration.tick(self.world.now))
+
+    def follow(self, ring: Ring) -> None:
+        """Registers again with exactly the stores that the source has registered with since."""
+        assert ring.sri is not None
+        versions = ring.sri.versions
+        expected = {store for store, version in enumerate(versions) if version > 0}
+        self.act(self.registration.expect(expected, self.world.now))
+        for store, version in enumerate(versions):
+            if version > 0 and (ring.incarnation, version) > self.seen[store]:
+                self.seen[store] = ring.incarnation, version
+                self.act(self.registration.again(store, self.world.now))
+
+    def act(self, actions: list[reg.Action]) -> None:
+        """Carries out what the machine decides."""
+        for action in actions:
+            match action:
+                case reg.Ask(store):
+                    link = self.receiver.links[store]
+                    request = wire.RegisterReceiver(
+                        link.next_id(), self.uuid, TOPIC, 0, self.session, self.proposal, self.line is not None,
+                        identity=self.registration.identity,
+                    )  # fmt: skip
+                    link.ask(request, partial(self.answered, store))
+                case reg.GiveUp(store, uuid):
+                    link = self.receiver.links[store]
+                    link.ask(wire.Leave(link.next_id(), "receiver", self.uuid, uuid), lambda _: None)
+                case reg.Complete(low):
+                    self.join(low)
+                case _:
+                    pass
+
+    def answered(self, store: int, answer: Any) -> None:
+        """What a store says."""
+        if isinstance(answer, wire.ReceiverGranted):
+            self.answers[store] = answer
+            grant = reg.Grant(
+                answer.registration_id,
+                answer.uuid,
+                answer.next_sqn,
+                answer.old,
+                answer.acknowledged_under,
+                tuple(answer.begins),
+            )
+            self.act(self.registration.granted(store, grant, self.world.now))
+        elif isinstance(answer, wire.Refused):
+            self.act(self.registration.refused(store, reg.Refusal(answer.code, answer.text)))
+
+    def join(self, low: int) -> None:
+        """Takes a line, decides where to start."""
+        board = self.world.board(self.uuid)
+        answers = list(self.answers.values())
+        identity = self.registration.identity or self.proposal
+        line = board.claim(self.receiver.process, RECEIVER, identity, "")
+        if line is None:
+            self.truth.fail(f"two live receivers with session {self.session}")
+        self.line = line
+        self.begun = max((answer.incarnation, answer.start_sqn) for answer in answers)
+        ring = self.ring()
+        high = max([*(answer.high_sqn for answer in answers), ring.end_number() if ring is not None else 0, 0]) - 1
+        start = start_number(low, high, 0, low).sequence_number
+        known = all(a.old and (a.uuid, a.incarnation) == (identity, self.begun[0]) for a in answers)
+        self.truth.joins(self.uuid, self.session, start, identity, known=known)
+        line.confirms = True
+        line.rebase(*self.begun)
+        kept = line.to > 0 and line.from_ <= start <= line.ack
+        line.cover(line.from_ if kept else start)
+        line.acknowledge(start)
+        self.window, self.next = Window(start), start
+
+    # Acks -----------------------------------------------------------------------------------------------------------------
+
+    def acknowledge(self) -> None:
+        """The timer: the consumed prefix, under the incarnation that it was read in."""
+        if self.window is not None and self.line is not None:
+            self.line.rebase(*self.begun)
+            ack = self.window.advance()
+            if ack > self.line.ack:
+                self.line.acknowledge(ack)
+                self.truth.acknowledges(self.uuid, self.line.uuid, ack, self.begun[0])
+            elif ack < self.line.ack:  # of an earlier life
+                self.truth.covers(self.uuid, self.session, ack, self.line.ack)
+
+    def consume(self, index: int) -> None:
+        """The program is done with a message."""
+        assert self.window is not None
+        slot, message = self.held.pop(index)
+        self.truth.consumes(self.uuid, self.session, message)
+        self.window.consumed(slot)
+
+    # The feed -------------------------------------------------------------------------------------------------------------
+
+    def receive(self) -> Generator[None, None, None]:
+        """The next message, from whoever has it."""
+        ring = self.ring()
+        if ring is not None:
+            self.begin(ring.incarnation, ring.start)
+            if ring.start <= self.next and not ring.passed(self.next - ring.start):
+                yield from self.in_place(ring) if self.world.chance(0.4) else self.copied(ring)
+                return
+        self.from_logs(ring)
+
+    def begin(self, incarnation: int, start: int) -> bool:
+        """A new incarnation: what was delivered from its start on is void, and so are acks of it (DESIGN 13)."""
+        if incarnation <= self.begun[0]:
+            return False
+        self.begun = incarnation, start
+        assert self.window is not None
+        self.world.note("receiver", self.session, "begins", incarnation, start)
+        self.next = min(self.next, start)
+        self.window.rebase(start)
+        self.held = [(slot, message) for slot, message in self.held if message.first < start]
+        return True
+
+    def copied(self, ring: Ring) -> Generator[None, None, None]:
+        """Copy, then look at the trail (DESIGN 7)."""
+        position = self.next - ring.start
+        message = ring.look(position)
+        if self.world.cut():
+            yield
+        if message is not None:
+            message = ring.copy(position, message)
+        if self.world.cut():
+            yield
+        if self.overrun(ring, position) or self.next - ring.start != position:
+            return
+        if message is not None:
+            self.deliver(message)
+
+    def overrun(self, ring: Ring, position: int) -> bool:
+        """The ring may have gone over it."""
+        return ring.passed(position)
+
+    def in_place(self, ring: Ring) -> Generator[None, None, None]:
+        """A view: pin, then look at the trail; look again when it is released (DESIGN 6)."""
+        line, position = self.line, self.next - ring.start
+        assert line is not None
+        for _ in range(0 if self.world.calm else self.world.below(4)):
+            yield
+        line.pin_stream, line.pin = ring.incarnation, position
+        if self.world.cut():
+            yield
+        if not self.pinned(ring, position) or (message := ring.look(position)) is None:
+            line.pin = NO_PIN
+            return
+        view = self.truth.view(ring, position, position + message.last - message.first + 1, self.receiver.process)
+        for _ in range(self.world.below(4)):
+            yield
+        line.pin = NO_PIN
+        good = self.intact(ring, position) and self.next - ring.start == position
+        self.truth.unview(view, message, good=good)
+        if good:
+            self.deliver(message)
+
+    def pinned(self, ring: Ring, position: int) -> bool:
+        """The pin came in time: the trail, loaded after it was stored, is not above it (DESIGN 6)."""
+        return not ring.passed(position)
+
+    def intact(self, ring: Ring, position: int) -> bool:
+        """The trail has not passed the view (DESIGN 6)."""
+        return not ring.passed(position)
+
+    def deliver(self, message: Message) -> None:
+        """To the program."""
+        assert self.window is not None
+        self.truth.delivers(self.uuid, self.session, message, self.next)
+        self.next = message.last + 1
+        self.held.append((self.window.delivered(message.first, message.last), message))
+
+    def from_logs(self, ring: Ring | None) -> None:
+        """From whichever log has it, valid under the newest table of BEGINs that is known."""
+        logs = [self.machine.log_of(name, self.uuid) for name in self.machine.config.names]
+        there = [log for log in logs if log is not None]
+        self.table = reconcile.newest_table([self.table, *(log.begins for log in there)])
+        if self.table and self.begin(*self.table[-1]):
+            return
+        if self.table[-1:] != (self.begun,) and self.begun[0]:  # only the ring says so yet
+            self.table = reconcile.after_begin(self.table, (), *self.begun)
+        for log in there:
+            message = log.at(self.next)
+            if message is None or message.content == LOST or message.first != self.next:
+                continue
+            if message.last < reconcile.void_from(self.table, message.incarnation):
+                self.deliver(message)
+                return
+        behind = [found for log in there if (found := log.behind(self.next)) is not None]
+        newer = [*behind, ring.oldest_number()] if ring is not None else behind
+        onward = self._gap.verdict(self.next, newer, len(logs) - len(behind), self.world.now)
+        if onward is not None:
+            assert self.window is not None
+            self.truth.loses(self.uuid, self.session, self.next, onward - 1)
+            self.window.lost(self.next, onward - 1)
+            self.next = onward

@@ -1,0 +1,280 @@
+"""What really happened, and what must therefore hold: the invariants, said without the code that decides.
+
+Everybody tells the truth what they do; it decides nothing. A message is known by its content, a number that is never given
+twice. What a source counts as stable is *kept* from then on: it may not be renumbered, skipped, replaced or told lost, until
+faults of the disks have taken so many copies of it that nothing was promised any more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from simulation.memory import LOST, Message, Ring
+from simulation.world import InvariantError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from simulation.config import Config
+    from simulation.disk import Directory
+    from simulation.world import Process, World
+
+
+class Sent(NamedTuple):
+    """A message as its source sent it."""
+
+    uuid: bytes
+    first: int
+    last: int
+    incarnation: int
+
+
+class View(NamedTuple):
+    """A zero-copy view that its reader has pinned and checked."""
+
+    ring: Ring
+    position: int
+    end: int
+    owner: Process
+
+
+class Truth:
+    """See the module."""
+
+    def __init__(self, world: World, config: Config, directories: Sequence[Directory]) -> None:
+        self.world, self.config, self.directories = world, config, directories
+        self.sent: dict[int, Sent] = {}
+        self.had: dict[int, set[int]] = defaultdict(set)
+        """Content -> stores that ever held it for good at their level."""
+        self.copies: dict[int, set[int]] = defaultdict(set)
+        """Of these, the stores whose disks still have it, as far as faults are concerned."""
+        self.kept: dict[bytes, dict[int, int]] = defaultdict(dict)
+        """Source -> number -> content, of what is stable and must not be lost."""
+        self.rings: dict[bytes, list[Ring]] = defaultdict(list)
+        """Source -> its rings, since the machine was booted: no incarnation begins in the middle of one (DESIGN 14)."""
+        self.consumed: dict[tuple[bytes, int], dict[int, int]] = defaultdict(dict)
+        """(source, session) -> number -> content that the program consumed last."""
+        self.acked: dict[tuple[bytes, bytes], tuple[int, int]] = {}
+        """(source, receiver's uuid) -> the ack that stands on a board, and the incarnation that it was made in."""
+        self.opened: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
+        """Source -> (incarnation, start) of all that were ever opened."""
+        self.told_lost: dict[tuple[bytes, int], set[int]] = defaultdict(set)
+        self.holders: dict[tuple[int, int, int], object] = {}
+        """(store, generation of its directory, RegID) -> who got it."""
+        self.sources: list[Any] = []
+        """Source objects whose processes live."""
+        self.views: list[View] = []
+        self.forced = False
+        """Something was reclaimed by force: what was not stable may be lost."""
+
+    def fail(self, what: str) -> NoReturn:
+        """An invariant does not hold."""
+        raise InvariantError(what)
+
+    # Sources --------------------------------------------------------------------------------------------------------------
+
+    def opens(self, uuid: bytes, incarnation: int, start: int) -> None:
+        """A source makes the ring of a new incarnation. It may come to nothing."""
+        self.world.note("open", uuid[-1], incarnation, start)
+        self.opened[uuid].append((incarnation, start))
+
+    def may_send(self, source: Any) -> None:
+        """It may send from now on: nobody else who lives may, and it begins behind all that was stable, or is in a ring."""
+        self.world.note("complete", source.process.name)
+        others = [other for other in self.sources if other is not source and other.process.alive and other.may_send]
+        if others:
+            self.fail("two live sources may send")
+        ring = source.ring
+        if ring.tail:
+            return  # again, after it had lost its quorum
+        kept = [number for number in self.kept[ring.uuid] if number >= ring.start]
+        if kept:
+            self.fail(f"renumbered: incarnation {ring.incarnation} begins at {ring.start}, and {kept} are stable")
+        for older in self.rings[ring.uuid]:
+            end = older.end_number()
+            if older is not ring and ring.start < end:
+                self.fail(f"incarnation {ring.incarnation} begins at {ring.start}, and a ring ends at {end}")
+
+    def evicts(self, ring: Ring, trail: int) -> None:
+        """A source has waited for pins below ``trail`` as long as it has to."""
+        self.views = [view for view in self.views if view.ring is not ring or view.position >= trail]
+
+    def view(self, ring: Ring, position: int, end: int, owner: Process) -> View:
+        """A reader has pinned, and found the trail below."""
+        view = View(ring, position, end, owner)
+        self.views.append(view)
+        return view
+
+    def unview(self, view: View, message: Message, *, good: bool) -> None:
+        """It is released. ``good``: its reader takes what it saw for true."""
+        if view in self.views:
+            self.views.remove(view)
+        ring = view.ring
+        if good and any(ring.data[at % ring.slots] is not message for at in range(view.position, view.end)):
+            self.fail("a view was released as good, and was overwritten")
+
+    def writes(self, ring: Ring, message: Message, released: int) -> None:
+        """A source writes a message to its ring, and a zero behind it. ``released``: position below which it may."""
+        low = ring.tail - ring.slots
+        high = low + message.last - message.first + 2
+        if high > released:
+            self.fail(f"position {high - 1} is overwritten, and released is {released}")
+        for view in self.views:
+            if view.ring is ring and view.position < high and low < view.end:
+                self.fail("a pinned view was overwritten before the timeout")
+
+    def sends(self, uuid: bytes, message: Message) -> None:
+        """A message was committed."""
+        self.sent[message.content] = Sent(uuid, message.first, message.last, message.incarnation)
+        self.world.note("send", message.first, message.last, message.content)
+
+    def stable(self, uuid: bytes, messages: Iterable[Message]) -> None:
+        """A source counts these as stable: enough stores have really held them, and nothing that was stable is replaced."""
+        kept = self.kept[uuid]
+        for message in messages:
+            content = message.content
+            if not self._enough(self.had[content]):
+                self.fail(f"called stable: {message}, and only {sorted(self.had[content])} have it")
+            if self.copies[content]:
+                for number in range(message.first, message.last + 1):
+                    if kept.setdefault(number, content) != content:
+                        self.fail(f"two messages were stable under number {number}")
+
+    def _enough(self, stores: set[int], *, quorums: bool = False) -> bool:
+        """The predicate of um_semantics E.2 over stores that hold a message; all-active counts as the least that it can mean.
+        ``quorums``: a quorum of one group will do."""
+        config = self.config
+        complete = 0
+        for group, size in enumerate(config.sizes):
+            there = sum(config.groups[store] == group for store in stores)
+            complete += there >= (size if config.intragroup == "all" and not quorums else size // 2 + 1)
+        count = len(config.sizes)
+        needed = {"any": 1, "all-active": 1, "majority": count // 2 + 1, "all": count}[config.intergroup]
+        return complete >= (1 if quorums else needed)
+
+    def releases(self, uuid: bytes, messages: Iterable[Message], below: int, stable: int) -> None:
+        """Numbers up to ``below`` are let go, not by force."""
+        if below > stable:
+            self.fail(f"released below {below}, and stable is {stable}")
+        for message in messages if self.config.unique else ():
+            confirmed = [got for (source, _), got in self.consumed.items() if source == uuid]
+            if sum(got.get(message.first) == message.content for got in confirmed) < self.config.unique:
+                self.fail(f"released {message} before it was confirmed")
+
+    # Stores ---------------------------------------------------------------------------------------------------------------
+
+    def holds(self, store: int, records: Iterable[Message]) -> None:
+        """A store has published these."""
+        for record in records:
+            if record.content != LOST:
+                self.had[record.content].add(store)
+                self.copies[record.content].add(store)
+
+    def registers(self, store: int, generation: int, registration_id: int, who: object) -> None:
+        """A RegID has one holder for as long as its store remembers anything."""
+        holder = self.holders.setdefault((store, generation, registration_id), who)
+        if holder != who:
+            self.fail(f"RegID {registration_id} of store {store} was given to two: {holder} and {who}")
+
+    def destroyed(self, store: int, left: Iterable[int] = ()) -> None:
+        """A fault took this store's files, but for these contents."""
+        left = set(left)
+        for content, copies in self.copies.items():
+            if store in copies and content not in left:
+                copies.discard(store)
+        self._give_up(lambda copies: bool(copies))
+        for uuid, rings in self.rings.items():
+            logs = [directory.logs[uuid] for directory in self.directories if uuid in directory.logs]
+            known = {begin[0] for log in logs for begin in log.begins}
+            there = [ring for ring in rings if (uuid, ring.incarnation) in self.world.rings]
+            self.rings[uuid] = [ring for ring in there if ring.incarnation in known]  # else nobody can know that it was
+
+    def power_cut(self, left: dict[int, set[int]]) -> None:
+        """``left``: what is certainly on the disk of each store.
+
+        A store whose process was not started yet cannot be found by the others, so a quorum of copies is asked for. Where one
+        group of several is enough, two quorums need not meet, and nothing is.
+        """
+        for content, copies in self.copies.items():
+            copies &= {store for store, contents in left.items() if content in contents}
+        apart = len(self.config.sizes) > 1 and self.config.intergroup in {"any", "all-active"}
+        self._give_up(lambda copies: not apart and self._enough(copies, quorums=True))
+        self.rings.clear()
+        self.views.clear()
+        self.acked.clear()
+
+    def _give_up(self, kept: Any) -> None:
+        for numbers in self.kept.values():
+            for number in [number for number, content in numbers.items() if not kept(self.copies[content])]:
+                del numbers[number]
+
+    def unlinks(self, ring: Ring) -> None:
+        """A dead ring's name is taken away: enough stores have held all of it (DESIGN 14)."""
+        newer = [start for incarnation, start in self.opened[ring.uuid] if incarnation > ring.incarnation]
+        for content, sent in self.sent.items() if not self.forced else ():
+            of_it = sent.uuid == ring.uuid and sent.incarnation == ring.incarnation
+            if of_it and sent.last < min(newer, default=sent.last + 1) and not self._enough(self.had[content]):
+                self.fail(f"a ring is unlinked, and only {sorted(self.had[content])} have {sent}")
+
+    # Receivers ------------------------------------------------------------------------------------------------------------
+
+    def joins(self, uuid: bytes, session: int, start: int, identity: bytes, *, known: bool) -> None:
+        """A receiver starts at ``start``. ``known``: all stores that answered knew it by this uuid."""
+        self.world.note("join", session, start)
+        consumed = self.consumed[uuid, session]
+        lost = self.told_lost[uuid, session]
+        for number, content in self.kept[uuid].items():
+            if number < start and consumed.get(number) != content and number not in lost:
+                self.fail(f"receiver {session} starts at {start}, and has never had {number}")
+        ack, made_in = self.acked.get((uuid, identity), (0, 0))
+        acked = min([ack, *(begin for incarnation, begin in self.opened[uuid] if incarnation > made_in)])
+        if known and start < acked:
+            self.fail(f"receiver {session} starts at {start}, and had acknowledged everything below {acked}")
+
+    def acknowledges(self, uuid: bytes, identity: bytes, ack: int, incarnation: int) -> None:
+        """On the board: it outlives the receiver."""
+        self.acked[uuid, identity] = ack, incarnation
+
+    def covers(self, uuid: bytes, session: int, low: int, high: int) -> None:
+        """A receiver's line says that [low, high) is acknowledged, and its present life knows nothing of that."""
+        kept, consumed, lost = self.kept[uuid], self.consumed[uuid, session], self.told_lost[uuid, session]
+        for number in range(low, high):
+            if number in kept and consumed.get(number) != kept[number] and number not in lost:
+                self.fail(f"{number} is acknowledged, and receiver {session} has never had {kept[number]}")
+
+    def delivers(self, uuid: bytes, session: int, message: Message, due: int) -> None:
+        """In order, as it was sent."""
+        if message.first != due:
+            self.fail(f"receiver {session} got {message.first} where {due} was due")
+        sent = self.sent.get(message.content)
+        if sent is None or (sent.uuid, sent.first, sent.last) != (uuid, message.first, message.last):
+            self.fail(f"receiver {session} got {message}, which was sent as {sent}")
+        self.world.note("deliver", session, message.first, message.content)
+
+    def consumes(self, uuid: bytes, session: int, message: Message) -> None:
+        """The program is done with it."""
+        consumed = self.consumed[uuid, session]
+        for number in range(message.first, message.last + 1):
+            consumed[number] = message.content
+
+    def loses(self, uuid: bytes, session: int, first: int, last: int) -> None:
+        """The program is told that nobody has these."""
+        self.world.note("lost", session, first, last)
+        kept = [number for number in range(first, last + 1) if number in self.kept[uuid]]
+        if kept:
+            self.fail(f"receiver {session} is told that nobody has {kept}, and they are stable")
+        self.told_lost[uuid, session] |= set(range(first, last + 1))
+
+    def got_everything(self, uuid: bytes, session: int) -> None:
+        """At the end: each stable message was consumed, as it is."""
+        consumed = self.consumed[uuid, session]
+        for number, content in self.kept[uuid].items():
+            lost = self.forced and number in self.told_lost[uuid, session]
+            if consumed.get(number) != content and not lost:
+                self.fail(f"receiver {session} has never had {content} as {number}, but {consumed.get(number)}")
+
+    def died(self, process: Process) -> None:
+        """A process is gone."""
+        self.sources = [source for source in self.sources if source.process is not process]
+        self.views = [view for view in self.views if view.owner is not process]
