@@ -2,6 +2,7 @@
  * starts, so that their extents are converted: a recycled log segment is in the same state. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,11 +12,11 @@
 #include "files.h"
 #include "layout.h"
 
-enum { PAGE = 4096, SYNCS = 100, SYNC_FILE = 4 << 20 };
+enum { PAGE = 4096, SYNCS = 100, SYNC_FILE = 4 << 20, WRITERS_MAX = 4 };
 
-static int prewritten(const char *dir, uint64_t bytes)
+static int prewritten(const char *dir, const char *name, uint64_t bytes)
 {
-    int fd = bench_file(dir, "raw");
+    int fd = bench_file(dir, name);
     uint8_t *block = bench_memory(HF_STAGING_MAX);
     for (uint64_t at = 0; at < bytes; at += HF_STAGING_MAX) {
         bench_write(fd, block, HF_STAGING_MAX, at);
@@ -29,7 +30,7 @@ static int prewritten(const char *dir, uint64_t bytes)
 static void run_fdatasync(const struct bench *bench, const struct words *words, struct sample *out)
 {
     (void)words;
-    int fd = prewritten(bench->disk_dir, SYNC_FILE);
+    int fd = prewritten(bench->disk_dir, "raw", SYNC_FILE);
     uint8_t *page = bench_memory(PAGE);
     for (uint64_t i = 0; i < SYNCS; i++) {
         memcpy(page, &i, sizeof i);
@@ -46,32 +47,60 @@ static void run_fdatasync(const struct bench *bench, const struct words *words, 
     bench_unlink(bench->disk_dir, "raw", fd);
 }
 
-/* The disk store's pattern without the store: blocks of 256 KiB over a written file, fdatasync after each `unsynced` bytes. */
-static void run_overwrite(const struct bench *bench, const struct words *words, struct sample *out)
+/* The disk stores' pattern without the stores: each writes blocks of 256 KiB over a file of its own that was written before,
+ * fdatasync after each `unsynced` bytes. */
+struct writer {
+    char name[16];
+    int fd;
+    uint64_t unsynced;
+    struct bench_thread thread;
+};
+
+static void overwrite(void *arg)
 {
-    uint64_t unsynced = bench_number(words, 1, BENCH_UNSYNCED);
-    if (unsynced < HF_STAGING_MAX || unsynced > BENCH_LOG_BYTES) {
-        bench_usage("overwrite takes the bytes between two syncs, 256 KiB to 128 MiB");
-    }
-    int fd = prewritten(bench->disk_dir, BENCH_LOG_BYTES);
+    const struct writer *writer = arg;
     uint8_t *block = bench_memory(HF_STAGING_MAX);
     uint64_t waiting = 0;
-    int64_t start = bench_now();
     for (uint64_t at = 0; at < BENCH_LOG_BYTES; at += HF_STAGING_MAX) {
-        bench_write(fd, block, HF_STAGING_MAX, at);
+        bench_write(writer->fd, block, HF_STAGING_MAX, at);
         waiting += HF_STAGING_MAX;
-        if (waiting >= unsynced) {
-            bench_sync(fd);
+        if (waiting >= writer->unsynced) {
+            bench_sync(writer->fd);
             waiting = 0;
         }
     }
-    bench_sync(fd);
-    out->value = (double)BENCH_LOG_BYTES / (double)(bench_now() - start);
-    out->unit = "GB/s";
-    out->count = BENCH_LOG_BYTES / HF_STAGING_MAX;
-    out->flight = unsynced;
+    bench_sync(writer->fd);
     free(block);
-    bench_unlink(bench->disk_dir, "raw", fd);
+}
+
+static void run_overwrite(const struct bench *bench, const struct words *words, struct sample *out)
+{
+    struct writer writers[WRITERS_MAX];
+    uint64_t count = bench_number(words, 1, 1);
+    uint64_t unsynced = bench_number(words, 2, BENCH_UNSYNCED);
+    if (count < 1 || count > WRITERS_MAX || unsynced < HF_STAGING_MAX || unsynced > BENCH_LOG_BYTES) {
+        bench_usage("overwrite takes the number of files, 1 to 4, and the bytes between two syncs, 256 KiB to 128 MiB");
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        struct writer *writer = &writers[i];
+        snprintf(writer->name, sizeof writer->name, "raw-%u", (unsigned)i);
+        writer->fd = prewritten(bench->disk_dir, writer->name, BENCH_LOG_BYTES);
+        writer->unsynced = unsynced;
+    }
+    int64_t start = bench_now();
+    for (uint64_t i = 0; i < count; i++) {
+        bench_start(&writers[i].thread, bench, (int)i, overwrite, &writers[i]);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        bench_join(&writers[i].thread);
+    }
+    out->value = (double)(count * BENCH_LOG_BYTES) / (double)(bench_now() - start);
+    out->unit = "GB/s";
+    out->count = count * BENCH_LOG_BYTES / HF_STAGING_MAX;
+    out->flight = unsynced;
+    for (uint64_t i = 0; i < count; i++) {
+        bench_unlink(bench->disk_dir, writers[i].name, writers[i].fd);
+    }
 }
 
 /* ---- copy + CRC-32C into a mapping, the least that a checked memory log can cost. Its own loop, not the product's: a slow
@@ -117,7 +146,7 @@ static void run_mapped(const struct bench *bench, const struct words *words, str
     if (bytes == 0 || frame > HF_STAGING_MAX) {
         bench_usage("mapped takes 1 byte to 256 KiB less 32");
     }
-    int fd = prewritten(bench->memory_dir, BENCH_LOG_BYTES);
+    int fd = prewritten(bench->memory_dir, "raw", BENCH_LOG_BYTES);
     uint8_t *log = mmap(NULL, BENCH_LOG_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (log == MAP_FAILED) {
         bench_die("mmap", HF_ERRNO - errno);
@@ -146,7 +175,7 @@ static void run_checksum(const struct bench *bench, const struct words *words, s
     if (bytes == 0 || frame > HF_STAGING_MAX) {
         bench_usage("checksum takes 1 byte to 256 KiB less 32");
     }
-    int fd = prewritten(bench->memory_dir, BENCH_LOG_BYTES);
+    int fd = prewritten(bench->memory_dir, "raw", BENCH_LOG_BYTES);
     int64_t start = bench_now();
     const uint8_t *log = mmap(NULL, BENCH_LOG_BYTES, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (log == MAP_FAILED) {
@@ -167,7 +196,7 @@ static void run_checksum(const struct bench *bench, const struct words *words, s
 
 const struct bench_case disk_cases[] = {
     {"fdatasync", "                4 KiB written over + fdatasync", run_fdatasync},
-    {"overwrite", "[:UNSYNCED]     256 KiB blocks over a written file, fdatasync per UNSYNCED bytes", run_overwrite},
+    {"overwrite", "[:FILES[:UNSYNCED]] 256 KiB blocks over written files, fdatasync per UNSYNCED bytes", run_overwrite},
     {"mapped", ":BYTES             copy + CRC-32C of each message into a mapped memory file", run_mapped},
     {"checksum", ":BYTES           CRC-32C of each message of a mapped memory file, in place, mapping included",
      run_checksum},
