@@ -1,4 +1,5 @@
-"""``holdfast demo``: a year of flights goes to two receivers; a receiver, the store and the source are killed on the way.
+"""``holdfast demo``: a year of flights goes to three stores and two receivers. A receiver, the source and two stores are killed
+on the way: one store comes back and finds what it missed in the others' logs, one is gone for good.
 
 The children are ordinary programs (demo_worker); this one only starts them, kills them, watches from outside (engine/survey),
 and compares at the end. Everything lives in a temporary directory and a domain of its own, and is gone afterwards.
@@ -19,13 +20,14 @@ from typing import TYPE_CHECKING
 
 from ..engine import survey
 from ..engine.check import check_store
+from ..engine.compare import compare_stores
 from ..engine.domain import Domain
 from ..engine.errors import Error
 from ..engine.sweep import sweep
 from .demo_data import flights, save
 from .demo_proof import Proof, digests_of, prove
 from .demo_screen import Screen
-from .demo_worker import RECORD, STORE, TOPIC
+from .demo_worker import RECORD, STORES, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,15 +37,15 @@ if TYPE_CHECKING:
 __all__ = ["run_demo"]
 
 TICK_S = 0.05
-AWAY_S = 1.0
-"""How long a killed process stays away."""
 PLAY_S = 17.0
 """How long sending takes when no rate is given."""
 STALLED_S = 30.0
 SESSIONS = {"receiver 1": 0x51, "receiver 2": 0x52}
-KILLS = (("receiver 1", 0.25), ("store", 0.5), ("source", 0.75))
-"""Who is killed when which part of the records is sent."""
-SHOWN_BY = {"store": "stable", "source": "sent"}
+FOR_GOOD = "store c"
+KILLS = (("receiver 1", 0.15, 0.2), ("store b", 0.3, 0.48), ("source", 0.6, 0.0), (FOR_GOOD, 0.75, 1.0))
+"""Who is killed when which part of the records is sent, and which part must be before it comes back."""
+AWAY_S = 1.0
+"""It stays away so long at least."""
 
 
 class DemoError(Error):
@@ -69,6 +71,11 @@ class Actor:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True
             )
+
+    @property
+    def is_store(self) -> bool:
+        """It runs until it is told to stop."""
+        return self.name.startswith("store ")
 
     @property
     def pid(self) -> int:
@@ -104,7 +111,7 @@ class Actor:
         if self._process is None or (code := self._process.poll()) is None:
             return
         self._process = None
-        if code or self.name == "store":
+        if code or self.is_store:
             raise DemoError(f"{self.name} ended with {code}: {self.told()}")
         self.done = True
 
@@ -123,11 +130,14 @@ class Play:
         self._domain = domain
         names = {name: folder / f"{name.replace(' ', '-')}.seen" for name in SESSIONS}
         self.seen = names
-        self.actors = {
-            "store": Actor("store", folder, "store", folder / "store"),
-            "source": Actor("source", folder, "source", folder / "records", rate),
-        } | {name: Actor(name, folder, "receiver", count, SESSIONS[name], path) for name, path in names.items()}
-        self.positions = dict.fromkeys(("sent", "stable", *SESSIONS), 0)
+        self.stores = {f"store {name}": folder / name for name in STORES}
+        actors = [Actor(name, folder, "store", path.name, path) for name, path in self.stores.items()]
+        actors += [Actor(name, folder, "receiver", count, SESSIONS[name], path) for name, path in names.items()]
+        actors.append(Actor("source", folder, "source", folder / "records", rate))
+        self.actors = {actor.name: actor for actor in actors}
+        self.positions = dict.fromkeys(("sent", "stable", *SESSIONS, *self.stores), 0)
+        self.states: dict[str, str] = {}
+        """What each store is to the source."""
         self.sending_s = 0.0
         self._first_sent = 0.0
 
@@ -137,6 +147,9 @@ class Play:
         if sources:
             self._see("sent", sources[0].next)
             self._see("stable", sources[0].stable + 1)
+            for at in sources[0].stores:
+                self._see(f"store {at.name}", at.stable + 1)
+                self.states[f"store {at.name}"] = at.state
         for name, path in self.seen.items():
             self._see(name, _last_number(path) + 1)
         now = time.monotonic()
@@ -150,42 +163,57 @@ class Play:
 
     def run(self, screen: Screen) -> None:
         """Plays it. Raises DemoError when a process fails or nothing moves any more."""
-        self.actors["store"].start()
-        for name in (*SESSIONS, "source"):
-            self.actors[name].start()
+        for actor in self.actors.values():
+            actor.start()
         plan = self._plan(screen)
         moved, before = time.monotonic(), dict(self.positions)
-        while not all(actor.done for name, actor in self.actors.items() if name != "store"):
+        playing = True
+        while playing or not all(actor.done for actor in self.actors.values() if not actor.is_store):
             time.sleep(TICK_S)
             self.look()
             screen.update(self.positions)
             for actor in self.actors.values():
                 actor.check()
-            next(plan, None)
+            playing = next(plan, False) is None
             if self.positions != before:
                 moved, before = time.monotonic(), dict(self.positions)
             elif time.monotonic() - moved > STALLED_S:
                 told = "; ".join(f"{name}: {actor.told()}" for name, actor in self.actors.items())
                 raise DemoError(f"nothing has moved for {STALLED_S:.0f} s ({told})")
-        self.actors["store"].stop()
+        for name in self.stores:
+            if name != FOR_GOOD:
+                self.actors[name].stop()
         self.look()
         screen.update(self.positions)
 
     def _plan(self, screen: Screen) -> Iterator[None]:
-        """The kills: one step per look."""
-        for name, part in KILLS:
+        """The kills: one step per look. Nobody is killed while a store is still away, or has not caught up."""
+        for name, part, until in KILLS:
             while self.positions["sent"] < part * self.count:
                 yield
             actor = self.actors[name]
-            bar = SHOWN_BY.get(name, name)
-            screen.say(f"kill -9 {name} (pid {actor.pid}) at record {self.positions[bar]:,}")
-            screen.mark(bar, f"killed at {self.positions[bar]:,}")
+            if actor.done:  # this machine is so slow that it came to its end
+                continue
+            bar = "sent" if name == "source" else name
+            at, stable = self.positions[bar], self.positions["stable"]
+            screen.say(
+                f"kill -9 {name} (pid {actor.pid}) at record {at:,}" + (": for good" if name == FOR_GOOD else "")
+            )
+            screen.mark(bar, f"killed at {at:,}")
             actor.kill()
+            if name == FOR_GOOD:
+                return
             back = time.monotonic() + AWAY_S
-            while time.monotonic() < back:
+            while time.monotonic() < back or self.positions["sent"] < until * self.count:
                 yield
+            missed = self.positions["stable"] - stable
             actor.start()
             screen.say(f"{name} started again (pid {actor.pid})")
+            if actor.is_store:
+                screen.say(f"{missed:,} records became stable without {name}: it reads them from the others' logs")
+                while self.states.get(name) != "active" or self.positions[name] < at + missed:
+                    yield
+                screen.say(f"{name} has caught up with the others, and counts again")
 
     def end(self) -> None:
         """Kills what runs."""
@@ -226,19 +254,34 @@ def run_demo(count: int | None, rate: float | None) -> int:
         stack.callback(_only_once)
         with Screen(len(records)) as screen:
             play.run(screen)
-        report = check_store(folder / "store")
         proofs = {name: prove(path, digests) for name, path in play.seen.items()}
         _print_table(screen, play, rate, proofs)
-        stored = (
-            f"the store's log holds {report.logs[0].messages:,} messages, " if report.logs else "the store has no log, "
-        )
-        print(stored + ("and is DAMAGED" if report.damaged else "every CRC is right"))
         for name, proof in proofs.items():
             print(f"{name}: {_verdict(proof, len(records))}")
-        good = all(proof.good for proof in proofs.values()) and not report.damaged
+        good = all(proof.good for proof in proofs.values()) and _stores_are_good(play)
         good = good and play.positions["sent"] == play.positions["stable"] == len(records)
         print("nothing was lost" if good else "MESSAGES WERE LOST")
     return 0 if good else 1
+
+
+def _stores_are_good(play: Play) -> bool:
+    """What each of them has; that those which live are the same, and the dead one is their beginning."""
+    good = True
+    for name, path in play.stores.items():
+        report = check_store(path)
+        held = report.logs[0].messages if report.logs else 0
+        good = good and not report.damaged and (held == play.count or name == FOR_GOOD)
+        print(f"{name}: {held:,} records, {'DAMAGED' if report.damaged else 'every CRC is right'}")
+    every = list(play.stores.values())
+    living = [path for name, path in play.stores.items() if name != FOR_GOOD]
+    for paths, whose in ((living, "the logs of the stores that live"), (every, "and what the dead one had")):
+        (compared,) = compare_stores(paths)
+        same = compared.difference is None
+        good = good and same
+        print(
+            f"{whose}: {'identical' if same else 'NOT IDENTICAL'} over records {compared.first:,} to {compared.next - 1:,}"
+        )
+    return good
 
 
 def _only_once() -> None:
@@ -262,23 +305,27 @@ def _print_table(screen: Screen, play: Play, rate: float, proofs: dict[str, Proo
         title="a year of flights" if play.count > 300_000 else f"{play.count:,} flights", title_justify="left"
     )
     table.add_column("")
-    for name in ("source", f"store {STORE}", *proofs):
-        table.add_column(name, justify="right")
-    kills = [play.actors[name].kills for name in ("source", "store", *proofs)]
+    for name in ("source", *(name.removeprefix("store ") for name in play.stores), *proofs):
+        table.add_column(name if name in play.actors else f"store {name}", justify="right")
+    kills = [play.actors[name].kills for name in ("source", *play.stores, *proofs)]
     sent = play.positions["sent"] / play.sending_s if play.sending_s else 0.0
     pace = f" of {rate:,.0f}/s" if rate else "/s"
+    stores = [f"{play.positions[name]:,}" for name in play.stores]
     table.add_row("killed -9", *(f"{kill} x" if kill else "-" for kill in kills))
-    table.add_row("sent", f"{play.positions['sent']:,}", "", "", "")
-    table.add_row("stable on disk", "", f"{play.positions['stable']:,}", "", "")
+    table.add_row("sent", f"{play.positions['sent']:,}")
+    table.add_row("stable on disk", f"{play.positions['stable']:,}", *stores)
     _row(table, "delivered", proofs, lambda proof: f"{proof.delivered:,}")
     _row(table, "of them recovered", proofs, lambda proof: f"{proof.recovered:,}")
     _row(table, "redelivered", proofs, lambda proof: f"{proof.redelivered:,}")
     _row(table, "lost", proofs, lambda proof: f"{proof.lost:,}")
-    table.add_row("rate", f"{sent:,.0f}{pace}", "", *(f"{proof.rate:,.0f}/s" for proof in proofs.values()))
+    rates = (f"{proof.rate:,.0f}/s" for proof in proofs.values())
+    table.add_row("rate", f"{sent:,.0f}{pace}", *("" for _ in stores), *rates)
     _row(table, "latency p50, live", proofs, lambda proof: f"{proof.p50_us:,.0f} µs")
     _row(table, "latency p99, live", proofs, lambda proof: f"{proof.p99_us:,.0f} µs")
+    if not screen.console.is_terminal:
+        screen.console.width = 120  # a pipe has no width
     screen.console.print(table)
 
 
 def _row(table: Table, label: str, proofs: dict[str, Proof], cell: Callable[[Proof], str]) -> None:
-    table.add_row(label, "", "", *(cell(proof) for proof in proofs.values()))
+    table.add_row(label, "", *("" for _ in STORES), *(cell(proof) for proof in proofs.values()))

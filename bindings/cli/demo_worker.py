@@ -20,11 +20,18 @@ from ..engine.errors import NotRegisteredError, RegIdInUseError
 from . import main
 from .demo_data import Records
 
-__all__ = ["RECORD", "SOURCE_SESSION", "STORE", "TOPIC"]
+__all__ = ["RECORD", "SOURCE_SESSION", "STORES", "TOPIC"]
 
 TOPIC = "flights"
-STORE = "a"
+STORES = ("a", "b", "c")
 SOURCE_SESSION = 0x2013
+OPTIONS = {
+    "ume_store_name": [f"{name}:0:0" for name in STORES],
+    "ume_store_group": ["0:3"],
+    "ume_flight_size": 5000,
+    "ring_size": 4 << 20,  # small: a store that is away for a second or two finds what it missed only at the others
+    "retransmit_retention_size_limit": 3 << 20,
+}
 RECORD = struct.Struct("<Qqq8s32s")
 """What a receiver writes per message: sequence number, published, processed (ns), flags, SHA-256. 64 bytes: a page holds whole
 ones, so that a kill in the middle of a write leaves no part of one."""
@@ -44,7 +51,7 @@ def _die_with(parent: int) -> None:
 def send(records: Records, rate: float) -> None:
     """Sends each record once, in order. Its sequence number is its index: so the library knows where to go on."""
     with Context(session_id=SOURCE_SESSION) as context:
-        source = context.source(TOPIC, options={"ume_store_name": [f"{STORE}:0:0"], "ume_flight_size": 10_000})
+        source = context.source(TOPIC, options=OPTIONS)
         _registered(source.wait_registered)
         index = first = source.next_sequence_number
         started = time.monotonic()
@@ -53,7 +60,7 @@ def send(records: Records, rate: float) -> None:
                 time.sleep(max(0.0, started + (index - first) / rate - time.monotonic()))
             try:
                 number = source.send(records[index])
-            except NotRegisteredError:  # the store is dead; nothing was published
+            except NotRegisteredError:  # too many stores are dead; nothing was published
                 _registered(source.wait_registered)
                 continue
             if number != index:
@@ -63,7 +70,7 @@ def send(records: Records, rate: float) -> None:
 
 
 def _registered(wait: object) -> None:
-    """Waits for the store. Whoever held the session may have died a moment ago."""
+    """Waits for the stores. Whoever held the session may have died a moment ago."""
     assert callable(wait)
     while True:
         try:
@@ -95,7 +102,7 @@ def work(argv: list[str]) -> int:
     _die_with(int(parent))
     match role:
         case "store":
-            return main(["store", "run", "--name", STORE, "--dir", rest[0]])
+            return main(["store", "run", "--name", rest[0], "--dir", rest[1]])
         case "source":
             send(Records(Path(rest[0])), float(rest[1]))
         case "receiver":
