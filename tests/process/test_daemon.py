@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from conftest import remove_objects
@@ -26,7 +26,7 @@ from holdfast.engine.domain import Domain
 from holdfast.engine.drainer import Drainer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from process.conftest import ThreadStore
 
@@ -34,21 +34,6 @@ SHORT = 30.0
 """Seconds that no wait here needs."""
 NOBODY = 65534
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Program]]:
-    """Starts programs; what still runs at the end is killed."""
-    started: list[Program] = []
-
-    def begin(*arguments: str, **more: Any) -> Program:
-        started.append(Program(*arguments, **more))
-        return started[-1]
-
-    yield begin
-    for program in started:
-        program.process.kill()
-        program.process.communicate()
 
 
 @pytest.fixture(autouse=True)
