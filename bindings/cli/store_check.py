@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from ..engine.check import LogReport, StoreReport, check_store
 from ..engine.compare import Comparison, compare_stores
 
-__all__ = ["check_stores", "compare_logs", "print_findings"]
+if TYPE_CHECKING:
+    from ..engine.store_repair import RepairedStore
+
+__all__ = ["check_stores", "compare_logs", "print_findings", "print_heading", "print_json"]
 
 DIFFERENT = 1
 DAMAGED = 5
+
+
+def print_json(reports: object) -> None:
+    """One line; ``reports``: msgspec structs, in a list."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(reports).decode() + "\n")
 
 
 def check_stores(directories: list[str], json: bool) -> int:
     """Checks each directory and says what was found; 5 if something is damaged."""
     reports = [check_store(directory) for directory in directories]
     if json:
-        import msgspec
-
-        sys.stdout.write(msgspec.json.encode(reports).decode() + "\n")
+        print_json(reports)
     else:
         for report in reports:
-            _print(report)
+            print_heading(report)
+            for log in report.logs:
+                _print_log(log)
     return DAMAGED if any(report.damaged for report in reports) else 0
 
 
-def _print(report: StoreReport) -> None:
+def print_heading(report: StoreReport | RepairedStore) -> None:
+    """The store, above the lines of its logs."""
     named = f" (store {report.name})" if report.name else ""
     verdict = "DAMAGED" if report.damaged else "clean"
     print(f"{report.directory}{named}: {len(report.logs)} logs, {verdict}")
     if report.error:
         print(f"  {report.error}")
-    for log in report.logs:
-        _print_log(log)
 
 
 def _print_log(log: LogReport) -> None:
@@ -60,9 +70,7 @@ def compare_logs(directories: list[str], json: bool) -> int:
     """Compares them source by source; 1 if one has other messages than another."""
     found = compare_stores(directories)
     if json:
-        import msgspec
-
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        print_json(found)
     else:
         for comparison in found:
             _print_comparison(comparison)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from ..engine.store_repair import RepairedLog, repair_stores
-from .store_check import DAMAGED, print_findings
+from .store_check import DAMAGED, print_findings, print_heading, print_json
 
 if TYPE_CHECKING:
     from ..engine.repair import Gap
@@ -18,15 +17,10 @@ def repair(directories: list[str], json: bool, domain: str | None) -> int:
     """Repairs, and says what was done; 5 if something stays damaged."""
     stores = repair_stores(directories, domain)
     if json:
-        import msgspec
-
-        sys.stdout.write(msgspec.json.encode(stores).decode() + "\n")
+        print_json(stores)
     else:
         for store in stores:
-            named = f" (store {store.name})" if store.name else ""
-            print(f"{store.directory}{named}: {len(store.logs)} logs, {'DAMAGED' if store.damaged else 'clean'}")
-            if store.error:
-                print(f"  {store.error}")
+            print_heading(store)
             for log in store.logs:
                 _print_log(log)
     return DAMAGED if any(store.damaged for store in stores) else 0
