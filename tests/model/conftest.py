@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 # Examples live with the session's temporary files, not in the tree; a failure is repeated by its seed.
 set_hypothesis_home_dir(Path(os.environ["XDG_CACHE_HOME"]).parent / "hypothesis")
 
+# A failure is told as it was found: to shrink it takes longer than a test may, and would end as a time-out that hides it.
 COMMON = settings(
-    database=None, deadline=None, print_blob=True, derandomize=False, suppress_health_check=list(HealthCheck)
+    database=None,
+    deadline=None,
+    print_blob=True,
+    derandomize=False,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate, Phase.shrink] if os.environ.get("HYPOTHESIS_SHRINK") else [Phase.generate],
 )
 settings.register_profile("model", COMMON, max_examples=80, stateful_step_count=50)
 settings.register_profile("long", COMMON, max_examples=2000, stateful_step_count=200)

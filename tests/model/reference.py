@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ class Message:
     @property
     def next(self) -> int:
         return self.first + len(self.parts)
+
+    def before(self, start: int) -> Message:
+        """What a BEGIN at ``start`` leaves of it: a record of loss may reach beyond, and the new numbers are not lost."""
+        return replace(self, parts=self.parts[: start - self.first])
 
     @property
     def payload(self) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from hypothesis import seed, settings
+from hypothesis import Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from model.conftest import COMMON
@@ -119,7 +119,9 @@ def find(bug: str) -> None:
     """Looks for an example that catches the bug, shrinks it and writes it down."""
     with plant(bug):
         try:
-            examples = settings(PROFILE, max_examples=50_000, report_multiple_bugs=False)
+            examples = settings(
+                PROFILE, max_examples=50_000, phases=[Phase.generate, Phase.shrink], report_multiple_bugs=False
+            )
             run_state_machine_as_test(seed(1)(Persistence), settings=examples)
         except AssertionError as error:
             CAUGHT.mkdir(exist_ok=True)

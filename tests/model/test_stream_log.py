@@ -329,7 +329,7 @@ class StreamAndLog(RuleBasedStateMachine):
         start = sorted(starts)[int(where * (len(starts) - 1))]
         assert lib.hf_log_begin(self.w.log, self.w.incarnation + 1, start) == 0
         self.appended = self.published = min(self.appended, start)
-        log = [message for message in model.log if message.first < start]
+        log = [message.before(start) for message in model.log if message.first < start]
         self.model = Model(start, position, start, log=log)
         self.trail = position
         self.w.start_source(start, position, self.fragment, self.pins, READERS)
