@@ -1,0 +1,1 @@
+"""holdfast topics as Spark tables and streams."""
