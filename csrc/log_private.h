@@ -73,7 +73,7 @@ struct hf_seg {
     uint64_t fill_next; /* not 0: a fill, and the number behind its last message; its positions begin at 0 */
     uint32_t flaws; /* a copy of the header, the seal or an unused byte of the page is wrong: harmless, but reported */
     int fd;         /* -1: not open */
-    uint8_t *map;   /* NULL: not mapped */
+    uint8_t *map;   /* NULL: not mapped. A log has only mapped what it may write: open leaves none, a roll makes them */
     uint64_t mapped;
 };
 

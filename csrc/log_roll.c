@@ -235,9 +235,9 @@ void hf_log_oldest(struct hf_log *log)
     hf_store_release_u64(&log->head->oldest_position, position);
 }
 
-/* Takes segs[0] out. reuse: we hold the spare, it is empty, and this file becomes it if it is what the next roll wants.
- * Returns 1 if it did. */
-static int retire_oldest(struct hf_log *log, int reuse)
+/* Takes segs[0] out. state: the spare's; if we hold it and it is empty, this file becomes it if it is what the next roll
+ * wants. Returns the spare's state. A file of the memory level comes with its mapping: it is ready at once. */
+static int retire_oldest(struct hf_log *log, int state)
 {
     struct hf_seg old = log->segs[0];
     struct hf_spare *spare = &log->spare;
@@ -248,20 +248,22 @@ static int retire_oldest(struct hf_log *log, int reuse)
     log->dirty_from--;
     hf_log_oldest(log);
     log->dir_dirty = 1;
-    if (reuse && old.state == HF_SEG_GOOD && old.file_bytes == log->next_bytes && old.allocated >= old.file_bytes) {
+    if (state == HF_SPARE_NONE && old.state == HF_SEG_GOOD && old.file_bytes == log->next_bytes && old.allocated >= old.file_bytes) {
         spare->fd = openat(log->dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (spare->fd >= 0 && renameat(log->dir, name, log->dir, spare_name) == 0) {
             HF_FAIL("retire.renamed");
             spare->bytes = old.file_bytes;
-            return 1;
+            spare->map = old.map;
+            return spare->map != NULL ? HF_SPARE_READY : HF_SPARE_USED;
         }
         if (spare->fd >= 0) {
             close(spare->fd);
             spare->fd = -1;
         }
     }
+    hf_seg_unmap(&old);
     unlinkat(log->dir, name, 0);
-    return 0;
+    return state;
 }
 
 /* Only segments that are synced and not the last one go. Returns the spare's state. */
@@ -273,7 +275,7 @@ static int retain(struct hf_log *log, int state)
     }
     while (log->config.retain_bytes != 0 && total > log->config.retain_bytes && log->count > 1 && log->dirty_from > 0) {
         total -= log->segs[0].allocated;
-        state = retire_oldest(log, state == HF_SPARE_NONE) ? HF_SPARE_USED : state;
+        state = retire_oldest(log, state);
     }
     if (log->head->oldest_sqn != oldest) {
         hf_fill_expire(log->dir, log->head->oldest_sqn);
@@ -300,7 +302,7 @@ int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn)
     struct hf_spare *spare = &log->spare;
     int state = spare_take(spare);
     while (unwanted(log)) {
-        state = retire_oldest(log, state == HF_SPARE_NONE) ? HF_SPARE_USED : state;
+        state = retire_oldest(log, state);
     }
     if (state != HF_SPARE_BUSY) { /* else it is the helper's */
         spare_give(spare, state);
@@ -417,7 +419,9 @@ static void take_over(struct hf_log *log, const struct hf_seg *s)
     if (log->count > 0) {
         struct hf_seg *old = &log->segs[log->count - 1];
         int replaced = old->base == s->base;
-        hf_seg_unmap(old);
+        if (replaced || log->config.retain_bytes == 0) { /* else it stays mapped, for the roll that writes it again */
+            hf_seg_unmap(old);
+        }
         if (old->fd >= 0 && (replaced || !on_disk(log))) {
             close(old->fd);
             old->fd = -1;

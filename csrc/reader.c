@@ -13,13 +13,16 @@
 #define HF_NO_PIN UINT64_MAX /* no position: positions are multiples of 32 */
 #define HF_SPAN_MESSAGES 64  /* as many as a source commits between two stores of its tail line */
 #define HF_PREFETCH 2048     /* bytes that a batch runs behind its prefetches */
+/* Behind the tail nothing is prefetched: it would take the line from the source, which is about to write it. */
+#define HF_PREFETCHED (HF_PREFETCH + HF_GRANULE + 64)
 
 struct hf_reader {
     struct hf_ring ring;
     uint64_t position;
     uint64_t next_sqn;
     uint64_t token;
-    uint64_t pin; /* what the line says; HF_NO_PIN */
+    uint64_t pin;  /* what the line says; HF_NO_PIN */
+    uint64_t tail; /* the source's, some time ago: how far a batch may prefetch */
     struct hf_map *board;
     struct hf_map *bells;
     struct hf_board_line *line; /* NULL: cannot pin or sleep */
@@ -322,10 +325,15 @@ static int64_t batch_collect(struct hf_reader *r, struct hf_entry *entries, int6
     uint64_t position = r->position;
     uint64_t sqn = r->next_sqn;
     int64_t count = 0;
+    if (!hf_after(r->tail, position + HF_PREFETCHED)) {
+        r->tail = hf_load_relaxed_u64(&ring.header->tail); /* a hint: whatever it says, nothing is read because of it */
+    }
     while (count < max) {
         const uint8_t *frame = hf_ring_frame(&ring, position);
-        __builtin_prefetch(frame + HF_PREFETCH);
-        __builtin_prefetch(frame + HF_PREFETCH + HF_GRANULE); /* every other payload starts in the next line */
+        if (HF_LIKELY(hf_after(r->tail, position + HF_PREFETCHED))) {
+            __builtin_prefetch(frame + HF_PREFETCH);
+            __builtin_prefetch(frame + HF_PREFETCH + HF_GRANULE); /* every other payload starts in the next line */
+        }
         uint64_t word = hf_load_acquire_u64(hf_word_at(frame, HF_WORD_COMMIT)); /* pairs with frame_commit, send.c */
         if (!hf_commit_own(word, position)) {
             break;
