@@ -82,9 +82,9 @@ class ObjectName:
     uuid: bytes
     """Of the source, 16 bytes; empty for the bells."""
     incarnation: int
-    """Of the stream; 0 for a board and for the bells."""
+    """Of the stream, or of a channel's ring; 0 for a board and for the bells."""
     kind: str
-    """``stream``, ``board``, ``bells``, or ``logs`` (the directory of a memory store)."""
+    """``stream``, ``board``, ``channel``, ``bells``, or ``logs`` (the directory of a memory store)."""
 
 
 class Domain:
@@ -161,6 +161,10 @@ class Domain:
         """Name of the board of a source identity."""
         return f"{self.prefix}{uuid.hex()}.b"
 
+    def channel_name(self, uuid: bytes, life: int) -> str:
+        """Name of the ring of one life of a channel's writer (engine/channel.py); its board has the name of a source's."""
+        return f"{self.prefix}{uuid.hex()}.c{life}"
+
     def memory_logs(self, store: str) -> Path:
         """Directory of a memory store's logs: shared memory, so it outlives every process but not the boot."""
         return SHM_DIR / f"{self.prefix}logs.{store}"
@@ -184,8 +188,8 @@ class Domain:
             return None
         if what == "b":
             return ObjectName(name, bytes.fromhex(uuid), 0, "board")
-        if re.fullmatch(r"s[0-9]{1,19}", what):
-            return ObjectName(name, bytes.fromhex(uuid), int(what[1:]), "stream")
+        if re.fullmatch(r"[sc][0-9]{1,19}", what):
+            return ObjectName(name, bytes.fromhex(uuid), int(what[1:]), "stream" if what[0] == "s" else "channel")
         return None
 
     def objects(self) -> list[ObjectName]:

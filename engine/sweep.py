@@ -34,7 +34,7 @@ class Item(msgspec.Struct, frozen=True):
     """One thing that belongs to nobody alive, or that is kept although its owner is dead."""
 
     kind: str
-    """``stream``, ``board``, ``bells``, ``logs``, ``socket``, ``info`` or ``lock``."""
+    """``stream``, ``board``, ``channel``, ``bells``, ``logs``, ``socket``, ``info`` or ``lock``."""
     path: str
     bytes: int
     remove: bool
@@ -85,6 +85,7 @@ class _Sweep:
         """In the order of removal: what others refer to goes last."""
         objects = self.domain.objects()
         found: list[Item | None] = [self._stream(item) for item in objects if item.kind == "stream"]
+        found += [self._channel(item) for item in objects if item.kind == "channel"]
         found += [self._board(item) for item in objects if item.kind == "board"]
         found += [self._memory_logs(item) for item in objects if item.kind == "logs"]
         found += [self._bells(item) for item in objects if item.kind == "bells"]
@@ -157,6 +158,21 @@ class _Sweep:
     def _held(store: StoreFiles | None, uuid: bytes) -> int:
         found = store.log_range(uuid) if store is not None else None
         return found[1] if found is not None else 0
+
+    # Channels ---------------------------------------------------------------------------------------------------------------
+
+    def _channel(self, item: ObjectName) -> Item | None:
+        """A ring of a channel goes when neither end lives: the board says who they are (engine/channel.py)."""
+        views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
+        try:
+            with attach_board(self.domain, item.uuid, writable=False) as board:
+                count = lib.hf_board_read(board.handle, self.domain.fd, 1, views, lib.HF_BOARD_LINES)
+        except (FileNotFoundError, UnpublishedError, Error):
+            count = 0
+        if any(views[i].alive != 0 for i in range(count)):
+            self.kept_streams.add(item.uuid)
+            return None
+        return self._item(item, True, "neither end of its channel lives")
 
     # Boards and doorbells -------------------------------------------------------------------------------------------------
 

@@ -76,6 +76,7 @@ FLOORS = (
     Floor("stable at 3 disk stores, three copies", "copies", "copies:3", Side.AT_LEAST, "overwrite:3", 0.8),
     Floor("store start, 2 GiB against 64 MiB", "store_start", "start:large", Side.AT_MOST, "start:small", 2, 50e6),
     Floor("the same, after kill -9", "store_start", "start:killed", Side.AT_MOST, "start:small", 2, 50e6),
+    Floor("record batches, channel", "channel", "batches:channel", Side.AT_LEAST, "batches:socket", 2),
     Floor("idle source + receiver + store", "idle", "idle", Side.AT_MOST, plus=1.0),
 )
 

@@ -1,0 +1,419 @@
+"""A channel: blocks of bytes from one process to another on this host, in place, in order, with back-pressure. No store keeps it.
+
+It is a ring as a source has (csrc/stream.h) and a board, used by the same rules: the writer writes each block once, the reader
+reads it where it lies, and the reader's line on the board says up to where it has let go; nothing is overwritten before. Either
+side may come first, die and come again:
+
+* every life of the writer has a ring of its own. What an earlier one had committed stays there for the reader, which removes
+  each ring that it has read to its end and whose writer is closed or proved dead (DESIGN 12);
+* a reader that dies has not let go: the next one gets the blocks again, from the first that was not released.
+
+Numbers: the n-th block of life k has number k * 2^32 + n, so they grow over lives, and the reader's one position says both.
+One thread at a time writes, one reads; blocks may be let go by any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from .core import CData, ffi, lib
+from .domain import Domain, open_object, unlink_object
+from .errors import ClosedError, ConfigError, Error, MessageTooLargeError, UsageError, WouldBlockError
+from .segments import Bells, Mapping, UnpublishedError, attach_stream, claim_line, own_board, owned
+from .status import check, error_of
+from .waiting import STRATEGIES, deadline_of
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["CAPACITY_MIN", "Block", "ChannelReader", "ChannelWriter"]
+
+CAPACITY_MIN = 1 << 16
+LIFE = 32
+"""Bits of a number that count blocks; the life is above."""
+SLICE_NS = 50_000_000
+"""The longest sleep: signals and a dead peer are noticed in between."""
+NAME_MAX = 200
+
+
+def channel_uuid(name: str) -> bytes:
+    """Identity of a channel in its domain, 16 bytes."""
+    if not name or len(name.encode()) > NAME_MAX:
+        raise ConfigError(f"a channel's name has 1 to {NAME_MAX} bytes, not {len(name.encode())}")
+    return hashlib.blake2b(b"channel " + name.encode(), digest_size=16).digest()
+
+
+class _Side:
+    """What both sides have: the domain, its bells, the channel's board, and a line of their own on it."""
+
+    role: int
+    what: str
+
+    def __init__(self, name: str, domain: str | None) -> None:
+        self.name = name
+        self.uuid = channel_uuid(name)
+        self.domain = Domain(domain)
+        self.closed = False
+        try:
+            self.bells = Bells.of(self.domain)
+            self.board = own_board(self.domain, self.uuid)
+            self.line = self._claim()
+        except BaseException:
+            self.domain.close()
+            raise
+
+    def _claim(self) -> int:
+        who = ffi.new("struct hf_identity *")
+        ffi.memmove(who.uuid, self.uuid, 16)
+        who.role, who.bell = self.role, self.bells.index
+        holder = ffi.new("struct hf_line_view *")
+        status = int(lib.hf_board_claim(self.board.handle, self.domain.fd, who, holder))
+        if status == lib.HF_BUSY:
+            pid = int(holder.line.owner_pid)
+            raise UsageError(f"channel {self.name} has a {self.what}: process {pid}", hint="a channel has one of each")
+        return claim_line(self.board, self.domain, who) if status == lib.HF_AGAIN else check(status, what=self.name)
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ClosedError(f"channel {self.name}")
+
+    def _release_line(self) -> None:
+        with contextlib.suppress(Error):  # a forked child's: the line is its parent's
+            check(lib.hf_board_release(self.board.handle, self.line))
+        self.domain.close()
+
+    def lives(self) -> list[int]:
+        """Lives of the writer whose rings are there, oldest first."""
+        return sorted(o.incarnation for o in self.domain.objects() if o.uuid == self.uuid and o.kind == "channel")
+
+    def _peer(self) -> CData | None:
+        """A view of the other side's line; None: there never was one."""
+        views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
+        count = lib.hf_board_read(self.board.handle, self.domain.fd, 1, views, lib.HF_BOARD_LINES)
+        found = [views[i] for i in range(count) if views[i].line.role == _OTHER[self.role]]
+        return ffi.new("struct hf_line_view *", found[0]) if found else None
+
+    @property
+    def peer(self) -> int | None:
+        """Process id of the other side; None: there is none that lives."""
+        view = self._peer()
+        return int(view.line.owner_pid) if view is not None and view.alive == 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+
+_OTHER = {lib.HF_ROLE_CONTEXT: lib.HF_ROLE_RECEIVER, lib.HF_ROLE_RECEIVER: lib.HF_ROLE_CONTEXT}
+
+
+class ChannelWriter(_Side):
+    """The writing side. ``capacity``: bytes of the ring, rounded up to a power of two; a block takes a quarter at most.
+
+    Raises:
+        UsageError: a live process writes into this channel.
+        SharedMemoryFullError: there is no room for the ring.
+    """
+
+    role = lib.HF_ROLE_CONTEXT
+    what = "writer"
+
+    def __init__(self, name: str, domain: str | None = None, *, capacity: int = 64 << 20) -> None:
+        if not CAPACITY_MIN <= capacity <= 1 << 40:
+            raise ConfigError(f"a capacity of {capacity} bytes: it is {CAPACITY_MIN} to 2^40")
+        super().__init__(name, domain)
+        self.capacity = 1 << (capacity - 1).bit_length()
+        self.block_max = self.capacity // 4 - 64
+        """Bytes of the largest block."""
+        try:
+            self._source = self._create()
+        except BaseException:
+            self._release_line()
+            raise
+        self._status = ffi.new("int64_t *")
+        self._line = ffi.new("struct hf_board_line *")
+        self._reader = -1
+        lib.hf_bell_ring_all(self.bells.handle)  # a reader may wait for this ring
+
+    def _create(self) -> CData:
+        config = ffi.new("struct hf_stream_config *")
+        ffi.memmove(config.uuid, self.uuid, 16)
+        config.ring_bytes, config.fragment_bytes = self.capacity, self.block_max
+        config.topic = b"channel"
+        with self.domain.exclusive():
+            peer = self._peer()
+            known = [*self.lives(), int(peer.line.ack) >> LIFE if peer is not None else 0]
+            config.incarnation = max(known) + 1
+            config.start_sqn = config.incarnation << LIFE
+            ring = self.domain.channel_name(self.uuid, config.incarnation)
+            fd = open_object(ring, create=True)
+            out = ffi.new("struct hf_source **")
+            try:
+                status = lib.hf_source_create(fd, config, self.board.handle, self.bells.handle, out)
+                check(status, what=ring, size=self.capacity)
+            except BaseException:
+                unlink_object(ring)
+                raise
+            finally:
+                os.close(fd)
+        return owned(out[0], lib.hf_source_destroy, self.board.handle, self.bells)
+
+    def claim(self, size: int, timeout: float | None = None) -> memoryview:
+        """Writable memory for one block of ``size`` bytes in the ring. End with :meth:`commit` or :meth:`abort`.
+
+        Args:
+            size: bytes, at least 1.
+            timeout: seconds to wait for the reader to let go of what it has; None for ever, 0 not at all.
+
+        Raises:
+            MessageTooLargeError: more than ``block_max``.
+            WouldBlockError: the wait is over.
+        """
+        self._check()
+        if not 0 < size <= self.block_max:
+            raise MessageTooLargeError(size, self.block_max, "capacity")
+        deadline = deadline_of(timeout)
+        while True:
+            place = lib.hf_source_claim(self._source, size, self._status)
+            if place:
+                return memoryview(ffi.buffer(place, size))
+            status = int(self._status[0])
+            if status not in {lib.HF_RETENTION, lib.HF_PINNED}:
+                raise error_of(status, what=f"channel {self.name}", size=size, limit=self.block_max, option="capacity")
+            if not self._let_go() and not self._sleep(deadline):
+                raise WouldBlockError("ring")
+
+    def _let_go(self) -> bool:
+        """What the reader has released may be overwritten. True: that was something."""
+        line, number = self._line, int(lib.hf_source_next(self._source))
+        if self._reader < 0 or lib.hf_board_copy(self.board.handle, self._reader, line) != 1:
+            peer = self._peer()
+            if peer is None:
+                return False
+            self._reader, line[0] = int(peer.index), peer.line
+        if line.role != lib.HF_ROLE_RECEIVER or bytes(ffi.buffer(line.uuid)) != self.uuid:
+            self._reader = -1
+            return False
+        return bool(check(lib.hf_source_release(self._source, min(int(line.ack), number))) > 0)
+
+    def _sleep(self, deadline: int | None) -> bool:
+        """Until the reader lets go, 50 ms at most. False: the time was over before."""
+        left = SLICE_NS if deadline is None else min(SLICE_NS, deadline - time.monotonic_ns())
+        if left <= 0:
+            return False
+        seen = lib.hf_bell_read(self.bells.handle, self.bells.index)
+        nap = lib.hf_board_source_waits(self.board.handle, self.bells.index)
+        if not self._let_go():
+            lib.hf_bell_wait(self.bells.handle, self.bells.index, seen, min(left, nap))
+        return True
+
+    def commit(self) -> int:
+        """The claimed block is the reader's from now on. Returns its number."""
+        return check(lib.hf_source_commit(self._source), what=f"channel {self.name}")
+
+    def abort(self) -> None:
+        """The claimed block never was."""
+        check(lib.hf_source_abort(self._source), what=f"channel {self.name}")
+
+    def close(self) -> None:
+        """The reader reads on to the end of what was committed, and then waits for another writer. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            lib.hf_source_close(self._source)
+            self._release_line()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Block:
+    """One block where it lies. Its memory stays as it is until the last reference to this object goes, or :meth:`release`."""
+
+    __slots__ = ("_reader", "_ring", "address", "number", "size")
+
+    def __init__(self, reader: ChannelReader, ring: Mapping, number: int, address: int, size: int) -> None:
+        self.number, self.address, self.size = number, address, size
+        self._ring = ring  # mapped as long as somebody may look
+        self._reader: ChannelReader | None = reader
+
+    def release(self) -> None:
+        """Lets go of it; whatever still looks at the memory will see it change. Idempotent; any thread."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.let_go(self.number)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class ChannelReader(_Side):
+    """The reading side.
+
+    Raises:
+        UsageError: a live process reads from this channel.
+    """
+
+    role = lib.HF_ROLE_RECEIVER
+    what = "reader"
+
+    def __init__(self, name: str, domain: str | None = None, *, strategy: str = "backoff") -> None:
+        super().__init__(name, domain)
+        self._strategy = STRATEGIES[strategy]
+        self._entry = ffi.new("struct hf_entry *")
+        self._span = ffi.new("uint64_t[2]")
+        self._life = 0
+        self._ring: Mapping | None = None
+        self._handle: CData = ffi.NULL
+        self._freed: deque[int] = deque()
+        self._lent: set[int] = set()
+        self._next = 0
+        self._settling = threading.Lock()
+        own = ffi.new("struct hf_board_line *")
+        if lib.hf_board_copy(self.board.handle, self.line, own) == 1:
+            self._next = int(own.ack)
+        self._oldest = self._next >> LIFE
+        """The oldest life whose ring may still be needed."""
+
+    def read(self, timeout: float | None = None) -> Block | None:
+        """The next block; None: the time is over. It waits through the deaths of writers."""
+        self._check()
+        deadline = deadline_of(timeout)
+        while True:
+            self._settle()
+            block = self._take() if self._handle else None
+            if block is not None:
+                return block
+            if not self._handle and self._enter():
+                continue
+            left = SLICE_NS if deadline is None else min(SLICE_NS, deadline - time.monotonic_ns())
+            if left <= 0:
+                return None
+            self._wait(left)
+
+    def _take(self) -> Block | None:
+        entry = self._entry
+        count = int(lib.hf_reader_batch(self._handle, entry, 1, self._ring_bytes, self._span, self._span + 1))
+        if count == 1:
+            check(lib.hf_reader_unpin(self._handle, self._span[0], 2**64 - 1), what=f"channel {self.name}")
+            number, size = int(entry.sequence_number), int(entry.length)
+            base = int(ffi.cast("uintptr_t", lib.hf_reader_base(self._handle)))
+            assert self._ring is not None
+            with self._settling:
+                self._lent.add(number)
+                self._next = number + 1
+            return Block(self, self._ring, number, base + int(entry.offset), size)
+        if count == lib.HF_CLOSED or (count == 0 and self._ended()):
+            self._leave()
+            return None
+        if count != 0:
+            raise error_of(count, what=f"channel {self.name}")
+        return None
+
+    @property
+    def _ring_bytes(self) -> int:
+        assert self._ring is not None
+        return int(self._ring.handle.ring_bytes)
+
+    def _ended(self) -> bool:
+        """Its writer is proved dead, and nothing more is in it: what it committed before it died is seen by now."""
+        assert self._ring is not None
+        of = self._ring.preamble
+        if lib.hf_process_alive(self.domain.fd, of.owner, of.owner_pid, of.owner_start) != 0:
+            return False
+        return bool(lib.hf_reader_ready(self._handle) in {0, lib.HF_CLOSED})
+
+    def _leave(self) -> None:
+        """This ring is read. Its name goes when all of it is let go: until then the next reader may need it."""
+        with self._settling:
+            self._next = (self._life + 1) << LIFE
+        self._ring, self._handle = None, ffi.NULL
+
+    def _enter(self) -> bool:
+        """Opens the oldest ring that is not read to its end. False: there is none yet."""
+        wanted = self._next >> LIFE
+        for life in self.lives():
+            name = self.domain.channel_name(self.uuid, life)
+            if life < wanted:  # read; what of it is not let go yet keeps its name
+                continue
+            try:
+                ring = attach_stream(name)
+            except FileNotFoundError:
+                continue
+            except UnpublishedError:  # its writer makes it right now, or died while it did
+                if self.peer is not None:
+                    return False
+                unlink_object(name)
+                continue
+            self._open(life, ring)
+            return True
+        return False
+
+    def _open(self, life: int, ring: Mapping) -> None:
+        out = ffi.new("struct hf_reader **")
+        opened = lib.hf_reader_open(ring.handle, self.board.handle, self.bells.handle, self.line, out)
+        check(opened, what=ring.name)
+        handle = owned(out[0], lib.hf_reader_close, ring.handle, self.board.handle, self.bells)
+        start = max(self._next, life << LIFE)
+        check(lib.hf_reader_seek(handle, start), what=f"{ring.name} at block {start & (1 << LIFE) - 1}")
+        self._ring, self._handle, self._life, self._next = ring, handle, life, start
+
+    def _wait(self, left: int) -> None:
+        if self._handle:
+            lib.hf_reader_wait(self._handle, self._strategy, left)
+            return
+        seen = lib.hf_bell_read(self.bells.handle, self.bells.index)
+        if not self.lives():
+            lib.hf_bell_wait(self.bells.handle, self.bells.index, seen, left)
+
+    # Letting go -------------------------------------------------------------------------------------------------------------
+
+    def let_go(self, number: int) -> None:
+        """Block ``number`` is not looked at any more. Any thread, also inside a collection of garbage: it never waits."""
+        self._freed.append(number)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Publishes how far everything is let go. Who finds another at it leaves it to that one, or to the next call."""
+        while self._settling.acquire(blocking=False):
+            try:
+                while self._freed:
+                    self._lent.discard(self._freed.popleft())
+                if not self.closed:
+                    ack = min(self._lent, default=self._next)
+                    lib.hf_board_ack(self.board.handle, self.bells.handle, self.line, ack, self._next)
+                    if self._oldest < ack >> LIFE:
+                        self._forget(ack >> LIFE)
+            finally:
+                self._settling.release()
+            if not self._freed:
+                return
+
+    def _forget(self, life: int) -> None:
+        """Every ring below this life is read and let go."""
+        self._oldest = life
+        for old in self.lives():
+            if old < life:
+                unlink_object(self.domain.channel_name(self.uuid, old))
+
+    def close(self) -> None:
+        """Blocks that are still held stay readable; the next reader gets them again. Idempotent."""
+        if not self.closed:
+            self._settle()
+            self.closed = True
+            self._ring, self._handle = None, ffi.NULL
+            self._release_line()
+
+    def remove(self) -> None:
+        """Takes the channel's names out of shared memory, read or not: nobody will come back for it. Closes."""
+        self.close()
+        for life in self.lives():
+            unlink_object(self.domain.channel_name(self.uuid, life))
+        unlink_object(self.domain.board_name(self.uuid))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
