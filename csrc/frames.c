@@ -1,6 +1,7 @@
 /* frames.c: walks over frames, in a ring that lives, in a ring whose source died, and in private blocks. All of it
  * reads bytes that somebody else wrote: each word is loaded once, checked, and every loop is bounded by the ring or
  * the block. */
+#include "crc32c.h"
 #include "frame.h"
 
 #define HF_WALK_TRIES 64 /* restarts of a walk that the source keeps overtaking */
@@ -279,31 +280,102 @@ int64_t hf_scan(const uint8_t *block, uint64_t bytes, struct hf_entry *entries, 
     return at == 0 && found < 0 ? found : count; /* what is good before the damage is delivered first */
 }
 
+/* The payload of the fragment whose frame lies at *at, which goes behind it; NULL: it is longer than what is left of its
+ * message. */
+static const uint8_t *fragment(const uint8_t *base, uint64_t wrap, uint64_t left, uint64_t *at, uint64_t *bytes)
+{
+    const uint8_t *frame = base + (wrap != 0 ? *at & (wrap - 1) : *at); /* header words lie in the first mapping */
+    uint64_t word;
+    if (wrap != 0) {
+        word = hf_load_acquire_u64(hf_word_at(frame, HF_WORD_COMMIT)); /* pairs with frame_commit, send.c */
+    } else {
+        memcpy(&word, frame, sizeof word); /* private, and aligned as its owner likes */
+    }
+    uint64_t length = (uint32_t)word;
+    if (length < HF_GRANULE || length - HF_GRANULE > left) {
+        return NULL;
+    }
+    *at += hf_frame_span(length);
+    *bytes = length - HF_GRANULE;
+    return frame + HF_GRANULE;
+}
+
 int64_t hf_gather(const uint8_t *base, uint64_t wrap, const struct hf_entry *entry, uint8_t *out)
 {
-    uint64_t at = entry->offset - HF_GRANULE;
-    uint64_t copied = 0;
+    uint64_t at = entry->offset - HF_GRANULE, copied = 0, bytes = 0;
     for (uint32_t i = 0; i < entry->fragments; i++) {
-        uint64_t header = wrap != 0 ? at & (wrap - 1) : at; /* header words lie in the first mapping */
-        uint64_t word;
-        if (wrap != 0) {
-            word = hf_load_acquire_u64(hf_word_at(base + header, HF_WORD_COMMIT)); /* pairs with frame_commit, send.c */
-        } else {
-            memcpy(&word, base + header, sizeof word); /* private, and aligned as its owner likes */
-        }
-        uint64_t length = (uint32_t)word;
-        if (length < HF_GRANULE || length - HF_GRANULE > entry->length - copied) {
+        const uint8_t *from = fragment(base, wrap, entry->length - copied, &at, &bytes);
+        if (from == NULL) {
             return HF_DAMAGED;
         }
         if (wrap != 0) {
-            hf_copy_out(out + copied, base + header + HF_GRANULE, length - HF_GRANULE);
+            hf_copy_out(out + copied, from, bytes);
         } else {
-            memcpy(out + copied, base + header + HF_GRANULE, length - HF_GRANULE);
+            memcpy(out + copied, from, bytes);
         }
-        copied += length - HF_GRANULE;
-        at += hf_frame_span(length);
+        copied += bytes;
     }
     return copied == entry->length ? (int64_t)copied : HF_DAMAGED;
+}
+
+/* CRC-32C of a message's payload, wherever its fragments lie. */
+static int64_t payload_crc(const uint8_t *base, uint64_t wrap, const struct hf_entry *entry)
+{
+    uint64_t at = entry->offset - HF_GRANULE, summed = 0, bytes = 0;
+    uint32_t crc = 0;
+    for (uint32_t i = 0; i < entry->fragments; i++) {
+        const uint8_t *from = fragment(base, wrap, entry->length - summed, &at, &bytes);
+        if (from == NULL) {
+            return HF_DAMAGED;
+        }
+        crc = hf_crc32c(crc, from, bytes);
+        summed += bytes;
+    }
+    return summed == entry->length ? (int64_t)crc : HF_DAMAGED;
+}
+
+int64_t hf_columns(const uint8_t *base, uint64_t wrap, const struct hf_entry *entries, int64_t count,
+                   struct hf_columns *to)
+{
+    int64_t i = 0;
+    if (to->offsets != NULL && to->bytes_max > INT32_MAX) {
+        return HF_USAGE;
+    }
+    for (; i < count && to->rows < to->rows_max; i++) {
+        const struct hf_entry *e = &entries[i];
+        int64_t row = to->rows;
+        if (to->values != NULL) {
+            if (e->length > to->bytes_max - to->bytes) {
+                break;
+            }
+            if (e->fragments == 1) {
+                hf_copy_out(to->values + to->bytes, base + e->offset, e->length);
+            } else if (hf_gather(base, wrap, e, to->values + to->bytes) < 0) {
+                return HF_DAMAGED;
+            }
+            to->bytes += e->length;
+        }
+        if (to->crc != NULL && (to->crc[row] = payload_crc(base, wrap, e)) < 0) {
+            return HF_DAMAGED;
+        }
+        if (to->sequence_number != NULL) {
+            to->sequence_number[row] = (int64_t)e->sequence_number;
+        }
+        if (to->first_sequence_number != NULL) {
+            to->first_sequence_number[row] = (int64_t)e->first_sequence_number;
+        }
+        if (to->timestamp_ns != NULL) {
+            to->timestamp_ns[row] = e->timestamp_ns;
+        }
+        if (to->flags != NULL) {
+            to->flags[row] = (int32_t)(e->flags | (e->fragments > 1 ? HF_ENTRY_FRAGMENTED : 0));
+        }
+        if (to->offsets != NULL) {
+            to->offsets[row + 1] = (int32_t)to->bytes;
+        }
+        to->rows = row + 1;
+    }
+    return i;
 }
 
 int64_t hf_take(const uint8_t *block, const struct hf_entry *from, struct hf_entry *entry, uint8_t *buf,

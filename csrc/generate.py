@@ -229,8 +229,9 @@ def main(arguments: list[str]) -> int:
 def option_tables() -> str:
     """The reference of the options. Imported last: the package needs a layout that fits its sources."""
     from holdfast.engine.option_reference import reference
+    from holdfast.spark.options import table
 
-    return reference() + "\n"
+    return f"{reference()}\n\n### Spark\n\n{table()}\n"
 
 
 if __name__ == "__main__":

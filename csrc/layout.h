@@ -263,8 +263,8 @@ struct hf_head {
     uint64_t poisoned;        /* 160  1 after a sync error: nothing is published any more */
     uint32_t begin_crc;       /* 168  of begins[0 .. begin_count], under begin_version; wrong = take what the segments' headers say */
     uint8_t _pad0[84];        /* 172 */
-    uint64_t oldest_sqn;      /* 256  line "retention": first number still kept */
-    uint64_t oldest_position; /* 264 */
+    uint64_t oldest_sqn;      /* 256  line "retention": below it all was let go; what is not there from here on is lost */
+    uint64_t oldest_position; /* 264  the same in bytes; UINT64_MAX: a new head, the segments know */
     uint64_t begin_version;   /* 272  sequence lock over begin_count and begins, odd while written */
     uint64_t begin_count;     /* 280 */
     struct hf_begin begins[64]; /* 288  ascending incarnations; the last HF_INCARNATIONS of them */
@@ -294,7 +294,8 @@ struct hf_entry {
     uint16_t fragments;             /* 38 */
 };                                  /* 40 */
 
-enum hf_entry_flag { HF_ENTRY_RETRANSMIT = 8 };
+/* FRAGMENTED: it has several fragments; only hf_columns says so. */
+enum hf_entry_flag { HF_ENTRY_RETRANSMIT = 8, HF_ENTRY_FRAGMENTED = 16 };
 /* cffi: end */
 
 #define HF_MAGIC UINT64_C(0x3154534644484600) /* bytes: kind "FHDFST1" */

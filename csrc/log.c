@@ -35,11 +35,6 @@ int64_t hf_log_poison(struct hf_log *log)
 
 /* ---- append ---- */
 
-static uint32_t disk(const struct hf_log *log)
-{
-    return log->config.level == HF_LEVEL_DISK;
-}
-
 /* Whether `first` may come next: it follows, or the log holds nothing yet, or the incarnation began behind what is
  * here. */
 static int follows(const struct hf_log *log, uint64_t first)
@@ -53,7 +48,7 @@ static int follows(const struct hf_log *log, uint64_t first)
 /* Room that the SYNC frame takes which leads a group commit. */
 static uint64_t lead_bytes(const struct hf_log *log)
 {
-    return disk(log) && !log->group_open ? HF_CONTROL_ROOM : 0;
+    return hf_log_on_disk(log) && !log->group_open ? HF_CONTROL_ROOM : 0;
 }
 
 /* Room for `bytes` that start with number `first` at the end of the active segment. HF_ROLL: not here. */
@@ -163,7 +158,7 @@ static int64_t enter(struct hf_log *log, const uint8_t *block, uint64_t bytes, u
 {
     struct hf_seg *s = &log->segs[log->count - 1];
     uint64_t offset = s->header_bytes + (log->end - s->base);
-    if (!disk(log)) {
+    if (!hf_log_on_disk(log)) {
         HF_FAIL("log.staged");
         memcpy(s->map + offset, block, bytes);
         HF_FAIL("log.copied");
@@ -261,7 +256,7 @@ int64_t hf_log_sync(struct hf_log *log)
     if (log->poisoned) {
         return HF_POISONED;
     }
-    if (!disk(log) || (log->dirty_from == log->count && !log->dir_dirty)) {
+    if (!hf_log_on_disk(log) || (log->dirty_from == log->count && !log->dir_dirty)) {
         return HF_OK;
     }
     if (sync_segments(log) != HF_OK) {
@@ -272,7 +267,7 @@ int64_t hf_log_sync(struct hf_log *log)
         close(log->segs[i].fd);
         log->segs[i].fd = -1;
     }
-    log->dirty_from = log->count;
+    log->dirty_from = log->named = log->count;
     log->dir_dirty = 0;
     log->group_open = 0;
     log->syncs++;
@@ -316,12 +311,16 @@ int64_t hf_log_begins(struct hf_log *log, const struct hf_begin *begins, uint64_
     if (status != HF_OK) {
         return status;
     }
+    uint64_t before = log->appended_sqn;
     memcpy(log->begins, begins, count * sizeof *begins);
     log->begin_count = count;
     log->incarnation = begins[count - 1].incarnation;
     log->begin_sqn = begins[count - 1].start_sqn;
-    hf_head_store_begins(log->head, log->begins, log->begin_count);
     log->appended_sqn = valid_end(log);
+    /* Whoever reads the new table, and next_sqn after it, sees no number that the table makes void. */
+    hf_store_release_u64(&log->head->next_sqn, before < log->appended_sqn ? before : log->appended_sqn);
+    HF_FAIL("begin.lowered");
+    hf_head_store_begins(log->head, log->begins, log->begin_count);
     if (log->floor_sqn > log->appended_sqn) { /* numbers that were released come again */
         log->floor_sqn = log->appended_sqn;
         hf_log_oldest(log);
@@ -330,7 +329,7 @@ int64_t hf_log_begins(struct hf_log *log, const struct hf_begin *begins, uint64_
     log->must_roll = 1;
     log->filled = 0;
     HF_FAIL("begin.stored");
-    if (disk(log) && (HF_FAIL_STATUS("log.fdatasync") != 0 || fdatasync(log->head_fd) != 0)) {
+    if (hf_log_on_disk(log) && (HF_FAIL_STATUS("log.fdatasync") != 0 || fdatasync(log->head_fd) != 0)) {
         return hf_log_poison(log);
     }
     return HF_OK;

@@ -15,7 +15,8 @@
  *  4. A segment is full -> HF_ROLL; hf_log_roll takes the spare (hf_log_prepare makes it, from a helper thread) or
  *     makes one on the spot. A new incarnation and a cut always roll. Segment sizes: 1 MiB, doubling to 64 MiB.
  *  5. Retention: while the segments together exceed retain_bytes the oldest sealed one goes: renamed to `spare`
- *     (directory synced) or unlinked. hf_head.oldest_* moves first. Never the active one.
+ *     (directory synced) or unlinked. Never the active one. hf_head.oldest_* moves first, and is synced (disk): what
+ *     lies there or beyond and is not in a file is lost, which is damage, and not let go (log_retire.c).
  *  6. Open repairs: scan from the highest synced_below known; the first bad frame with durable data beyond it is
  *     damage (kept, reported, stepped over); else it is a torn tail: cut there, and the next append goes to a new
  *     segment with a new uuid. Recovery is idempotent and may be killed anywhere. Nothing is ever truncated.
@@ -53,7 +54,7 @@ struct hf_log_info {
     uint64_t damaged;          /* ranges found damaged by the last open */
     uint64_t syncs;
     uint64_t dirty;            /* 1: appended, not yet published */
-    uint64_t empty;            /* 1: no message and no LOST record in it: it may begin with any number */
+    uint64_t empty;            /* 1: there was never a message or LOST record in it: it may begin with any number */
 };
 
 /* Opens (and repairs) or creates the log in directory `dir_fd` (duplicated). HF_LAYOUT, HF_DAMAGED (head of another
@@ -79,7 +80,7 @@ int64_t hf_log_roll(struct hf_log *log);   /* seals the active segment and begin
 int64_t hf_log_sync(struct hf_log *log);   /* group commit and publish (memory: publish only). HF_POISONED from the first error on */
 /* Numbers below are wanted by nobody: readers find them gone (HF_GONE), and synced segments that hold nothing else are
  * removed. Until the log is opened again: then it offers what the segments still hold, unless it is said again. A BEGIN
- * that starts below takes it back to its start. */
+ * that starts below takes it back to its start. HF_POISONED: readers find them gone, and nothing is removed. */
 int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn);
 int64_t hf_log_prepare(struct hf_log *log);/* helper thread: makes the spare if there is none. 1 made, 0 nothing to do */
 

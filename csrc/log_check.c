@@ -23,6 +23,7 @@ struct check {
     uint64_t published; /* next number */
     struct hf_seg *segs;
     int64_t count;
+    int64_t first; /* of segs that is not a ghost (hf_seg_ghosts) */
     struct hf_begin begins[HF_INCARNATIONS];
     int64_t begin_count;
     uint64_t behind;          /* number behind the last segment whose frames were checked */
@@ -78,12 +79,13 @@ static void report_uncovered(struct check *k, const struct hf_finding *f)
 /* First number behind segment i that a header tells. */
 static uint64_t number_behind(const struct check *k, int64_t i)
 {
+    uint64_t first = k->published;
     for (int64_t j = i + 1; j < k->count; j++) {
-        if (k->segs[j].state == HF_SEG_GOOD) {
-            return k->segs[j].first_sqn;
+        if (k->segs[j].state == HF_SEG_GOOD && k->segs[j].first_sqn < first) {
+            first = k->segs[j].first_sqn;
         }
     }
-    return k->published;
+    return first;
 }
 
 static uint64_t upper_end(const struct check *k, int64_t i)
@@ -218,12 +220,14 @@ static int64_t check_segment(struct check *k, int64_t i)
 static void check_front(struct check *k, const struct hf_head *head)
 {
     uint64_t oldest = hf_load_acquire_u64(&head->oldest_position);
-    uint64_t first = k->count > 0 ? k->segs[0].base : k->end;
-    if (first > oldest) {
+    uint64_t oldest_sqn = hf_load_acquire_u64(&head->oldest_sqn);
+    k->behind = oldest_sqn;
+    k->first = hf_seg_ghosts(k->segs, k->count, oldest, oldest_sqn);
+    uint64_t first = k->first < k->count ? k->segs[k->first].base : k->end;
+    if (first > oldest && hf_head_speaks(head)) {
         struct hf_finding f = {.position = oldest, .bytes = first - oldest, .segment = first, .kind = HF_FOUND_GAP};
-        f.next_sqn = number_behind(k, -1);
-        f.first_sqn = hf_load_acquire_u64(&head->oldest_sqn);
-        f.first_sqn = f.first_sqn < f.next_sqn ? f.first_sqn : f.next_sqn;
+        f.next_sqn = number_behind(k, k->first - 1);
+        f.first_sqn = oldest_sqn < f.next_sqn ? oldest_sqn : f.next_sqn;
         report_uncovered(k, &f);
     }
 }
@@ -303,10 +307,9 @@ static int64_t check_log(struct check *k, const struct hf_head *head)
     }
     int64_t status = check_fills(k, head);
     if (status == HF_OK) {
-        k->behind = hf_load_acquire_u64(&head->oldest_sqn);
         check_front(k, head);
     }
-    for (int64_t i = 0; i < k->count && status == HF_OK; i++) {
+    for (int64_t i = k->first; i < k->count && status == HF_OK; i++) {
         status = check_segment(k, i);
     }
     k->sum.oldest_sqn = hf_load_acquire_u64(&head->oldest_sqn);

@@ -308,21 +308,28 @@ int64_t hf_seg_map(int dir, struct hf_seg *s)
         bytes = now.file_bytes;
     }
     if (status == HF_OK) {
-        void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, now.fd, 0);
-        if (map == MAP_FAILED) {
-            status = hf_errno();
-        } else {
-            madvise(map, bytes, MADV_DONTFORK);
-            s->map = map;
-            s->mapped = bytes;
-            s->limit = now.limit;
-            s->seal = now.seal;
-        }
+        status = hf_seg_map_file(s, now.fd, bytes);
+    }
+    if (status == HF_OK) {
+        s->limit = now.limit;
+        s->seal = now.seal;
     }
     if (now.fd >= 0) {
         close(now.fd);
     }
     return status;
+}
+
+int64_t hf_seg_map_file(struct hf_seg *s, int fd, uint64_t bytes)
+{
+    void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) {
+        return hf_errno();
+    }
+    madvise(map, bytes, MADV_DONTFORK);
+    s->map = map;
+    s->mapped = bytes;
+    return HF_OK;
 }
 
 void hf_seg_unmap(struct hf_seg *s)

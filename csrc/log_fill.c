@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -83,18 +82,21 @@ int64_t hf_fill_list(int dir, struct hf_ranges *out)
     return status;
 }
 
-void hf_fill_expire(int dir, uint64_t oldest_sqn)
+uint64_t hf_fill_expire(int dir, uint64_t oldest_sqn)
 {
     struct hf_ranges fills = {0};
-    hf_fill_list(dir, &fills);
+    uint64_t lowest = hf_fill_list(dir, &fills) == HF_OK ? UINT64_MAX : 0; /* 0: to be looked at again */
     for (int64_t i = 0; i < fills.count; i++) {
         if (fills.at[i].next <= oldest_sqn) {
             char name[FILL_NAME];
             fill_name(name, fills.at[i].first, fills.at[i].next);
             unlinkat(dir, name, 0);
+        } else if (fills.at[i].next < lowest) {
+            lowest = fills.at[i].next;
         }
     }
     free(fills.at);
+    return lowest;
 }
 
 void hf_fill_drop_unfinished(int dir)
@@ -163,15 +165,7 @@ int64_t hf_fill_map(int dir, const uint8_t *source_uuid, struct hf_range range, 
     *s = (struct hf_seg){.first_sqn = range.first, .fill_next = range.next, .state = HF_SEG_BAD, .fd = -1};
     int64_t status = open_fill(dir, source_uuid, s, &fd);
     if (status == HF_OK) {
-        uint64_t bytes = s->header_bytes + s->limit;
-        void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-        if (map == MAP_FAILED) {
-            status = hf_errno();
-        } else {
-            madvise(map, bytes, MADV_DONTFORK);
-            s->map = map;
-            s->mapped = bytes;
-        }
+        status = hf_seg_map_file(s, fd, s->header_bytes + s->limit);
     }
     if (fd >= 0) {
         close(fd);
@@ -353,7 +347,7 @@ void hf_fill_abort(struct hf_fill *f)
         close(f->fd);
     }
     if (f->dir >= 0) {
-        if (f->fd >= 0) {
+        if (f->fd >= 0 && !hf_process_forked(f->token)) { /* it is the parent's */
             unlinkat(f->dir, unfinished, 0);
         }
         close(f->dir);

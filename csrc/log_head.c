@@ -24,6 +24,7 @@ int64_t hf_head_create(int dir, const uint8_t *uuid)
     file.head.pre.total_bytes = HF_HEADER_PAGE;
     memcpy(file.head.pre.uuid, uuid, HF_UUID);
     file.head.end_check = hf_head_mask(&file.head);
+    file.head.oldest_position = UINT64_MAX; /* the segments know better; see log_retire.c */
     file.head.begin_crc = hf_crc32c(0, NULL, 0);
     int fd = openat(dir, "head-new", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
@@ -95,6 +96,23 @@ uint64_t hf_head_mask(const struct hf_head *head)
     uint64_t mask;
     memcpy(&mask, head->pre.uuid, sizeof mask);
     return mask;
+}
+
+int hf_head_speaks(const struct hf_head *head)
+{
+    uint8_t boot[HF_UUID];
+    return head->level == HF_LEVEL_DISK ||
+           (hf_boot_id(boot) == HF_OK && memcmp(boot, head->pre.boot_id, sizeof boot) == 0);
+}
+
+uint64_t hf_head_stable(const struct hf_head *head)
+{
+    if (!hf_head_speaks(head)) {
+        return 0;
+    }
+    uint64_t end = head->end, check = head->end_check ^ hf_head_mask(head);
+    end = end < check ? end : check; /* the smaller one was published; see log.c */
+    return end & ~(uint64_t)(HF_GRANULE - 1);
 }
 
 /* ---- incarnations ---- */

@@ -34,20 +34,6 @@ struct recovery {
 
 /* ---- what is known before any frame is read ---- */
 
-/* The head's end. After a reboot the pages of a memory log on a disk may be older than its head, so there it says
- * nothing. */
-static uint64_t head_stable(const struct hf_head *head)
-{
-    uint8_t boot[HF_UUID];
-    if (head->level != HF_LEVEL_DISK &&
-        (hf_boot_id(boot) != HF_OK || memcmp(boot, head->pre.boot_id, sizeof boot) != 0)) {
-        return 0;
-    }
-    uint64_t end = head->end, check = head->end_check ^ hf_head_mask(head);
-    end = end < check ? end : check; /* the smaller one was published; see log.c */
-    return end & ~(uint64_t)(HF_GRANULE - 1);
-}
-
 static int64_t remove_segment(struct hf_log *log, int64_t i)
 {
     char name[HF_SEGMENT_NAME];
@@ -62,7 +48,7 @@ static int64_t remove_segment(struct hf_log *log, int64_t i)
     return HF_OK;
 }
 
-/* Leftovers of a recycling whose rename was lost, and of a roll whose header was lost. */
+/* Leftovers of a recycling whose rename was lost, of a roll whose header was lost, and of a retirement. */
 static int64_t remove_leftovers(struct recovery *r)
 {
     struct hf_log *log = r->log;
@@ -75,13 +61,18 @@ static int64_t remove_leftovers(struct recovery *r)
             }
         }
     }
-    return HF_OK;
+    int64_t status = HF_OK;
+    for (int64_t n = hf_seg_ghosts(log->segs, log->count, log->kept_position, log->kept_sqn); n > 0 && status == HF_OK;
+         n--) {
+        status = remove_segment(log, 0);
+    }
+    return status;
 }
 
 static void find_stable(struct recovery *r)
 {
     const struct hf_log *log = r->log;
-    r->stable = head_stable(log->head);
+    r->stable = hf_head_stable(log->head);
     for (int64_t i = 0; i < log->count; i++) {
         const struct hf_seg *s = &log->segs[i];
         if (s->state == HF_SEG_GOOD && s->synced_below > r->stable && s->synced_below <= s->base) {
@@ -137,18 +128,11 @@ static uint64_t look_behind(struct recovery *r, struct hf_walk w)
     return farthest;
 }
 
-/* The same for all that follows a bad place in segment i, whose walk is `w`. The head may be much older than the
- * frames: it is not synced with each group commit. */
-static int64_t look_beyond(struct recovery *r, int64_t i, const struct hf_walk *w, uint64_t *farthest)
+/* The same for all segments from i on, of which none begins at 0. */
+static int64_t look_into(struct recovery *r, int64_t i)
 {
     struct hf_log *log = r->log;
-    uint64_t claimed = w->position;
-    if (w->position < w->limit) {
-        claimed += hf_frame_claimed(w->data + (w->position - w->base), w->limit - w->position, w->position);
-    }
-    *farthest = look_behind(r, *w);
-    *farthest = claimed > *farthest ? claimed : *farthest;
-    for (int64_t j = i + 1; j < log->count; j++) {
+    for (int64_t j = i; j < log->count; j++) {
         struct hf_seg *s = &log->segs[j];
         struct hf_walk later;
         int64_t status = s->state == HF_SEG_GOOD ? hf_seg_map(log->dir, s) : HF_OK;
@@ -163,6 +147,19 @@ static int64_t look_beyond(struct recovery *r, int64_t i, const struct hf_walk *
         }
     }
     return HF_OK;
+}
+
+/* The same for all that follows a bad place in segment i, whose walk is `w`. The head may be much older than the
+ * frames: it is not synced with each group commit. */
+static int64_t look_beyond(struct recovery *r, int64_t i, const struct hf_walk *w, uint64_t *farthest)
+{
+    uint64_t claimed = w->position;
+    if (w->position < w->limit) {
+        claimed += hf_frame_claimed(w->data + (w->position - w->base), w->limit - w->position, w->position);
+    }
+    *farthest = look_behind(r, *w);
+    *farthest = claimed > *farthest ? claimed : *farthest;
+    return look_into(r, i + 1);
 }
 
 /* Walks the frames of segment i. Sets r->end and r->next_sqn to where it got; r->torn if that is a cut. */
@@ -225,23 +222,59 @@ static int64_t walk_segment(struct recovery *r, int64_t i)
     return status;
 }
 
-static int64_t walk(struct recovery *r)
+/* Segment i has no header: damage, or what a power cut left of a roll. */
+static int64_t pass_over(struct recovery *r, int64_t i)
+{
+    struct hf_log *log = r->log;
+    int64_t status = r->stable <= log->segs[i].base ? look_into(r, i + 1) : HF_OK;
+    if (r->stable <= log->segs[i].base) {
+        r->torn = 1;
+        r->last = i - 1;
+    } else {
+        log->damaged++;
+        r->lost_tail = 1;
+        r->end = i + 1 < log->count ? log->segs[i + 1].base : r->stable;
+        r->last = i;
+    }
+    return status;
+}
+
+/* What the head says of the beginning counts where no segment is left from which to tell. */
+static int64_t begin_walk(struct recovery *r)
 {
     struct hf_log *log = r->log;
     int64_t status = HF_OK;
+    if (log->kept_position > r->stable) {
+        return status;
+    }
+    if (log->count > 0 && log->segs[0].base > r->stable) { /* a name that did not arrive, before one that did */
+        status = look_into(r, 0);
+        r->torn = log->segs[0].base > r->stable;
+        r->last = -1;
+    }
+    if ((log->count == 0 || r->torn) && r->stable > 0 && log->kept_sqn <= log->head->next_sqn) {
+        r->end = log->kept_position;
+        r->next_sqn = log->kept_sqn;
+    }
+    return status;
+}
+
+static int64_t walk(struct recovery *r)
+{
+    struct hf_log *log = r->log;
+    int64_t status = begin_walk(r);
     r->first = 0;
     for (int64_t i = 0; i < log->count; i++) {
-        r->first = log->segs[i].base <= r->stable ? i : r->first;
+        const struct hf_seg *s = &log->segs[i];
+        r->first = s->base < r->stable || (s->base == r->stable && s->state == HF_SEG_GOOD) ? i : r->first;
     }
     for (int64_t i = r->first; i < log->count && !r->torn && status == HF_OK; i++) {
         if (log->segs[i].state == HF_SEG_GOOD) {
             status = walk_segment(r, i);
+            r->last = i;
         } else {
-            log->damaged++;
-            r->lost_tail = 1;
-            r->end = i + 1 < log->count ? log->segs[i + 1].base : r->stable;
+            status = pass_over(r, i);
         }
-        r->last = i;
     }
     if (status == HF_OK && r->stable > r->end) { /* a file is missing, or shorter than it was */
         log->damaged += !r->lost_tail;
@@ -269,7 +302,7 @@ static uint64_t number_at_end(const struct recovery *r)
 
 static int64_t sync_directory(struct hf_log *log)
 {
-    if (log->dir_dirty && log->config.level == HF_LEVEL_DISK && fsync(log->dir) != 0) {
+    if (log->dir_dirty && hf_log_on_disk(log) && fsync(log->dir) != 0) {
         return hf_errno();
     }
     log->dir_dirty = 0;
@@ -339,11 +372,13 @@ static int64_t seal_last(struct recovery *r)
 static int64_t publish(struct recovery *r)
 {
     struct hf_log *log = r->log;
+    int synced =
+        hf_log_on_disk(log) || log->head->level == HF_LEVEL_DISK; /* else the old head could outlive a power cut */
     log->end = r->end;
     log->tail_sqn = r->next_sqn;
     log->appended_sqn = number_at_end(r);
-    log->empty = log->count == 0 || log->end == log->segs[0].base;
-    log->dirty_from = log->count;
+    log->empty = log->end == 0;
+    log->dirty_from = log->named = log->count;
     log->must_roll = 1;
     log->next_bytes = log->count > 0 ? log->segs[log->count - 1].file_bytes : log->config.first_segment_bytes;
     if (log->next_bytes < HF_SEGMENT_MIN || log->next_bytes > log->config.max_segment_bytes) {
@@ -351,10 +386,11 @@ static int64_t publish(struct recovery *r)
     }
     hf_head_store_begins(log->head, log->begins, log->begin_count);
     hf_log_oldest(log);
+    log->damaged += log->count > 0 && log->head->oldest_position < log->segs[0].base;
     hf_store_release_u64(&log->head->level, log->config.level);
     hf_log_publish(log);
     int64_t status = hf_boot_id(log->head->pre.boot_id); /* after `end`: it says which boot's pages `end` speaks of */
-    if (status == HF_OK && log->config.level == HF_LEVEL_DISK && fdatasync(log->head_fd) != 0) {
+    if (status == HF_OK && synced && fdatasync(log->head_fd) != 0) {
         status = hf_errno();
     }
     return status;
@@ -363,7 +399,9 @@ static int64_t publish(struct recovery *r)
 static int64_t recover(struct hf_log *log)
 {
     struct recovery r = {.log = log, .last = log->count - 1};
+    log->dir_dirty = 1; /* what a killed store renamed may not be on disk */
     find_stable(&r);
+    hf_log_kept(log);
     int64_t status = remove_leftovers(&r);
     find_begins(log);
     if (status == HF_OK) {
@@ -375,7 +413,7 @@ static int64_t recover(struct hf_log *log)
     if (status == HF_OK) {
         status = seal_last(&r);
     }
-    if (status == HF_OK && log->config.level == HF_LEVEL_DISK) {
+    if (status == HF_OK && hf_log_on_disk(log)) {
         status = sync_found(&r);
     }
     return status == HF_OK ? publish(&r) : status;

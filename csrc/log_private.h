@@ -4,7 +4,8 @@
  *   log_head.c    the head, and the incarnations that it remembers
  *   log_frame.c   frames: CRC, verification, walking, resynchronisation
  *   log.c         the store's hot side: append, sync, publish
- *   log_roll.c    the store's cold side: roll, retention, the spare
+ *   log_roll.c    the store's cold side: roll, the spare
+ *   log_retire.c  what the log lets go, and what it must not take for that
  *   log_open.c    recovery
  *   log_reader.c  readers: list the segments, find a number
  *   log_copy.c    readers: copy and verify
@@ -85,6 +86,8 @@ int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid); /* H
 int64_t hf_seg_map(int dir, struct hf_seg *s); /* read-only; HF_GONE: the file is another one by now */
 /* 1: the file under this name is still the one that was listed. To be asked before anything in it is called damage. */
 int hf_seg_same(int dir, const struct hf_seg *s);
+/* Maps `bytes` of the file read-only; a child of fork has no such map. */
+int64_t hf_seg_map_file(struct hf_seg *s, int fd, uint64_t bytes);
 void hf_seg_unmap(struct hf_seg *s);
 void hf_seg_list_free(struct hf_seg *segs, int64_t n);
 uint64_t hf_seg_header_bytes(uint64_t file_bytes);
@@ -108,6 +111,10 @@ int64_t hf_head_map(int dir, int writable, struct hf_head **out); /* HF_AGAIN: n
 int64_t hf_head_create(int dir, const uint8_t *uuid);
 void hf_head_unmap(struct hf_head *head);
 uint64_t hf_head_mask(const struct hf_head *head); /* what end_check is XORed with */
+/* 1: what it says of end and beginning is true of the files as they are. After a reboot the pages and names of a memory
+ * log on a disk may be older than its head, or newer. */
+int hf_head_speaks(const struct hf_head *head);
+uint64_t hf_head_stable(const struct hf_head *head); /* the published end, if it speaks; else 0 */
 /* The incarnations that the head remembers, consistently. Returns the count, or HF_DAMAGED (crc or order wrong), or
  * HF_AGAIN (a writer is in, or died there). *version: of what was read. */
 int64_t hf_head_begins(const struct hf_head *head, struct hf_begin out[HF_INCARNATIONS], uint64_t *version);
@@ -211,7 +218,8 @@ int hf_fill_same(int dir, const struct hf_seg *s); /* as hf_seg_same */
  * from before that began. Without a readable table (count 0), by the segments. */
 uint64_t hf_fill_void_from(const struct hf_seg *fill, const struct hf_seg *segs, int64_t n,
                            const struct hf_begin *begins, int64_t count);
-void hf_fill_expire(int dir, uint64_t oldest_sqn); /* removes those that end at or below it */
+/* Removes those that end at or below it. Returns the lowest end that is left; UINT64_MAX: none. */
+uint64_t hf_fill_expire(int dir, uint64_t oldest_sqn);
 void hf_fill_drop_unfinished(int dir);
 
 /* ---- the store's side ---- */
@@ -222,6 +230,8 @@ enum hf_spare_state {
     HF_SPARE_USED = 2, /* a retired segment, renamed; the directory is not synced yet */
     HF_SPARE_READY = 3
 };
+
+#define HF_SPARE_NAME "spare"
 
 /* The next segment's file. `lock` guards `state`; whoever set BUSY owns the rest. */
 struct hf_spare {
@@ -262,6 +272,10 @@ struct hf_log {
     uint32_t poisoned;
     uint32_t empty;     /* no message or LOST record in any segment */
     int64_t dirty_from; /* index into segs of the oldest segment that may be unsynced; == count: none */
+    int64_t named;      /* so many of segs, from the first on, have their names on disk */
+    uint64_t kept_sqn;  /* from this number and this position on nothing was ever let go: what is not there is lost */
+    uint64_t kept_position;
+    uint64_t fill_next; /* the lowest end of a fill, as of the last look */
     uint64_t cut_bytes;
     uint64_t damaged;
     uint64_t syncs;
@@ -269,14 +283,30 @@ struct hf_log {
 };
 
 void hf_log_publish(struct hf_log *log);
-int64_t hf_log_poison(struct hf_log *log);                 /* HF_POISONED */
-void hf_log_oldest(struct hf_log *log);                    /* recomputes head.oldest_* */
+int64_t hf_log_poison(struct hf_log *log); /* HF_POISONED */
+static inline int hf_log_on_disk(const struct hf_log *log)
+{
+    return log->config.level == HF_LEVEL_DISK;
+}
 int64_t hf_log_reserve(struct hf_log *log, int64_t count); /* room for so many in segs */
 /* Seals s, open at s->fd for writing. punch: gives the unused tail back to the file system; such a file is not
  * recycled. */
 int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index, int punch);
 void hf_spare_adopt(struct hf_log *log); /* open: takes over a `spare` of an earlier process, removes half-made files */
 void hf_spare_close(struct hf_log *log);
+int hf_spare_take(struct hf_spare *spare); /* BUSY holds the other thread off; the state before it is returned */
+void hf_spare_give(struct hf_spare *spare, int state);
+
+/* ---- log_retire.c ---- */
+
+/* Takes over what the head said of the log's beginning before this open. */
+void hf_log_kept(struct hf_log *log);
+void hf_log_oldest(struct hf_log *log); /* tells readers where the log begins: head.oldest_* */
+/* The oldest segments go while there is too much. We hold the spare, in this state; returns the new one. */
+int hf_log_retain(struct hf_log *log, int spare_state);
+/* So many segments at the beginning were let go before, and a power cut brought their names back without those of their
+ * successors: they end before `position`, where the log begins with number `sqn`. */
+int64_t hf_seg_ghosts(const struct hf_seg *segs, int64_t n, uint64_t position, uint64_t sqn);
 
 /* ---- a reader: log_reader.c, log_copy.c ---- */
 
@@ -319,7 +349,7 @@ struct hf_request {
 uint64_t hf_logr_void_from(const struct hf_logr *r, int64_t i);
 /* Position behind the last published byte of segment i. */
 uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end);
-/* What follows segment i in numbers: the next readable one's first, or what is published. */
+/* What follows segment i in numbers: the lowest first number of a readable one behind it, or what is published. */
 uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t published);
 /* The frames of segment i end at `position`, before q->sqn: the answer to the call. */
 int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position);

@@ -148,12 +148,13 @@ uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end)
 /* What follows segment i in numbers: the next readable one's first, or what is published. */
 uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t published)
 {
+    uint64_t first = published;
     for (int64_t j = i + 1; j < r->count; j++) {
-        if (r->segs[j].state == HF_SEG_GOOD && r->segs[j].first_sqn < published) {
-            return r->segs[j].first_sqn;
+        if (r->segs[j].state == HF_SEG_GOOD && r->segs[j].first_sqn < first) {
+            first = r->segs[j].first_sqn;
         }
     }
-    return published;
+    return first;
 }
 
 /* Bytes are missing between segment i, whose frames end at `position`, and the next readable one. */
@@ -176,6 +177,19 @@ int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_reque
         return HF_DAMAGED;
     }
     return *q->next < q->published ? HF_GONE : HF_AGAIN;
+}
+
+/* No readable segment begins at or below q->sqn. The store says that a number goes before its file does, so what it says
+ * now is not older than the list. */
+static int64_t before_all(const struct hf_logr *r, const struct hf_request *q)
+{
+    if (!q->fresh) {
+        return HF_LOGR_RETRY;
+    }
+    uint64_t position = hf_load_acquire_u64(&r->head->oldest_position);
+    uint64_t oldest = hf_load_acquire_u64(&r->head->oldest_sqn);
+    *q->next = hf_logr_first_behind(r, -1, q->published);
+    return q->sqn >= oldest && hf_logr_missing_behind(r, -1, position, q->end) ? HF_DAMAGED : HF_GONE;
 }
 
 /* ---- finding a number ---- */
@@ -282,7 +296,7 @@ int64_t hf_logr_here(struct hf_logr *r, const struct hf_request *q)
 {
     int64_t i = segment_of(r, q->sqn);
     if (i < 0) {
-        return hf_logr_beyond(r, -1, q, r->count > 0 ? r->segs[0].base : q->end);
+        return before_all(r, q);
     }
     uint64_t void_from = hf_logr_void_from(r, i);
     if (q->sqn >= void_from) {

@@ -1,4 +1,4 @@
-/* log_roll.c: the store's cold side of a log: the next segment, retention, and the spare file that joins them.
+/* log_roll.c: the store's cold side of a log: the next segment, and the spare file that it is made of.
  *
  * Roll, and what a crash leaves after each step:
  *   1. the next file is there, under `spare` or `roll-new`, with its whole size      -> open adopts or removes it
@@ -7,9 +7,8 @@
  *   4. the file gets its name, seg-<position>                                        -> an empty last segment
  * On disk nothing of it is synced here: the next group commit syncs both files and the directory before it publishes.
  *
- * Retirement: head.oldest_* first, so that no reader looks for it; then the oldest file is renamed to `spare` (or
- * unlinked). Its header is rewritten only after the directory is synced; else a power cut could leave its old name
- * on a new header. */
+ * A retired file (log_retire.c) is renamed to `spare`. Its header is rewritten only after the directory is synced; else
+ * a power cut could leave its old name on a new header. */
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
@@ -24,16 +23,11 @@
 
 #define ZEROS_BYTES (UINT64_C(1) << 20)
 
-static const char spare_name[] = "spare";
+static const char spare_name[] = HF_SPARE_NAME;
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
-
-static int on_disk(const struct hf_log *log)
-{
-    return log->config.level == HF_LEVEL_DISK;
-}
 
 static int64_t allocate(int fd, uint64_t bytes)
 {
@@ -107,8 +101,7 @@ static void drop_spare(struct hf_log *log)
     }
 }
 
-/* BUSY holds the other thread off; the state before it is returned. */
-static int spare_take(struct hf_spare *spare)
+int hf_spare_take(struct hf_spare *spare)
 {
     pthread_mutex_lock(&spare->lock);
     int state = spare->state;
@@ -117,8 +110,11 @@ static int spare_take(struct hf_spare *spare)
     return state;
 }
 
-static void spare_give(struct hf_spare *spare, int state)
+void hf_spare_give(struct hf_spare *spare, int state)
 {
+    if (state == HF_SPARE_BUSY) { /* it is the helper's */
+        return;
+    }
     pthread_mutex_lock(&spare->lock);
     spare->state = state;
     pthread_mutex_unlock(&spare->lock);
@@ -128,7 +124,7 @@ static void spare_give(struct hf_spare *spare, int state)
 static int64_t finish_used(struct hf_log *log)
 {
     struct hf_spare *spare = &log->spare;
-    if (on_disk(log)) {
+    if (hf_log_on_disk(log)) {
         return fsync(log->dir) == 0 ? HF_OK : hf_errno();
     }
     return spare->map != NULL ? HF_OK : map_writable(spare->fd, spare->bytes, &spare->map);
@@ -137,12 +133,12 @@ static int64_t finish_used(struct hf_log *log)
 static int64_t make_spare(struct hf_log *log, uint64_t bytes)
 {
     struct hf_spare *spare = &log->spare;
-    int64_t status = make_file(log, "spare-new", bytes, on_disk(log), &spare->fd);
+    int64_t status = make_file(log, "spare-new", bytes, hf_log_on_disk(log), &spare->fd);
     if (status != HF_OK) {
         return status;
     }
     spare->bytes = bytes;
-    if (!on_disk(log)) {
+    if (!hf_log_on_disk(log)) {
         status = map_writable(spare->fd, bytes, &spare->map);
     }
     if (status == HF_OK && renameat(log->dir, "spare-new", log->dir, spare_name) != 0) {
@@ -171,11 +167,11 @@ int64_t hf_log_prepare(struct hf_log *log)
     int64_t status = HF_OK;
     if (state == HF_SPARE_USED && spare->bytes == want) {
         status = finish_used(log);
-        spare_give(spare, status == HF_OK ? HF_SPARE_READY : HF_SPARE_USED);
+        hf_spare_give(spare, status == HF_OK ? HF_SPARE_READY : HF_SPARE_USED);
     } else {
         drop_spare(log);
         status = make_spare(log, want);
-        spare_give(spare, status == HF_OK ? HF_SPARE_READY : HF_SPARE_NONE);
+        hf_spare_give(spare, status == HF_OK ? HF_SPARE_READY : HF_SPARE_NONE);
     }
     return status == HF_OK ? 1 : status;
 }
@@ -212,103 +208,6 @@ void hf_spare_close(struct hf_log *log)
         close(spare->fd);
     }
     pthread_mutex_destroy(&spare->lock);
-}
-
-/* ---- retention ---- */
-
-/* A number is kept if some segment that is not void for it starts at or below it. */
-void hf_log_oldest(struct hf_log *log)
-{
-    uint64_t sqn = log->appended_sqn, position = log->end;
-    for (int64_t i = 0; i < log->count; i++) {
-        const struct hf_seg *s = &log->segs[i];
-        if (s->state == HF_SEG_GOOD && s->first_sqn < sqn) {
-            sqn = s->first_sqn;
-        }
-        position = i == 0 ? s->base : position;
-    }
-    if (log->count > 0 && log->segs[0].state != HF_SEG_GOOD && log->head->oldest_sqn < sqn) {
-        sqn = log->head->oldest_sqn; /* what an unreadable segment holds is damaged, not gone */
-    }
-    sqn = sqn < log->floor_sqn ? log->floor_sqn : sqn;
-    hf_store_release_u64(&log->head->oldest_sqn, sqn);
-    hf_store_release_u64(&log->head->oldest_position, position);
-}
-
-/* Takes segs[0] out. state: the spare's; if we hold it and it is empty, this file becomes it if it is what the next roll
- * wants. Returns the spare's state. A file of the memory level comes with its mapping: it is ready at once. */
-static int retire_oldest(struct hf_log *log, int state)
-{
-    struct hf_seg old = log->segs[0];
-    struct hf_spare *spare = &log->spare;
-    char name[HF_SEGMENT_NAME];
-    hf_seg_name(name, old.base);
-    memmove(log->segs, log->segs + 1, (size_t)(log->count - 1) * sizeof *log->segs);
-    log->count--;
-    log->dirty_from--;
-    hf_log_oldest(log);
-    log->dir_dirty = 1;
-    if (state == HF_SPARE_NONE && old.state == HF_SEG_GOOD && old.file_bytes == log->next_bytes && old.allocated >= old.file_bytes) {
-        spare->fd = openat(log->dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-        if (spare->fd >= 0 && renameat(log->dir, name, log->dir, spare_name) == 0) {
-            HF_FAIL("retire.renamed");
-            spare->bytes = old.file_bytes;
-            spare->map = old.map;
-            return spare->map != NULL ? HF_SPARE_READY : HF_SPARE_USED;
-        }
-        if (spare->fd >= 0) {
-            close(spare->fd);
-            spare->fd = -1;
-        }
-    }
-    hf_seg_unmap(&old);
-    unlinkat(log->dir, name, 0);
-    return state;
-}
-
-/* Only segments that are synced and not the last one go. Returns the spare's state. */
-static int retain(struct hf_log *log, int state)
-{
-    uint64_t total = 0, oldest = log->head->oldest_sqn;
-    for (int64_t i = 0; i < log->count; i++) {
-        total += log->segs[i].allocated;
-    }
-    while (log->config.retain_bytes != 0 && total > log->config.retain_bytes && log->count > 1 && log->dirty_from > 0) {
-        total -= log->segs[0].allocated;
-        state = retire_oldest(log, state);
-    }
-    if (log->head->oldest_sqn != oldest) {
-        hf_fill_expire(log->dir, log->head->oldest_sqn);
-    }
-    return state;
-}
-
-/* Nothing in segs[0] is still wanted. Of an unreadable successor nobody knows where it begins. */
-static int unwanted(const struct hf_log *log)
-{
-    return log->count > 1 && log->dirty_from > 0 && log->segs[1].state == HF_SEG_GOOD &&
-           log->segs[1].first_sqn <= log->floor_sqn;
-}
-
-int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn)
-{
-    HF_ENTER(log);
-    uint64_t below = below_sqn < log->appended_sqn ? below_sqn : log->appended_sqn;
-    if (below <= log->floor_sqn) {
-        return HF_OK;
-    }
-    log->floor_sqn = below;
-    hf_log_oldest(log); /* readers stop looking before a file goes */
-    struct hf_spare *spare = &log->spare;
-    int state = spare_take(spare);
-    while (unwanted(log)) {
-        state = retire_oldest(log, state);
-    }
-    if (state != HF_SPARE_BUSY) { /* else it is the helper's */
-        spare_give(spare, state);
-    }
-    hf_fill_expire(log->dir, log->head->oldest_sqn);
-    return HF_OK;
 }
 
 /* ---- roll ---- */
@@ -374,7 +273,7 @@ static int64_t open_next(struct hf_log *log, int spare_state, struct hf_seg *s, 
     }
     *name = "roll-new";
     int64_t status = make_file(log, *name, s->file_bytes, 0, &s->fd);
-    if (status == HF_OK && !on_disk(log)) {
+    if (status == HF_OK && !hf_log_on_disk(log)) {
         status = map_writable(s->fd, s->file_bytes, &s->map);
     }
     return status;
@@ -422,7 +321,7 @@ static void take_over(struct hf_log *log, const struct hf_seg *s)
         if (replaced || log->config.retain_bytes == 0) { /* else it stays mapped, for the roll that writes it again */
             hf_seg_unmap(old);
         }
-        if (old->fd >= 0 && (replaced || !on_disk(log))) {
+        if (old->fd >= 0 && (replaced || !hf_log_on_disk(log))) {
             close(old->fd);
             old->fd = -1;
         }
@@ -431,7 +330,7 @@ static void take_over(struct hf_log *log, const struct hf_seg *s)
     }
     log->segs[log->count++] = *s;
     log->dirty_from = dirty < log->dirty_from ? dirty : log->dirty_from;
-    if (!on_disk(log)) {
+    if (!hf_log_on_disk(log)) {
         log->dirty_from = log->count;
     }
     log->dir_dirty = 1;
@@ -457,8 +356,8 @@ int64_t hf_log_roll(struct hf_log *log)
     struct hf_spare *spare = &log->spare;
     struct hf_seg s = {.base = log->end, .first_sqn = log->appended_sqn, .incarnation = log->incarnation, .fd = -1};
     s.file_bytes = s.allocated = s.mapped = wanted_bytes(log);
-    s.synced_below = on_disk(log) ? log->synced : 0; /* the memory level has nothing that outlives a power cut */
-    int state = spare_take(spare);
+    s.synced_below = hf_log_on_disk(log) ? log->synced : 0; /* the memory level has nothing that outlives a power cut */
+    int state = hf_spare_take(spare);
     const char *from = NULL;
     status = open_next(log, state, &s, &from);
     if (status == HF_OK) {
@@ -476,11 +375,10 @@ int64_t hf_log_roll(struct hf_log *log)
         take_over(log, &s);
         uint64_t next =
             2 * s.file_bytes < log->config.max_segment_bytes ? 2 * s.file_bytes : log->config.max_segment_bytes;
-        hf_store_release_u64(&log->next_bytes, next); /* pairs with hf_log_prepare */
-        state = retain(log, state);
+        hf_store_release_u64(&log->next_bytes, next);                       /* pairs with hf_log_prepare */
+        log->named = log->named < log->count ? log->named : log->count - 1; /* the new one's is not */
+        state = hf_log_retain(log, state);
     }
-    if (state != HF_SPARE_BUSY) { /* else it is the helper's */
-        spare_give(spare, state);
-    }
+    hf_spare_give(spare, state);
     return status;
 }

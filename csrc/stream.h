@@ -103,6 +103,23 @@ int64_t hf_reader_copy(struct hf_reader *r, uint8_t *buf, uint64_t capacity, uin
 int64_t hf_scan(const uint8_t *block, uint64_t bytes, struct hf_entry *entries, int64_t max, uint64_t *consumed);
 /* Copies a message's payload together. base: the block or ring base; wrap: ring bytes (frames wrap by position there) or 0. */
 int64_t hf_gather(const uint8_t *base, uint64_t wrap, const struct hf_entry *entry, uint8_t *out);
+/* Messages as columns: one array each, NULL for one that is not wanted. Filled row by row, over any number of blocks. */
+struct hf_columns {
+    int64_t *sequence_number;       /* of the last fragment */
+    int64_t *first_sequence_number;
+    int64_t *timestamp_ns;
+    int32_t *flags;                 /* enum hf_entry_flag */
+    int32_t *offsets;               /* rows_max + 1, the first of them set by the caller: payload i is values[offsets[i] .. offsets[i + 1]] */
+    uint8_t *values;                /* payloads, back to back */
+    int64_t *crc;                   /* CRC-32C of the payload, 0 .. 2^32 - 1 */
+    int64_t rows;                   /* that are there */
+    int64_t rows_max;
+    uint64_t bytes;                 /* of values that are there */
+    uint64_t bytes_max;             /* with offsets at most 2^31 - 1 */
+};
+/* Appends messages until the first one that has no room. Base and wrap as for hf_gather. Returns how many it took, or HF_DAMAGED: the
+ * memory is not what the entries say (a ring's: overwritten meanwhile); HF_USAGE: bytes_max is too large. */
+int64_t hf_columns(const uint8_t *base, uint64_t wrap, const struct hf_entry *entries, int64_t count, struct hf_columns *to);
 /* One message of a private block, as hf_reader_receive delivers one of a ring: payload to buf, *entry with offset 0 and the
  * retransmission flag. 1, or HF_SMALL with entry->length telling the size needed. */
 int64_t hf_take(const uint8_t *block, const struct hf_entry *from, struct hf_entry *entry, uint8_t *buf, uint64_t capacity);

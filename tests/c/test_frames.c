@@ -1,4 +1,5 @@
 /* test_frames.c: frames that lie in private blocks, and bytes that no correct writer leaves, in blocks and rings. */
+#include "crc32c.h"
 #include "stream_kit.h"
 
 #define START (UINT64_C(0) - (UINT64_C(1) << 19)) /* positions wrap at 2^64 on the way */
@@ -74,6 +75,94 @@ static void a_scan_refuses_nonsense_but_delivers_what_lies_before_it(void)
     struct hf_entry forged = {.offset = 32, .length = 10, .fragments = 2};
     uint8_t out[16];
     CHECK_EQ(hf_gather(block, 0, &forged, out), HF_DAMAGED); /* more than the entry has room for */
+}
+
+/* Five messages: of one fragment with 5, 0 and 300 bytes, of three fragments with 70, of one with 1. Returns the bytes. */
+static uint64_t five(uint8_t *block, struct hf_entry entries[5])
+{
+    enum { ONE = HF_FRAME_FIRST | HF_FRAME_LAST };
+    uint64_t consumed, at = 0;
+    memset(block, 0, 4096);
+    for (uint32_t i = 0; i < 4096; i++) {
+        block[i] = (uint8_t)(i * 7 + i / 256);
+    }
+    at = put(block, at, 32 + 5, 100, ONE, 0);
+    at = put(block, at, 32, 101, ONE, 0);
+    at = put(block, at, 32 + 300, 102, ONE, 0);
+    at = put(block, at, 32 + 33, 103, HF_FRAME_FIRST, 0);
+    at = put(block, at, 32 + 36, 104, 0, 1);
+    at = put(block, at, 32 + 1, 105, HF_FRAME_LAST, 2);
+    at = put(block, at, 32 + 1, 106, ONE, 0);
+    CHECK_EQ(hf_scan(block, at, entries, 5, &consumed), 5);
+    entries[2].timestamp_ns = -7;
+    return at;
+}
+
+static void columns_have_each_message_once_over_any_number_of_calls(void)
+{
+    static uint8_t block[4096], values[400], one[400];
+    struct hf_entry entries[5];
+    int64_t last[8], first[8], when[8], crc[8];
+    int32_t flags[8], offsets[9] = {0};
+    five(block, entries);
+    for (int64_t step = 1; step <= 5; step++) {
+        struct hf_columns to = {.sequence_number = last,
+                                .first_sequence_number = first,
+                                .timestamp_ns = when,
+                                .flags = flags,
+                                .offsets = offsets,
+                                .values = values,
+                                .crc = crc,
+                                .bytes_max = 376};
+        memset(values, 0xee, sizeof values);
+        int64_t taken = 0;
+        while (taken < 5) {
+            to.rows_max = taken + step;
+            int64_t more = hf_columns(block, 0, entries + taken, 5 - taken, &to);
+            CHECK(more > 0 && more <= step);
+            taken += more;
+            CHECK_EQ(to.rows, taken);
+        }
+        CHECK_EQ(to.bytes, 376);
+        CHECK_EQ(values[376], 0xee);
+        for (int i = 0; i < 5; i++) {
+            CHECK_EQ(last[i], entries[i].sequence_number);
+            CHECK_EQ(first[i], entries[i].first_sequence_number);
+            CHECK_EQ(when[i], i == 2 ? -7 : 0);
+            CHECK_EQ(flags[i], i == 3 ? HF_ENTRY_FRAGMENTED : 0);
+            CHECK_EQ(offsets[i + 1] - offsets[i], entries[i].length);
+            CHECK_EQ(hf_gather(block, 0, &entries[i], one), entries[i].length);
+            CHECK(memcmp(values + offsets[i], one, entries[i].length) == 0);
+            CHECK_EQ(crc[i], hf_crc32c(0, one, entries[i].length));
+        }
+    }
+}
+
+static void columns_end_before_what_has_no_room_and_leave_out_what_is_not_wanted(void)
+{
+    static uint8_t block[4096], values[400];
+    struct hf_entry entries[5];
+    int64_t last[5], crc[5];
+    int32_t offsets[6] = {0};
+    five(block, entries);
+    struct hf_columns to = {.values = values, .offsets = offsets, .rows_max = 5, .bytes_max = 374};
+    memset(values, 0xee, sizeof values);
+    CHECK_EQ(hf_columns(block, 0, entries, 5, &to), 3);
+    CHECK(to.rows == 3 && to.bytes == 305 && values[305] == 0xee);
+    CHECK_EQ(hf_columns(block, 0, entries + 3, 2, &to), 0); /* no room for the next one, though there is for another */
+    to = (struct hf_columns){.sequence_number = last, .crc = crc, .rows_max = 5};
+    CHECK_EQ(hf_columns(block, 0, entries, 5, &to), 5);
+    CHECK(to.rows == 5 && to.bytes == 0 && last[4] == 106);
+    to = (struct hf_columns){.values = values, .offsets = offsets, .rows_max = 5, .bytes_max = UINT64_C(1) << 31};
+    CHECK_EQ(hf_columns(block, 0, entries, 5, &to), HF_USAGE); /* 32-bit offsets could not tell */
+    to = (struct hf_columns){.values = values, .rows_max = 5, .bytes_max = sizeof values};
+    entries[3].length = 69; /* shorter than what its frames say */
+    CHECK_EQ(hf_columns(block, 0, entries, 5, &to), HF_DAMAGED);
+    to = (struct hf_columns){.crc = crc, .rows_max = 5};
+    CHECK_EQ(hf_columns(block, 0, entries, 5, &to), HF_DAMAGED);
+    entries[3].length = 71; /* and longer */
+    to = (struct hf_columns){.crc = crc, .rows_max = 5};
+    CHECK_EQ(hf_columns(block, 0, entries, 5, &to), HF_DAMAGED);
 }
 
 /* ---- garbage ---- */
@@ -162,6 +251,11 @@ static void every_reader_survives_any_bytes(struct hf_source *s, struct hf_reade
         int64_t got = hf_gather(hf_reader_base(r), KIT_RING, &entries[i], buf);
         CHECK(got == entries[i].length || got == HF_DAMAGED);
     }
+    if (n > 0) {
+        struct hf_columns to = {.values = buf, .rows_max = n, .bytes_max = dice(sizeof buf)};
+        int64_t taken = hf_columns(hf_reader_base(r), KIT_RING, entries, n, &to);
+        CHECK(taken <= n && (taken >= 0 || taken == HF_DAMAGED) && to.bytes <= to.bytes_max);
+    }
     hf_reader_unpin(r, a, UINT64_MAX);
     for (int i = 0; i < 4; i++) {
         n = hf_reader_receive(r, entries, buf, dice(4096));
@@ -214,6 +308,8 @@ int main(void)
 {
     RUN(a_scan_steps_over_control_frames_and_gaps_and_leaves_a_part_of_a_message);
     RUN(a_scan_refuses_nonsense_but_delivers_what_lies_before_it);
+    RUN(columns_have_each_message_once_over_any_number_of_calls);
+    RUN(columns_end_before_what_has_no_room_and_leave_out_what_is_not_wanted);
     RUN(readers_survive_any_bytes_in_the_ring_and_its_header);
     return 0;
 }

@@ -150,14 +150,20 @@ static void use_in_a_child(void *argument)
     uint64_t next;
     CHECK_EQ(hf_fill_append(argument, block, 160, &next), HF_FORKED);
     CHECK_EQ(hf_fill_commit(argument), HF_FORKED);
+    hf_fill_abort(argument);
 }
 
-static void a_forked_child_may_not_use_it(void)
+static void a_forked_child_may_not_use_it_and_takes_nothing_away(void)
 {
+    static uint8_t block[KIT_BUFFER];
+    uint64_t next;
     int dir = build("a", END);
+    damage(dir, FIRST, NEXT);
     struct hf_fill *f = begin_fill(dir, 1, FIRST, NEXT);
     check_exited(check_fork(use_in_a_child, f));
-    hf_fill_abort(f);
+    CHECK(hf_fill_append(f, block, kit_block(block, FIRST, NEXT - FIRST, PAYLOAD, 0), &next) > 0);
+    CHECK_EQ(hf_fill_commit(f), HF_OK);
+    CHECK_EQ(findings(dir), 0);
     done(dir, "a");
 }
 
@@ -169,6 +175,6 @@ int main(void)
     RUN(a_kill_leaves_a_whole_fill_or_none);
     RUN(what_cannot_be_synced_is_not_shown);
     RUN(readers_and_a_mender_do_not_disturb_each_other);
-    RUN(a_forked_child_may_not_use_it);
+    RUN(a_forked_child_may_not_use_it_and_takes_nothing_away);
     return 0;
 }

@@ -94,8 +94,10 @@ static void after_death(struct life *life, const struct progress *done)
 
 static void kill_everywhere(uint32_t level)
 {
-    static const char *const points[] = {"log.staged",  "log.copied",   "log.published",  "log.synced",   "roll.sealed",
-                                         "roll.header", "roll.renamed", "retire.renamed", "begin.stored", "open.cut"};
+    static const char *const points[] = {"log.staged",    "log.copied",     "log.published", "log.synced",
+                                         "roll.sealed",   "roll.header",    "roll.renamed",  "retire.told",
+                                         "retire.synced", "retire.renamed", "begin.lowered", "begin.stored",
+                                         "open.cut"};
     struct progress *done = check_shared(sizeof *done);
     int killed_at[16] = {0};
     for (size_t p = 0; p < sizeof points / sizeof points[0]; p++) {
@@ -130,6 +132,39 @@ static void a_memory_store_killed_anywhere_keeps_what_it_published(void)
 static void a_disk_store_killed_anywhere_keeps_what_it_published(void)
 {
     kill_everywhere(HF_LEVEL_DISK);
+}
+
+static void begin_and_die(void *argument)
+{
+    struct life *life = argument;
+    struct hf_log *log;
+    open_or_die(life, &log, 0);
+    hf_failpoint_arm("begin.lowered=kill");
+    CHECK_EQ(hf_log_begin(log, 2, 50), HF_OK);
+}
+
+/* No reader pairs the table of a BEGIN with numbers that it makes void, whenever the store dies. */
+static void a_begin_takes_its_numbers_back_before_it_is_seen(void)
+{
+    int dir = kit_subdirectory(root, "lowered");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 16384, 0));
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
+    kit_append(log, 0, 100, 96, 0);
+    hf_log_close(log);
+    struct life life = {dir, HF_LEVEL_MEMORY, NULL, NULL};
+    check_killed(check_fork(begin_and_die, &life), SIGKILL);
+    struct hf_logr *r = kit_reader(dir);
+    struct hf_begin begins[HF_INCARNATIONS];
+    uint64_t oldest, next;
+    CHECK_EQ(hf_logr_begins(r, begins), 1);
+    CHECK_EQ(hf_logr_range(r, &oldest, &next), HF_OK);
+    CHECK_EQ(next, 50);
+    open_or_die(&life, &log, 0); /* it was not durable: nothing has begun */
+    CHECK_EQ(kit_info(log).next_sqn, 100);
+    kit_expect(r, 0, 100, 0);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
 }
 
 static void kill_at_open(void *argument)
@@ -351,6 +386,7 @@ int main(void)
     root = kit_directory();
     RUN(a_memory_store_killed_anywhere_keeps_what_it_published);
     RUN(a_disk_store_killed_anywhere_keeps_what_it_published);
+    RUN(a_begin_takes_its_numbers_back_before_it_is_seen);
     RUN(recovery_may_be_killed_and_repeated);
     RUN(a_power_cut_keeps_what_was_synced_and_never_cries_damage);
     RUN(old_valid_frames_beyond_a_cut_are_not_resurrected);
