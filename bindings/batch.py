@@ -76,8 +76,7 @@ class Batch:
         offsets = np.zeros(len(self) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         data = np.empty(int(offsets[-1]), np.uint8)
-        for index in range(len(self)):
-            data[offsets[index] : offsets[index + 1]] = np.frombuffer(self.payload(index), np.uint8)
+        self._view.gather_all(data)
         wide = offsets[-1] >= 2**31
         kind = pa.large_binary() if wide else pa.binary()
         where = pa.py_buffer(offsets if wide else offsets.astype(np.int32))

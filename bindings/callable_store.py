@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .daemon.events import EVENTS, SIGNALS, STOP
 from .engine import occupancy
-from .engine.errors import CallableStoreError, ConfigError, UsageError
+from .engine.errors import CallableStoreError, ConfigError, Error, UsageError
 from .engine.store_config import StoreConfig
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def store_main(argv: Sequence[str] | str | os.PathLike[str] | StoreConfig) -> in
     """Runs a store in this process; returns 0 after SIGINT, SIGTERM or `store_main_shutdown`, 1 when a store has failed at work.
 
     ``argv``: the arguments of ``holdfast store run`` (needs holdfast[cli]), the path of UM's XML file, or a StoreConfig. The main
-    thread only, once per process, and not beside a `Context`: `spawn_store` has none of these limits. While it runs, it owns
-    SIGINT, SIGTERM, SIGUSR1 (rolls the log) and SIGPIPE; afterwards they are handled as before.
+    thread only, once per process, and not beside a `Context`: `spawn_store` has none of these limits. A start that failed is no
+    run. While it runs, it owns SIGINT, SIGTERM, SIGUSR1 (rolls the log) and SIGPIPE; afterwards they are handled as before.
 
     Raises:
         CallableStoreError: one of the rules above is broken, or somebody else handles one of these signals.
@@ -33,10 +33,14 @@ def store_main(argv: Sequence[str] | str | os.PathLike[str] | StoreConfig) -> in
         _require_main_thread()
         _require_own_signals()
     occupancy.become_store()
+    ran = True
     try:
         return _run(argv)
+    except Error:  # it could not start: nothing has run, and signals are handled as before
+        ran = False
+        raise
     finally:
-        occupancy.end_store()
+        occupancy.end_store(ran=ran)
 
 
 def store_main_shutdown() -> None:

@@ -108,9 +108,7 @@ class StoreProcess:
             line = answer.readline(LINE_MAX) if ready else b""
         if not ready:
             self._kill()
-            raise CallableStoreError(
-                f"store {config.name} was not ready within {timeout} s", hint="allow more time", code="LBM_ETIMEDOUT"
-            )
+            raise _late(f"store {config.name} was not ready within {timeout} s", "allow more time")
         error = decode(line)
         if error is not None:
             self.wait()
@@ -131,9 +129,7 @@ class StoreProcess:
         try:
             code = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise CallableStoreError(
-                f"store {self.name} (pid {self.pid}) runs on after {timeout} s", hint="stop() it", code="LBM_ETIMEDOUT"
-            ) from None
+            raise _late(f"store {self.name} (pid {self.pid}) runs on after {timeout} s", "stop() it") from None
         self._reader.join(READERS_S)
         return code
 
@@ -183,6 +179,12 @@ class StoreProcess:
     def __repr__(self) -> str:
         code = self._process.returncode
         return f"<StoreProcess {self.name} pid={self.pid} {'running' if code is None else f'ended with {code}'}>"
+
+
+def _late(text: str, hint: str) -> CallableStoreError:
+    error = CallableStoreError(text, hint=hint, code="LBM_ETIMEDOUT")
+    error.retriable, error.exit_code = True, 4
+    return error
 
 
 def _encode(config: StoreConfig) -> bytes:

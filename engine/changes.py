@@ -91,7 +91,8 @@ def _copies(known: SourceRow | None, row: SourceRow, now: int) -> Iterator[Chang
         if was.get(at.name) != at.state:
             yield Change(
                 time_ns=now, event="copy", state=at.state, name=at.name, topic=row.topic, source=row.uuid,
-                registration_id=at.registration_id, session_id=row.session_id, number=at.stable, behind=at.lag,
+                registration_id=at.registration_id, session_id=row.session_id, number=-1 if at.stable is None else at.stable,
+                behind=at.lag or 0,
             )  # fmt: skip
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import wire
+from .core import ffi, lib
 from .domain import unlink_source
 from .errors import UsageError
 from .events import receiver as receiver_events
 from .events import source as source_events
+from .segments import UnpublishedError, attach_board
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -112,12 +114,14 @@ class SourceDeregistration(Deregistration):
         self._machine = machine
         self._names = names
         self._tell = tell
+        self._successor = False
+        """A store has refused: somebody else has the RegID there by now."""
 
     def _request(self, store: int, request_id: int) -> wire.Deregister:
         grant = self._machine.slots[store].grant
         assert grant is not None
         incarnation = max(self._machine.incarnation, grant.incarnation)
-        return wire.Deregister(request_id, "source", grant.uuid, grant.uuid, incarnation)
+        return wire.Deregister(request_id, "source", grant.uuid, self._machine.uuid, incarnation)
 
     def _forgotten(self, store: int, next_sqn: int) -> None:
         grant = self._machine.slots[store].grant
@@ -127,13 +131,28 @@ class SourceDeregistration(Deregistration):
         )
 
     def _refused(self, store: int, refused: wire.Refused) -> None:
+        self._successor = True
         self._tell(
             source_events.RegistrationError(refused.text, self._names[store], refused.pid, refused.since_ns / 1e9)
         )
 
     def _complete(self) -> None:
-        unlink_source(self._domain, self._machine.uuid)
+        if not self._successor and not self._goes_on():
+            unlink_source(self._domain, self._machine.uuid)
         self._tell(source_events.DeregistrationComplete())
+
+    def _goes_on(self) -> bool:
+        """The identity has another life: a store that was away has given it to somebody since, or still drains its ring."""
+        uuid, own = self._machine.uuid, self._machine.incarnation
+        if any(item.kind == "stream" and item.incarnation > own for item in self._domain.objects(uuid)):
+            return True
+        views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
+        try:
+            with attach_board(self._domain, uuid, writable=False) as board:
+                count = lib.hf_board_read(board.handle, self._domain.fd, 1, views, lib.HF_BOARD_LINES)
+        except (FileNotFoundError, UnpublishedError):
+            return False
+        return any(views[i].line.role == lib.HF_ROLE_STORE and views[i].alive != 0 for i in range(count))
 
 
 class ReceiverDeregistration(Deregistration):

@@ -258,12 +258,14 @@ def _directories(domain: Domain) -> Iterator[Finding]:
                 "store", ok=False, found=said, remedy="mount or restore it; if it is gone for good: holdfast gc --all"
             )
             continue
-        yield _directory("directory", f"store {store.name}", path.resolve(), mounts, disk=info.type == "disk")
-        if info.type == "disk":
+        yield _directory(
+            "directory", f"store {store.name}", path.resolve(), mounts, disk=info.type in {"disk", "mixed"}
+        )
+        if info.type in {"disk", "mixed"}:
             yield _space(store.name, path)
         if store.state == "dead":
             said = f"store {store.name} was killed (pid {info.pid})"
-            kind = "" if info.type == "disk" else f" --type {info.type}"  # started as another, it would keep elsewhere
+            kind = f" --type {info.type}" if info.type in {"memory", "no-cache"} else ""  # else it would keep elsewhere
             again = f"start it as it was started: holdfast store run --name {store.name} --dir {path}{kind}"
             yield Finding("store", ok=False, found=said, remedy=again)
 

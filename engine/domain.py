@@ -192,10 +192,13 @@ class Domain:
             return ObjectName(name, bytes.fromhex(uuid), int(what[1:]), "stream" if what[0] == "s" else "channel")
         return None
 
-    def objects(self) -> list[ObjectName]:
-        """All objects of this domain in shared memory, by name; streams of one source in the order of their incarnations."""
+    def objects(self, uuid: bytes = b"") -> list[ObjectName]:
+        """All objects of this domain in shared memory, by name, or those of one source; its streams in the order of their
+        incarnations."""
+        prefix = self.prefix + uuid.hex()
         with os.scandir(SHM_DIR) as entries:
-            found = [parsed for entry in entries if (parsed := self.parse(entry.name))]
+            names = [entry.name for entry in entries if entry.name.startswith(prefix)]
+        found = [parsed for name in names if (parsed := self.parse(name))]
         return sorted(found, key=lambda item: (item.uuid, item.kind, item.incarnation))
 
 
@@ -227,6 +230,5 @@ def unlink_object(name: str) -> None:
 def unlink_source(domain: Domain, uuid: bytes) -> None:
     """Removes the names of a source's board and of all its rings. Whoever has them mapped reads on."""
     with domain.exclusive():
-        for item in domain.objects():
-            if item.uuid == uuid:
-                unlink_object(item.name)
+        for item in domain.objects(uuid):
+            unlink_object(item.name)

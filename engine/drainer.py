@@ -37,6 +37,8 @@ PACED_ROUND_NS = 5_000_000
 """While receivers of a receiver-paced source have something to acknowledge."""
 COMMIT_BYTES = 16 << 20
 """A group commit is not delayed beyond this much appended data."""
+FILL_NS = 5_000_000
+"""Time for slices between two rounds, when many logs catch up: what is sent now waits no longer, but for one long slice."""
 FILL_ROUND_NS = 10_000_000
 """While a store that catches up waits for a peer."""
 LAST_NS = 1_000_000_000
@@ -61,8 +63,8 @@ class Drainer:
         self._thread = threading.Thread(target=self._run, name="holdfast-drain", daemon=True)
         self._helper = threading.Thread(target=self._prepare, name="holdfast-segments", daemon=True)
         self._spare_wanted = threading.Event()
-        self._preparing = threading.Lock()
-        """Held while the helper thread works in a log's directory."""
+        self._fills = 0
+        """Slices filled so far: whose turn it is."""
         self._scrub = Scrub(scrub_interval_s)
         self._syncers = ThreadPoolExecutor(4, thread_name_prefix="holdfast-sync")
         self._retry_ns: dict[bytes, int] = {}
@@ -70,7 +72,12 @@ class Drainer:
         self._crash: BaseException | None = None
 
     def start(self) -> None:
-        """Starts both threads."""
+        """Goes on with the streams that are there, and starts both threads. Where that fails, it is tried again (_tend_one)."""
+        for repo in self.repositories.values():
+            try:
+                repo.resume()
+            except (Error, OSError) as error:
+                self.say(repo.source.uuid, error)
         self._thread.start()
         self._helper.start()
 
@@ -112,13 +119,20 @@ class Drainer:
         return future.result()
 
     def remove(self, uuid: bytes) -> None:
-        """Closes a source's repository; on the drain thread. Its log is nobody's then."""
-        with self._preparing:  # the helper thread may be making a segment of it
-            repository = self.repositories.pop(uuid, None)
-            if repository is not None:
+        """Closes a source's repository; never on the drain thread. Its log is nobody's then.
+
+        It waits for what the helper thread does in this log's directory right now, and no drain waits with it.
+        """
+
+        def take() -> Repository | None:
+            self.failures.pop(uuid, None)
+            self._retry_ns.pop(uuid, None)
+            return self.repositories.pop(uuid, None)
+
+        repository = self.call(take)
+        if repository is not None:
+            with repository.files:
                 repository.close()
-        self.failures.pop(uuid, None)
-        self._retry_ns.pop(uuid, None)
 
     def repair(self, uuid: bytes, first: int, following: int) -> None:
         """Numbers ``first`` .. ``following - 1`` were recorded as lost: the helper thread asks the other stores. Any thread."""
@@ -152,10 +166,10 @@ class Drainer:
         self._close_all()
 
     def _close_all(self) -> None:
-        with self._preparing:
-            for repository in self.repositories.values():
+        for repository in self.repositories.values():
+            with repository.files:
                 repository.close()
-            self.repositories.clear()
+        self.repositories.clear()
 
     def _drain(self) -> None:
         tended = 0
@@ -170,20 +184,26 @@ class Drainer:
             self._round()
 
     def _fill(self, now_ns: int) -> None:
-        """A slice for every store that catches up."""
-        for repo in self.repositories.values():
-            if repo.filling is None or repo.item.status != lib.HF_OK:
-                continue
-            rolls = repo.item.rolls
-            try:
-                repo.fill(now_ns)
-            except (Error, OSError) as error:
-                repo.item.status = lib.HF_DAMAGED
-                self._halted(repo, error)
-            if repo.item.rolls != rolls:
-                self._spare_wanted.set()
-            while repo.losses:
-                self.repair(repo.source.uuid, *repo.losses.pop(0))
+        """A slice each for the logs that catch up, as many as the time allows; the next ones get theirs after the next round."""
+        due = [repo for repo in self.repositories.values() if repo.filling and repo.item.status == lib.HF_OK]
+        first = self._fills % len(due) if due else 0
+        for repo in due[first:] + due[:first]:
+            self._fill_one(repo, now_ns)
+            self._fills += 1
+            if time.monotonic_ns() - now_ns > FILL_NS:
+                return
+
+    def _fill_one(self, repo: Repository, now_ns: int) -> None:
+        rolls = repo.item.rolls
+        try:
+            repo.fill(now_ns)
+        except (Error, OSError) as error:
+            repo.item.status = lib.HF_DAMAGED
+            self._halted(repo, error)
+        if repo.item.rolls != rolls:
+            self._spare_wanted.set()
+        while repo.losses:
+            self.repair(repo.source.uuid, *repo.losses.pop(0))
 
     def _finish(self) -> None:
         self._kick[0] = 1  # a round takes what is there, and does not wait for more
@@ -221,7 +241,7 @@ class Drainer:
         try:
             pacer.turn()
         except (Error, OSError) as error:  # nothing goes meanwhile; the next round tries again
-            self._say(repo, error)
+            self.say(repo.source.uuid, error)
 
     def _round_ns(self) -> int:
         """Receivers acknowledge without a word: while one is waited for, somebody looks often."""
@@ -262,13 +282,12 @@ class Drainer:
 
     def _halted(self, repo: Repository, error: Error | OSError) -> None:
         """A log that cannot take more: it leaves the quorum by standing still, and is tried again where that can help."""
-        self._say(repo, error)
+        self.say(repo.source.uuid, error)
         if not isinstance(error, CorruptionError) and getattr(error, "code", "") != "HF_POISONED":
             self._retry_ns[repo.source.uuid] = time.monotonic_ns() + RETRY_NS
 
-    def _say(self, repo: Repository, error: Error | OSError) -> None:
-        """Once, until it is another one."""
-        uuid = repo.source.uuid
+    def say(self, uuid: bytes, error: Error | OSError) -> None:
+        """What is wrong with the log of a source: once, until it is another one."""
         if self.failures.get(uuid) != str(error):
             _log.error("%s", error)
         self.failures[uuid] = str(error)
@@ -278,10 +297,15 @@ class Drainer:
             try:
                 self._tend_one(repo, now_ns)
             except (Error, OSError) as error:  # tried again the next time; no other source notices
-                self._say(repo, error)
+                self.say(repo.source.uuid, error)
 
     def _tend_one(self, repo: Repository, now_ns: int) -> None:
         uuid = repo.source.uuid
+        if repo.stream is None and repo.filling is None:
+            if uuid in self.failures:
+                repo.resume()
+            else:
+                repo.look_again(now_ns)
         if self._retry_ns.get(uuid, now_ns + 1) <= now_ns:
             del self._retry_ns[uuid]
             repo.item.status = lib.HF_OK
@@ -290,8 +314,6 @@ class Drainer:
         if repo.stream is not None and repo.owner_gone() and repo.drained():
             repo.leave()
             repo.resume()
-        if repo.stream is None and repo.filling is None:
-            repo.look_again(now_ns)
         repo.tidy()
         repo.beat(now_ns)
 
@@ -302,18 +324,21 @@ class Drainer:
         self._spare_wanted.set()
 
     def _prepare(self) -> None:
-        while not self._stopping:
-            if self._spare_wanted.wait(self._scrub.wait_s()):
-                self._spare_wanted.clear()
-                self._prepare_all()
-            with self._preparing:
+        try:
+            while not self._stopping:
+                if self._spare_wanted.wait(self._scrub.wait_s()):
+                    self._spare_wanted.clear()
+                    self._prepare_all()
                 if not self._stopping:
-                    self._scrub.step(self.repositories)
-        self._scrub.close()
+                    self._scrub.step(dict(self.repositories))
+            self._scrub.close()
+        except BaseException:
+            _log.critical("the helper thread failed: the store stops", exc_info=True)
+            self.on_crash()
 
     def _prepare_all(self) -> None:
-        with self._preparing:
-            for repo in list(self.repositories.values()):
+        for repo in list(self.repositories.values()):
+            with repo.files:
                 if self._stopping:
                     return
                 if repo.log:

@@ -18,6 +18,7 @@ from .events import receiver as events
 from .feed import Feed
 from .logs import Logs
 from .quorum import Groups
+from .reconcile import newest_table, void_from
 from .recovery import Gap, Start, limited_low, start_number
 from .registrar import Registrar
 from .segments import Mapping, claim_line, own_board
@@ -245,12 +246,20 @@ class Inbound:
         """The line counts from ``start`` on, and says that nothing below is awaited. What this identity has acknowledged up
         to there in an earlier life still counts."""
         assert self.board is not None
-        lib.hf_board_rebase(self.board.handle, self.line, *self._begun)
+        self._rebase()
         line = lib.hf_board_line_at(self.board.handle, self.line)
         before = int(line.from_sqn)
         kept = line.to_sqn > 0 and before <= start <= line.ack
         lib.hf_line_range(line, before if kept else start, FOR_EVER)
         lib.hf_board_ack(self.board.handle, self.receiver.context.bells.handle, self.line, start, start)
+
+    def _rebase(self) -> None:
+        """The line's ack is of the newest incarnation now. Several may have begun since it was stored: the lowest start cuts."""
+        assert self.board is not None
+        incarnation, start = self._begun
+        under = int(lib.hf_board_line_at(self.board.handle, self.line).ack_stream)
+        table = newest_table(answer.begins for answer in self.registrar.answers())
+        lib.hf_board_rebase(self.board.handle, self.line, incarnation, min(start, void_from(table, under)))
 
     def _high(self) -> int:
         """Highest number published so far, -1 for none."""

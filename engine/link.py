@@ -34,6 +34,9 @@ class LinkListener(Protocol):
     def link_down(self, link: StoreLink) -> None:
         """The link broke; nothing that was asked will be answered."""
 
+    def expelled(self, link: StoreLink) -> None:
+        """The store's operator has deregistered it, or the source that it is of, there: asked again, the store says so."""
+
     def concerns(self, source: bytes) -> bool:
         """It is this source, or a receiver of it."""
 
@@ -130,10 +133,9 @@ class StoreLink:
             for listener in list(self.listeners):
                 listener.link_up(self)
             return
-        if isinstance(answer, wire.Expelled):  # who registers again is told why it cannot
+        if isinstance(answer, wire.Expelled):
             for listener in [each for each in self.listeners if each.concerns(answer.source)]:
-                listener.link_down(self)
-                listener.link_up(self)
+                listener.expelled(self)
             return
         then = self._asked.pop(answer.id, None)
         if then is not None:

@@ -10,7 +10,7 @@ from .store_info import log_range
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["first_since"]
+__all__ = ["first_sent_since", "first_since"]
 
 
 def first_since(path: Path, age_ns: int) -> int | None:
@@ -25,16 +25,21 @@ def first_since(path: Path, age_ns: int) -> int | None:
         newest = _sent(logs, block, high - 1, high) if low < high else None
         if newest is None:
             return None
-        while low < high:
-            middle = (low + high) // 2
-            sent = _sent(logs, block, middle, high)
-            if sent is not None and sent[1] < newest[1] - age_ns:
-                low = sent[0] + 1
-            else:
-                high = middle
-        return low
+        return first_sent_since(logs, block, low, high, newest[1] - age_ns)
     finally:
         logs.close()
+
+
+def first_sent_since(logs: Logs, block: Block, low: int, high: int, time_ns: int) -> int:
+    """As :func:`first_since`, in [low, high), for a time (CLOCK_REALTIME); ``high``: there is none."""
+    while low < high:
+        middle = (low + high) // 2
+        sent = _sent(logs, block, middle, high)
+        if sent is not None and sent[1] < time_ns:
+            low = sent[0] + 1
+        else:
+            high = middle
+    return low
 
 
 def _sent(logs: Logs, block: Block, number: int, stop: int) -> tuple[int, int] | None:

@@ -11,7 +11,9 @@ read by the BEGIN table of the log that knows the newest one (engine/reconcile.p
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+from bisect import bisect_left
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,15 +21,14 @@ from .core import CData, ffi, lib
 from .marks import MarkFile
 from .reconcile import BEGINS_MAX, FOR_EVER, Table, after_begin, newest_table
 from .segments import owned
-from .status import check
+from .status import check, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FOR_EVER", "Block", "Logs", "table_of"]
+__all__ = ["FOR_EVER", "Block", "Logs", "check_openable", "table_of"]
 
 BLOCK_BYTES = 256 * 1024
-BLOCK_MAX = 1 << 28
 FRAME_BYTES: int = ffi.sizeof("struct hf_frame")
 SHARE_BYTES = 8 << 20
 """Read from one store before it is another's turn: enough for the kernel to read ahead, and for the seek to cost nothing."""
@@ -82,11 +83,15 @@ class Block:
         self.index = 0
         while self.index < count and entries[self.index].sequence_number < number:
             self.index += 1
-        if stop != FOR_EVER:
-            while count > self.index and entries[count - 1].sequence_number >= stop:
-                count -= 1
         self.count = count
-        return self.index < count
+        self.end_before(stop)
+        return self.index < self.count
+
+    def end_before(self, stop: int) -> None:
+        """Leaves out the messages that end at ``stop`` or behind."""
+        entries, index, count = self.entries, self.index, self.count
+        if index < count and entries[count - 1].sequence_number >= stop:
+            self.count = bisect_left(range(count), stop, index, key=lambda i: int(entries[i].sequence_number))
 
     def clear(self) -> None:
         """Forgets what is left."""
@@ -103,6 +108,15 @@ def table_of(log: CData) -> Table:
     begins = ffi.new("struct hf_begin[]", BEGINS_MAX)
     count = lib.hf_logr_begins(log, begins)
     return tuple((int(begins[i].incarnation), int(begins[i].start_sqn)) for i in range(count))
+
+
+def check_openable(path: str) -> None:
+    """Raises SystemCallError when a log's directory is there and this process cannot open it (EACCES, EMFILE)."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as refused:
+        if refused.errno not in {errno.ENOENT, errno.ENOTDIR}:
+            raise error_of(int(lib.HF_ERRNO) - (refused.errno or 0), what=path) from None
 
 
 class Logs:
@@ -124,8 +138,12 @@ class Logs:
         """After such a read: logs that may still get it, because they are behind or cannot be read now."""
         self.unreadable = 0
         """Of these, the ones that cannot be read now."""
+        self.refused: set[int] = set()
+        """After such a read: what the logs answered (HF_GONE, HF_DAMAGED, HF_LOST, HF_AGAIN)."""
         self.incarnation = 0
-        """After a read that found something: under which the store wrote it."""
+        """After a read that found something: under which the store wrote it,"""
+        self.path = ""
+        """and from where it was read."""
         self._turn = 0
         """Whose turn it is, counted on and on: that path is read first, ``_share`` bytes of messages more."""
         self._share = SHARE_BYTES
@@ -149,6 +167,7 @@ class Logs:
         """Fills ``block`` with messages from ``number`` on, below ``stop``. False: no log has it, and the attributes say why."""
         self.behind = []
         self.undecided = self.unreadable = 0
+        self.refused = set()
         paths = self.paths
         self.learn()
         for turn in range(self._turn, self._turn + len(paths)):
@@ -156,7 +175,9 @@ class Logs:
             status = self._try(path, number, block, stop)
             if status == 1:
                 self._served(turn, block.frames[1])
+                self.path = path
                 return True
+            self.refused.add(status)
             if status in {lib.HF_GONE, lib.HF_DAMAGED, lib.HF_LOST} and self._number[0] > number:
                 self.behind.append(int(self._number[0]))
             else:
@@ -228,8 +249,8 @@ class Logs:
 
     def _read(self, log: CData, number: int, block: Block, stop: int) -> int:
         size = 0
-        while size < BLOCK_MAX:
-            size = block.room(4 * size)
+        while True:
+            size = block.room(size)
             got = lib.hf_logr_read(log, number, block.memory, size, self._number)
             if got > 0 and block.scan(got, number, stop):
                 self.incarnation = int(lib.hf_logr_incarnation(log))
@@ -237,7 +258,7 @@ class Logs:
             if got != lib.HF_SMALL:
                 block.clear()
                 return int(min(got, 0) or lib.HF_AGAIN)
-        return int(lib.HF_DAMAGED)
+            size = int(self._number[0])  # of one message that is there, and does not fit
 
     def _replaced(self, path: str) -> bool:
         """The directory that is open is not the one at ``path`` any more: the store was wiped. It is let go."""

@@ -67,12 +67,12 @@ def become_store() -> None:
                 f"store_main() in a process that has a context ({name})",
                 hint="close it first, or run the store in another process: spawn_store()",
             )
-        _process.was_store = _process.store = True
+        _process.store = True
 
 
-def end_store() -> None:
-    """It has ended; there will be no other one in this process."""
-    _process.store = False
+def end_store(*, ran: bool) -> None:
+    """It has ended; there will be no other one in this process, unless this one could not start."""
+    _process.store, _process.was_store = False, ran
 
 
 def is_store() -> bool:

@@ -9,16 +9,17 @@ from .core import CData, ffi, lib
 from .domain import Domain, ObjectName, unlink_object
 from .errors import Error
 from .reconcile import FOR_EVER
-from .segments import Mapping, UnpublishedError, attach_board, attach_stream
+from .segments import UnpublishedError, attach_board, attach_stream
 from .status import check
 from .watch import groups_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from . import segments
     from .quorum import Groups
 
-__all__ = ["LivingStream", "OldStreams", "living", "owner_lives", "unlink_unused"]
+__all__ = ["LivingStream", "OldStreams", "living", "owner_lives", "unlink_unsent", "unlink_unused"]
 
 
 class LivingStream(NamedTuple):
@@ -31,13 +32,13 @@ class LivingStream(NamedTuple):
     """CLOCK_REALTIME of its creation."""
 
 
-def living(stream: Mapping) -> LivingStream:
+def living(stream: segments.Mapping) -> LivingStream:
     """Of a stream whose owner lives."""
     preamble = stream.preamble
     return LivingStream(int(preamble.owner), int(preamble.owner_pid), int(preamble.created_ns))
 
 
-def owner_lives(domain: Domain, stream: Mapping) -> bool:
+def owner_lives(domain: Domain, stream: segments.Mapping) -> bool:
     """Its owner has not closed it, and is not proved dead (DESIGN 12)."""
     owner = stream.preamble
     closed = stream.stream.state == lib.HF_STREAM_CLOSED
@@ -63,7 +64,7 @@ class OldStreams:
     def __contains__(self, name: str) -> bool:
         return name in self._left
 
-    def leave(self, stream: Mapping) -> None:
+    def leave(self, stream: segments.Mapping) -> None:
         """This one is read to its end."""
         tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
         check(lib.hf_stream_end(stream.handle, tail, end), what=stream.name)
@@ -111,11 +112,40 @@ def unlink_unused(domain: Domain, uuid: bytes) -> None:
     Under the domain's lock: nobody attaches to the board, or makes one, meanwhile. What stays is `holdfast gc`'s.
     """
     with domain.exclusive():
-        objects = [item for item in domain.objects() if item.uuid == uuid]
+        objects = domain.objects(uuid)
         if any(_in_use(domain, item) for item in objects):
             return
         for item in objects:
             unlink_object(item.name)
+
+
+def unlink_unsent(domain: Domain, begun: Mapping[bytes, int]) -> list[str]:
+    """Removes the rings of dead owners in which nothing was sent, of incarnations that have not begun here; returns their names.
+
+    A source that dies between the making of its ring and BEGIN leaves one. No store ever needs it, so any store may do this, and
+    nobody else knows of it. ``begun``: of each source that a store keeps, its newest incarnation there. Who makes a ring never
+    takes a name that is there: under the domain's lock, what was judged is what goes.
+    """
+    newer = [
+        item for item in domain.objects() if item.kind == "stream" and item.incarnation > begun.get(item.uuid, FOR_EVER)
+    ]
+    if not any(_is_unsent(domain, item.name) for item in newer):
+        return []
+    with domain.exclusive():
+        unsent = [item.name for item in newer if _is_unsent(domain, item.name)]
+        for name in unsent:
+            unlink_object(name)
+    return unsent
+
+
+def _is_unsent(domain: Domain, name: str) -> bool:
+    tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+    try:
+        with attach_stream(name, populate=False) as stream:
+            whole = lib.hf_stream_end(stream.handle, tail, end) >= 0
+            return not owner_lives(domain, stream) and whole and int(end[0]) == int(stream.stream.start_sqn)
+    except (FileNotFoundError, UnpublishedError, Error):
+        return False
 
 
 def _in_use(domain: Domain, item: ObjectName) -> bool:

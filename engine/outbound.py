@@ -193,6 +193,16 @@ class Outbound:
             if own is link and self._deregistration is None:
                 self._act(self._machine.disconnected(index, now), now)
 
+    def expelled(self, link: StoreLink) -> None:
+        """LinkListener. A store where it has no seat is not asked, so what it would say is said here."""
+        idle = [
+            i for i, own in enumerate(self._links) if own is link and self._machine.slots[i].phase is reg.Phase.IDLE
+        ]
+        self.link_down(link)
+        self.link_up(link)
+        text = f"the source was deregistered at store {link.name} by its operator; it has no seat there now"
+        self._events += [source_event(reg.RefusedBy(i, reg.Refusal("deregistered", text)), self.names) for i in idle]
+
     def concerns(self, source: bytes) -> bool:
         """LinkListener."""
         return self._machine.uuid == source
@@ -221,6 +231,10 @@ class Outbound:
                     link.ask(wire.Leave(link.next_id(), "source", uuid, own), lambda _: None)
                 case _ if (event := source_event(action, self.names)) is not None:
                     self._events.append(event)
+        if any(isinstance(action, reg.Complete) for action in actions) and self._machine.keeps_too_little():
+            _log.warning(
+                "topic %r: its stores' repositories are no-cache, so nothing that is sent becomes stable", self.topic
+            )
         self._may_send = self._machine.may_send
         if actions and self._settlement is not None:
             self._settlement.registered(self._machine.seated, self._machine.active())
@@ -263,7 +277,7 @@ class Outbound:
                 grant = reg.Grant(
                     answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation,
                     tuple(answer.begins), answer.votes, answer.empty_votes, answer.opened, answer.peers,
-                    welcome.name if welcome is not None else "", answer.flags,
+                    welcome.name if welcome is not None else "", answer.flags, answer.lives,
                 )  # fmt: skip
                 if self._deregistration is not None:  # it crossed the call
                     self._machine.slots[store].grant = grant
@@ -290,7 +304,8 @@ class Outbound:
         request = wire.Begin(
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self._name, list(self.names),
             grant.uuid if grant is not None else b"", list(machine.begins), {each.name: each.opened for each in grants},
-            list(machine.groups.sizes), list(machine.groups.of),
+            list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
+            INTERGROUP.index(machine.groups.intergroup),
         )  # fmt: skip
 
         def answered(answer: wire.Answer) -> None:

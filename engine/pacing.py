@@ -41,13 +41,20 @@ class Pacer:
         """How far the store may acknowledge what it holds below ``next_sqn``."""
         return min(next_sqn, int(self._repository.item.ack_sqn))
 
+    def begun(self) -> None:
+        """A BEGIN may have made numbers void: they come again, and nothing of them is allowed before the next :meth:`turn`."""
+        item, start = self._repository.item, int(self._repository.info.appended_sqn)
+        self._count()
+        item.payload = item.marked = self._pacing.begun(start, int(item.payload))
+        item.ack_payload, item.ack_sqn = 0, min(int(item.ack_sqn), start)
+        self._released = min(self._released, start)
+        self.busy = True
+
     def turn(self) -> None:
         """Looks at the acknowledgements once. Raises Error: the log cannot let go."""
         repository, item = self._repository, self._repository.item
         next_sqn = repository.next_sqn
-        for mark in self._marks[0 : item.mark_count]:
-            self._pacing.stored(int(mark.sqn), int(mark.position))
-        item.mark_count = 0
+        self._count()
         self._pacing.stored(int(repository.info.appended_sqn), int(item.payload))
         turn = self._pacing.turn(self._receivers())
         item.ack_payload, item.ack_sqn = turn.ack_payload, max(int(item.ack_sqn), turn.ack)
@@ -59,6 +66,12 @@ class Pacer:
             repository.release(release)
             self._released = release
         self.busy = self._pacing.withheld or release < next_sqn
+
+    def _count(self) -> None:
+        """Takes in what the drain has noted since the last time."""
+        for mark in self._marks[0 : self._repository.item.mark_count]:
+            self._pacing.stored(int(mark.sqn), int(mark.position))
+        self._repository.item.mark_count = 0
 
     def _receivers(self) -> list[tuple[int, int]]:
         """Acknowledgement and mode of everybody who is registered: on the board, or in the state once it has left that. Who has

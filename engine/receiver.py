@@ -103,6 +103,10 @@ class Receiver:
         """What remembers the deliveries from one more source, from number ``start`` on."""
         return ExplicitWindow(start) if self.options.ume_explicit_ack_only else AckWindow(start)
 
+    def new_inbound(self, found: Found) -> Inbound:
+        """What registers with one more source, and reads it."""
+        return Inbound(self, found)
+
     def settle(self) -> None:
         """Something happens behind the message that is being delivered: it gets its record of the acks first."""
 
@@ -192,7 +196,7 @@ class Receiver:
     def _found(self, found: Found) -> None:
         if found.uuid in self._all or self._deregistering:
             return
-        inbound = Inbound(self, found)
+        inbound = self.new_inbound(found)
         self._all[found.uuid] = inbound
         notify = self.options.source_notification_function
         if notify is not None:

@@ -189,16 +189,25 @@ class Pacing:
     def stored(self, next_sqn: int, payload: int) -> None:
         """Takes in: everything below ``next_sqn`` is stored, which was ``payload`` bytes so far."""
         numbers, sizes = self._numbers, self._sizes
-        while len(numbers) > 1 and numbers[-1] > next_sqn:  # a new incarnation began below
-            numbers.pop()
-            sizes.pop()
-        if numbers[0] > next_sqn:
-            self._release = numbers[0] = next_sqn
         if len(numbers) > 1 and (sizes[-1] - sizes[-2] < self.grain or numbers[-1] == next_sqn):
             numbers[-1], sizes[-1] = next_sqn, payload
         elif next_sqn > numbers[-1]:
             numbers.append(next_sqn)
             sizes.append(payload)
+
+    def begun(self, next_sqn: int, payload: int) -> int:
+        """A new incarnation has begun: of the ``payload`` bytes so far, what was stored from ``next_sqn`` on is void. Returns how
+        many count as stored now, a little too many at most."""
+        numbers, sizes = self._numbers, self._sizes
+        while len(numbers) > 1 and numbers[-1] > next_sqn:
+            numbers.pop()
+            payload = sizes.pop()
+        if numbers[0] > next_sqn:
+            self._release = numbers[0] = next_sqn
+        if numbers[-1] == next_sqn:
+            payload = sizes[-1]
+        self.stored(next_sqn, payload)
+        return payload
 
     def turn(self, receivers: Iterable[tuple[int, int]]) -> Turn:
         """``receivers``: acknowledgement and mode of each that is registered; what it need not acknowledge counts as it."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .quorum import quorum
 from .reconcile import newest_table, void_from
-from .registration import Action, Ask, Complete, Grant, Granted, Phase, Registration
+from .registration import Action, Complete, Grant, Granted, Phase, Registration, Unresponsive
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -55,12 +56,13 @@ class ReceiverRegistration(Registration):
     def granted(self, store: int, grant: Grant, now_ns: int) -> list[Action]:
         """The store answered."""
         slot = self.slots[store]
-        slot.phase, slot.grant, slot.refusal, slot.refusals = Phase.ACTIVE, grant, None, 0
+        slot.phase, slot.grant, slot.refusal, slot.refusals, slot.gone = Phase.ACTIVE, grant, None, 0, False
         if not grant.old:
             self._strangers.add(store)
         again = self._unify(now_ns)
-        told: list[Action] = [] if Ask(store) in again else [Granted(store, grant)]
-        return told + self._give_up() + again + self._complete(now_ns)
+        left = self._give_up()
+        told: list[Action] = [Granted(store, grant)] if slot.phase is Phase.ACTIVE else []
+        return told + left + again + self._complete(now_ns)
 
     def _unify(self, now_ns: int) -> list[Action]:
         """Asks the stores again that know it by another identity; each once, for it may not be able to take this one over."""
@@ -94,8 +96,16 @@ class ReceiverRegistration(Registration):
         return []
 
     def tick(self, now_ns: int) -> list[Action]:
-        """Asks again what is due; does with fewer stores when the first interval is over."""
-        return self._retries(now_ns) + self._complete(now_ns)
+        """Asks again what is due; does with fewer stores when the first interval is over; tells who has not answered."""
+        actions = self._retries(now_ns) + self._complete(now_ns)
+        silent = [] if self.complete else self._overdue(now_ns, Phase.DOWN, Phase.ASKED)
+        return actions + [self._unresponsive(store) for store in silent]
+
+    def _unresponsive(self, store: int) -> Action:
+        number = self.groups.of[store]
+        registered = len(self._in_phase(Phase.ACTIVE) & set(self.groups.members(number)))
+        answered = self.slots[store].grant is not None
+        return Unresponsive(store, False, registered, quorum(self.groups.sizes[number]), answered)
 
     def grants(self) -> Sequence[Grant]:
         """What the stores that granted said."""

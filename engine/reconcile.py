@@ -6,7 +6,9 @@ No I/O. A table is a log's list of BEGINs, (incarnation, its first number), olde
 Of several tables the one whose newest BEGIN is greatest is right as a whole, and never their union: an entry that it lacks is
 a BEGIN that a dying source got to too few stores. Nothing was sent under it, and taken in later it would void what has become
 stable since. A BEGIN that a quorum has made durable is in every newer table: each BEGIN carries the table that it was built
-on, its source took that from a quorum of stores, and two quorums meet.
+on, its source took that from a quorum of stores, and two quorums meet. Where one group will do, they need not; nor does a
+quorum say that no BEGIN with a greater number reached anybody else. So stores read each other's files, and sources the board
+(tests/unit/test_few_begins.py). A store that nobody can read may come back with such a BEGIN when a reboot has taken the board.
 """
 
 from __future__ import annotations

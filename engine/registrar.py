@@ -108,6 +108,11 @@ class Registrar:
         for index in self._indexes(link):
             self._act(self._machine.disconnected(index))
 
+    def expelled(self, link: StoreLink) -> None:
+        """LinkListener."""
+        self.link_down(link)
+        self.link_up(link)
+
     def concerns(self, source: bytes) -> bool:
         """LinkListener."""
         return self._inbound.uuid == source
@@ -138,6 +143,8 @@ class Registrar:
                     link.ask(wire.Leave(link.next_id(), "receiver", self._inbound.uuid, uuid), lambda _: None)
                 case reg.RefusedBy(index, refusal):
                     self._refused(index, refusal)
+                case reg.Unresponsive():
+                    self._unresponsive(action)
                 case reg.Complete():
                     self._inbound.complete(action)
 
@@ -234,6 +241,13 @@ class Registrar:
                     inbound.topic, inbound.source, refusal.text, self.stores[index].name, refusal.pid, since
                 )
             )
+
+    def _unresponsive(self, said: reg.Unresponsive) -> None:
+        """UM's receivers have no StoreUnresponsive: why they wait is a RegistrationError (um_semantics B.3, L.2)."""
+        inbound, name = self._inbound, self.stores[said.store].name
+        text = f"store {said.store} [{name}] unresponsive" + ("" if said.answered else " - no registration response")
+        text += f"; registered with {said.registered} of its group, {said.required} are needed"
+        inbound.tell(events.RegistrationError(inbound.topic, inbound.source, text, name, 0, 0.0))
 
     # The SRI --------------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .errors import RegistrationError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from .quorum import Consensus, Groups
 
@@ -46,11 +46,13 @@ class Grant:
     empty_votes: bool = False
     opened: int = 0
     peers: Mapping[str, int] = field(default_factory=dict)
-    """The store's own name -> how often that store's directory had been opened when it last took part."""
+    """A store's own name -> the life that it was in when it last took part."""
     name: str = ""
     """The store's own."""
     flags: int = 0
     """Of RegistrationSuccess, besides OLD."""
+    lives: Sequence[int] = ()
+    """As in wire.SourceGranted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,8 @@ class Registration:
     slots: list[_Slot] = field(init=False)
     seated: set[int] = field(init=False)
     first_ns: int = field(default=-1, init=False)
+    _watched_ns: int = field(default=-1, init=False)
+    """Since when answers are waited for."""
 
     def __post_init__(self) -> None:
         self.slots = [_Slot() for _ in range(self.groups.stores)]
@@ -202,7 +206,7 @@ class Registration:
     def connected(self, store: int, now_ns: int) -> list[Action]:
         """A link to the store is up."""
         slot = self.slots[store]
-        slot.up = True
+        slot.up, slot.gone = True, False
         return self._ask(store, now_ns) if slot.phase is Phase.DOWN else []
 
     def _ask(self, store: int, now_ns: int) -> list[Action]:
@@ -235,9 +239,9 @@ class Registration:
         """Stores that somebody else holds."""
         return {store for store, slot in enumerate(self.slots) if _is_in_use(slot)}
 
-    def _stuck(self) -> bool:
-        """What it holds does not let it complete, with all that may answer."""
-        return False
+    def _stuck(self, held: Collection[int], in_use: Collection[int]) -> bool:
+        """What it holds does not let it complete."""
+        return not self._sufficient(held) or len(held) <= len(in_use)
 
     def _give_up(self) -> list[Action]:
         """Two claimants of one RegID must not block each other, each with a part of the stores: one that cannot complete
@@ -250,7 +254,8 @@ class Registration:
             return []
         hopeless = not self._sufficient(free) or len(free) <= len(in_use & self.seated)
         again = any(self.slots[store].refusals > 1 for store in in_use)
-        if not hopeless and not (again and self._stuck()):
+        holding = self._in_phase(held)
+        if not hopeless and not (again and holding and self._stuck(holding, in_use & self.seated)):
             return []
         actions: list[Action] = []
         latest = max(slot.asked_ns for slot in self.slots)
@@ -270,17 +275,44 @@ class Registration:
                 actions += self._ask(store, now_ns)
         return actions
 
-    def refusal(self) -> Refusal | None:
-        """Why it cannot complete: what a store says, if those that do not refuse are not enough."""
-        refused = {store for store in self.seated if self.slots[store].phase is Phase.REFUSED}
-        reasons = [reason for store in sorted(refused) if (reason := self.slots[store].refusal) is not None]
-        return reasons[0] if reasons and not self._sufficient(self.seated - refused) else None
+    def refusal(self, since_ns: int = 0) -> Refusal | None:
+        """Why it cannot complete: what a store says, if those that do not refuse are not enough; nor those of them that are
+        there, where all that are there would be. ``since_ns``: what was answered to older questions is not believed."""
+        refused = self._refused_since(since_ns)
+        rest = self.seated - refused
+        there = {store for store in self.seated if not self.slots[store].gone}
+        hindered = not self._sufficient(rest) or (self._sufficient(there) and not self._sufficient(rest & there))
+        return self._reason(refused) if refused & self.seated and hindered else None
+
+    def _refused_since(self, since_ns: int) -> set[int]:
+        """Stores that refuse, backups among them, and those that were left because others refuse."""
+        return {s for s, slot in enumerate(self.slots) if slot.phase is Phase.REFUSED and slot.asked_ns >= since_ns}
+
+    def _reason(self, refused: Collection[int]) -> Refusal | None:
+        """What the first of these stores says: of one that has a seat, if one of them says anything."""
+        order = sorted(refused, key=lambda store: (store not in self.seated, store))
+        return next((reason for store in order if (reason := self.slots[store].refusal) is not None), None)
+
+    def _overdue(self, now_ns: int, *phases: Phase) -> list[int]:
+        """Stores that have a seat and have not answered within the interval: each once, until it does."""
+        if self._watched_ns < 0:
+            self._watched_ns = now_ns
+        found = [
+            store
+            for store in sorted(self._in_phase(*phases))
+            if not self.slots[store].gone
+            and now_ns - max(self.slots[store].asked_ns, self._watched_ns) >= self.interval_ns
+        ]
+        for store in found:
+            self.slots[store].gone = True
+        return found
 
     def _in_phase(self, *phases: Phase) -> set[int]:
         return {store for store in self.seated if self.slots[store].phase in phases}
 
     def _is_over(self, now_ns: int) -> bool:
-        """The first interval is: what the groups need will do, all is not waited for any more (UM 6.7)."""
+        """The first interval is: what the groups need will do, all is not waited for any more (um_semantics B.1, step 7). Until
+        then also a store that refuses is waited for: it may grant yet."""
         return self.first_ns >= 0 and now_ns - self.first_ns >= self.interval_ns
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from .core import CData, ffi, lib
@@ -22,6 +23,7 @@ from .errors import CorruptionError, Error
 from .old_streams import LivingStream, OldStreams, living, owner_lives
 from .reconcile import FOR_EVER, LogView, Table, lost_acknowledged, newest, newest_table, void_from
 from .refill import Filling
+from .resting import Resting
 from .segments import Bells, Mapping, UnpublishedError, attach_board, attach_stream, claim_line, own_board
 from .status import check
 from .store_info import kept_view, log_view, peer_logs
@@ -37,11 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["Repository"]
 
 _log = logging.getLogger("holdfast.store")
-
-LOOK_NS = 1_000_000_000
-"""How often a store that reads nothing looks at its peers,"""
-REST_NS = 60_000_000_000
-"""and for how long."""
 
 
 class Repository:
@@ -60,8 +57,9 @@ class Repository:
         self.path = path
         self.level = int(config.level)
         self._identity = (name, uuid)
-        path.mkdir(mode=0o700, exist_ok=True)
-        sync_directory(path.parent)
+        if not path.exists():
+            path.mkdir(mode=0o700)
+            sync_directory(path.parent)
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             out = ffi.new("struct hf_log **")
@@ -70,6 +68,8 @@ class Repository:
         finally:
             os.close(fd)
         self.log: CData = out[0]
+        self.files = threading.Lock()
+        """Held by who closes the log, and by the helper thread while it works in its directory."""
         self.board: Mapping | None = None
         self.line = -1
         self.stream: Mapping | None = None
@@ -86,10 +86,8 @@ class Repository:
         self.pacer: Pacer | None = None
         """Of a receiver-paced source: set once, before anything is drained."""
         self._old = OldStreams(domain)
-        self._rested = -1, 0, 0
-        """What it held without a stream, how long the peers are looked at for more, and when next."""
-        self._info = ffi.new("struct hf_log_info *")
-        self._lines = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
+        self._resting = Resting()
+        self._info, self._lines = ffi.new("struct hf_log_info *"), ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
         view = log_view(path)
         if view is None:  # a memory store after a reboot, or its logs were removed: the state knows more than the log
             source.learner |= source.incarnation > 0
@@ -167,7 +165,7 @@ class Repository:
 
     def streams(self) -> list[ObjectName]:
         """Rings of this source that lie in shared memory, oldest incarnation first."""
-        return [item for item in self.domain.objects() if item.uuid == self.source.uuid and item.kind == "stream"]
+        return [item for item in self.domain.objects(self.source.uuid) if item.kind == "stream"]
 
     def begin(self, table: Table, stream: str) -> tuple[int, bool]:
         """BEGIN at this store, the last one of ``table``: durable in the log, then the stream is read.
@@ -191,6 +189,8 @@ class Repository:
         if table != self.table:
             self.lost_below = min(self.lost_below, void_from(table, self.source.incarnation))
             self.source.take(table)
+            if self.pacer is not None:
+                self.pacer.begun()
 
     def resume(self) -> None:
         """Goes on with the stream of the newest BEGIN, if it is there and not read to its end; called when none is attached.
@@ -290,15 +290,19 @@ class Repository:
         self._follow()
 
     def look_again(self, now_ns: int) -> None:
-        """No stream is read: looks at the peers for a while after the last change. One may have the end of a ring that this
-        store came too late for, and nobody else would say so."""
-        held, (before, until, next_ns) = self.next_sqn, self._rested
-        until = until if held == before else now_ns + REST_NS
-        if next_ns <= now_ns < until:
-            next_ns = now_ns + LOOK_NS
-            if held < self.report().end:
-                self.resume()
-        self._rested = held, until, next_ns
+        """No stream is read: do the peers have more (engine/resting.py)?"""
+        held, rest = self.next_sqn, self._resting
+        if not rest.due(held, now_ns):
+            return
+        if rest.told(self._told_by_peers()) or (rest.into_logs(now_ns) and held < self.report().end):
+            self.resume()
+
+    def _told_by_peers(self) -> int:
+        """The highest number that the other stores' lines say they hold; 0 without a board."""
+        views = self.lines() if self.board is not None else []
+        stores = [view.line for view in views if view.line.role == lib.HF_ROLE_STORE and view.line.level]
+        others = [line for line in stores if bytes(ffi.buffer(line.uuid)) != self._identity[1]]
+        return max((self.source.clamp(int(line.position), int(line.ack_stream)) for line in others), default=0)
 
     # Catching up ----------------------------------------------------------------------------------------------------------
 
@@ -360,6 +364,7 @@ class Repository:
     def append(self, frames: CData, size: int) -> None:
         """Whole messages, as a reader of another log gave them. Raises Error, OSError."""
         self._put(lambda: int(lib.hf_log_append(self.log, frames, size)))
+        self.item.payload += size  # for a pacer: headers too, as it counts what a log holds when it is opened
 
     def lose(self, first: int, last: int) -> None:
         """Nobody has these numbers: said on the line before the ack can pass them (DESIGN 8), then in the log."""

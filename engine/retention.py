@@ -118,9 +118,8 @@ class Retention:
                 for low, high in fresh:
                     for begin, end in stable.parts(max(low, self._told), high):
                         self._reported.add(begin, end)
-            else:
-                for low, high in proven:
-                    self.notices.stable(low, high)
+                proven = _without(proven, fresh)  # of those the store's event has told
+            self._tell_proven(proven)
 
     def _lost(self, store: int, low: int, high: int) -> None:
         """Told of what is not stable without this store: the others' copies are as good."""
@@ -169,6 +168,7 @@ class Retention:
         if self.holdings is not None:
             self.holdings.seat(seated, active)
             self._move_stable()
+            self._tell_proven(self._prove())
 
     # What follows ---------------------------------------------------------------------------------------------------------
 
@@ -245,6 +245,10 @@ class Retention:
             self.unproven.remove(low, high)
         return proven
 
+    def _tell_proven(self, proven: list[Interval]) -> None:
+        for low, high in proven:
+            self.notices.stable(low, high)
+
     def _stable_now(self) -> Spans:
         stable = Spans()
         stable.add(self.start, self.stable)
@@ -285,3 +289,11 @@ class Retention:
         if self.notices.confirms:
             late = min([late, *(spans.high for uuid, spans in self._receivers.items() if uuid in self._present)])
         self.notices.records.drop(max(late, done - LATE_MAX))
+
+
+def _without(intervals: list[Interval], taken: list[Interval]) -> list[Interval]:
+    """Return what of `intervals` is not in `taken`."""
+    spans = Spans()
+    for low, high in taken:
+        spans.add(low, high)
+    return [gap for low, high in intervals for gap in spans.gaps(low, high)]

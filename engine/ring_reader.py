@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .core import CData, ffi, lib
 from .errors import EvictedError
@@ -82,6 +82,15 @@ class View:
                 raise EvictedError
             check(status, what="log block")
         return bytes(out)
+
+    def gather_all(self, out: Any) -> None:
+        """Payloads of all messages, back to back, into a writable buffer of just their size. Raises EvictedError."""
+        values = ffi.from_buffer("uint8_t[]", out, require_writable=True)
+        to = ffi.new("struct hf_columns *", {"values": values, "rows_max": self.count, "bytes_max": len(values)})
+        status = lib.hf_columns(self.base, self.wrap, self.entries, self.count, to)
+        if status == lib.HF_DAMAGED and self.ring is not None:
+            raise EvictedError
+        check(status, what="log block")
 
     def intact(self) -> bool:
         """False: it was evicted."""

@@ -35,7 +35,7 @@ FIRST_LOOK_BYTES, FIRST_LOOK_RATE = 1 << 30, 256 << 20
 class Scrub:
     """See the module. ``interval_s``: pause between two looks at a whole log; 0 = only when it is opened.
 
-    One thread calls its methods, and holds off whoever closes a repository while :meth:`step` runs.
+    One thread calls its methods. What it does in a log's directory it does under the repository's ``files``.
     """
 
     def __init__(self, interval_s: float) -> None:
@@ -63,17 +63,33 @@ class Scrub:
         """Does one block's work, if any is due. ``repositories``: the store's, now."""
         now = time.monotonic_ns()
         self._follow(repositories, now)
+        if self._turn is None:
+            self._turn = self._plan.turn(now)
+        repository = repositories.get(self._turn.uuid) if self._turn is not None else None
+        if repository is not None:
+            with repository.files:
+                if repository.log:
+                    self._work(repository, now)
+
+    def _work(self, repository: Repository, now: int) -> None:
         try:
             if self._repair is None:
-                self._begin(repositories, now)
+                self._begin(repository)
             elif not self.wait_s() and not self._go_on(self._repair, now):
                 self._end(self._repair, now)
         except (Error, OSError) as error:
-            assert self._turn is not None
             _log.warning("%s", error)
-            turn = self._turn
-            self.close()
-            self._plan.done(turn, turn.within, now)
+            self._give_up(now)
+        except Exception:  # one log that nobody foresaw must not end the care for all others
+            _log.exception("%s: the look through this log failed", repository.path)
+            self._give_up(now)
+
+    def _give_up(self, now: int) -> None:
+        """The same is asked for again later."""
+        assert self._turn is not None
+        turn = self._turn
+        self.close()
+        self._plan.done(turn, turn.within, now)
 
     def close(self) -> None:
         """Lets go of what is under way; the next start begins anew."""
@@ -94,12 +110,10 @@ class Scrub:
         if self._turn is not None and self._turn.uuid not in kept:
             self.close()
 
-    def _begin(self, repositories: Mapping[bytes, Repository], now: int) -> None:
-        self._turn = self._plan.turn(now)
-        if self._turn is not None:
-            repository = repositories[self._turn.uuid]
-            self._repair = LogRepair(repository.path, repository.peers(), self._turn.within)
-            self._spent = 0, 0
+    def _begin(self, repository: Repository) -> None:
+        assert self._turn is not None
+        self._repair = LogRepair(repository.path, repository.peers(), self._turn.within)
+        self._spent = 0, 0
 
     def _go_on(self, repair: LogRepair, now: int) -> bool:
         more = repair.step()

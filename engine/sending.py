@@ -271,7 +271,7 @@ class Sending(Outbound):
         deadline = deadline_of(timeout)
         started = 0
         if size > self._always_fits:
-            self._check_size(size)
+            self.check_size(size)
         while True:
             self._check_may_send()
             moves = self._moves()
@@ -301,7 +301,7 @@ class Sending(Outbound):
             self._blocked_ns += time.monotonic_ns() - started
         return status
 
-    def _check_size(self, size: int) -> None:
+    def check_size(self, size: int) -> None:
         """Raises MessageTooLargeError for what can never be sent (um_semantics D.6, D.7)."""
         options = self.options
         if self.stores and options.ume_flight_size_behavior == "block" and 0 < options.ume_flight_size_bytes < size:

@@ -5,6 +5,7 @@ Sending is sending.py, registration outbound.py, and what becomes of messages se
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -150,10 +151,12 @@ class Source(Sending):
         """Returns when the source may send now. Any number of times, also after that was lost.
 
         Raises:
-            RegIdInUseError, RegistrationError: a store refused and that is why it cannot complete.
+            RegIdInUseError, RegistrationError: a store has refused since the call, and that is why it cannot complete. What it
+                said before may be over: who held the RegID may have closed.
             RegistrationTimeout: the time is over. The source goes on trying.
         """
         self.context.raise_callback_error()
+        called_ns = time.monotonic_ns()
         deadline = deadline_of(timeout)
         while not self._may_send:
             self.context.check_usable()
@@ -163,7 +166,7 @@ class Source(Sending):
             self._check_not_deregistered()
             if self._failure is not None:
                 raise self._failure
-            refusal = self._machine.refusal()
+            refusal = self._machine.refusal(called_ns)
             if refusal is not None:
                 raise refusal_error(refusal)
             left = left_of(deadline)

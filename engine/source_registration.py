@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from . import registration as reg
 from . import voting
+from .events.source import RegistrationSuccessFlags
 from .pulse import Pulse
 from .quorum import NO_GROUPS
 from .registration import Action, Grant, Phase, Registration
@@ -56,8 +57,6 @@ class SourceRegistration(Registration):
         """Stores that know nothing of this source, also without having answered."""
         self._open_again_ns = 0
         self._pulses = [Pulse(silence_ns, look_ns) for _ in self.slots]
-        self._watched_ns = -1
-        """Since when answers are waited for."""
 
     @property
     def is_open(self) -> bool:
@@ -79,6 +78,14 @@ class SourceRegistration(Registration):
     def _sufficient(self, stores: Collection[int]) -> bool:
         return self.groups.complete(stores)
 
+    def keeps_too_little(self) -> bool:
+        """So many of its stores keep no messages that nothing will become stable (um_semantics I.3)."""
+        no_acks = RegistrationSuccessFlags.NOACKS
+        empty = {
+            store for store, slot in enumerate(self.slots) if slot.grant is not None and slot.grant.flags & no_acks
+        }
+        return bool(empty) and not self._sufficient(self.seated - empty)
+
     def start(self) -> list[Action]:
         """A source without stores is complete at once: it streams, and nothing is kept."""
         return [] if self.slots else [reg.Open(1, 0)]
@@ -87,7 +94,6 @@ class SourceRegistration(Registration):
 
     def connected(self, store: int, now_ns: int) -> list[Action]:
         """A link to the store is up."""
-        self.slots[store].gone = False
         if not self._anonymous:  # from now on it may learn something
             self._empty.discard(store)
         return Registration.connected(self, store, now_ns) + self._reseat(now_ns)
@@ -106,10 +112,12 @@ class SourceRegistration(Registration):
             return [reg.GiveUp(store, grant.uuid), *self._ask(store, now_ns)]
         slot.grant, slot.granted_ns = grant, now_ns
         slot.phase, slot.refusal, slot.gone, slot.refusals = Phase.GRANTED, None, False, 0
-        actions: list[Action] = [reg.Granted(store, grant)] if store in self.seated else []
+        left = self._give_up()
+        told = store in self.seated and slot.phase is Phase.GRANTED  # not of what is left at once
+        actions: list[Action] = [reg.Granted(store, grant)] if told else []
         if self.is_open:
             return actions + self._announce(store, now_ns)
-        return actions + self._give_up() + self._open(now_ns)
+        return actions + left + self._open(now_ns)
 
     def _ask(self, store: int, now_ns: int) -> list[Action]:
         """One question at a time: what the first of two is granted would refuse the second, and nobody would know who has it."""
@@ -135,8 +143,8 @@ class SourceRegistration(Registration):
     def _decision(self) -> voting.Decision | None:
         return voting.decide(self.groups, self.seated, self._answers(), self.behavior, self.uuid, self._empty)
 
-    def _stuck(self) -> bool:
-        return bool(self._answers()) and self._decision() is None
+    def _stuck(self, held: Collection[int], in_use: Collection[int]) -> bool:
+        return Registration._stuck(self, held, in_use) or self._decision() is None
 
     def _open(self, now_ns: int) -> list[Action]:
         """An attempt may fail, without memory for example: the next one is made after the interval."""
@@ -159,14 +167,18 @@ class SourceRegistration(Registration):
         self.uuid, self.begins = decision.uuid, decision.begins
         return [reg.Open(decision.incarnation, decision.start_sqn)]
 
-    def refusal(self) -> reg.Refusal | None:
+    def refusal(self, since_ns: int = 0) -> reg.Refusal | None:
         """Also: enough stores grant, but may not decide without one that refuses, and not because of another claimant."""
-        found = Registration.refusal(self)
+        found = Registration.refusal(self, since_ns)
         settled = self._in_phase(Phase.GRANTED, Phase.REFUSED) == self.seated
-        if found is not None or self.is_open or not settled or not self._stuck():
+        if found is not None or self.is_open or not settled or not self._answers() or self._decision() is not None:
             return found
-        said = [self.slots[store].refusal for store in sorted(self._in_phase(Phase.REFUSED))]
-        return next((each for each in said if each is not None and each.code not in {"busy", "reg_id_in_use"}), None)
+        lasting = {
+            store
+            for store in self._refused_since(since_ns)
+            if (said := self.slots[store].refusal) is not None and said.code not in {"busy", "reg_id_in_use"}
+        }
+        return self._reason(lasting)
 
     def _stale(self, uuid: bytes) -> list[int]:
         """Stores that were asked before another one reported more, and now can read its log: their answers are too old to
@@ -335,19 +347,9 @@ class SourceRegistration(Registration):
         actions = self._retries(now_ns) + self._open(now_ns)
         if not self.complete:  # also by one less: a group that is not active any more is not waited for
             actions += self._complete(next_sqn if self.was_complete else self.start_sqn, now_ns)
-        return actions + self._overdue(now_ns)
-
-    def _overdue(self, now_ns: int) -> list[Action]:
-        """A store that does not answer within the interval: said once, until it does."""
-        if self._watched_ns < 0:
-            self._watched_ns = now_ns
-        actions: list[Action] = []
-        for store in sorted(self._in_phase(Phase.DOWN, Phase.ASKED, Phase.ANNOUNCED)):
-            slot = self.slots[store]
-            if not slot.gone and now_ns - max(slot.asked_ns, self._watched_ns) >= self.interval_ns:
-                slot.gone = True
-                actions += self._unresponsive(store, answered=False)
-        return actions + self._reseat(now_ns) if actions else actions
+        silent = self._overdue(now_ns, Phase.DOWN, Phase.ASKED, Phase.ANNOUNCED)
+        actions += [each for store in silent for each in self._unresponsive(store, answered=False)]
+        return actions + self._reseat(now_ns) if silent else actions
 
     def waiting_for(self) -> list[int]:
         """Stores with a seat that do not do their part now."""
@@ -356,7 +358,7 @@ class SourceRegistration(Registration):
 
     def why(self, names: Sequence[str]) -> str:
         """What it waits for, for a program that has waited long enough. ``names``: of the stores."""
-        refused = [(names[s], self.slots[s].refusal) for s in sorted(self._in_phase(Phase.REFUSED))]
+        refused = [(names[s], self.slots[s].refusal) for s in sorted(self._refused_since(0))]
         said = [f"{name} refuses: {refusal.text}" for name, refusal in refused if refusal is not None]
         if said:  # that store is there, and knows why
             return "; ".join(said)

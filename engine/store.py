@@ -31,7 +31,7 @@ from .store_clients import Client, Clients
 from .store_config import StoreConfig, check_config
 from .store_door import Door
 from .store_expiry import Expiry
-from .store_holdings import Holdings
+from .store_holdings import Holdings, UnusableLogError
 from .store_info import StoreInfo, write_info
 from .store_operator import OperatorDesk
 from .store_receivers import ReceiverDesk
@@ -86,7 +86,7 @@ class Store:
         self.receivers = ReceiverDesk(self.holdings, self._clients)
         self.sources = SourceDesk(self.holdings, self._clients, self.receivers.save_acks)
         self.operator = OperatorDesk(self.holdings, self._clients, self.sources, self.receivers, self._answer)
-        self._expiry = Expiry(self.holdings, self.sources, self.receivers)
+        self._expiry = Expiry(self.holdings, self.sources, self.receivers, self._stands_in)
         self._stop = threading.Event()
         self.drainer.on_crash = self._crash
         self.crashed = False
@@ -120,22 +120,28 @@ class Store:
         state = self._file.load()
         if state is None:
             state = first_state(self.config.name)
-        state.opened += 1
+        state.live()
         self._file.save(state)
         return state
 
     def open(self) -> None:
         """Starts draining what is there and lets clients in."""
-        for repository in self.drainer.repositories.values():
-            repository.resume()
         self.drainer.start()
         self.drainer.want_spares()
-        info = StoreInfo(
-            self.config.name, self.state.uuid, str(self.directory.path), str(self.logs), self.config.type, os.getpid(),
-            lib.hf_process_start(os.getpid()), lib.hf_process_token(), self.holdings.topics.store.options.allow_proxy_source,
-        )  # fmt: skip
-        write_info(self.domain, info)
+        self._stands_in(set())
         lib.hf_bell_ring_all(self.bells.handle)  # whoever waits for this store tries to connect now
+
+    def _stands_in(self, sources: set[bytes]) -> None:
+        """Says who this store is, and whose proxy. Others read that, and do not ask."""
+        topics = self.holdings.topics
+        write_info(
+            self.domain,
+            StoreInfo(
+                self.config.name, self.state.uuid, str(self.directory.path), str(self.logs), topics.type, os.getpid(),
+                lib.hf_process_start(os.getpid()), lib.hf_process_token(), topics.store.options.allow_proxy_source,
+                tuple(sorted(sources)),
+            ),
+        )  # fmt: skip
 
     def run(self) -> None:
         """Serves until :meth:`stop`. Any thread."""
@@ -258,6 +264,8 @@ class Store:
             return
         try:
             answer = self._dispatch(client, request)
+        except UnusableLogError as error:
+            answer = wire.Refused(request.id, "unusable_log", f"{error.args[0]}; {error.hint}")
         except (Error, OSError) as error:
             _log.exception("request %s failed", type(request).__name__)
             answer = wire.Refused(request.id, "busy", f"the store failed to do this: {error}")
@@ -328,7 +336,7 @@ def first_state(name: str) -> State:
 
 
 def adopt_empty(directory: Path, name: str) -> State:
-    """Lets the store of this directory vote as one that never had a message, from its next start on (DESIGN 15).
+    """Lets the store of this directory vote as one that never had a message, from its next start to its end (DESIGN 15).
 
     ``name``: what it is called, if it has no state at all.
 
@@ -339,6 +347,6 @@ def adopt_empty(directory: Path, name: str) -> State:
     with StoreDirectory(directory):
         file = StateFile(directory)
         state = file.load() or first_state(name)
-        state.adopts_empty = True
+        state.adopted = state.opened
         file.save(state)
     return state

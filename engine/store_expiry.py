@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from .core import lib
 from .lifetimes import Absences, Now, Timers, forget_after_ns
+from .old_streams import unlink_unsent
 from .proxies import Proxies, elected
-from .store_info import read_info
+from .store_info import kept_view, read_info
 from .store_registry import called
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .core import CData
     from .proxies import Change
     from .store_holdings import Holdings
@@ -26,32 +29,55 @@ __all__ = ["Expiry"]
 _log = logging.getLogger("holdfast.store")
 
 
-class Expiry:
-    """See the module; the store's control thread."""
+UNSENT_S = 2.0
+"""How often rings are looked for that a source left before it had begun."""
 
-    def __init__(self, holdings: Holdings, sources: SourceDesk, receivers: ReceiverDesk) -> None:
+
+class Expiry:
+    """See the module; the store's control thread. ``stands_in`` is told for which sources this store does, when that changes."""
+
+    def __init__(
+        self, holdings: Holdings, sources: SourceDesk, receivers: ReceiverDesk, stands_in: Callable[[set[bytes]], None]
+    ) -> None:
         self._holdings = holdings
+        self._stands_in = stands_in
         self._sources = sources
         self._receivers = receivers
         self._absences = Absences()
         self.proxies = Proxies()
+        self._ringed: set[bytes] | None = None
+        """Sources with a ring in shared memory, at this look; None: nobody has asked yet."""
+        self._began: dict[bytes, set[Path]] = {}
+        """Of a source: the other stores' logs in which it has begun."""
         self.interval_s: float = min(rules.options.source_check_interval for rules in holdings.topics.all()) / 1e3
-        self._due_s = time.monotonic() + self.interval_s
+        self._due_s = self._unsent_s = time.monotonic() + self.interval_s
 
     def turn(self) -> None:
         """One look at everything that is kept, if it is time."""
         if time.monotonic() < self._due_s:
             return
         self._holdings.let_go_by_age()
+        self._let_go_unsent()
+        self._ringed = None
         changed = False
         seen = self._holdings.drain_thread(self._see)
         for source in list(self._holdings.state.sources):
             lives, lines = seen.get(source.uuid, (False, {}))
             changed |= self._look(source, lives, lines, Now(time.monotonic_ns(), time.time_ns()))
-        self._tell_proxies(self.proxies.keep({source.uuid for source in self._holdings.state.sources}))
+        kept = {source.uuid for source in self._holdings.state.sources}
+        self._tell_proxies(self.proxies.keep(kept))
+        self._began = {source: logs for source, logs in self._began.items() if source in kept}
         if changed:
             self._holdings.save(sync=False)
         self._due_s = time.monotonic() + self.interval_s
+
+    def _let_go_unsent(self) -> None:
+        if time.monotonic() < self._unsent_s:
+            return
+        self._unsent_s = time.monotonic() + UNSENT_S
+        begun = {source.uuid: source.incarnation for source in self._holdings.state.sources}
+        for name in unlink_unsent(self._holdings.domain, begun):
+            _log.info("%s: its source died before it had begun; removed", name)
 
     def _see(self) -> dict[bytes, tuple[bool, dict[bytes, CData]]]:
         """Of each source: whether the owner of the stream that is read here lives, and the lines of its receivers."""
@@ -78,7 +104,7 @@ class Expiry:
                 self._absences.forget((source.uuid, receiver.uuid))
             self._sources.forget(source, names=True)
             return False
-        if source.proxy and options.allow_proxy_source:
+        if source.proxy and source.incarnation and options.allow_proxy_source:
             self._look_at_proxy(source, held, own.activity_ms, now)
         changed = gone_ns != source.gone_ns
         source.gone_ns = gone_ns
@@ -89,8 +115,23 @@ class Expiry:
     def _look_at_proxy(self, source: SourceState, held: bool, activity_ms: int, now: Now) -> None:
         after_ns = (source.activity_timeout or activity_ms) * 1_000_000
         due = self.proxies.due(source.uuid, held, after_ns, now.monotonic_ns)
+        if due and self._lives_elsewhere(source):
+            due = self.proxies.due(source.uuid, True, after_ns, now.monotonic_ns)
         chosen = due and elected(self._holdings.state.uuid, self._candidates(source))
         self._tell_proxies(self.proxies.look(source.uuid, due=due, chosen=chosen))
+
+    def _lives_elsewhere(self, source: SourceState) -> bool:
+        """It goes on with other stores, and this one reads nothing of it."""
+        if self._ringed is None:
+            self._ringed = {item.uuid for item in self._holdings.domain.objects() if item.kind == "stream"}
+        return source.uuid in self._ringed and self._sources.holder(source) is not None
+
+    def _has_begun(self, source: bytes, log: Path) -> bool:
+        """A store that was only asked has an empty log."""
+        known = self._began.setdefault(source, set())
+        if log not in known and kept_view(log) is not None:
+            known.add(log)
+        return log in known and log.is_dir()
 
     def _candidates(self, source: SourceState) -> list[bytes]:
         """The other stores of a source that could stand in for it: they run, allow it, and have its messages."""
@@ -99,7 +140,7 @@ class Expiry:
         return [
             info.uuid
             for info in infos
-            if (Path(info.logs) / source.uuid.hex()).is_dir()
+            if self._has_begun(source.uuid, Path(info.logs) / source.uuid.hex())
             and lib.hf_process_alive(domain.fd, info.token, info.pid, info.start) != 0
         ]
 
@@ -109,6 +150,8 @@ class Expiry:
             known = self._holdings.registry.source(source)
             name = called(known.registration_id, known.session_id) if known is not None else "source"
             _log.info("store %s: %s for %s (%s): %s", self._holdings.name, what, name, source.hex(), why)
+        if changes:
+            self._stands_in(self.proxies.standing)
 
     def _look_at_receiver(self, source: SourceState, receiver: ReceiverState, line: CData | None, now: Now) -> bool:
         key = (source.uuid, receiver.uuid)

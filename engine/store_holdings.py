@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .core import CData, ffi, lib
 from .drainer import Drainer
+from .errors import CorruptionError, Error, SharedMemoryFullError, SystemCallError
 from .log_times import first_since
 from .old_streams import unlink_unused
 from .pacing import Pacer
@@ -16,6 +17,7 @@ from .receiver_paced import Terms, agree
 from .repository import Repository
 from .state_only import StateOnly
 from .store_registry import Registry, called
+from .store_state import sync_directory
 from .store_topics import kept_type
 from .waiting import STRATEGIES
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from .store_state import SourceState, State, StateFile
     from .store_topics import TopicRules, Topics
 
-__all__ = ["Holdings"]
+__all__ = ["Holdings", "UnusableLogError"]
 
 _log = logging.getLogger("holdfast.store")
 _T = TypeVar("_T")
@@ -38,6 +40,17 @@ SEGMENT_MIN, SEGMENT_MAX = 1 << 20, 64 << 20
 """Bytes of a segment file of a receiver-paced source; the largest block fits into either."""
 NUMBERS_BYTES = 1 << 16
 """Bytes of a segment file that holds no message."""
+
+
+class UnusableLogError(CorruptionError):
+    """A source's log is damaged as a whole, or poisoned by a failed sync (DESIGN 20). The store serves its other sources."""
+
+    def __init__(self, store: str, source: SourceState, why: Error) -> None:
+        name = called(source.registration_id, source.session_id)
+        super().__init__(
+            f"store {store} cannot open its log of {name} on topic {source.topic!r}: {why.args[0]}",
+            hint="move that directory away: the store begins anew, from its peers' logs; or deregister the source there",
+        )
 
 
 class Holdings:
@@ -66,13 +79,20 @@ class Holdings:
         """Opens every log, before the drain thread runs; ends what a crash left half removed."""
         for uuid in list(self.state.going):
             self._remove(uuid)
+        sync_directory(self.logs)  # what a process made that was killed before it could
         for source in self.state.sources:
-            repository = self._open(source)
-            hours = self.rules(source).restore_last
-            if hours != 0 and source.paced is None:  # what a receiver-paced source keeps, somebody waits for
-                repository.release(repository.next_sqn if hours is None else self._younger(source, hours * HOUR_NS))
+            try:
+                self._restore(source)
+            except (Error, OSError) as error:  # it is tried again when somebody asks for this source
+                self.drainer.say(source.uuid, error)
         if any(source.learner for source in self.state.sources):  # on disk before its log can look whole again
             self.save()
+
+    def _restore(self, source: SourceState) -> None:
+        repository = self._open(source)
+        hours = self.rules(source).restore_last
+        if hours != 0 and source.paced is None:  # what a receiver-paced source keeps, somebody waits for
+            repository.release(repository.next_sqn if hours is None else self._younger(source, hours * HOUR_NS))
 
     def save(self, *, sync: bool = True) -> None:
         """The state, into its file. Raises OSError."""
@@ -87,12 +107,27 @@ class Holdings:
         return self.drainer.repositories.get(uuid)
 
     def ensure_repository(self, source: SourceState) -> Repository:
-        """The source's repository; its log is created at its first registration."""
+        """The source's repository; its log is created at its first registration.
+
+        Raises:
+            UnusableLogError: the log is there, and takes nothing any more.
+            Error, OSError: it cannot be opened now.
+        """
         found = self.repository(source.uuid)
         if found is None:
-            found = self.drain_thread(lambda: self._open(source))
+            try:
+                found = self.drain_thread(lambda: self._open(source))
+            except (SystemCallError, SharedMemoryFullError):  # no fault of the log: it is tried again
+                raise
+            except Error as error:
+                raise UnusableLogError(self.name, source, error) from error
             self.drainer.want_spares()
         return found
+
+    def held(self, source: SourceState) -> int:
+        """Number behind the last message of a source; 0 if its log cannot be opened."""
+        repository = self.repository(source.uuid)
+        return self.drain_thread(lambda: repository.next_sqn) if repository is not None else 0
 
     def let_go_by_age(self) -> None:
         """What is older than its topic's repository-age-threshold (um_semantics I.3), of repositories in memory."""
@@ -117,7 +152,11 @@ class Holdings:
         repository = kind(self.domain, self.bells, source, self._place(source), config, self.name, self.state.uuid)
         terms = self._terms(source)
         if terms is not None:
-            repository.pacer = Pacer(repository, terms)
+            try:
+                repository.pacer = Pacer(repository, terms)
+            except Error:
+                repository.close()
+                raise
         self.drainer.repositories[source.uuid] = repository
         return repository
 
@@ -176,13 +215,13 @@ class Holdings:
             self.state.going.remove(source.uuid)
             self.state.sources.insert(place, source)
             raise
-        self.drain_thread(lambda: self.drainer.remove(source.uuid))
+        self.drainer.remove(source.uuid)
         self._remove(source.uuid, names=names)
 
     def rename(self, source: SourceState, uuid: bytes) -> None:
         """Another identity for a source under which nothing has begun. The caller saves."""
         old = source.uuid
-        self.drain_thread(lambda: self.drainer.remove(old))
+        self.drainer.remove(old)
         source.uuid = uuid
         self.state.going.append(old)
         self._remove(old)

@@ -15,6 +15,7 @@ from .errors import ConfigError, CorruptionError
 from .logs import table_of
 from .reconcile import LogView
 from .store_state import StateFile
+from .wire import U32, Uuid  # noqa: TC001  (msgspec decodes by it)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -38,15 +39,22 @@ class StoreInfo(msgspec.Struct, frozen=True):
     """The file ``<domain>/stores/<name>.info``."""
 
     name: str
-    uuid: bytes
+    uuid: Uuid
     directory: str
     logs: str
     type: str
-    pid: int
+    pid: U32
     start: int
     token: int
+    """start and token: 64 bits."""
     proxies: bool = False
     """It may stand in for a dead source (allow-proxy-source)."""
+    standing: tuple[bytes, ...] = ()
+    """uuids of the sources that it stands in for."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.start < 2**64 and 0 <= self.token < 2**64) or "\0" in self.directory + self.logs:
+            raise ValueError("no store writes such an info file")  # msgspec makes a ValidationError of it
 
 
 def write_info(domain: Domain, info: StoreInfo) -> None:
@@ -100,9 +108,9 @@ def log_view(path: Path) -> LogView | None:
     """BEGIN table and next number of the log in ``path``; None when there is no readable log, or nothing has begun in it."""
     numbers = ffi.new("uint64_t[2]")
     with log_reader(path) as log:
+        table = table_of(log) if log is not None else ()  # first: a BEGIN lowers the end before it is in the table
         if log is None or lib.hf_logr_range(log, numbers, numbers + 1) != lib.HF_OK:
             return None
-        table = table_of(log)
     return LogView(table, int(numbers[1])) if table else None
 
 
@@ -141,7 +149,8 @@ def peer_logs(
 ) -> list[Path]:
     """Where the stores of these names keep the log of a source, in this order, without the store whose uuid is ``own``.
 
-    ``known``: directories of stores whose info files may be gone, as they are after a reboot.
+    ``known``: directories of stores whose info files may be gone, as they are after a reboot. For a store of which nothing is
+    known there is a path that cannot be read: it may have more than the others, as any that is out of reach.
     """
     places: list[Path] = []
     for name in names:
@@ -150,4 +159,6 @@ def peer_logs(
             places.append(Path(info.logs))
         elif info is None and name in known:
             places.append(Path(known[name]) / "logs")
+        elif info is None:
+            places.append(domain.stores / f"{name}.info")
     return list(dict.fromkeys(place / source.hex() for place in places))

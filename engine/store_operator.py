@@ -68,12 +68,11 @@ class OperatorDesk:
 
     def _deregister_source(self, request: wire.OperatorDeregister, source: SourceState) -> wire.Answer:
         holdings = self._holdings
-        repository = holdings.ensure_repository(source)
         holder = self._sources.holder(source)
         if holder is not None and not request.force:
             return self._held(request.id, source, *holder)
-        stored = holdings.drain_thread(lambda: repository.next_sqn)
-        concerned = self._concerned(source)
+        stored = holdings.held(source)
+        concerned = self._concerned(source, holder[0] if holder is not None else 0)
         self._expel((source.uuid, source.incarnation), called(source.registration_id, source.session_id))
         only_here = set(source.stores) <= {holdings.name}  # else another store may still drain the ring
         self._sources.forget(source, names=only_here)
@@ -97,9 +96,11 @@ class OperatorDesk:
             self._tell(client, wire.Expelled(source.uuid))
         return wire.Deregistered(request.id, receiver.ack)
 
-    def _concerned(self, source: SourceState) -> list[Client]:
-        """Connections that hold the source, or receivers of it."""
-        return [client for client in self._clients if any(key.source == source.uuid for key in client.holds)]
+    def _concerned(self, source: SourceState, pid: int = 0) -> list[Client]:
+        """Connections that hold the source, or receivers of it; and those of process ``pid``, which holds it without one: this
+        store has no seat there."""
+        held = [client for client in self._clients if any(key.source == source.uuid for key in client.holds)]
+        return held + [client for client in self._clients if client.pid == pid and client not in held]
 
     def _expel(self, who: tuple[bytes, int], name: str) -> None:
         self._expelled[who] = name

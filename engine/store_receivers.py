@@ -37,9 +37,9 @@ class ReceiverDesk:
         """
         holdings = self._holdings
         source = holdings.registry.source(request.source)
-        repository = holdings.repository(request.source)
-        if source is None or repository is None or source.incarnation == 0:
+        if source is None or source.incarnation == 0:
             return wire.Refused(request.id, "unknown_source", "the source has not registered with this store yet")
+        repository = holdings.ensure_repository(source)
         wrong = mode_refusal(source.paced is not None, request.paced, None)
         if wrong is not None:
             return refused(request.id, wrong)
@@ -79,7 +79,9 @@ class ReceiverDesk:
         under = source.incarnation
         if line is not None:
             on_board = source.clamp(int(line.line.ack), int(line.line.ack_stream))
-            if on_board >= receiver.ack:
+            # A receiver that had joined says there what it has. What this store knows may be more: the oldest that it kept when
+            # it heard of a receiver that began elsewhere, with older messages of another store.
+            if on_board >= receiver.ack or line.line.to_sqn > 0:
                 receiver.ack, under = on_board, max(under, int(line.line.ack_stream))
         if not old or adopts or receiver.gone_ns:
             receiver.gone_ns = 0

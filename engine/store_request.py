@@ -57,10 +57,13 @@ def ask(domain: Domain, store: str, request: wire.Request, timeout: float) -> wi
 
 
 def _answer(sock: socket.socket) -> wire.Answer:
-    packet = sock.recv(wire.PACKET_MAX)
-    if not packet:
-        raise ConnectionResetError
-    return wire.decode_answer(packet)
+    while True:
+        packet = sock.recv(wire.PACKET_MAX)
+        if not packet:
+            raise ConnectionResetError
+        answer = wire.decode_answer(packet)
+        if not isinstance(answer, wire.Expelled):  # nobody asked: this process holds what is taken away
+            return answer
 
 
 def _not_running(domain: Domain, store: str) -> NotRegisteredError:

@@ -7,12 +7,14 @@ import time
 from typing import TYPE_CHECKING
 
 from . import wire
+from .errors import CorruptionError
 from .events.source import RegistrationSuccessFlags
 from .lifetimes import Timers
 from .proxies import proxy_refusal
 from .receiver_paced import agree, changed
-from .reconcile import after_begin
+from .reconcile import BEGINS_MAX, after_begin
 from .registration import Refusal
+from .segments import UnpublishedError, attach_stream
 from .store_clients import Client, Hold, Key
 from .store_info import read_info
 from .store_registry import called
@@ -86,7 +88,7 @@ class SourceDesk:
         return wire.SourceGranted(
             request.id, source.registration_id, source.uuid, known.incarnation, known.end, old, list(known.begins),
             votes=not source.learner, empty_votes=holdings.state.adopts_empty and not source.incarnation,
-            opened=holdings.state.opened, peers=source.peers, flags=_flags(source),
+            opened=holdings.state.opened, peers=source.peers, flags=_flags(source), lives=holdings.state.lives,
         )  # fmt: skip
 
     def _in_use(self, request_id: int, source: SourceState, pid: int, since_ns: int) -> wire.Refused:
@@ -123,9 +125,6 @@ class SourceDesk:
     def begin(self, client: Client, request: wire.Begin) -> wire.Answer:
         """BEGIN: durable before it is answered."""
         holdings = self._holdings
-        if request.stream != holdings.domain.stream_name(request.uuid, request.incarnation):
-            text = f"BEGIN names {request.stream!r}, which is not the stream of incarnation {request.incarnation}"
-            return wire.Refused(request.id, "usage", text)
         if request.granted not in {b"", request.uuid}:
             self._adopt(client, request)
         source = holdings.registry.source(request.uuid)
@@ -150,11 +149,12 @@ class SourceDesk:
         if missed and holdings.drain_thread(lambda: repository.next_sqn) > source.start_sqn:
             text = f"incarnation {request.incarnation} was built without {source.incarnation}, which has messages"
             return wire.Refused(request.id, "busy", text)
+        wrong = self._contradicts_its_stream(request)
+        if wrong is not None:
+            return wrong
         infos = {name: read_info(holdings.domain, name) for name in request.stores}
         found = {name: info.directory for name, info in infos.items() if info is not None}
-        named = request.stores, request.sizes, request.groups, request.opened, {**source.directories, **found}
-        if (source.stores, source.sizes, source.groups, source.peers, source.directories) != named:
-            source.stores, source.sizes, source.groups, source.peers, source.directories = named
+        if _declare(source, request, {**source.directories, **found}):
             holdings.save()  # before anything is drained: after a crash, the peers are who fills in what it misses
         news = source.begins != list(table)
         if news:
@@ -165,6 +165,28 @@ class SourceDesk:
             holdings.save()
         holdings.drainer.want_spares()
         return wire.Begun(request.id, held, catching_up)
+
+    def _contradicts_its_stream(self, request: wire.Begin) -> wire.Refused | None:
+        """A BEGIN that is taken in stays, and voids what is older: so not one whose source has gone, or has started over, since
+        it asked; nor one that is not what its stream says."""
+        domain = self._holdings.domain
+        begun = request.uuid, request.incarnation, request.start_sqn
+        try:
+            if request.stream != domain.stream_name(request.uuid, request.incarnation):
+                raise CorruptionError(request.stream)
+            with attach_stream(request.stream, populate=False) as stream:
+                if begun != (stream.uuid, int(stream.preamble.incarnation), int(stream.stream.start_sqn)):
+                    raise CorruptionError(request.stream)
+        except (FileNotFoundError, UnpublishedError):
+            return wire.Refused(request.id, "busy", f"the stream of incarnation {request.incarnation} is gone")
+        except CorruptionError:
+            text = f"BEGIN names {request.stream!r}, which is not the stream of incarnation {request.incarnation}"
+            return wire.Refused(request.id, "usage", f"{text} from {request.start_sqn} on")
+        numbers = [incarnation for incarnation, _ in request.begins]
+        if numbers != sorted(set(numbers)) or len(numbers) > BEGINS_MAX:
+            text = f"BEGIN is built on {len(numbers)} others: expected {BEGINS_MAX} at most, oldest first"
+            return wire.Refused(request.id, "usage", text)
+        return None
 
     def _another(self, request_id: int, kept: SourceState) -> wire.Refused:
         """What the RegID or session stands for here has begun under another identity than at the other stores."""
@@ -197,14 +219,14 @@ class SourceDesk:
     def deregister(self, client: Client, request: wire.Deregister) -> wire.Answer:
         """Deletes the source's messages, its state, and the states of its receivers, at once (um_semantics F.7)."""
         holdings = self._holdings
-        source = holdings.registry.source(request.source)
+        registry = holdings.registry  # a BEGIN that has come since it was granted may have renamed it
+        source = registry.source(request.source) or registry.source(request.uuid)
         if source is None:
             return wire.Deregistered(request.id, 0)
-        repository = holdings.ensure_repository(source)
         holder = self.holder(source, client)
         if holder is not None or request.incarnation < source.incarnation:
             return self._in_use(request.id, source, *(holder or (0, 0)))
-        stored = holdings.drain_thread(lambda: repository.next_sqn)
+        stored = holdings.held(source)
         self.forget(source, names=False)  # the source removes them when all of its stores have answered
         return wire.Deregistered(request.id, stored)
 
@@ -227,6 +249,18 @@ class SourceDesk:
             source.stores, str(self._holdings.logs / source.uuid.hex()), source.late_join, source.start_sqn,
             source.sizes, source.groups,
         )  # fmt: skip
+
+
+def _declare(source: SourceState, request: wire.Begin, directories: dict[str, str]) -> bool:
+    """Takes in which stores there are, how they are grouped, and what is known of them. True: something is new."""
+    told = {
+        "stores": request.stores, "sizes": request.sizes, "groups": request.groups, "intragroup": request.intragroup,
+        "intergroup": request.intergroup, "peers": request.opened, "directories": directories,
+    }  # fmt: skip
+    news = {name: value for name, value in told.items() if getattr(source, name) != value}
+    for name, value in news.items():
+        setattr(source, name, value)
+    return bool(news)
 
 
 def _flags(source: SourceState) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import struct
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -30,6 +31,9 @@ __all__ = ["ReceiverState", "SourceState", "State", "StateFile", "StoreDirectory
 _HEADER = struct.Struct("<8sIIQI4x")
 _MAGIC = b"HFSTATE1"
 _STATE_MAX = 1 << 28
+LIVES_MAX = 64
+LIFE_STEP = 1 << 20
+"""How far a life's number is at most from the one before."""
 
 
 class ReceiverState(msgspec.Struct):
@@ -80,12 +84,15 @@ class SourceState(msgspec.Struct):
     learner: bool = False
     """It has lost what it acknowledged, and has no say before it has caught up (DESIGN 15)."""
     peers: dict[str, int] = msgspec.field(default_factory=dict)
-    """Store -> how often its directory had been opened, as the last BEGIN told (DESIGN 15)."""
+    """Store -> the life that it was in, as the last BEGIN told (DESIGN 15)."""
     directories: dict[str, str] = msgspec.field(default_factory=dict)
     """Store -> its directory at the last BEGIN: so its files are found when its info file is gone, after a reboot (DESIGN 14)."""
     sizes: list[int] = msgspec.field(default_factory=list)
     groups: list[int] = msgspec.field(default_factory=list)
     """Declared size by group number, and the group of each of ``stores``."""
+    intragroup: int = 0
+    intergroup: int = 0
+    """What the groups must agree on, by number (engine/quorum.py INTRAGROUP, INTERGROUP)."""
 
     def begin(self, incarnation: int, start_sqn: int) -> None:
         """Takes in BEGIN(incarnation, start_sqn): records from there on are void in older incarnations, and so are acks."""
@@ -117,13 +124,28 @@ class State(msgspec.Struct):
     name: str
     uuid: bytes
     opened: int
-    """How often this directory was opened: a restored backup shows by it (DESIGN 15)."""
+    """This life of the store: each opening of the directory is one, with a greater number (DESIGN 15)."""
     next_registration_id: int
     sources: list[SourceState] = msgspec.field(default_factory=list)
-    adopts_empty: bool = False
-    """The operator lets it vote although it knows nothing (`holdfast store adopt-empty`)."""
+    adopted: int = -1
+    """The life after which the operator lets it vote although it knows nothing (`holdfast store adopt-empty`)."""
     going: list[bytes] = msgspec.field(default_factory=list)
     """Sources that are forgotten already, and whose files may still be there: removing goes on after a crash."""
+    lives: list[int] = msgspec.field(default_factory=list)
+    """The last LIVES_MAX, this one at the end. What a copy of a running store lacks of the life that it was made in does not show
+    by them, nor what came in a life that no BEGIN has told to a peer: while the board lasts, the store's own line shows it."""
+
+    @property
+    def adopts_empty(self) -> bool:
+        """The operator's word holds in this life of the store: who is wiped later has to be adopted again."""
+        return self.adopted == (self.lives[-2] if len(self.lives) > 1 else 0)
+
+    def live(self) -> None:
+        """The directory is opened once more. The number is no other life's: a restored backup that is opened as often as the
+        directory that it replaces has not had the lives that its peers remember of that one."""
+        self.lives = self.lives or list(range(1, self.opened + 1))
+        self.opened += 1 + secrets.randbelow(LIFE_STEP)
+        self.lives = [*self.lives, self.opened][-LIVES_MAX:]
 
 
 class StateFile:

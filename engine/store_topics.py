@@ -98,6 +98,12 @@ class Topics:
         """Every set of rules that may hold for a topic."""
         return [self.store, *(rules for _, rules in self._patterns)]
 
+    @property
+    def type(self) -> str:
+        """Of the repositories that are made now; ``mixed`` when they differ from topic to topic."""
+        types = {rules.type for _, rules in self._patterns} or {self.store.type}
+        return types.pop() if len(types) == 1 else "mixed"
+
     def refusal(self, topic: str) -> Refusal:
         """Why this store does not keep a topic."""
         shown = ", ".join(repr(name) for name in self._names[:5]) + (", ..." if len(self._names) > 5 else "")

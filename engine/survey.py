@@ -31,14 +31,16 @@ class StorePosition(msgspec.Struct, frozen=True):
 
     name: str
     registration_id: int
-    stable: int
-    """Highest number that it holds at its level."""
-    lag: int
-    """Messages published and not there yet."""
+    stable: int | None
+    """Highest number that it holds at its level; None where nobody knows of a log or a line of its."""
+    lag: int | None
+    """Messages published and not there yet; None with ``stable``."""
     alive: bool
     group: int = 0
     state: str = ""
     """``active``; ``catching_up``; ``down``; ``idle`` (no seat: the source does not count it)."""
+    proxy: bool = False
+    """It stands in for the source, which is dead (um_semantics J.2)."""
 
 
 class SourceRow(msgspec.Struct, frozen=True):
@@ -93,6 +95,7 @@ class StoreRow(msgspec.Struct, frozen=True):
     state: str
     """``running``; ``dead`` (killed); ``stopped``; ``unknown``."""
     type: str
+    """Of its repositories: ``disk``, ``memory``, ``no-cache``; ``mixed`` when its topics differ."""
     directory: str
     pid: int
     sources: int
@@ -140,6 +143,10 @@ class StoreFiles:
     def source(self, uuid: bytes) -> SourceState | None:
         """What the state says of a source."""
         return next((source for source in self.listed.sources if source.uuid == uuid), None) if self.listed else None
+
+    def stands_in_for(self, uuid: bytes) -> bool:
+        """It runs, and has said that it is the proxy of this source."""
+        return self.info is not None and self.state == "running" and uuid in self.info.standing
 
     def log_range(self, uuid: bytes) -> tuple[int, int] | None:
         """Oldest and next number in its log of a source; readable with the store dead."""
@@ -280,25 +287,34 @@ class _Source:
     def _positions(self) -> list[StorePosition]:
         """Where its stores stand, in the order of store indexes; clamped to what was sent."""
         by_uuid = {line.uuid: line for line in self.lines if line.role == lib.HF_ROLE_STORE}
-        files = {store.info.uuid: store for store, _ in self.keepers if store.info is not None}
+        files = {  # one that was asked, and where nothing has begun, has no log of it yet
+            store.info.uuid: store for store, kept in self.keepers if store.info is not None and kept.incarnation
+        }
         found = []
         for (name, registration_id), group in zip(self.declared.items(), self.groups.of, strict=True):
             uuid = self.uuids.get(name, b"")
             line, store = by_uuid.get(uuid), files.get(uuid)
             held = store.log_range(self.uuid) if line is None and store is not None else None
-            at = min(line.ack if line is not None else held[1] if held is not None else 0, self.next)
+            known = line.ack if line is not None else held[1] if held is not None else None
+            at = min(known, self.next) if known is not None else None
+            stable, lag = (at - 1, self.next - at) if at is not None else (None, None)
+            proxy = store is not None and store.stands_in_for(self.uuid)
             alive = line.alive if line is not None else False
             state = "active" if alive else "down"
             if name in self.idle:
                 state = "idle"
             elif alive and line is not None and line.catching_up:
                 state = "catching_up"
-            found.append(StorePosition(name, registration_id, at - 1, self.next - at, alive, group, state))
+            found.append(StorePosition(name, registration_id, stable, lag, alive, group, state, proxy))
         return found
 
     def row(self) -> SourceRow:
         stores = self._positions()
-        held = {index: store.stable + 1 for index, store in enumerate(stores) if store.state != "idle"}
+        held = {
+            index: 0 if store.stable is None else store.stable + 1
+            for index, store in enumerate(stores)
+            if store.state != "idle"
+        }
         stable = self.groups.stable_number(held) if stores else self.next
         stable = min(max(stable, self.told_stable), self.next)
         return SourceRow(

@@ -4,7 +4,7 @@ Not every store that answers has a say. Who has forgotten something *learns*: it
 
 * A store without state would begin anew over what the others have. Two wiped stores of three would be a majority for that.
 * A store that knows another source by this RegID or session ID than the one under which most has begun.
-* A store that says itself that it has lost what it acknowledged, or whose directory was opened less often than another store
+* A store that says itself that it has lost what it acknowledged, or whose directory has not had a life that another store
   remembers: it was restored from a backup.
 
 While the stores that do have a say are not enough, one that has not answered may know more, so there is no decision; unless all
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .reconcile import newest_table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from .quorum import Consensus, Groups
     from .registration import Grant
@@ -43,12 +43,18 @@ def learners(grants: Mapping[int, Grant]) -> set[int]:
     found = set()
     newest = _newest(grants)
     for store, grant in grants.items():
-        told = max((other.peers.get(grant.name, 0) for other in grants.values()), default=0)
         stateless = not grant.incarnation and not grant.empty_votes
         another = newest is not None and grant.incarnation and grant.uuid != newest.uuid
-        if stateless or another or not grant.votes or grant.opened < told:
+        if stateless or another or not grant.votes or _restored(grant, grants.values()):
             found.add(store)
     return found
+
+
+def _restored(grant: Grant, grants: Iterable[Grant]) -> bool:
+    """Somebody remembers a life of this store that its directory has not had. One older than all that it knows does not count."""
+    lives = grant.lives or range(grant.opened + 1)
+    told = [other.peers[grant.name] for other in grants if grant.name in other.peers]
+    return any(life > lives[0] and life not in lives for life in told)
 
 
 def _newest(grants: Mapping[int, Grant]) -> Grant | None:

@@ -99,11 +99,14 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     empty_votes: bool = False
     """The operator said so, although it knows nothing (`holdfast store adopt-empty`)."""
     opened: int = 0
-    """How often its directory was opened."""
+    """The life that the store is in: each opening of its directory is one."""
     peers: dict[str, int] = {}
-    """Store -> its ``opened`` as the last Begin told it: a directory that says less now was restored from a backup."""
+    """Store -> its ``opened`` as the last Begin told it."""
     flags: int = 0
     """Of RegistrationSuccess, besides OLD: RPP, NOACKS."""
+    lives: list[int] = []
+    """The last ones that its directory has had, oldest first: one that a peer remembers and that is not among them was another
+    directory's, so this one was restored from a backup. Empty: all numbers up to ``opened``."""
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
@@ -125,6 +128,9 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     sizes: list[Small] = []
     groups: list[Small] = []
     """Declared size by group number, and the group of each of ``stores``: for receivers that find no ring."""
+    intragroup: Small = 0
+    intergroup: Small = 0
+    """What they must agree on, by number (engine/quorum.py): for who reads files only."""
 
 
 class Begun(msgspec.Struct, tag="begun", frozen=True):
@@ -263,7 +269,9 @@ class Deregister(msgspec.Struct, tag="deregister", frozen=True):
     id: int
     role: Role
     source: Uuid
+    """A source's: as this store granted it."""
     uuid: Uuid
+    """Of a source: as its BEGIN named it."""
     incarnation: Number = 0
     """Of the source: a later one is not this object's to deregister."""
 

@@ -45,6 +45,7 @@ MACHINES = {
     "recovery",
     "registration",
     "registration_events",
+    "resting",
     "retention",
     "scrub_plan",
     "source_registration",

@@ -148,7 +148,7 @@ class Play:
             self._see("sent", sources[0].next)
             self._see("stable", sources[0].stable + 1)
             for at in sources[0].stores:
-                self._see(f"store {at.name}", at.stable + 1)
+                self._see(f"store {at.name}", at.stable + 1 if at.stable is not None else 0)
                 self.states[f"store {at.name}"] = at.state
         for name, path in self.seen.items():
             self._see(name, _last_number(path) + 1)

@@ -89,7 +89,7 @@ def _group(picture: survey.Survey) -> RenderableType:
 
 
 def _source(row: survey.SourceRow) -> Sequence[str]:
-    stores = ", ".join(f"{at.name} ({at.lag}{_remark(at.state)})" for at in row.stores)
+    stores = ", ".join(f"{at.name} ({', '.join(_remarks(at))})" for at in row.stores)
     return (
         row.topic, row.state, _session(row.session_id), ", ".join(f"{k}:{v}" for k, v in row.registration_ids.items()),
         str(row.next), str(row.stable), str(row.unstable), stores, _pid(row.pid, row.alive),
@@ -108,8 +108,14 @@ def _store(row: survey.StoreRow) -> Sequence[str]:
     return (row.name, row.state, row.type, kept, _pid(row.pid, row.state == "running"), row.directory)
 
 
-def _remark(state: str) -> str:
-    return "" if state == "active" else f", {state.replace('_', ' ')}"
+def _remarks(at: survey.StorePosition) -> Iterator[str]:
+    """How far it is behind, where that is known, and what is not as usual."""
+    if at.lag is not None:
+        yield str(at.lag)
+    if at.state != "active":
+        yield at.state.replace("_", " ")
+    if at.proxy:
+        yield "proxy"
 
 
 def _session(number: int) -> str:

@@ -30,7 +30,7 @@ def adopt(store: str, domain: str | None) -> int:
     except DirectoryInUseError as error:
         error.hint = RUNS
         raise
-    print(f"store {state.name} ({path}) votes as one that never had a message, from its next start on")
+    print(f"store {state.name} ({path}) votes as one that never had a message, from its next start to its end")
     return 0
 
 

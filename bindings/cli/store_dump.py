@@ -20,12 +20,21 @@ SHOWN = 60
 
 
 def dump(directory: str, topic: str | None, numbers: str | None, terse: bool, json: bool) -> int:
-    """Prints everything, or one topic, or a range of numbers of each source; without messages if ``terse``."""
+    """Prints everything, or one topic, or a range of numbers of each source; without messages if ``terse``.
+
+    The exit code: 1 if nothing of this topic is kept.
+    """
     first, last = number_range(numbers)
     show: Callable[[KeptSource, int, int, bool], None] = _show_json if json else _show
-    for source in kept_sources(directory):
-        if topic is None or (source.state is not None and source.state.topic == topic):
-            show(source, first, last, terse)
+    sources = kept_sources(directory)
+    wanted = [
+        source for source in sources if topic is None or (source.state is not None and source.state.topic == topic)
+    ]
+    for source in wanted:
+        show(source, first, last, terse)
+    if topic is not None and not wanted:
+        print(f"{directory} keeps no source on topic {topic!r}", file=sys.stderr)
+        return 1
     return 0
 
 

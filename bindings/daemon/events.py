@@ -71,6 +71,7 @@ class Events:
             for number, handler in zip(SIGNALS, before, strict=True):
                 signal.signal(number, handler)
             signal.set_wakeup_fd(woken)
+            self._queue = SimpleQueue()  # what came and was not taken any more is over
             write_end, self._write_end = self._write_end, -1
             os.close(write_end)
             os.close(self._read_end)

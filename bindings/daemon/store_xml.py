@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreFile", "read_store_file"]
 
+_NOT_OPENED = "the file is not opened: a store opens no socket and asks no network, so it has no options of a context"
 NOT_HERE = {
-    "lbm-config": "a store opens no socket and asks no network: it has no options of a context",
-    "xml-config": "a store opens no socket and asks no network: it has no options of a context",
+    "lbm-config": _NOT_OPENED,
+    "xml-config": _NOT_OPENED,
     "lbm-license-file": "there is no licence to check",
     "web-monitor": "there are no web pages: holdfast stat shows what they showed",
     "daemon-monitor": "nothing is published: holdfast stat reads it from shared memory, at any time",

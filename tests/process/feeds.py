@@ -29,13 +29,13 @@ RING = 1 << 16
 PATIENCE_S = 10
 
 
-def frames(number: int, *messages: Sequence[bytes]) -> bytes:
+def frames(number: int, *messages: Sequence[bytes], time_ns: int = 1) -> bytes:
     """Messages from ``number`` on, each a list of its fragments' payloads, as a ring holds them."""
     out = b""
     for fragments in messages:
         for index, data in enumerate(fragments):
             flags = (FIRST if index == 0 else 0) | (LAST if index == len(fragments) - 1 else 0)
-            frame = struct.pack("<QQqHHI", GRANULE + len(data), number, 1, flags, index, 0) + data
+            frame = struct.pack("<QQqHHI", GRANULE + len(data), number, time_ns, flags, index, 0) + data
             out += frame + bytes(-len(frame) % GRANULE)
             number += 1
     return out
@@ -61,9 +61,9 @@ class Log:
         """BEGIN."""
         check(lib.hf_log_begin(self.handle, incarnation, start))
 
-    def append(self, number: int, *messages: Sequence[bytes]) -> None:
+    def append(self, number: int, *messages: Sequence[bytes], time_ns: int = 1) -> None:
         """Messages from ``number`` on."""
-        data = frames(number, *messages)
+        data = frames(number, *messages, time_ns=time_ns)
         block = ffi.new("uint8_t[]", data)
         status = lib.hf_log_append(self.handle, block, len(data))
         if status == lib.HF_ROLL:

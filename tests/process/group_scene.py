@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from process.oracle import ROW, Content, Finding, Lives
-from process.spawn import Rows, Traces, Worker, until
+from process.spawn import Rows, Traces, Worker, kill, until
 from process.torture_core import Log
 from process.worker import LIMIT, SENT, STABLE, START
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NAMES = ("a", "b", "c")
-QUORUM = 2
 WINDOW = 400
 """Numbers that the source may be ahead of a quorum's logs, and of a receiver that uses views; of the other receiver ten times as
 many. A store that is away, or stands still, is overtaken: it finds what it missed in the others' logs."""
@@ -47,7 +46,8 @@ class _Kept:
 
 
 class GroupScene:
-    """See the module. ``with``: whatever happens, the processes end. ``forms``: how each receiver receives (worker.Settings)."""
+    """See the module. ``with``: whatever happens, the processes end. ``kinds``: of each store. ``forms``: how each receiver
+    receives (worker.Settings)."""
 
     def __init__(
         self, where: Path, domain: str, seed: int, *, kinds: Sequence[str] = ("disk",) * 3,
@@ -58,12 +58,14 @@ class GroupScene:
         common: dict[str, Any] = {"domain": domain, "seed": seed, "forked": forked}
         self.stores = [
             Worker("store", where, name=name, directory=str(where / name), kind=kind, **common)
-            for name, kind in zip(NAMES, kinds, strict=True)
+            for name, kind in zip(NAMES, kinds, strict=False)
         ]
+        names = [store.settings.name for store in self.stores]
+        self.quorum = len(names) // 2 + 1
         options = {
             "ring_size": 1 << 18, "ume_flight_size": 300, "ume_registration_interval": 50, **(source_options or {}),
         }  # fmt: skip
-        self.source = Worker("source", where, session=1, stores=list(NAMES), options=options, **common)
+        self.source = Worker("source", where, session=1, stores=names, options=options, **common)
         paths = [str(where / f"rows-{i}") for i in range(len(forms))]
         self.receivers = [
             Worker(
@@ -132,12 +134,16 @@ class GroupScene:
 
     def ends(self) -> list[int]:
         """Number behind what each store's log has published, of those that have one."""
-        return [log.range()[1] for log in map(self._log, self.stores) if log is not None]
+        return [log.range()[1] for _, log in self.logs()]
 
     def held_by_quorum(self) -> int:
         """Number below which a quorum of the logs has published."""
         ends = sorted(self.ends(), reverse=True)
-        return ends[QUORUM - 1] if len(ends) >= QUORUM else 0
+        return ends[self.quorum - 1] if len(ends) >= self.quorum else 0
+
+    def logs(self) -> list[tuple[Worker, Log]]:
+        """The stores that have a log."""
+        return [(store, log) for store in self.stores if (log := self._log(store)) is not None]
 
     def _log(self, store: Worker) -> Log | None:
         if store not in self._logs:
@@ -148,13 +154,8 @@ class GroupScene:
         return self._logs[store]
 
     def kill(self, *workers: Worker) -> None:
-        """kill -9, all before any is looked at; then judges them."""
-        for worker in workers:
-            worker.strike()
-        for worker in workers:
-            worker.wait_died()
-        for worker in workers:
-            self.judge(worker)
+        """kill -9 of these; then judges them."""
+        kill(workers, self.judge)
 
     def judge(self, worker: Worker) -> None:
         """It is dead: is what it leaves what it has promised?"""
@@ -213,19 +214,22 @@ class GroupScene:
         return log.verified == end
 
     def _compare(self, end: int) -> int:
-        contents = [rows.all() for rows in self.rows]
-        for store in self.stores:
-            log = self._log(store)
-            assert log is not None
-            kept = log.lives = _Kept(self.lives)
-            if log.verify_all() != end:
-                raise Finding(f"the log of store {store.settings.name} ends at {log.verified}, the source at {end}")
-            contents.append(np.concatenate(kept.rows))
-        source = self.traces.log(Path()).name
-        for compared in compare_stores([store.settings.directory for store in self.stores]):
-            if compared.source == source and (compared.difference is not None or compared.next != end):
-                raise Finding(f"the logs are not the same: {compared}")
+        contents = [rows.all() for rows in self.rows] + self._kept_rows(end)
         for other in contents[1:]:
             if len(other) != len(contents[0]) or any((other[n] != contents[0][n]).any() for n in ROW.names or ()):
                 raise Finding(f"receivers and logs differ: {[len(each) for each in contents]} messages")
         return len(contents[0])
+
+    def _kept_rows(self, end: int) -> list[NDArray[Any]]:
+        """Of each store, what its log has."""
+        found = []
+        for store, log in self.logs():
+            kept = log.lives = _Kept(self.lives)
+            if log.verify_all() != end:
+                raise Finding(f"the log of store {store.settings.name} ends at {log.verified}, the source at {end}")
+            found.append(np.concatenate(kept.rows))
+        source = self.traces.log(Path()).name
+        for compared in compare_stores([store.settings.directory for store in self.stores]):
+            if compared.source == source and (compared.difference is not None or compared.next != end):
+                raise Finding(f"the logs are not the same: {compared}")
+        return found

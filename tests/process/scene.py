@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from process.oracle import ROW, Content, Finding
-from process.spawn import Rows, Traces, Worker, until
+from process.spawn import Rows, Traces, Worker, kill, until
 from process.torture_core import Log
 from process.worker import LIMIT, SENT, STABLE, START
 
@@ -135,13 +135,8 @@ class Scene:
                 raise Finding(f"everything below {stable} was called stable, the log ends at {published}")
 
     def kill(self, *workers: Worker) -> None:
-        """kill -9, all before any is looked at; then judges them."""
-        for worker in workers:
-            worker.strike()
-        for worker in workers:
-            worker.wait_died()
-        for worker in workers:
-            self.judge(worker)
+        """kill -9 of these; then judges them."""
+        kill(workers, self.judge)
 
     def finish(self) -> int:
         """All run, and come to a clean end; the log and every receiver have the same messages. Returns how many."""

@@ -21,7 +21,7 @@ from holdfast.engine.domain import Domain
 from holdfast.engine.segments import UnpublishedError, attach_board, attach_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -139,6 +139,26 @@ class Worker:
         if process is not None:
             process.kill()
             process.wait()
+
+
+def stand_still(pid: int) -> None:
+    """SIGSTOP; when this returns, every thread of the process stands."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    until(
+        "it stands",
+        lambda: all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()),
+    )
+
+
+def kill(workers: Sequence[Worker], judge: Callable[[Worker], None]) -> None:
+    """kill -9, all before any is looked at; then judges them."""
+    for worker in workers:
+        worker.strike()
+    for worker in workers:
+        worker.wait_died()
+    for worker in workers:
+        judge(worker)
 
 
 class Rows:

@@ -17,6 +17,7 @@ import pytest
 from process.programs import Example, wait
 
 import holdfast as hf
+from holdfast.daemon.events import ENDED, ROLL, STOP, Events
 from holdfast.engine.check import check_store
 from holdfast.engine.domain import Domain
 
@@ -182,6 +183,53 @@ def test_a_store_that_cannot_start_raises_why(tmp_path: Path, code: str, line: s
     assert told.startswith(line)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "['--nonsense']",
+        "'/missing.xml'",
+        "hf.StoreConfig('b', '/proc/1/none')",
+        "'{0}'",  # the first of two stores has started when the second cannot
+    ],
+)
+def test_a_start_that_failed_is_no_run(tmp_path: Path, wrong: str) -> None:
+    topics = '<topics><topic pattern="x" type="direct"/></topics>'
+    stores = "".join(
+        f'<store name="{name}" port="0"><ume-attributes>'
+        f'<option type="store" name="disk-state-directory" value="{place}"/>'
+        f'<option type="store" name="disk-cache-directory" value="{place}"/>'
+        f'<option type="store" name="context-name" value="{name}"/></ume-attributes>{topics}</store>'
+        for name, place in (("c", tmp_path / "c"), ("d", tmp_path / "d"))
+    )
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "state.0").write_bytes(b"rubbish")
+    file = tmp_path / "two.xml"
+    file.write_text(f'<ume-store version="1.3"><daemon/><stores>{stores}</stores></ume-store>')
+    code = f"""
+told(hf.store_main, {wrong.format(file)})
+told(hf.store_main, {wrong.format(file)})
+soon(lambda: (print("serves"), hf.store_main_shutdown()))
+told(hf.store_main, config)
+told(hf.store_main, config)
+"""
+    first, again, *rest = python(code, tmp_path / "a")
+    assert first == again
+    assert first.split()[0] in {"UsageError", "ConfigError", "CorruptionError"}
+    assert rest[:2] == ["serves", "returned 0"]
+    assert "store_main() runs once in a process" in rest[2]
+
+
+def test_what_a_daemon_did_not_take_from_its_events_is_not_the_next_ones() -> None:
+    events = Events()
+    events.put(ROLL)
+    with events.listening():
+        assert events.get() == ROLL, "what came before anybody listened is kept"
+        events.put(ENDED)
+    with events.listening():
+        events.put(STOP)
+        assert events.get() == STOP
+
+
 # spawn_store --------------------------------------------------------------------------------------------------------------
 
 
@@ -249,13 +297,14 @@ def test_a_store_that_is_not_ready_in_time_is_ended(
     with pytest.raises(hf.CallableStoreError, match="store a was not ready within 0") as late:
         spawn(timeout=0)
     assert (late.value.code, started[0].returncode) == ("LBM_ETIMEDOUT", -signal.SIGKILL)
+    assert (late.value.exit_code, late.value.retriable) == (4, True)
 
 
 def test_the_end_of_a_store_is_told_however_it_came_about(spawn: Callable[..., hf.StoreProcess]) -> None:
     store = spawn()
     with pytest.raises(hf.CallableStoreError, match=r"store a \(pid \d+\) runs on after 0") as late:
         store.wait(0)
-    assert late.value.code == "LBM_ETIMEDOUT"
+    assert (late.value.code, late.value.exit_code) == ("LBM_ETIMEDOUT", 4)
     os.kill(store.pid, signal.SIGKILL)
     assert store.wait(SHORT) == -signal.SIGKILL
     assert store.stop() == -signal.SIGKILL

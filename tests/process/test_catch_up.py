@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import signal
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from process.kept import kept, log_of, messages
-from process.spawn import Traces, Worker, until
+from process.spawn import Traces, Worker, stand_still, until
 from process.three import SHORT, SOURCE, send
 
 import holdfast as hf
@@ -19,6 +18,7 @@ from holdfast.engine.reconcile import Refill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from process.conftest import ThreadStore
 
@@ -59,14 +59,41 @@ def has_all(line: Any, end: int) -> bool:
     return line is not None and line.ack == end and not line.flags & lib.HF_LINE_CATCHING_UP
 
 
+class Behind:
+    """Stores a, b and c on disk and a living source: c has stopped after its first ten messages."""
+
+    def __init__(self, run_store: Callable[..., ThreadStore], lines: Callable[[str], Any], ctx: hf.Context) -> None:
+        self._run = run_store
+        self._line = lines
+        self.stores = {name: run_store(name, "disk") for name in "abc"}
+        self.src = ctx.source("quotes", options=SOURCE)
+        self.src.wait_registered(SHORT)
+        self.sent = send(self.src, 10)
+        until("c has it", lambda: has_all(lines("c"), 10))
+        self.stores["c"].stop()
+
+    def misses(self, count: int, size: int = 0) -> None:
+        """So many messages more are sent."""
+        self.sent += send(self.src, count, size)
+
+    def returns(self) -> None:
+        """c is started again."""
+        self.stores["c"] = self._run("c", "disk")
+
+    def catches_up(self) -> None:
+        """c has acknowledged all that was sent."""
+        until("c has caught up", lambda: has_all(self._line("c"), len(self.sent)))
+
+
+@pytest.fixture
+def behind(run_store: Callable[..., ThreadStore], lines: Callable[[str], Any]) -> Iterator[Behind]:
+    with hf.Context() as ctx:
+        yield Behind(run_store, lines, ctx)
+
+
 def stop(store: Worker) -> None:
     assert store.process is not None
-    store.send(signal.SIGSTOP)
-    tasks = Path(f"/proc/{store.process.pid}/task")
-    until(
-        "it stands",
-        lambda: all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()),
-    )
+    stand_still(store.process.pid)
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])
@@ -193,44 +220,30 @@ def test_a_store_that_is_killed_while_it_catches_up_goes_on_where_it_was(
 
 
 @pytest.mark.parametrize("reboot", [False, True])
-def test_the_files_of_dead_peers_serve(
-    run_store: Callable[..., ThreadStore], lines: Callable[[str], Any], own_domain: str, reboot: bool
-) -> None:
+def test_the_files_of_dead_peers_serve(behind: Behind, own_domain: str, reboot: bool) -> None:
     """After a reboot also those that say where they are are gone."""
-    stores = {name: run_store(name, "disk") for name in "abc"}
-    with hf.Context() as ctx, ctx.source("quotes", options=SOURCE) as src:
-        src.wait_registered(SHORT)
-        until("c has begun", lambda: lines("c") is not None)
-        stores["c"].stop()
-        sent = send(src, 5000)
-        stores["a"].stop()
-        stores["b"].stop()
-        if reboot:
-            domain = Domain(own_domain)
-            for name in "ab":
-                domain.info_path(name).unlink()
-            domain.close()
-        stores["c"] = run_store("c", "disk")
-        until("c has caught up", lambda: has_all(lines("c"), len(sent)))
-        assert kept(stores["c"]) == sent
+    behind.misses(5000)
+    behind.stores["a"].stop()
+    behind.stores["b"].stop()
+    if reboot:
+        domain = Domain(own_domain)
+        for name in "ab":
+            domain.info_path(name).unlink()
+        domain.close()
+    behind.returns()
+    behind.catches_up()
+    assert kept(behind.stores["c"]) == behind.sent
 
 
-def test_what_one_peer_has_not_is_read_from_another(
-    run_store: Callable[..., ThreadStore], lines: Callable[[str], Any], tmp_path: Path
-) -> None:
-    stores = {name: run_store(name, "disk") for name in "abc"}
-    with hf.Context() as ctx, ctx.source("quotes", options=SOURCE) as src:
-        src.wait_registered(SHORT)
-        until("c has begun", lambda: lines("c") is not None)
-        stores["c"].stop()
-        sent = send(src, 10_000, 300)
-        (segment, *_) = sorted(log_of(tmp_path / "store-a").glob("seg-*"))
-        with segment.open("r+b") as file:  # in the middle: what a reader of this store meets is damage
-            file.seek(segment.stat().st_size // 2)
-            file.write(b"\xff" * 5000)
-        stores["c"] = run_store("c", "disk")
-        until("c has caught up", lambda: has_all(lines("c"), len(sent)))
-    assert kept(stores["c"]) == sent
+def test_what_one_peer_has_not_is_read_from_another(behind: Behind, tmp_path: Path) -> None:
+    behind.misses(10_000, 300)
+    (segment, *_) = sorted(log_of(tmp_path / "store-a").glob("seg-*"))
+    with segment.open("r+b") as file:  # in the middle: what a reader of this store meets is damage
+        file.seek(segment.stat().st_size // 2)
+        file.write(b"\xff" * 5000)
+    behind.returns()
+    behind.catches_up()
+    assert kept(behind.stores["c"]) == behind.sent
 
 
 def test_a_store_that_was_away_when_the_source_ended_catches_up_without_it(
@@ -267,23 +280,17 @@ def test_a_store_that_nobody_tells_looks_at_its_peers(run_store: Callable[..., T
 
 
 def test_what_nobody_has_becomes_a_loss_and_the_line_counts_behind_it(
-    run_store: Callable[..., ThreadStore], lines: Callable[[str], Any], tmp_path: Path
+    behind: Behind, lines: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    stores = {name: run_store(name, "disk") for name in "abc"}
-    with hf.Context() as ctx, ctx.source("quotes", options=SOURCE) as src:
-        src.wait_registered(SHORT)
-        sent = send(src, 10)
-        until("c has it", lambda: has_all(lines("c"), 10))
-        stores["c"].stop()
-        sent += send(src, 10_000, 60)
-        for name in "ab":
-            log = log_of(tmp_path / f"store-{name}")
-            log.rename(log.with_name("hidden"))
-        stores["c"] = run_store("c", "disk")
-        until("c goes on", lambda: has_all(lines("c"), len(sent)))
-        start = lines("c").from_sqn
-        assert 10 < start < len(sent)
-    assert kept(stores["c"]) == sent[:10] + sent[start:]
+    behind.misses(10_000, 60)
+    for name in "ab":
+        log = log_of(tmp_path / f"store-{name}")
+        log.rename(log.with_name("hidden"))
+    behind.returns()
+    behind.catches_up()
+    start = lines("c").from_sqn
+    assert 10 < start < len(behind.sent)
+    assert kept(behind.stores["c"]) == behind.sent[:10] + behind.sent[start:]
 
 
 @pytest.fixture
@@ -294,32 +301,29 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_a_store_that_catches_up_is_not_counted_and_drains_other_sources_meanwhile(
-    run_store: Callable[..., ThreadStore], lines: Callable[[str], Any], tmp_path: Path
+    behind: Behind, lines: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    stores = {name: run_store(name, "disk") for name in "abc"}
-    with hf.Context() as ctx, ctx.source("quotes", options=SOURCE) as src:
-        src.wait_registered(SHORT)
-        sent = send(src, 10)
-        until("c has it", lambda: has_all(lines("c"), 10))
-        stores["c"].stop()
-        sent += send(src, 10_000, 60)
-        hidden = [log_of(tmp_path / f"store-{name}") for name in "ab"]
-        for log in hidden:
-            log.rename(log.with_name("hidden"))
-        stores["c"] = run_store("c", "disk")
-        until("it shows", lambda: src.stats().stores["c"].state == "catching_up")
-        assert lines("c").ack == 10
+    src = behind.src
+    behind.misses(10_000, 60)
+    hidden = [log_of(tmp_path / f"store-{name}") for name in "ab"]
+    for log in hidden:
+        log.rename(log.with_name("hidden"))
+    behind.returns()
+    until("it shows", lambda: src.stats().stores["c"].state == "catching_up")
+    assert lines("c").ack == 10
+    with hf.Context() as ctx:
         other = ctx.source("trades", options={**SOURCE, "ume_retention_intragroup_stability_behavior": "all"})
         other.wait_registered(SHORT)
         send(other, 100)
-        assert src.stats().stores["c"].state == "catching_up"
-        stores["b"].stop()
-        until("one is not enough", lambda: not registered(src))
-        for log in hidden:
-            log.with_name("hidden").rename(log)
-        src.wait_registered(SHORT)
-        until("c has caught up", lambda: src.stats().stores["c"].state == "active")
-    assert messages(tmp_path / "store-c" / "logs" / hidden[0].name) == sent
+    assert src.stats().stores["c"].state == "catching_up"
+    behind.stores["b"].stop()
+    until("one is not enough", lambda: not registered(src))
+    for log in hidden:
+        log.with_name("hidden").rename(log)
+    src.wait_registered(SHORT)
+    until("c has caught up", lambda: src.stats().stores["c"].state == "active")
+    src.close()
+    assert messages(tmp_path / "store-c" / "logs" / hidden[0].name) == behind.sent
 
 
 def registered(src: hf.Source) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from process.command import COMMAND, SHORT, Program, one_error, run, stat, until
+from process.spawn import stand_still
 
 from holdfast.engine.domain import Domain
 
@@ -272,7 +273,7 @@ def test_gc_keeps_what_a_store_still_needs_and_says_so(
     sender.process.stdin.write(b"1\n")
     sender.process.stdin.flush()
     until(lambda seen: [source["stable"] for source in seen["sources"]] == [0])
-    store.signal(signal.SIGSTOP)  # alive, and drains nothing
+    stand_still(store.process.pid)  # alive, and drains nothing
     sender.process.stdin.write(b"2\n")
     sender.process.stdin.flush()
     until(lambda seen: [source["next"] for source in seen["sources"]] == [2])

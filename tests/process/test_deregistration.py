@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import threading
 from typing import TYPE_CHECKING
@@ -292,3 +293,50 @@ def test_f7_a_closed_receiver_is_not_deregistered(run_store: Callable[..., Threa
         rcv.close()
         (source,) = store.store.state.sources
         until("the ack is kept", lambda: [receiver.ack for receiver in source.receivers] == [1])
+
+
+def test_what_somebody_else_goes_on_with_keeps_its_names(run_store: Callable[..., ThreadStore]) -> None:
+    """Store b was down, gives the identity to another source when it is back, and has nothing to forget when it is asked."""
+    run_store("a")
+    b = run_store("b")
+    options = {**SOURCE, "ume_store_name": ["a", "b"], "ume_registration_interval": 100}
+    with hf.Context(session_id=5, options={"operational_mode": "sequential"}) as ctx, hf.Context(session_id=5) as other:
+        events = Events()
+        src = ctx.source("quotes", options=options, on_event=events)
+        src.wait_registered(SHORT)
+        b.stop()
+        until("its end is noticed", lambda: events.of("StoreUnresponsive"), lambda: ctx.poll(0.01))
+        src.deregister()
+        until("a has forgotten it", lambda: events.of("DeregistrationSuccess"), lambda: ctx.poll(0.01))
+        b = run_store("b")
+        heir = other.source("quotes", options={**options, "ume_store_name": ["b"]})
+        heir.wait_registered(SHORT)
+        names = names_of(other)
+        until("b has answered", lambda: events.of("DeregistrationComplete"), lambda: ctx.poll(0.01))
+        assert events.of("RegistrationError")
+        assert set(names_of(other)) >= {name for name in names if not name.endswith(".s1")}
+        assert {name.rpartition(".")[2] for name in names} >= {"b", "s2"}
+        rcv = other.receiver("quotes")
+        heir.send(b"x")
+        assert take(rcv) == b"x"
+
+
+def test_a_source_whose_begin_has_renamed_it_is_forgotten_by_the_new_name(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    """The store granted another identity, and its answer to BEGIN comes after the call."""
+    stores = {name: run_store(name) for name in "ab"}
+    with hf.Context(session_id=5) as ctx:
+        with ctx.source("quotes", options=SOURCE) as first:
+            first.wait_registered(SHORT)
+        src = ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a", "b"], "ume_registration_interval": 100})
+        src.wait_registered(SHORT)
+        machine = src._machine
+        until("both have begun", lambda: len(machine.active()) == 2)
+        with ctx.turning():  # as before b has answered
+            held = machine.slots[1].grant
+            assert held is not None
+            machine.slots[1].grant = dataclasses.replace(held, uuid=b"n" * 16)
+        src.deregister()
+        until("all have forgotten it", lambda: not any(kept(store) for store in stores.values()))
+        until("its names are gone", lambda: not names_of(ctx))

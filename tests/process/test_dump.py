@@ -124,6 +124,14 @@ def test_what_is_marked_is_told_from_what_is_missing(store: ThreadStore, tmp_pat
     assert objects[2]["missing"] == {"first": 1, "next": 3, "marked": True}
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_topic_that_is_not_kept_is_a_negative_finding(store: ThreadStore, tmp_path: Path, form: list[str]) -> None:
+    directory = str(tmp_path / "store-a")
+    assert run("store", "dump", directory, "--topic", "nope", *form) == (
+        1, "", f"{directory} keeps no source on topic 'nope'\n",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("numbers", ["x", "3-1", "-1", "1-2-3", "0-99999999999999999999"])
 def test_numbers_that_are_none_are_refused(numbers: str) -> None:
     with pytest.raises(hf.UsageError, match=f"{numbers!r}; one number, or FIRST-LAST"):

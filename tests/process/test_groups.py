@@ -306,3 +306,26 @@ def test_stores_by_port_and_one_that_is_named_twice(run_store: Callable[..., Thr
             assert "another name: it would count twice" in refused.text
     finally:
         running.stop()
+
+
+def test_b3_a_receiver_with_too_few_stores_says_which_do_not_answer(run_store: Callable[..., ThreadStore]) -> None:
+    stores = {name: run_store(name) for name in "abc"}
+    with hf.Context(session_id=7) as ctx:
+        src = ctx.source("quotes", options={"ume_store_name": ["a", "b", "c"], "ume_registration_interval": 100})
+        src.wait_registered(SHORT)
+        src.send(b"x")
+        src.wait_stable(timeout=SHORT)
+        stores["b"].stop()
+        stores["c"].stop()
+        events = Events()
+        rcv = ctx.receiver("quotes", options={"ume_registration_interval": 100}, on_event=events)
+        until("both are named", lambda: len(events.of("RegistrationError")) == 2)
+        for event, (index, name) in zip(events.of("RegistrationError"), ((1, "b"), (2, "c")), strict=True):
+            assert event.store == name
+            assert event.text == (
+                f"store {index} [{name}] unresponsive - no registration response; registered with 1 of its group, 2 are needed"
+            )
+        run_store("c")
+        message = rcv.receive(timeout=SHORT)
+        assert message is not None
+        assert bytes(message) == b"x"

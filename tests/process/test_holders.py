@@ -247,3 +247,21 @@ def lines_of(store: ThreadStore, role: int) -> list[bytes]:
         return [bytes(line.uuid) for line in lines if line.role == role and line.state == lib.HF_LINE_ACTIVE]
 
     return store.store.drainer.call(look)
+
+
+@pytest.mark.parametrize("options", [SOURCE, THREE])
+def test_what_was_refused_before_the_holder_closed_is_not_raised_after(
+    run_store: Callable[..., ThreadStore], options: dict[str, object]
+) -> None:
+    for name in "abc" if options is THREE else "a":
+        run_store(name)
+    with hf.Context(session_id=0x2A) as one, hf.Context(session_id=0x2A) as two:
+        first = one.source("quotes", options=options)
+        first.wait_registered(SHORT)
+        events = Events()
+        second = two.source("quotes", options=options, on_event=events)
+        events.wait("RegistrationError")
+        with pytest.raises(hf.RegistrationTimeout, match=r"refuses: .* is in use by a different source"):
+            second.wait_registered(0)  # nothing was asked since the call
+        first.close()
+        second.wait_registered(SHORT)

@@ -76,7 +76,8 @@ def test_a_store_in_reserve_is_idle_and_counts_for_nothing(run_store: Callable[.
     with hf.Context() as ctx:
         source(ctx, 3, ume_store_name=["a", "b"], ume_store_group=["0:1"])
         (row,) = survey.take(ctx.domain).sources
-        assert [(at.name, at.state, at.stable) for at in row.stores] == [("a", "active", 2), ("b", "idle", -1)]
+        assert [(at.name, at.state, at.stable) for at in row.stores] == [("a", "active", 2), ("b", "idle", None)]
+        assert [at.lag for at in row.stores] == [0, None], "nothing is known of a log of b's"
         assert (row.stable, row.unstable) == (2, 0)
 
 

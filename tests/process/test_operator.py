@@ -235,3 +235,28 @@ def test_a_list_of_numbers_is_read() -> None:
     assert numbers("2,5, 7-9") == [(2, 2), (5, 5), (7, 9)]
     with pytest.raises(hf.ConfigError, match="1001 ranges, one command takes 1000"):
         numbers(",".join(["1"] * 1001))
+
+
+def test_a_source_is_told_also_by_a_backup_that_has_no_seat(run_store: Callable[..., ThreadStore]) -> None:
+    """It goes on: the stores that have one keep it."""
+    stores = [run_store(name) for name in "ab"]
+    options = {"ume_store_name": ["a", "b"], "ume_store_group": ["0:1"], **FAST}
+    with hf.Context(session_id=5) as ctx, hf.Context() as bystander:
+        events, others = Events(), Events()
+        src = ctx.source("quotes", options=options, on_event=events)
+        src.wait_registered(SHORT)
+        bystander.source("trades", options={"ume_store_name": ["b"], **FAST}, on_event=others).wait_registered(SHORT)
+        backup = stores[1].store.state
+        until("the backup is left", lambda: not stores[1].store.sources.connected(backup.sources[0]))
+        identity = next(each.registration_id for each in backup.sources if each.topic == "quotes")
+        with pytest.raises(hf.RegIdInUseError):
+            deregister("b", identity, 0, False, SHORT, None)
+        assert deregister("b", identity, 0, True, SHORT, None) == 0
+        told = events.wait("RegistrationError")
+        assert (told.store, told.text) == (
+            "b",
+            "the source was deregistered at store b by its operator; it has no seat there now",
+        )
+        src.send(b"x")
+        src.wait_stable(timeout=SHORT)
+        assert not others.of("RegistrationError")

@@ -11,6 +11,7 @@ from process.spawn import Worker, until
 from process.worker import LIMIT, STABLE
 
 import holdfast as hf
+from holdfast.engine import survey
 from holdfast.engine.store_state import State, StateFile
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ SOURCE: dict[str, Any] = {"ring_size": 1 << 17, "fragment_size": 4096, "ume_prox
 def standing(*stores: ThreadStore) -> list[str]:
     """Names of the stores that stand in for a source."""
     return [store.store.config.name for store in stores if store.store._expiry.proxies.standing]
+
+
+def shown(ctx: hf.Context) -> list[str]:
+    """As a stranger sees it."""
+    return [at.name for row in survey.take(ctx.domain).sources for at in row.stores if at.proxy]
 
 
 def identities(tmp_path: Path) -> None:
@@ -69,10 +75,12 @@ def test_j2_exactly_one_store_stands_in_until_the_source_is_back(
         until("it says so", lambda: "store a: proxy source created for RegID" in caplog.text)
         looks(*stores)
         assert standing(*stores) == ["a"]
+        assert shown(ctx) == ["a"]
         again = source(ctx)
         assert again.next_sequence_number == 1
         until("the real one is back", lambda: standing(*stores) == [])
         until("it says so", lambda: "the source is back" in caplog.text)
+        assert shown(ctx) == []
 
 
 def test_j2_when_the_store_that_stands_in_dies_another_one_does(
@@ -89,11 +97,42 @@ def test_j2_when_the_store_that_stands_in_dies_another_one_does(
         source(ctx).close()
         looks(*rest)
         assert standing(*rest) == []
+        until("everybody sees the first one", lambda: shown(ctx) == ["a"])
         first.strike()
         first.wait_died()
+        assert "a" not in shown(ctx), "the dead stand in for nobody"
         until("the next one stands in", lambda: standing(*rest) == ["b"])
         first.start().wait_ready()
         until("it gives way", lambda: standing(*rest) == [])
+
+
+def test_j2_a_store_in_reserve_stands_in_for_nobody_and_stops_nobody(
+    run_store: Callable[..., ThreadStore], tmp_path: Path
+) -> None:
+    """It was asked, and granted; nothing has begun there."""
+    identities(tmp_path)
+    stores = [run_store(name, "memory", **STORE) for name in "ab"]
+    with hf.Context(session_id=5) as ctx:
+        source(ctx, ume_store_name=["b:0:0", "a:0:0"], ume_store_group=["0:1"]).close()
+        until("the one with the messages stands in", lambda: standing(*stores) == ["b"])
+        looks(*stores)
+        assert standing(*stores) == ["b"]
+
+
+def test_j2_a_store_that_the_source_goes_on_without_does_not_stand_in(
+    run_store: Callable[..., ThreadStore], tmp_path: Path
+) -> None:
+    identities(tmp_path)
+    stores = [run_store(name, "memory", **STORE) for name in "abc"]
+    with hf.Context(session_id=5) as ctx:
+        source(ctx).close()
+        until("one stands in", lambda: standing(*stores) == ["a"])
+        (left,) = stores[0].store.drainer.repositories.values()
+        until("it reads nothing", lambda: left.stream is None and left.filling is None)
+        with source(ctx, ume_store_name=["b:0:0", "c:0:0"]):
+            until("it lives", lambda: standing(*stores) == [])
+            looks(*stores)
+            assert standing(*stores) == []
 
 
 def test_j2_only_stores_that_allow_it_and_have_the_messages_stand_in(

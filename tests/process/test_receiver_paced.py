@@ -207,6 +207,28 @@ def test_j1_a_store_that_restarts_withholds_as_before(run_store: Callable[..., T
         until("all are gone", lambda: oldest(store) == sent)
 
 
+def test_j1_an_incarnation_that_begins_below_is_paced_as_if_nothing_had_followed(store: ThreadStore) -> None:
+    """As after a power cut that took the end of the other stores' logs: numbers that this store had acknowledged come again."""
+    with hf.Context(session_id=5, options={"ume_ack_batching_interval": 5}) as ctx:
+        with source(ctx) as src:
+            rcv = receiver(ctx, **BLOCKS)
+            assert send_until_full(src) == 200
+            take(rcv, *range(30))
+            until("thirty more are stable", lambda: src.stable_sequence_number == 179)
+            rcv.close()
+        (paced,) = store.store.drainer.repositories.values()
+        until("its ring is over", lambda: paced.stream is None)
+        store.store.drainer.call(lambda: paced._adopt(((1, 0), (2, 20))))
+        assert paced.pacer is not None
+        assert paced.pacer.allowed(1000) == 20, (
+            "a first message that does not fit must not profit from what was allowed before"
+        )
+        with source(ctx) as src:
+            assert src.next_sequence_number == 20
+            assert send_until_full(src) == 200
+            assert src.stable_sequence_number == 169
+
+
 def test_j1_three_stores_pace_together_and_one_of_them_may_be_away(run_store: Callable[..., ThreadStore]) -> None:
     stores = {name: run_store(name, "memory", **MEMORY) for name in "abc"}
     names = {"ume_store_name": ["a:0:0", "b:0:0", "c:0:0"], "ume_registration_interval": 100}

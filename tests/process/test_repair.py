@@ -43,13 +43,13 @@ def stopped(run_store: Run, tmp_path: Path) -> list[Path]:
     return kept(run_store, tmp_path)
 
 
-def kept(run_store: Run, tmp_path: Path, kind: str = "disk", count: int = COUNT) -> list[Path]:
+def kept(run_store: Run, tmp_path: Path, kind: str = "disk", count: int = COUNT, pad: int = 0) -> list[Path]:
     stores = [run_store(name, kind) for name in NAMES]
     with hf.Context() as ctx:
         src = ctx.source("quotes", options=options(*NAMES))
         src.wait_registered(SHORT)
         for number in range(count):
-            src.send(f"{number:>{PAYLOAD}}".encode(), timeout=SHORT)
+            src.send(f"{number:>{PAYLOAD}}".encode() + bytes(pad), timeout=SHORT)
         src.wait_stable(timeout=SHORT)
         until("all stores have all", lambda: all(held(store) == count for store in stores))
     for store in stores:
@@ -172,6 +172,33 @@ def test_a_lost_segment_header_is_repaired(stopped: list[Path], run_store: Run) 
     run_store("a", "disk")
     until("it is repaired", lambda: clean(stopped[0]))
     assert same(stopped)
+
+
+def lose(directory: Path, *, everything: bool) -> None:
+    """Its oldest segment file goes, or all of them; the head stays."""
+    segments = sorted(log_of(directory).glob("seg-*"))
+    assert len(segments) > 1
+    for path in segments if everything else segments[:1]:
+        path.unlink()
+
+
+@pytest.mark.parametrize("everything", [False, True], ids=["the oldest", "all"])
+def test_a_store_that_lost_segment_files_gets_their_messages_back(
+    run_store: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, everything: bool
+) -> None:
+    directories = kept(run_store, tmp_path, pad=1000)
+    where = [str(path) for path in directories]
+    lose(directories[0], everything=everything)
+    assert run("store", "check", where[0])[0] == 5
+    assert run("store", "check", "--compare", *where)[0] == 1
+    with caplog.at_level(logging.WARNING, "holdfast.store"):
+        store = run_store("a", "disk")
+        until("it is repaired", lambda: clean(directories[0]))
+        until("it is told", lambda: any(": 0.." in record.message for record in caplog.records))
+    store.stop()
+    assert run("store", "check", *where)[0] == 0
+    assert run("store", "check", "--compare", *where)[0] == 0
+    assert held(run_store("a", "disk")) == COUNT
 
 
 def test_a_peer_that_comes_back_later_is_asked_then(stopped: list[Path], run_store: Run) -> None:
@@ -304,8 +331,9 @@ def test_comparing_one_directory_is_a_usage_error(stopped: list[Path]) -> None:
 def test_repair_does_not_hold_up_the_drain(stopped: list[Path], run_store: Run) -> None:
     damage(stopped[0], *range(100, 200))
     stores = [run_store(name, "disk") for name in NAMES]
+    (damaged,) = stores[0].store.drainer.repositories.values()
     # The helper thread holds this while it works. Now it stands still.
-    with hf.Context() as ctx, stores[0].store.drainer._preparing:
+    with hf.Context() as ctx, damaged.files:
         src = ctx.source("other", options=options("a"))
         src.wait_registered(SHORT)
         send(src, 50)

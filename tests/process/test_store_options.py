@@ -295,7 +295,9 @@ def told(ctx: hf.Context, name: str) -> tuple[hf.Receiver, list[Any]]:
     return rcv, events
 
 
-def test_i3_a_no_cache_store_keeps_who_is_there_and_no_message(start: Callable[..., ThreadStore]) -> None:
+def test_i3_a_no_cache_store_keeps_who_is_there_and_no_message(
+    start: Callable[..., ThreadStore], caplog: pytest.LogCaptureFixture
+) -> None:
     store = start(kind="no-cache")
     events: list[Any] = []
     with hf.Context(session_id=5, options={"ume_ack_batching_interval": 5}) as ctx:
@@ -303,6 +305,7 @@ def test_i3_a_no_cache_store_keeps_who_is_there_and_no_message(start: Callable[.
         src.wait_registered(SHORT)
         until("it is told", lambda: events)
         assert events[0].flags == hf.events.source.RegistrationSuccessFlags.NOACKS
+        assert "'quotes': its stores' repositories are no-cache, so nothing that is sent becomes stable" in caplog.text
         rcv, of_receiver = told(ctx, "quotes")
         flags = hf.events.receiver.RegistrationSuccessFlags
         assert of_receiver[0].flags == flags.NOCACHE | flags.SRC_SID

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from process.feeds import Ring, Stage
 from process.spawn import until
 
 import holdfast as hf
 from holdfast.engine import wire
 from holdfast.engine.core import lib
-from holdfast.engine.domain import Domain
+from holdfast.engine.domain import Domain, unlink_object
 from holdfast.engine.store import Store, StoreConfig
+from holdfast.engine.store_info import log_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -175,6 +177,50 @@ def test_a_begin_while_somebody_else_has_an_open_stream_is_refused(
             assert isinstance(answer, wire.Refused)
             assert (answer.code, kept.begins) == ("busy", [(1, 0)])
             assert str(os.getpid()) in answer.text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"start_sqn": 4}, "usage"),
+        ({"incarnation": 3}, "usage"),  # of another name
+        ({"begins": [(1, 0), (1, 5)]}, "usage"),
+        ({"begins": [(2, 1), (1, 0)]}, "usage"),
+        ({"gone": True}, "busy"),  # its source has started over since
+    ],
+)
+def test_a_begin_that_its_stream_contradicts_leaves_nothing_behind(
+    run_store: Callable[..., ThreadStore], peer: Callable[[], Peer], own_domain: str, tmp_path: Path, wrong: dict[str, Any],
+    code: str,
+) -> None:  # fmt: skip
+    store = run_store("a", "disk")
+    stage = Stage(tmp_path, own_domain)
+    ring = Ring(stage, 2, 5)
+    speaker = peer()
+    us = {"token": lib.hf_process_token(), "pid": os.getpid(), "start": lib.hf_process_start(os.getpid())}
+    speaker.say({**HELLO, **us})
+    speaker.hear()
+    speaker.say({**SOURCE, "uuid": stage.uuid, "incarnation": 2})
+    assert isinstance(speaker.hear(), wire.SourceGranted)
+    right = {**BEGIN, "uuid": stage.uuid, "incarnation": 2, "start_sqn": 5, "stream": ring.name, "begins": [(1, 0)]}
+    if wrong.pop("gone", False):
+        ring.end()
+        unlink_object(ring.name)
+    speaker.say({**right, **wrong})
+    answer = speaker.hear()
+    assert isinstance(answer, wire.Refused)
+    assert answer.code == code
+    (kept,) = store.store.state.sources
+    assert (kept.begins, kept.stores, kept.peers, kept.directories) == ([], [], {}, {})
+    assert log_view(store.store.logs / stage.uuid.hex()) is None, "nothing has begun in the log"
+    if code != "busy":
+        speaker.say(right)
+        assert isinstance(speaker.hear(), wire.Begun)
+        assert (kept.begins, kept.stores, list(kept.directories)) == ([(1, 0), (2, 5)], ["a"], ["a"])
+    ring.end()
+    speaker.close()
+    store.stop()
+    stage.close()
 
 
 def test_a_holder_whose_death_is_found_while_its_end_waits_to_be_read(

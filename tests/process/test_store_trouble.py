@@ -10,8 +10,7 @@ from process.spawn import until
 
 import holdfast as hf
 from holdfast.engine.core import lib
-from holdfast.engine.repository import Repository
-from holdfast.engine.store import Store
+from holdfast.engine.repair import LogRepair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,24 +137,6 @@ def test_a_store_that_cannot_write_its_state_at_the_end_lets_the_next_one_in_all
         stable(ctx.source("more", options=SOURCE))
 
 
-def test_a_store_that_cannot_go_on_with_a_source_at_its_start_is_closed_like_any_other(
-    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = run_store()
-    with hf.Context() as ctx:
-        stable(ctx.source("quotes", options=SOURCE))
-    store.stop()
-    with monkeypatch.context() as broken:
-        broken.setattr(Repository, "resume", full)
-        again = Store(store.store.config)
-        with pytest.raises(OSError, match="No space left"):
-            again.open()
-        again.close()
-    run_store()
-    with hf.Context() as ctx:
-        stable(ctx.source("more", options=SOURCE))
-
-
 def test_a_source_is_kept_when_the_state_without_it_cannot_be_written(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,3 +152,40 @@ def test_a_source_is_kept_when_the_state_without_it_cannot_be_written(
         assert store.store.state.sources == [kept]
         assert store.store.state.going == []
         stable(source)
+
+
+def test_a_look_through_a_log_that_fails_in_a_way_nobody_foresaw_is_said_and_repeated(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looked: list[LogRepair] = []
+    really = LogRepair.step
+
+    def step(repair: LogRepair) -> bool:
+        looked.append(repair)
+        if len(looked) < 3:
+            raise ZeroDivisionError("nobody foresaw this")
+        return really(repair)
+
+    monkeypatch.setattr(LogRepair, "step", step)
+    store = run_store()
+    with hf.Context() as ctx:
+        stable(ctx.source("quotes", options=SOURCE))
+        until("it is looked through after all", lambda: len(looked) > 3)
+    assert not store.store.crashed
+    said = [record for record in caplog.records if record.exc_info]
+    assert [str(record.exc_info[1]) for record in said if record.exc_info] == ["nobody foresaw this"] * 2
+    assert all("quotes" in record.message or "logs" in record.message for record in said)
+
+
+def test_a_helper_thread_that_fails_stops_the_store_and_says_so(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = run_store()
+
+    def broken() -> None:
+        raise ZeroDivisionError("nobody foresaw this")
+
+    monkeypatch.setattr(store.store.drainer, "_prepare_all", broken)
+    store.store.drainer.want_spares()
+    until("the store stops", lambda: store.store.crashed)
+    assert any("the helper thread failed" in record.message for record in caplog.records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,27 @@ def test_what_was_acknowledged_under_a_begin_that_a_store_missed_counts_there_to
     with hf.Context(session_id=7) as ctx:
         ctx.receiver("quotes", options={"ume_registration_interval": 100}, on_event=events)
         assert events.wait("RegistrationComplete").sequence_number == 25
+
+
+def test_what_a_store_took_for_the_start_of_a_receiver_counts_for_less_than_what_that_said_itself(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    """The store heard of it late, and kept nothing below 9; it had begun with what another store kept."""
+    store = run_store("a")
+    with hf.Context(session_id=7) as ctx:
+        src = ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a"]})
+        src.wait_registered(SHORT)
+        send(src, 10)
+        with ctx.receiver("quotes") as rcv:
+            for _ in range(3):
+                with rcv.receive(SHORT) as message:  # type: ignore[union-attr]  # it comes
+                    last = message.sequence_number
+        (receiver,) = store.store.state.sources[0].receivers
+        until("its acks are in the state", lambda: receiver.ack == last + 1)
+        receiver.ack = 9
+        events = Events()
+        ctx.receiver("quotes", on_event=events)
+        assert events.wait("RegistrationComplete").sequence_number == last + 1
 
 
 def test_two_wiped_stores_wait_for_the_third_and_say_so(
@@ -120,6 +142,46 @@ def test_a_store_that_lost_what_it_had_decides_nothing_and_learns(
             until("all have it all", lambda: all(kept(stores[name]) == sent for name in "abc"))
         (source,) = stores["b"].store.state.sources
         until("it has a say again", lambda: not source.learner)
+
+
+def test_a_backup_shows_after_a_reboot_also_where_it_is_opened_as_often_as_what_it_replaces(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], tmp_path: Path, own_domain: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The board, which says what the store acknowledged, is gone; its peers remember in which life they met it."""
+    steps = itertools.count()  # its life has a greater number than that one
+    monkeypatch.setattr("holdfast.engine.store_state.secrets.randbelow", lambda _: next(steps))
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    here, backup = tmp_path / "store-b", tmp_path / "backup"
+    with hf.Context(session_id=7) as ctx:
+        with ctx.source("quotes", options=SOURCE) as src:
+            src.wait_registered(SHORT)
+            sent = send(src, 5)
+        stores["b"].stop()
+        shutil.copytree(here, backup)
+        stores["b"] = run_store("b", "disk")
+        with ctx.source("quotes", options=SOURCE) as src:
+            src.wait_registered(SHORT)
+            sent += send(src, 5)
+            until("all have it all", lambda: all(kept(stores[name]) == sent for name in "abc"))
+        for name in "abc":
+            stores[name].stop()
+        shutil.rmtree(here)
+        backup.rename(here)
+        wipe("c")
+    domain = Domain(own_domain)
+    for item in domain.objects():
+        unlink_object(item.name)
+    domain.close()
+    for name in "ab":
+        stores[name] = run_store(name, "disk")
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SOURCE) as src:
+        with pytest.raises(hf.RegistrationTimeout, match="b has no state of it, or not all; c, which may have"):
+            src.wait_registered(25 * SOURCE["ume_registration_interval"] / 1000)
+        wipe("c")
+        stores["c"] = run_store("c", "disk")
+        src.wait_registered(SHORT)
+        assert src.next_sequence_number == 10
 
 
 def test_a_store_that_was_away_for_several_incarnations_keeps_nothing_that_they_made_void(

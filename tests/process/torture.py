@@ -47,6 +47,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), metavar="S")
     parser.add_argument("--core", type=int, metavar="N", help="of them, at C level with one store (half)")
     parser.add_argument("--exec", type=int, metavar="N", help="of them, of processes started by exec (a twentieth)")
+    parser.add_argument(
+        "--paced", action="store_true", help="with three stores, receiver-paced sources alone (a third)"
+    )
     parser.add_argument("--mutant", default="", metavar="NAME", help="switch a planted bug on; it must be found")
     parser.add_argument(
         "--keep", action="store_true", help="leave files and shared memory behind when something is found"
@@ -71,6 +74,7 @@ def main() -> int:
         traceback.print_exc()
         again = f"--kills {given.kills} --core {core} --exec {by_exec} --seed {given.seed}"
         again += f" --mutant {given.mutant}" if given.mutant else ""
+        again += " --paced" if given.paced else ""
         print(
             f"torture: FOUND, see above. The same plan again:\n  PYTHONPATH=tests {sys.executable} {sys.argv[0]} {again}"
         )
@@ -95,7 +99,7 @@ def _torture(given: argparse.Namespace, core: int, by_exec: int, root: Path) -> 
     preload()  # once for all children; at C level they need some of it too
     _core_part(given, core, root, tally, tell)
     core = tally.total
-    group = GroupKills(given.seed, root / "group", tally, given.mutant)
+    group = GroupKills(given.seed, root / "group", tally, given.mutant, paced=given.paced)
     group.run(given.kills - by_exec, tell, forked=True, keep=given.keep)
     forked = tally.total - core
     group.run(given.kills, tell, forked=False, keep=given.keep)

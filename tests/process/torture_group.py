@@ -2,7 +2,8 @@
 
 Every process has a clock of its own: when all have got on, or at a random moment of its start, it is killed and started again,
 at once or after a while; or killed at a failpoint; or it stands still (SIGSTOP) for a while; and sometimes all are killed at
-once. The others do the same meanwhile. group_scene.py judges. Most are forked (children.py), some are started by exec.
+once. The others do the same meanwhile. group_scene.py judges, and paced_scene.py where the source is receiver-paced. Most are
+forked (children.py), some are started by exec.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from process.group_scene import GroupScene
 from process.oracle import Finding
+from process.paced_scene import PacedGroupScene
 from process.points import failpoints
 from process.torture_core import STUCK_S, Tally
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     from process.spawn import Worker
 
+PACED_EVERY = 3
+"""Of so many source identities, one is receiver-paced."""
 KILLS_PER_EPISODE = 150
 """Kills of one source identity before the next, with other kinds of stores, takes its place."""
 TELL_S = 5.0
@@ -46,12 +50,13 @@ class _Clock:
 
 
 class GroupKills:
-    """Episodes of kills."""
+    """Episodes of kills. ``paced``: of receiver-paced sources alone; else they are a share."""
 
-    def __init__(self, seed: int, root: Path, tally: Tally, mutant: str) -> None:
+    def __init__(self, seed: int, root: Path, tally: Tally, mutant: str, *, paced: bool) -> None:
         self.tally = tally
         self.random = random.Random(seed)
         self._root = root
+        self._paced = paced
         self._forked = True
         self._mutant = f"{mutant}=mutant" if mutant else ""
         self._points = failpoints()
@@ -71,8 +76,9 @@ class GroupKills:
             pick = self.random
             kinds = pick.choice((("disk",) * 3, ("memory",) * 3, ("disk", "memory", "disk")))
             where, good = self._root / name, False
+            scene = PacedGroupScene if self._paced or self._episode % PACED_EVERY == 0 else GroupScene
             try:
-                with GroupScene(where, name, pick.getrandbits(48), kinds=kinds, forked=self._forked) as self._scene:
+                with scene(where, name, pick.getrandbits(48), kinds=kinds, forked=self._forked) as self._scene:
                     goal = min(until, self.tally.total + KILLS_PER_EPISODE)
                     self._kill(goal)
                     self.tally.messages += self._scene.finish() * len(self._scene.rows)

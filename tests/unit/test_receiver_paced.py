@@ -259,11 +259,37 @@ def test_an_incarnation_that_begins_below_is_paced_from_its_start() -> None:
     it = paced()
     send(it, *range(1, 11))
     assert it.turn([(10, BLOCKING)]).release == 10
-    it.stored(6, 1000)
+    assert it.begun(6, 1000) == 1000
     assert it.turn([(6, BLOCKING)]).release == 6
     it.stored(8, 1200)
     turn = it.turn([(6, BLOCKING)])
     assert (turn.release, turn.ack) == (6, 8)
+
+
+@pytest.mark.parametrize(("start", "payload"), [(0, 0), (6, 600), (10, 1000)])
+def test_what_an_incarnation_makes_void_takes_no_room(start: int, payload: int) -> None:
+    it = paced()
+    send(it, *range(1, 11))
+    assert it.turn([(0, BLOCKING)]).ack == 10
+    assert it.begun(start, 1000) == payload
+    it.stored(start + 12, payload + 1200)
+    turn = it.turn([(0, BLOCKING)])
+    assert turn.ack_payload == 1000
+    assert turn.ack == start, "a message is acknowledged when it fits with all that is left"
+    assert it.withheld
+
+
+def test_an_incarnation_that_begins_between_two_known_sizes_counts_the_greater() -> None:
+    it = paced()
+    it.stored(4, 400)
+    it.stored(8, 800)
+    assert it.begun(6, 1000) == 800
+
+
+def test_an_incarnation_that_begins_behind_what_is_known_takes_everything_into_account() -> None:
+    it = paced()
+    it.stored(4, 400)
+    assert it.begun(9, 900) == 900, "five more were stored since the last look"
 
 
 def test_sizes_are_kept_for_a_bounded_count_of_numbers() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine.errors import RegistrationError
+from holdfast.engine.events.source import RegistrationSuccessFlags
 from holdfast.engine.quorum import Groups
 from holdfast.engine.receiver_registration import ReceiverRegistration
 from holdfast.engine.registration import (
@@ -50,6 +51,18 @@ def test_one_store_from_the_link_to_the_first_send() -> None:
     assert not machine.may_send, "BEGIN is not durable yet"
     assert machine.begun(0, 0, 3) == [Complete(0, True)]
     assert machine.may_send
+
+
+@pytest.mark.parametrize(("no_cache", "too_little"), [((), False), ((0,), False), ((0, 2), True), ((0, 1, 2), True)])
+def test_a_source_knows_when_too_many_of_its_stores_keep_no_messages(
+    no_cache: tuple[int, ...], too_little: bool
+) -> None:
+    machine = source(3)
+    for store in range(3):
+        machine.connected(store, 0)
+        flags = int(RegistrationSuccessFlags.NOACKS) if store in no_cache else 0
+        machine.granted(store, Grant(7, OURS, 0, False, flags=flags), 1)
+    assert machine.keeps_too_little() is too_little
 
 
 def test_a_restarted_source_takes_over_identity_and_numbers() -> None:
@@ -400,3 +413,33 @@ def test_acks_that_a_newer_begin_has_voided_do_not_count_whichever_store_knows_o
         machine.connected(store, 0)
         actions = machine.granted(store, answer, 1)
     assert actions[-1] == Complete(10, True), "the second BEGIN counts, too"
+
+
+def test_b1_in_the_first_interval_also_a_store_that_refuses_is_waited_for() -> None:
+    """It may grant yet; the specification's completion test asks for every store as long as that interval lasts."""
+    machine = SourceRegistration(Groups.single(3), INTERVAL, "majority", OURS, anonymous=True)
+    for store in range(3):
+        machine.connected(store, 0)
+    machine.refused(2, Refusal("topic_not_kept", "this store does not keep topic 'x'"))
+    for store in range(2):
+        assert not [each for each in machine.granted(store, grant(0), 1) if isinstance(each, Open)]
+    assert machine.refusal() is None
+    assert [each for each in machine.tick(INTERVAL - 1) if isinstance(each, Open)] == []
+    assert machine.tick(INTERVAL)[-1] == Open(1, 0)
+
+
+def test_b3_a_receiver_that_waits_says_for_whom_once_until_it_answers() -> None:
+    machine = receiver(3)
+    machine.connected(0, 0)
+    known = grant(5, old=True)
+    machine.granted(0, known, 1)
+    assert machine.tick(1) == []
+    assert machine.tick(INTERVAL) == []
+    silent = [Unresponsive(store, False, 1, 2, answered=False) for store in (1, 2)]
+    assert machine.tick(INTERVAL + 1) == silent
+    assert machine.tick(9 * INTERVAL) == []
+    machine.connected(1, 9 * INTERVAL)
+    assert machine.tick(10 * INTERVAL) == silent[:1], "there, and silent"
+    assert machine.granted(1, known, 10 * INTERVAL)[-1] == Complete(5, False)
+    machine.disconnected(0)
+    assert machine.tick(99 * INTERVAL) == [], "delivery goes on"

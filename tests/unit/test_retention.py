@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from unit.retention_kit import SECOND, Kit
 
-from holdfast.engine.events.source import MessageNotStable, MessageReclaimed, NotStableFlags, ReclaimedFlags
+from holdfast.engine.events.source import (
+    MessageNotStable,
+    MessageReclaimed,
+    MessageStable,
+    NotStableFlags,
+    ReclaimedFlags,
+)
 from holdfast.engine.notices import Notices
 from holdfast.engine.quorum import Groups, Intragroup
 from holdfast.engine.retention import RECEIVERS_MAX, Ages, Retention, RetentionConfig
@@ -335,3 +341,16 @@ def test_the_fields_of_a_new_source_are_its_start() -> None:
     assert (retention.next, retention.stable, retention.settled, retention.released) == (7, 7, 7, 7)
     assert retention.is_stable(6)
     assert not retention.is_stable(7)
+
+
+@pytest.mark.parametrize("mode", [1, 3])
+def test_what_was_given_up_and_is_proven_without_an_ack_of_it_is_told_too(mode: int) -> None:
+    kit = Kit(groups=Groups((1, 1), (0, 1), "quorum", "all-active"), stores=2, notices={"stability": mode})
+    kit.send(1, 1, 1)
+    kit.store(0, 2)
+    kit.force(2)
+    assert 0 in kit.retention.unproven
+    kit.registered({0})  # group 1 is not active any more: what store 0 has is enough
+    told = [event.sequence_number for event in kinds(kit.go(), MessageStable)]
+    assert told == [0, 1]
+    assert not kit.retention.unproven

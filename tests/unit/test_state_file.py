@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.store_state import ReceiverState, SourceState, State, StateFile
+from holdfast.engine.store_state import LIVES_MAX, ReceiverState, SourceState, State, StateFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,3 +109,25 @@ def test_what_was_never_here_is_void_with_its_incarnation(start: int, lost_below
     source = SourceState(b"u", "t", 1, 0, incarnation=1, begins=[(1, 0)], lost_below=24)
     source.take(((1, 0), (2, start)))
     assert source.lost_below == lost_below
+
+
+def test_each_life_has_a_number_of_its_own_and_the_last_ones_are_remembered(tmp_path: Path) -> None:
+    """Two openings of one copy differ, so a restored backup does not pass for the directory that it replaces (DESIGN 15)."""
+    file = StateFile(tmp_path)
+    state = State("a", b"u" * 16, 3, 1)
+    state.live()
+    assert state.lives[:3] == [1, 2, 3], "of a directory from when lives were counted"
+    file.save(state)
+    numbers = set()
+    for _ in range(20):
+        twin = StateFile(tmp_path).load()
+        assert twin is not None
+        twin.live()
+        assert twin.lives[:-1] == state.lives
+        assert twin.opened == twin.lives[-1] > state.opened
+        numbers.add(twin.opened)
+    assert len(numbers) > 1
+    for _ in range(LIVES_MAX):
+        state.live()
+    assert len(state.lives) == LIVES_MAX
+    assert state.lives == sorted(set(state.lives))

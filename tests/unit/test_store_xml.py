@@ -143,6 +143,7 @@ def test_what_has_no_meaning_here_is_accepted_with_one_warning_each() -> None:
     for tag in NOT_HERE:
         assert sum(f"<{tag}> has no effect: " in warning for warning in config.warnings) == 1, tag
     assert len(config.warnings) == len(NOT_HERE)
+    assert sum("the file is not opened: " in warning for warning in config.warnings) == 2, "nor need it be there"
 
 
 def test_options_without_effect_are_accepted_with_one_warning_each() -> None:

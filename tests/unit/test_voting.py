@@ -71,6 +71,29 @@ def test_a_directory_that_was_restored_from_a_backup_has_no_say() -> None:
     assert learners({0: grant(20, 2, opened=9, name="a", peers=peers)}) == set()
 
 
+@pytest.mark.parametrize(
+    ("lives", "told", "learns"),
+    [
+        ([3, 9], 9, False),  # it was not opened since
+        ([3, 9, 20], 9, False),
+        ([3, 9, 20], 3, False),
+        ([3, 9, 20], 14, True),  # a copy from before 14, opened as often as what it replaces
+        ([3, 9], 14, True),
+        ([3, 9], 2, False),  # older than what it remembers
+        ([], 14, False),  # it tells no list: all up to 20
+        ([], 21, True),
+    ],
+)
+def test_a_directory_that_has_not_had_the_life_that_another_store_remembers_has_no_say(
+    lives: list[int], told: int, learns: bool
+) -> None:
+    answers = {
+        0: grant(20, 2, opened=lives[-1] if lives else 20, lives=lives, name="a"),
+        1: grant(50, 4, opened=4, name="b", peers={"a": told, "c": 7}),
+    }
+    assert learners(answers) == ({0} if learns else set())
+
+
 def test_another_source_under_the_same_reg_id_has_no_say() -> None:
     found = decided(grant(900, 1, uuid=OTHER), grant(50, 4), grant(50, 4))
     assert found == Decision(THEIRS, 5, 50, ())

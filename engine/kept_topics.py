@@ -1,0 +1,274 @@
+"""What stores keep of a topic, from their files: its sources, and which numbers of each can be read, and are safe to be read.
+
+No store is asked, and none has to live: identities and declared groups come from the stores' state, numbers from the heads of
+their logs. Everything is read by the newest BEGIN that one of the logs knows (engine/reconcile.py).
+
+Which numbers a quorum has is decided by what the logs hold, as the source's own predicate does it (engine/quorum.py). A store
+counts from the number behind the last one that it knows it never had (SourceState.lost_below) to the published end of its log.
+What all declared stores have passed, and what no log retains, is not waited for: it can be had as far as it ever will be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from .check import store_files
+from .core import ffi, lib
+from .coverage import Spans
+from .domain import Domain
+from .errors import CorruptionError
+from .log_times import first_sent_since
+from .logs import Block, Logs, check_openable, table_of
+from .quorum import Groups, Holdings
+from .reconcile import Table, newest_table, void_from
+from .status import check
+from .store_info import log_reader, read_info
+from .store_state import SourceState, State, StateFile
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["StoreLog", "TopicSource", "cut_points", "first_number_since", "topic_sources"]
+
+
+STATE_ONLY = "no-cache"
+"""A repository whose log has numbers and no messages (engine/state_only.py): it acknowledges none, and counts for none here."""
+TRIES = 4
+"""Looks at a state that is being written."""
+
+
+class StoreLog(msgspec.Struct, frozen=True):
+    """The log of a source at one store: numbers ``oldest`` .. ``next - 1``. What is damaged or lost lies between."""
+
+    store: str
+    path: str
+    oldest: int
+    next: int
+
+
+class TopicSource(msgspec.Struct, frozen=True):
+    """One source of a topic. Numbers are those of fragments, as everywhere."""
+
+    topic: str
+    uuid: str
+    registration_id: int
+    """At the first store of its declared list that knows it: the same for whoever asks."""
+    session_id: int
+    logs: tuple[StoreLog, ...]
+    """Of the stores that have one, by name."""
+    oldest: int
+    """The lowest number that one of them has; ``any_next`` when there is none."""
+    quorum_next: int
+    """Below it, a quorum of its declared stores has what can be had."""
+    any_next: int
+    """Below it, some store has what can be had."""
+
+    @property
+    def key(self) -> str:
+        """``<RegID>/<first 8 hex digits of the uuid>``: a RegID may be granted again when its source is forgotten."""
+        return f"{self.registration_id}/{self.uuid[:8]}"
+
+
+class _Store(NamedTuple):
+    """A store as its files show it."""
+
+    name: str
+    directory: Path
+    state: State
+    logs: Path
+
+
+def topic_sources(
+    domain: str | None,
+    directories: Sequence[str | os.PathLike[str]] = (),
+    *,
+    wanted: Callable[[str], bool] | None = None,
+) -> list[TopicSource]:
+    """All sources that a store keeps a log of, by (topic, RegID, uuid). Cheap where ``wanted`` refuses a topic.
+
+    Args:
+        domain: its name; None is the default one.
+        directories: of stores. With them the domain is not looked at, and a declared store whose directory is not among them
+            has nothing.
+        wanted: takes the topics to look at.
+
+    Raises:
+        ConfigError: no such domain can be, or a directory is not a store's.
+        SystemCallError: a directory is there, and this process cannot open it.
+        CorruptionError: a directory that was given has a state that cannot be read.
+    """
+    stores = list(_given(directories) if directories else _in_domain(domain))
+    found: dict[bytes, list[tuple[_Store, SourceState]]] = {}
+    for store in stores:
+        for source in store.state.sources:
+            if wanted is None or wanted(source.topic):
+                found.setdefault(source.uuid, []).append((store, source))
+    made = [_source(keepers) for keepers in found.values()]
+    return sorted(filter(None, made), key=lambda source: (source.topic, source.registration_id, source.uuid))
+
+
+def _in_domain(name: str | None) -> Iterator[_Store]:
+    domain = Domain(name, join=False)
+    try:
+        infos = [info for store in domain.store_names() if (info := read_info(domain, store)) is not None]
+    finally:
+        domain.close()
+    for info in infos:
+        directory, state = Path(info.directory), None
+        check_openable(info.directory)
+        with contextlib.suppress(CorruptionError, OSError):  # nobody knows what it keeps
+            state = _load(directory)
+        if state is not None and state.uuid == info.uuid:  # not wiped since
+            yield _Store(info.name, directory, state, Path(info.logs))
+
+
+def _given(directories: Sequence[str | os.PathLike[str]]) -> Iterator[_Store]:
+    for path in dict.fromkeys(Path(directory).resolve() for directory in directories):
+        store_files(path)  # raises ConfigError
+        state = _load(path)
+        if state is None:
+            raise CorruptionError(
+                f"{path} has logs and no state: nobody knows whose they are",
+                hint="leave it out, or restore state.0 and state.1",
+            )
+        yield _Store(state.name, path, state, path / "logs")
+
+
+def _load(directory: Path) -> State | None:
+    """The state in ``directory``. A store that runs may write one slot and then the other while they are read: then once more."""
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(CorruptionError):
+            return StateFile(directory).load()
+    return StateFile(directory).load()
+
+
+class _Log(NamedTuple):
+    """A log as its head shows it."""
+
+    log: StoreLog
+    table: Table
+
+
+def _source(keepers: list[tuple[_Store, SourceState]]) -> TopicSource | None:
+    """None when nobody has a log of it."""
+    newest = max((source for _, source in keepers), key=lambda source: source.incarnation)
+    uuid = newest.uuid.hex()
+    keeping = [store for store, source in keepers if source.repository != STATE_ONLY]
+    logs = [log for store in keeping if (log := _log(store.name, store.logs / uuid)) is not None]
+    if not logs:
+        return None
+    table = newest_table([*(log.table for log in logs), *(source.begins for _, source in keepers)])
+    kept = tuple(sorted((_valid(log, table) for log in logs), key=lambda log: log.store))
+    following = max(log.next for log in kept)
+    oldest = min((log.oldest for log in kept if log.oldest < log.next), default=following)
+    known = {store.name: source for store, source in keepers}
+    declared = [_called(name, newest, [store for store, _ in keepers]) for name in newest.stores] or sorted(known)
+    first = next((known[name] for name in declared if name in known), newest)
+    return TopicSource(
+        newest.topic, uuid, first.registration_id, newest.session_id, kept, oldest,
+        _quorum_next(newest, declared, known, kept), following,
+    )  # fmt: skip
+
+
+def _called(declared: str, source: SourceState, stores: list[_Store]) -> str:
+    """The own name of a store that a source named, maybe by another one, such as 127.0.0.1:PORT."""
+    where = source.directories.get(declared)
+    if where is not None and not any(store.name == declared for store in stores):
+        place = Path(where).resolve()
+        return next((store.name for store in stores if store.directory.resolve() == place), declared)
+    return declared
+
+
+def _log(store: str, path: Path) -> _Log | None:
+    numbers = ffi.new("uint64_t[2]")
+    with log_reader(path) as log:
+        if log is None:
+            check_openable(str(path))
+            return None
+        table = table_of(log)  # before the range: a BEGIN that comes between makes that lower
+        check(lib.hf_logr_range(log, numbers, numbers + 1), what=str(path))
+        return _Log(StoreLog(store, str(path), int(numbers[0]), int(numbers[1])), table)
+
+
+def _valid(log: _Log, table: Table) -> StoreLog:
+    """Without what this table makes void: its store was away when that began, and does not know it."""
+    oldest, following = log.log.oldest, log.log.next
+    if log.table and log.table[-1] != table[-1]:
+        following = min(following, void_from(table, log.table[-1][0]))
+    return StoreLog(log.log.store, log.log.path, min(oldest, following), following)
+
+
+def _quorum_next(
+    newest: SourceState, declared: Sequence[str], known: dict[str, SourceState], logs: Sequence[StoreLog]
+) -> int:
+    groups = Groups.single(len(declared))
+    if len(newest.groups) == len(declared):
+        groups = Groups.told(newest.sizes, newest.groups, newest.intragroup, newest.intergroup)
+    holdings = Holdings(_least(groups))
+    everyone = range(groups.stores)
+    holdings.seat(everyone, everyone)  # a backup that has it counts: who has a seat now, only the source knows
+    retained = Spans()
+    for log in logs:
+        retained.add(log.oldest, log.next)
+    following = {log.store: log.next for log in logs}
+    waited = [name for name in declared if name not in known or known[name].repository != STATE_ONLY]
+    for name, spans in zip(declared, holdings.stores, strict=True):
+        spans.add(known[name].lost_below if name in known else 0, following.get(name, 0))
+        for begin, end in retained.gaps(0, retained.high):
+            spans.add(begin, end)
+    return holdings.first_unstable(min((following.get(name, 0) for name in waited), default=0))
+
+
+def _least(groups: Groups) -> Groups:
+    """`all-active` as the least that it can have meant: who was active is not known any more (as Groups.stable_number)."""
+    return replace(
+        groups,
+        intragroup="quorum" if groups.intragroup == "all-active" else groups.intragroup,
+        intergroup="any" if groups.intergroup == "all-active" else groups.intergroup,
+    )
+
+
+def first_number_since(source: TopicSource, timestamp_ns: int) -> int:
+    """First number of a message that was sent at or after ``timestamp_ns`` (CLOCK_REALTIME); ``any_next`` if there is none.
+
+    By bisection. Times ascend with the numbers unless the clock of the source's host was set back; where they do not, this is
+    one of the places where they pass ``timestamp_ns`` from below.
+    """
+    logs, block = Logs([log.path for log in source.logs]), Block()
+    try:
+        return first_sent_since(logs, block, source.oldest, source.any_next, timestamp_ns)
+    finally:
+        logs.close()
+
+
+def cut_points(source: TopicSource, first: int, stop: int) -> list[int]:
+    """Numbers in (first, stop), ascending, where segments begin: of the log that has most of the range. For splitting; a hint."""
+    log = max(source.logs, key=lambda log: min(stop, log.next) - max(first, log.oldest))
+    found = set()
+    for path in Path(log.path).glob("seg-*"):
+        number = _segment_first(path, source.uuid)
+        if number is not None and first < number < stop:
+            found.add(number)
+    return sorted(found)
+
+
+def _segment_first(path: Path, uuid: str) -> int | None:
+    """Number of a segment's first message; None when its header is not a good one of this source."""
+    size = ffi.sizeof("struct hf_segment_header")
+    try:
+        with path.open("rb") as file:
+            page = file.read(size)
+    except OSError:  # recycled meanwhile
+        return None
+    if len(page) < size:
+        return None
+    header = ffi.from_buffer("struct hf_segment_header *", page)
+    covered = ffi.offsetof("struct hf_segment_header", "crc")
+    good = header.crc == lib.hf_crc32c(0, page, covered) and bytes(ffi.buffer(header.source_uuid)).hex() == uuid
+    return int(header.first_sqn) if good else None

@@ -1,0 +1,136 @@
+"""A store that cannot open the log of one source, or go on with it, at its start: it says why, and serves the others."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from process.spawn import until
+
+import holdfast as hf
+from holdfast.engine.repository import Repository
+from holdfast.engine.wire import Deregistered, OperatorDeregister
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+SHORT = 30.0
+SOURCE: dict[str, Any] = {
+    "ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096, "ume_registration_interval": 100,
+}  # fmt: skip
+POISONED_AT = 160
+"""Of the log's head (csrc/README.md)."""
+SICK, WELL = 7, 8
+"""Session IDs."""
+
+
+def stable(ctx: hf.Context, topic: str) -> int:
+    """A source sends one message, and that is stable. Returns its number."""
+    with ctx.source(topic, options=SOURCE) as src:
+        src.wait_registered(SHORT)
+        number = src.send(b"one")
+        src.wait_stable(timeout=SHORT)
+    return number
+
+
+def log_of(store: ThreadStore, topic: str) -> Path:
+    source = next(source for source in store.store.state.sources if source.topic == topic)
+    return store.store.logs / source.uuid.hex()
+
+
+def give_another_head(store: ThreadStore) -> None:
+    shutil.copy(log_of(store, "well") / "head", log_of(store, "sick") / "head")
+
+
+def poison(store: ThreadStore) -> None:
+    """As a failed sync leaves it."""
+    with (log_of(store, "sick") / "head").open("r+b") as head:
+        head.seek(POISONED_AT)
+        head.write(b"\1")
+
+
+@pytest.fixture(params=[give_another_head, poison])
+def store(request: pytest.FixtureRequest, run_store: Callable[..., ThreadStore]) -> ThreadStore:
+    """It has started with a log that it cannot open."""
+    store = run_store("a", "disk")
+    with hf.Context(session_id=SICK) as sick, hf.Context(session_id=WELL) as well:
+        stable(sick, "sick")
+        stable(well, "well")
+    store.stop()
+    request.param(store)
+    return run_store("a", "disk")
+
+
+def test_the_source_is_told_and_the_other_ones_are_served(store: ThreadStore) -> None:
+    with hf.Context(session_id=SICK) as sick, hf.Context(session_id=WELL) as well:
+        with pytest.raises(
+            hf.RegistrationError, match=r"^[A-Z_]+: store a cannot open its log of RegID \d+ .*'sick'.*/logs/"
+        ):
+            stable(sick, "sick")
+        assert stable(well, "well") == 1
+        with well.receiver("well") as rcv:
+            for number in range(2):
+                message = rcv.receive(timeout=SHORT)
+                assert message is not None
+                assert message.sequence_number == number
+    source = next(source for source in store.store.state.sources if source.topic == "sick")
+    assert source.uuid in store.store.drainer.failures
+
+
+def test_the_source_is_served_again_when_the_log_is_moved_away(store: ThreadStore) -> None:
+    with hf.Context(session_id=SICK) as sick, sick.source("sick", options=SOURCE) as src:
+        with pytest.raises(hf.RegistrationError):
+            src.wait_registered(SHORT)
+        log = log_of(store, "sick")
+        log.rename(log.with_name("aside"))
+        until("it is registered", lambda: registered(src))
+        src.send(b"two")
+        src.wait_stable(timeout=SHORT)
+
+
+def registered(src: hf.Source) -> bool:
+    try:
+        src.wait_registered(0)
+    except hf.Error:
+        return False
+    return True
+
+
+def test_an_operator_can_deregister_it(store: ThreadStore) -> None:
+    source = next(source for source in store.store.state.sources if source.topic == "sick")
+    log = log_of(store, "sick")
+    answer = store.store.operator.deregister(OperatorDeregister(1, source.registration_id, 0, False))
+    assert answer == Deregistered(1, 0)
+    assert not log.exists()
+    with hf.Context(session_id=SICK) as sick:
+        assert stable(sick, "sick") == 0
+
+
+def test_a_source_that_cannot_be_gone_on_with_is_tried_again_and_the_others_do_not_notice(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context(session_id=SICK) as sick, hf.Context(session_id=WELL) as well:
+        stable(sick, "sick")
+        stable(well, "well")
+        store.stop()
+        resume = Repository.resume
+
+        def broken(self: Repository) -> None:
+            if self.source.topic == "sick":
+                raise OSError(errno.ENOSPC, "No space left on device")
+            resume(self)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Repository, "resume", broken)
+            store = run_store("a", "disk")
+            uuid = next(source.uuid for source in store.store.state.sources if source.topic == "sick")
+            assert "No space left" in store.store.drainer.failures[uuid]
+            assert stable(well, "well") == 1
+        until("it is well again", lambda: uuid not in store.store.drainer.failures)
+        assert stable(sick, "sick") == 1

@@ -1,0 +1,71 @@
+"""Many logs of one store catch up at once: how much of that is done between two rounds of the drain (engine/drainer.py)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.engine import drainer as module
+from holdfast.engine.core import lib
+from holdfast.engine.drainer import FILL_NS, Drainer
+
+
+class Clock:
+    """Stands in for the module ``time``."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def catching_up(clock: Clock, names: str, slice_ns: int) -> tuple[Drainer, list[str]]:
+    """A drainer with a log per letter, and the letters of the slices that were filled."""
+    filled: list[str] = []
+    bells: Any = None
+    drainer = Drainer(bells, 0, 0.0)
+
+    def repository(name: str) -> Any:
+        def fill(_: int) -> None:
+            filled.append(name)
+            clock.now += slice_ns
+
+        return SimpleNamespace(filling=object(), item=SimpleNamespace(status=lib.HF_OK, rolls=0), fill=fill, losses=[])
+
+    drainer.repositories = {name.encode(): repository(name) for name in names}
+    return drainer, filled
+
+
+def test_slices_take_a_bounded_time_before_live_sources_are_drained_again(clock: Clock) -> None:
+    drainer, filled = catching_up(clock, "abcdefgh", FILL_NS // 2 + 1)
+    drainer._fill(clock.now)
+    assert filled == ["a", "b"]
+
+
+def test_one_slice_is_filled_however_long_it_takes(clock: Clock) -> None:
+    drainer, filled = catching_up(clock, "abc", 10 * FILL_NS)
+    drainer._fill(clock.now)
+    assert filled == ["a"]
+
+
+def test_everybody_has_a_turn(clock: Clock) -> None:
+    drainer, filled = catching_up(clock, "abcde", FILL_NS // 2 + 1)
+    for _ in range(5):
+        drainer._fill(clock.now)
+    assert "".join(filled) == "abcdeabcde"
+
+
+def test_all_are_filled_where_there_is_time(clock: Clock) -> None:
+    drainer, filled = catching_up(clock, "abc", 1)
+    drainer._fill(clock.now)
+    assert filled == ["a", "b", "c"]

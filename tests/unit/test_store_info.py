@@ -1,0 +1,70 @@
+"""The files that say who a store is: anybody may have written them, and some are gone."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.engine import survey
+from holdfast.engine.doctor import examine
+from holdfast.engine.domain import Domain
+from holdfast.engine.logs import Block, Logs
+from holdfast.engine.store_info import StoreInfo, knows_nothing, peer_logs, read_info, write_info
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OWN, OTHER, SOURCE = b"o" * 16, b"p" * 16, b"s" * 16
+WRITTEN = {
+    "name": "a", "uuid": base64.b64encode(OWN).decode(), "directory": "/d", "logs": "/d/logs", "type": "disk",
+    "pid": 2**32 - 1, "start": 2**64 - 1, "token": 2**64 - 1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def place(domain: str) -> Iterator[Domain]:
+    made = Domain(domain, join=False)
+    yield made
+    made.close()
+
+
+def test_what_a_store_writes_is_read(place: Domain) -> None:
+    info = StoreInfo("a", OWN, "/d", "/d/logs", "disk", 1, 2**64 - 1, 2**64 - 1, standing=(SOURCE,))
+    write_info(place, info)
+    assert read_info(place, "a") == info
+    place.info_path("a").write_text(json.dumps(WRITTEN))
+    assert read_info(place, "a") is not None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pid": -1}, {"pid": 2**32}, {"pid": "1"}, {"pid": None}, {"start": -1}, {"start": 2**64}, {"token": -1},
+        {"token": 10**40}, {"uuid": "AAAA"}, {"uuid": "!"}, {"directory": "/a\0b"}, {"logs": "\0"}, {"logs": 7}, {"token": 1.5},
+    ],
+)  # fmt: skip
+def test_an_info_file_that_no_store_writes_is_none_and_the_doctor_says_so(place: Domain, wrong: dict[str, Any]) -> None:
+    place.info_path("a").write_text(json.dumps({**WRITTEN, **wrong}))
+    assert read_info(place, "a") is None
+    assert not knows_nothing(place, "a", "t", 7, 0)
+    (row,) = survey.take(place).stores
+    assert (row.name, row.state) == ("a", "unknown")
+    said = [finding for finding in examine(place) if "store a: its info file cannot be read" in finding.found]
+    assert [finding.ok for finding in said] == [False]
+
+
+def test_a_store_of_which_nothing_is_known_counts_as_one_that_cannot_be_read(place: Domain) -> None:
+    """It may have what the others lack: who learns from the others has not learned everything (DESIGN 15)."""
+    write_info(place, StoreInfo("own", OWN, "/o", "/o/logs", "disk", 1, 1, 1))
+    write_info(place, StoreInfo("a", OTHER, "/a", "/a/logs", "disk", 1, 1, 1))
+    paths = peer_logs(place, ["own", "a", "b", "c", "a/b"], SOURCE, OWN, {"b": "/b"})
+    hexed = SOURCE.hex()
+    assert [str(path) for path in paths[:2]] == [f"/a/logs/{hexed}", f"/b/logs/{hexed}"]
+    assert len(paths) == 4, "c, and what can be no store's name"
+    logs = Logs([str(path) for path in paths[2:]], marks=False)
+    assert not logs.read(0, Block())
+    assert (logs.undecided, logs.unreadable) == (2, 2)
+    logs.close()
