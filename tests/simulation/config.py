@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from simulation.disk import DISK, MEMORY
 from simulation.world import MS
 
 from holdfast.engine.quorum import INTERGROUP, INTRAGROUP
+from holdfast.engine.receiver_paced import BLOCKING, NON_BLOCKING, Terms
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -35,6 +37,8 @@ FAULTS = (
     "restore", "full", "fail", "coup", "disaster",
 )  # fmt: skip
 """Methods of faults.Faults."""
+RARER = ("rot", "deregister", "unregister", "absence")
+"""More of them, of seeds with features."""
 
 
 @dataclass
@@ -58,6 +62,24 @@ class Config:
     consensus: Consensus = "majority"
     """Of receivers; sources take the majority."""
     faults: frozenset[str] = frozenset()
+    keeps: int = 0
+    """Messages that a log keeps at least; 0: all."""
+    age_ns: int = 0
+    """retransmit_retention_age_threshold."""
+    lifetime_ns: int = 0
+    """ume_message_stability_lifetime; 0: for ever."""
+    mode: int | None = None
+    """ume_message_stability_notification; None: nobody listens."""
+    confirmation: int = 0
+    """ume_confirmed_delivery_notification."""
+    waits: bool = False
+    """A send that the flight size refuses is tried again when the program is woken, and not before."""
+    proxy: bool = False
+    """ume_proxy_source, and every store allows it."""
+    paced: Terms | None = None
+    """Of a receiver-paced source; a fragment is a byte."""
+    modes: tuple[int, ...] = ()
+    """ume_receiver_paced_persistence of each receiver."""
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,9 +106,35 @@ def draw(world: World) -> Config:
     retained = pick((3, 5)) if chance(0.15) else slots - 1
     receivers = 1 + world.below(3)
     faults = frozenset(fault for fault in FAULTS if chance(0.5))
-    if MEMORY in levels and len(levels) > 1:  # its table of BEGINs goes with its log, and nobody else may have it
+    if MEMORY in levels and len(levels) > 1:  # only with features
         faults -= {"power_cut"}
     return Config(
         sizes, groups, levels, intragroup, intergroup, receivers, slots, pick((2, 4, slots - 2)), retained,
         1 if chance(0.35) else 0, "lowest" if chance(0.2) else "majority", faults,
     )  # fmt: skip
+
+
+def features(config: Config, seed: int) -> None:
+    """What not every store or source is set to, in most seeds. It draws by itself: without it a seed is what it always was.
+
+    What would stop a source for good is left out: receivers that must confirm what no store gives them any more.
+    """
+    dice = random.Random(f"features of {seed}")
+    if dice.random() < 0.3:
+        return
+    if dice.random() < 0.6:
+        config.keeps = config.slots if config.unique else dice.choice((4, 4, 8))
+    config.age_ns = dice.choice((10 * MS, 40 * MS)) if dice.random() < 0.2 else 0
+    config.lifetime_ns = dice.choice((60 * MS, 150 * MS)) if dice.random() < 0.25 else 0
+    config.mode, config.confirmation = (dice.randrange(4), dice.randrange(4)) if dice.random() < 0.5 else (None, 0)
+    config.waits = dice.random() < 0.4
+    if dice.random() < 0.25:  # what is in flight is all that comes after stability is withheld
+        config.keeps = config.lifetime_ns = config.unique = 0
+        config.retained = config.slots - 1
+        config.paced = Terms(config.flight + dice.choice((1, 4, 12)), config.flight, False)
+        config.modes = tuple(dice.choice((BLOCKING, BLOCKING, NON_BLOCKING)) for _ in range(config.receivers))
+    config.proxy = dice.random() < 0.2
+    rarer = RARER if not config.unique else RARER[1:]
+    config.faults |= {fault for fault in rarer if dice.random() < 0.4}
+    if MEMORY in config.levels and dice.random() < 0.5:
+        config.faults |= {"power_cut"}

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 DISK, MEMORY = "disk", "memory"
+SEGMENT = 4
+"""Messages of a segment: so many go at once."""
 
 
 class Log:
     """The log of one source at one store. Appended is what its store wrote, published what everybody reads."""
 
-    def __init__(self, level: str) -> None:
-        self.level = level
+    def __init__(self, level: str, keeps: int = 0) -> None:
+        self.level, self.keeps = level, keeps
         self.records: list[Message] = []
         """Valid ones, in order."""
         self.synced = self.published = 0
@@ -34,6 +36,8 @@ class Log:
         self.next = 0
         """The same, of what is published."""
         self.poisoned = False
+        self.floor = 0
+        """Below, everything was let go."""
         self._at: dict[int, Message] = {}
 
     # The store ------------------------------------------------------------------------------------------------------------
@@ -46,7 +50,7 @@ class Log:
     @property
     def empty(self) -> bool:
         """Nothing was ever appended."""
-        return not self.records
+        return not self.records and not self.floor
 
     @property
     def oldest(self) -> int:
@@ -63,12 +67,14 @@ class Log:
         if table == self.begins:
             return
         self.sync()
+        self.appended = self.next = min(self.next, reconcile.void_from(table, self.incarnation))
         self.begins = table
         for index, record in enumerate(self.records):
             if record.last >= reconcile.void_from(table, record.incarnation):
-                self.appended = self.next = record.first
+                self.appended = self.next = min(self.next, record.first)
                 self._cut(index)
                 break
+        self.floor = min(self.floor, self.next)
 
     def _cut(self, kept: int) -> None:
         for record in self.records[kept:]:
@@ -90,6 +96,23 @@ class Log:
         for number in range(first, last + 1):
             self._at[number] = record
         self.appended = last + 1
+
+    def shorten(self) -> list[Message]:
+        """The oldest segment goes, if enough is kept without it. What went."""
+        if not self.keeps or len(self.records) < self.keeps + SEGMENT or self.published < SEGMENT:
+            return []
+        return self.let_go(SEGMENT)
+
+    def let_go(self, count: int) -> list[Message]:
+        """So many of the oldest go. What went."""
+        gone = self.records[:count]
+        del self.records[:count]
+        for record in gone:
+            for number in range(record.first, record.last + 1):
+                del self._at[number]
+            self.floor = record.last + 1
+        self.synced, self.published = max(0, self.synced - len(gone)), max(0, self.published - len(gone))
+        return gone
 
     def sync(self) -> None:
         """fdatasync, then publish."""

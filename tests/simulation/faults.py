@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.config import FAULTS
-from simulation.disk import Directory
+from simulation.config import FAULTS, RARER
+from simulation.disk import SEGMENT, Directory
+from simulation.leaving import operate
 from simulation.receiver import Receiver
 from simulation.source import Source
 from simulation.store import Store
@@ -32,7 +33,7 @@ class Faults:
         self.anchor = self.world.below(machine.config.stores)
         self.backups: dict[int, Directory] = {}
         self.late: dict[tuple[str, int], int] = {}
-        self.kinds = [fault for fault in FAULTS if fault in machine.config.faults]
+        self.kinds = [fault for fault in (*FAULTS, *RARER) if fault in machine.config.faults]
         self.kinds += ["disaster"] * self.kinds.count("disaster")
         self._plot: Generator[int, None, None] | None = None
         """A fault that takes a while: it yields the steps to wait."""
@@ -97,7 +98,8 @@ class Faults:
 
     # Faults ---------------------------------------------------------------------------------------------------------------
 
-    def _kill(self, process: Process) -> None:
+    def kill(self, process: Process) -> None:
+        """kill -9 of one process."""
         machine = self.machine
         process.kill()
         machine.truth.died(process)
@@ -107,20 +109,20 @@ class Faults:
 
     def kill_store(self) -> None:
         if self.machine.stores:
-            self._kill(self.machine.stores[self.world.pick(sorted(self.machine.stores))].process)
+            self.kill(self.machine.stores[self.world.pick(sorted(self.machine.stores))].process)
 
     def kill_source(self) -> None:
         if self.machine.sources:
-            self._kill(self.world.pick(self.machine.sources).process)
+            self.kill(self.world.pick(self.machine.sources).process)
 
     def kill_receiver(self) -> None:
         if self.machine.receivers:
-            self._kill(self.machine.receivers[self.world.pick(sorted(self.machine.receivers))].process)
+            self.kill(self.machine.receivers[self.world.pick(sorted(self.machine.receivers))].process)
 
     def kill_all(self) -> None:
         """kill -9 of everything at once."""
         for process in list(self.world.processes):
-            self._kill(process)
+            self.kill(process)
 
     def stop(self) -> None:
         """SIGSTOP."""
@@ -143,6 +145,27 @@ class Faults:
             for connection in process.connections:
                 connection.open = False
 
+    def deregister(self) -> None:
+        """A source deregisters, and sometimes its process ends before all stores have answered."""
+        idle = [source for source in self.machine.sources if not source.sending]
+        if idle and self._plot is None and self.machine.stores and self.world.chance(0.5):
+            self._plot = self._parting(self.world.pick(idle))
+        elif idle:
+            source = self.world.pick(idle)
+            source.deregister()
+            if source.leaving is not None and self.world.chance(0.3):
+                self.kill(source.process)
+
+    def unregister(self) -> None:
+        """A receiver deregisters, and is closed when it has, or is not any more."""
+        if self.machine.receivers:
+            receiver = self.machine.receivers[self.world.pick(sorted(self.machine.receivers))]
+            leaving = [each.leaving for each in receiver.inbounds.values() if each.leaving is not None]
+            if leaving and all(each.over for each in leaving):
+                self.kill(receiver.process)
+            for inbound in receiver.inbounds.values():
+                inbound.deregister()
+
     def rival(self) -> None:
         """A second claimant of the RegID."""
         if len(self.machine.sources) < SOURCES_MAX:
@@ -154,7 +177,7 @@ class Faults:
         self.world.note("power cut")
         machine.truth.power_cut({index: directory.certain() for index, directory in enumerate(machine.directories)})
         for process in list(self.world.processes):
-            self._kill(process)
+            self.kill(process)
         self.world.reboot()
         machine.known.clear()
         for directory in machine.directories:
@@ -188,7 +211,7 @@ class Faults:
     def _replace(self, index: int, directory: Directory) -> None:
         machine = self.machine
         if index in machine.stores:
-            self._kill(machine.stores[index].process)
+            self.kill(machine.stores[index].process)
         self.world.note("replace", index, len(directory.logs))
         machine.directories[index] = directory
         machine.truth.destroyed(index, directory.contents())
@@ -196,6 +219,19 @@ class Faults:
     def full(self) -> None:
         """ENOSPC, until somebody makes room."""
         self.world.pick(self.machine.directories).full = True
+
+    def rot(self) -> None:
+        """The oldest segment of a log cannot be read any more."""
+        index = self._other()
+        if index is None:
+            return
+        directory, truth = self.machine.directories[index], self.machine.truth
+        logs = [log for log in directory.logs.values() if log.records]
+        if logs:
+            self.world.note("rot", index)
+            log = self.world.pick(logs)
+            truth.lets_go(index, log.let_go(min(SEGMENT, log.published)))
+            truth.destroyed(index, directory.contents())
 
     def fail(self) -> None:
         """EIO: whatever is not on disk yet may never be, whatever the next sync says."""
@@ -221,6 +257,40 @@ class Faults:
         if process.alive:
             process.go_on()
 
+    def _parting(self, source: Source) -> Generator[int, None, None]:
+        """It deregisters while a store is down, and is stopped; a successor comes, the store is back, and it goes on to ask."""
+        index = self.world.pick(sorted(self.machine.stores))
+        self.kill(self.machine.stores[index].process)
+        yield 4
+        if source.process.alive and not source.sending:
+            source.deregister()
+        self.rival()
+        yield 16
+        if source.process.alive:
+            source.process.stop()
+        if ("store", index) in self.missing():
+            self.start("store", index)
+        yield 150
+        if source.process.alive:
+            source.process.go_on()
+
+    def absence(self) -> None:
+        """A receiver joins while a store is down, which comes to know it late; then the receiver dies, and comes back."""
+        if self._plot is None and self.machine.stores and self.machine.receivers:
+            self._plot = self._absence()
+
+    def _absence(self) -> Generator[int, None, None]:
+        machine = self.machine
+        index, session = self.world.pick(sorted(machine.stores)), self.world.pick(sorted(machine.receivers))
+        self.kill(machine.stores[index].process)
+        self.kill(machine.receivers[session].process)
+        for who, pause in ((("receiver", session), 60), (("store", index), 70), (("receiver", session), 1)):
+            if who in self.missing():
+                self.start(*who)
+            yield pause
+            if who == ("store", index) and session in machine.receivers:
+                self.kill(machine.receivers[session].process)
+
     def disaster(self) -> None:
         """Some stores are down while the others take what is sent; then the source dies, and those lose their files, or get them
         back when others have begun anew without them."""
@@ -232,13 +302,13 @@ class Faults:
         away = {i for i in range(machine.config.stores) if i == self.anchor or self.world.chance(0.3)}
         yield 30
         for index in sorted(away & set(machine.stores)):
-            self._kill(machine.stores[index].process)
+            self.kill(machine.stores[index].process)
         yield 80
         for source in list(machine.sources):
-            self._kill(source.process)
+            self.kill(source.process)
         for receiver in list(machine.receivers.values()):
             if self.world.chance(0.5):
-                self._kill(receiver.process)
+                self.kill(receiver.process)
         yield 80
         others = [index for index in range(machine.config.stores) if index not in away]
         if not any(log.begins for log in machine.directories[self.anchor].logs.values()):
@@ -269,10 +339,15 @@ class Faults:
             directory.full = False
             if directory.failing:
                 self.wipe(index)
+        for receiver in list(machine.receivers.values()):
+            if any(inbound.leaving is not None for inbound in receiver.inbounds.values()):
+                self.kill(receiver.process)
         self.late = {each: self.world.below(LATE_MAX) if self.world.chance(0.5) else 0 for each in self.missing()}
 
     def mend(self, rounds: int) -> None:
         """Starts who was missing, some of them later than others."""
+        if self.machine.truth.left:
+            operate(self.machine)
         for (kind, index), due in self.late.items():
             if due == rounds:
                 self.start(kind, index)

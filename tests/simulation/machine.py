@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.config import Config, draw
+from simulation.config import draw, features
 from simulation.disk import Directory
 from simulation.truth import Truth
 from simulation.world import World
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 class Machine:
     """See the module."""
 
-    def __init__(self, seed: int, *, verbose: bool = False, config: Config | None = None) -> None:
+    def __init__(self, seed: int, *, verbose: bool = False, plain: bool = False) -> None:
+        """``plain``: without the seed's features."""
         self.world = World(seed, verbose=verbose)
-        self.config = config or draw(self.world)
-        config = self.config
+        self.config = config = draw(self.world)
+        if not plain:
+            features(config, seed)
         self.groups = Groups(config.sizes, config.groups, config.intragroup, config.intergroup)
         self.directories = [Directory(0) for _ in config.groups]
-        self.truth = Truth(self.world, config, self.directories)
         self.known: set[str] = set()
         """Stores whose info files are there: they have run since the machine was booted."""
+        self.truth = Truth(self.world, config, self.directories, self.known)
         self.stores: dict[int, Store] = {}
         self.sources: list[Source] = []
         self.receivers: dict[int, Receiver] = {}
@@ -47,6 +49,10 @@ class Machine:
         if not known and name not in self.known:
             return None
         return self.directories[self.config.names.index(name)].logs.get(uuid)
+
+    def logs(self, uuid: bytes) -> list[Log]:
+        """Every store's log of a source."""
+        return [directory.logs[uuid] for directory in self.directories if uuid in directory.logs]
 
     def discover(self) -> list[bytes]:
         """Sources that receivers come upon: by their rings, or because a store that answers knows them."""

@@ -123,7 +123,7 @@ class Line:
     """A participant's line on a board. It outlives its owner."""
 
     __slots__ = ("ack", "ack_stream", "catching_up", "claim", "confirms", "from_", "heartbeat", "level", "owner", "pin",
-                 "pin_stream", "role", "state", "to", "uuid")  # fmt: skip
+                 "pin_stream", "role", "session", "state", "to", "uuid")  # fmt: skip
 
     def __init__(self) -> None:
         self.owner: Process | None = None
@@ -134,6 +134,7 @@ class Line:
     def describe(self, role: str, uuid: bytes, level: str, *, keep: bool) -> None:
         """What a claim writes; a participant that comes back keeps what its line said."""
         self.role, self.uuid, self.level = role, uuid, level
+        self.session = 0
         self.state = "active"
         self.heartbeat = 0
         self.pin = self.pin_stream = NO_PIN

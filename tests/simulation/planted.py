@@ -1,63 +1,34 @@
 """Protocol bugs that the simulation must find, each within 2,000 seeds: a simulator that has not failed is no evidence.
 
-Planted by replacing functions, of the real machines where they decide, else of the drivers, for the time of a ``with``. The
-number is the decision of DESIGN 3 whose hole it opens again; 0: a rule of um_semantics.
+These are of the ring, the board, death, incarnations, reconciliation, files and counting; planted_features.py has more.
 """
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest import mock
+from typing import TYPE_CHECKING, Any
 
-from simulation import receiver, repository, source, store, window
+from simulation import receiver, repository, settlement, source, store
 from simulation.disk import Directory
 from simulation.memory import Board, Line, Ring
+from simulation.planting import Patch, bug
 from simulation.world import MS, World
 
-from holdfast.engine import coverage, quorum, reconcile, recovery, registration, retention, source_registration, voting
+from holdfast.engine import (
+    coverage,
+    kernels,
+    quorum,
+    reconcile,
+    recovery,
+    registration,
+    retention,
+    source_registration,
+    voting,
+)
 from holdfast.engine.store_registry import Registry
 from holdfast.engine.store_state import SourceState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
-
-class Patch(NamedTuple):
-    """``where.name`` becomes ``what``."""
-
-    where: object
-    name: str
-    what: object
-
-
-class Bug(NamedTuple):
-    """A planted bug."""
-
-    decision: int
-    patches: tuple[Patch, ...]
-
-
-PLANTED: dict[str, Bug] = {}
-
-
-def bug(decision: int) -> Callable[[Callable[[], Any]], None]:
-    """Enters a function that returns one patch, or several, under its name."""
-
-    def enter(make: Callable[[], Any]) -> None:
-        made = make()
-        PLANTED[make.__name__] = Bug(decision, (made,) if isinstance(made, Patch) else tuple(made))
-
-    return enter
-
-
-@contextlib.contextmanager
-def plant(name: str) -> Iterator[None]:
-    """The bug is there inside the ``with``."""
-    with contextlib.ExitStack() as stack:
-        for where, attribute, what in PLANTED[name].patches:
-            stack.enter_context(mock.patch.object(where, attribute, what))
-        yield
+    from collections.abc import Generator
 
 
 # The ring -------------------------------------------------------------------------------------------------------------------
@@ -117,12 +88,13 @@ def pins_are_looked_at_before_the_trail_is_stored() -> Any:
     """A reader pins in between, finds the old trail, and is overwritten."""
 
     def raise_trail(self: source.Source, need: int) -> Generator[None, None, bool]:
-        ring = self.ring
+        ring, settled = self.ring, self.settlement
         assert ring is not None
+        assert settled is not None
         least = need - ring.slots
-        if least > self.released:
+        if least > settled.released:
             return False
-        trail = min(self.released, least + ring.slots // 8)
+        trail = min(settled.released, least + ring.slots // 8)
         if self.pinned(ring, self._admitted - ring.slots, trail):
             return False
         yield
@@ -288,7 +260,7 @@ def an_ack_is_not_clamped() -> Any:
 @bug(13)
 def an_ack_of_another_incarnation_counts() -> Any:
     """The source takes whatever stands on a line."""
-    return Patch(source.Source, "counts", lambda _self, _line: True)
+    return Patch(settlement.Settlement, "counts", lambda _self, _line: True)
 
 
 @bug(13)
@@ -417,12 +389,14 @@ def a_receiver_starts_at_the_highest_ack() -> Any:
 def an_ack_goes_beyond_a_gap() -> Any:
     """What is behind a message that is still held acknowledges it, too."""
 
-    def advance(self: window.Window) -> int:
-        done = [last for _, last, consumed in self._records.values() if consumed]
-        self._ack = max([self._ack, *(last + 1 for last in done)])
-        return self._ack
+    def prefix(records: Any, head: int, tail: int) -> tuple[int, int]:
+        mask, last = len(records) - 1, 0
+        for slot in range(head, tail):
+            if records["tag"][slot & mask] == 2 * slot + 1:
+                head, last = slot + 1, int(records["last"][slot & mask])
+        return head, last
 
-    return Patch(window.Window, "advance", advance)
+    return Patch(kernels, "contiguous_prefix", prefix)
 
 
 @bug(0)

@@ -6,16 +6,17 @@ Two threads: the context's (links, the SRI, acks) and the program's, which recei
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from simulation.config import INTERVAL_NS, PATIENCE_NS
+from simulation.leaving import ReceiverLeaving
 from simulation.link import Link
 from simulation.memory import LOST, NO_PIN, RECEIVER, Line, Message, Ring, Sri
-from simulation.window import Window
 from simulation.world import Process
 
 from holdfast.engine import reconcile, wire
 from holdfast.engine import registration as reg
+from holdfast.engine.acks import AckWindow
 from holdfast.engine.receiver_registration import ReceiverRegistration
 from holdfast.engine.recovery import Gap, start_number
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 TOPIC = "t"
 HOLDS = 3
 """Messages that the program holds at most."""
+SLOTS = 2
+"""Of an ack window at first: it grows."""
 
 
 class Receiver:
@@ -76,19 +79,22 @@ class Inbound:
         machine = receiver.machine
         self.receiver, self.machine, self.world, self.uuid = receiver, machine, receiver.world, uuid
         self.truth, self.session = machine.truth, receiver.session
+        self.mode = machine.config.modes[receiver.session - 1] if machine.config.paced is not None else 0
         self.proposal = self.world.uuid()
         self.registration = ReceiverRegistration(
             machine.groups, INTERVAL_NS, machine.config.consensus, stagger=self.world.random()
         )
         self.answers: dict[int, wire.ReceiverGranted] = {}
         self.seen = [(0, 0)] * machine.config.stores
-        self.window: Window | None = None
+        self.window: AckWindow | None = None
         self.line: Line | None = None
         self.begun = 0, 0
         self.table: reconcile.Table = ()
         """As the logs that were looked into say."""
         self.next = 0
         self.held: list[tuple[int, Message]] = []
+        self.leaving: ReceiverLeaving | None = None
+        """It has deregistered: it receives, and acknowledges nothing."""
         self._gap = Gap(PATIENCE_NS)
         self._sri: Sri | None = None
         for link in receiver.links:
@@ -99,6 +105,9 @@ class Inbound:
     # Registration ---------------------------------------------------------------------------------------------------------
 
     def link_up(self, store: int) -> None:
+        if self.leaving is not None:
+            self.leaving.link_up(cast("Any", self.receiver.links[store]))
+            return
         self.act(self.registration.connected(store, self.world.now))
 
     def link_down(self, store: int) -> None:
@@ -109,12 +118,17 @@ class Inbound:
         return [ring for (uuid, _), ring in sorted(self.world.rings.items(), reverse=True) if uuid == self.uuid]
 
     def ring(self) -> Ring | None:
-        """The newest that says something: one without a message may never have begun anywhere."""
+        """The newest that says something: one without a message may never have begun anywhere, and what one older than the
+        newest BEGIN has left is void, or in the logs."""
         begun = max(self.begun, self.table[-1] if self.table else self.begun)[0]
-        return next((ring for ring in self.rings() if ring.tail or ring.incarnation <= begun), None)
+        newest = next((ring for ring in self.rings() if ring.tail or ring.incarnation <= begun), None)
+        return newest if newest is None or newest.incarnation >= self.begun[0] else None
 
     def tick(self) -> None:
         """Timers, and what the SRI says."""
+        if self.leaving is not None:
+            self.leaving.tick(self.world.now)
+            return
         ring = next((ring for ring in self.rings() if ring.sri is not None), None)
         if ring is not None and ring.sri is not self._sri:
             self._sri = ring.sri
@@ -140,7 +154,7 @@ class Inbound:
                     link = self.receiver.links[store]
                     request = wire.RegisterReceiver(
                         link.next_id(), self.uuid, TOPIC, 0, self.session, self.proposal, self.line is not None,
-                        identity=self.registration.identity,
+                        identity=self.registration.identity, paced=self.mode,
                     )  # fmt: skip
                     link.ask(request, partial(self.answered, store))
                 case reg.GiveUp(store, uuid):
@@ -153,7 +167,10 @@ class Inbound:
 
     def answered(self, store: int, answer: Any) -> None:
         """What a store says."""
-        if isinstance(answer, wire.ReceiverGranted):
+        if self.leaving is not None:
+            if isinstance(answer, wire.ReceiverGranted):  # it was on its way
+                self.leaving.start({store: answer})
+        elif isinstance(answer, wire.ReceiverGranted):
             self.answers[store] = answer
             grant = reg.Grant(
                 answer.registration_id,
@@ -182,25 +199,39 @@ class Inbound:
         start = start_number(low, high, 0, low).sequence_number
         known = all(a.old and (a.uuid, a.incarnation) == (identity, self.begun[0]) for a in answers)
         self.truth.joins(self.uuid, self.session, start, identity, known=known)
-        line.confirms = True
-        line.rebase(*self.begun)
+        line.confirms, line.session = True, self.session
+        line.rebase(self.begun[0], self.void_since(line.ack_stream))
         kept = line.to > 0 and line.from_ <= start <= line.ack
         line.cover(line.from_ if kept else start)
         line.acknowledge(start)
-        self.window, self.next = Window(start), start
+        self.window, self.next = AckWindow(start, slots=SLOTS), start
+
+    def void_since(self, incarnation: int) -> int:
+        """Where what was acknowledged under an older incarnation ends: several may have begun since."""
+        begins = reconcile.newest_table(answer.begins for answer in self.answers.values())
+        return min(self.begun[1], reconcile.void_from(begins, incarnation))
 
     # Acks -----------------------------------------------------------------------------------------------------------------
 
     def acknowledge(self) -> None:
         """The timer: the consumed prefix, under the incarnation that it was read in."""
-        if self.window is not None and self.line is not None:
+        if self.window is not None and self.line is not None and self.leaving is None:
             self.line.rebase(*self.begun)
-            ack = self.window.advance()
+            if not self.window.settled:
+                self.window.advance()
+            ack = self.window.ack
             if ack > self.line.ack:
                 self.line.acknowledge(ack)
                 self.truth.acknowledges(self.uuid, self.line.uuid, ack, self.begun[0])
             elif ack < self.line.ack:  # of an earlier life
                 self.truth.covers(self.uuid, self.session, ack, self.line.ack)
+
+    def deregister(self) -> None:
+        """The stores are to forget it."""
+        if self.answers and self.leaving is None:
+            self.world.note("unregister", self.session)
+            self.leaving = ReceiverLeaving(self)
+            self.leaving.start(self.answers)
 
     def consume(self, index: int) -> None:
         """The program is done with a message."""
@@ -226,6 +257,7 @@ class Inbound:
         if incarnation <= self.begun[0]:
             return False
         self.begun = incarnation, start
+        self.truth.rewinds(self.uuid, self.session, start)
         assert self.window is not None
         self.world.note("receiver", self.session, "begins", incarnation, start)
         self.next = min(self.next, start)
@@ -284,7 +316,7 @@ class Inbound:
     def deliver(self, message: Message) -> None:
         """To the program."""
         assert self.window is not None
-        self.truth.delivers(self.uuid, self.session, message, self.next)
+        self.truth.delivers(self.uuid, self.session, message)
         self.next = message.last + 1
         self.held.append((self.window.delivered(message.first, message.last), message))
 
@@ -308,7 +340,11 @@ class Inbound:
         newer = [*behind, ring.oldest_number()] if ring is not None else behind
         onward = self._gap.verdict(self.next, newer, len(logs) - len(behind), self.world.now)
         if onward is not None:
-            assert self.window is not None
-            self.truth.loses(self.uuid, self.session, self.next, onward - 1)
-            self.window.lost(self.next, onward - 1)
-            self.next = onward
+            self.lose(onward - 1)
+
+    def lose(self, last: int) -> None:
+        """Nobody has the numbers from the one that is due to ``last``."""
+        assert self.window is not None
+        self.truth.loses(self.uuid, self.session, self.next, last)
+        self.window.lost(self.next, last)
+        self.next = last + 1

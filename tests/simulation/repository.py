@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from simulation.config import PATIENCE_NS
 from simulation.disk import DISK
 from simulation.memory import LOST, STORE, Board, Line, Message, Ring
+from simulation.pacing import Pacer
 
 from holdfast.engine import reconcile
 
@@ -37,6 +38,7 @@ class Repository:
         self.caught_up = False
         self.lost_below = source.lost_below
         self.left: list[Ring] = []
+        self.pacer: Pacer | None = None
         if not log.poisoned and store.directory.sync(log):
             self._published(0)
         if not log.begins:  # a memory store after a reboot, or its logs were removed: the state knows more than the log
@@ -44,6 +46,9 @@ class Repository:
         elif reconcile.newest_table([source.begins, log.begins]) != self.table:
             source.take(log.begins)  # killed between the log's BEGIN and the state
             self.lost_below = source.lost_below
+        terms = store.machine.config.paced
+        if terms is not None:
+            self.pacer = Pacer(self, terms)
 
     @property
     def table(self) -> reconcile.Table:
@@ -91,6 +96,8 @@ class Repository:
         if table != self.table:
             self.lost_below = min(self.lost_below, reconcile.void_from(table, self.source.incarnation))
             self.source.take(table)
+            if self.pacer is not None:
+                self.pacer.begun()
 
     def resume(self) -> None:
         """Goes on with the ring of the newest BEGIN, if that is there and not read to its end; else with what the peers have."""
@@ -130,7 +137,7 @@ class Repository:
             if line.from_ <= log.next:
                 self.lost_below = max(line.from_, self.lost_below)
             line.cover(self.lost_below)
-        line.acknowledge(log.next)
+        self._acknowledge()
         self.ring = ring
         self._look_for_more()
 
@@ -150,7 +157,8 @@ class Repository:
         """Its owner has closed it or is proved dead."""
         return ring.closed or self.world.dead(ring.owner)
 
-    def _owner_lives(self) -> bool:
+    def owner_lives(self) -> bool:
+        """A ring is read here, and it is open and its owner not proved dead."""
         return self.ring is not None and not self._gone(self.ring)
 
     def drained(self) -> bool:
@@ -178,6 +186,8 @@ class Repository:
 
     def _tidy(self) -> None:
         """A dead ring's name goes when enough stores hold its end (DESIGN 14)."""
+        if not self.left:
+            return
         lines = self.board().stores()
         for ring in list(self.left):
             sri = ring.sri
@@ -201,8 +211,7 @@ class Repository:
             self._fill(self.filling)
             if log.dirty and self.store.directory.sync(log):
                 self._published(0)
-                if self.line is not None:
-                    self.line.acknowledge(log.next)
+                self._acknowledge()
             return
         ring = self.ring
         if ring is None or self.line is None:
@@ -217,25 +226,30 @@ class Repository:
         yield from self._copy(ring)
         if log.dirty and self.ring is ring and not (yield from self._commit(ring)):
             return
-        if self.ring is ring and self.line is not None:
-            self.line.acknowledge(log.next)
+        if self.ring is ring:
+            self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        if self.line is not None:
+            held = self.log.next
+            self.line.acknowledge(self.pacer.allowed(held) if self.pacer is not None else held)
 
     def _commit(self, ring: Ring) -> Generator[None, None, bool]:
         """Synced and published, before the line says so (DESIGN 20)."""
-        before = self.log.published
+        before = self.log.next
         if self.world.cut():
             yield
         if self.ring is not ring or not self.store.directory.sync(self.log):
             return False
-        self._published(min(before, self.log.published))
+        self._published(before)
         if self.world.cut():
             yield
         return True
 
-    def _published(self, before: int) -> None:
+    def _published(self, since: int) -> None:
         log = self.log
-        after = log.synced if log.level == DISK else log.published
-        self.store.machine.truth.holds(self.store.index, log.records[before:after])
+        records = log.records[: log.synced if log.level == DISK else log.published]
+        self.store.machine.truth.holds(self.store.index, [record for record in records if record.first >= since])
 
     def _copy(self, ring: Ring) -> Generator[None, None, None]:
         """Staged, checked, appended (DESIGN 7, 18)."""
@@ -255,7 +269,20 @@ class Repository:
         for at, message in staged:
             if self.overrun(ring, at) or self.store.directory.full:
                 return
-            log.append(log.appended, log.appended + message.last - message.first, message.content)
+            self._append(log.appended, log.appended + message.last - message.first, message.content)
+            if self.pacer is not None:
+                self.pacer.drained(log.records[-1])
+
+    def _append(self, first: int, last: int, content: int) -> None:
+        self.log.append(first, last, content)
+        self.store.machine.truth.lets_go(self.store.index, self.log.shorten())
+
+    def release(self, count: int) -> None:
+        """So many of the oldest messages go: nobody is waited for any more."""
+        truth, index = self.store.machine.truth, self.store.index
+        gone = self.log.let_go(count)
+        truth.frees(index, self.source, gone)
+        truth.lets_go(index, gone)
 
     def overrun(self, ring: Ring, position: int) -> bool:
         """What was read at a position is void: the ring may have gone over it (DESIGN 7)."""
@@ -273,14 +300,16 @@ class Repository:
             if self.store.directory.full:
                 return
             newer = table[-1:] > self.table[-1:]
-            if newer and filling.wants(held, goal) and self._owner_lives():
+            if newer and filling.wants(held, goal) and self.owner_lives():
                 return
             if newer or not filling.wants(held, goal):
                 self._filled()
                 return
             message = next((m for peer in peers if (m := self._valid(peer, held, table)) is not None), None)
             if message is not None:
-                log.append(message.first, message.last, message.content)
+                self._append(message.first, message.last, message.content)
+                if self.pacer is not None:
+                    self.pacer.filled(message)
                 filling.filled()
                 continue
             behind = [found for peer in peers if (found := peer.behind(held)) is not None]
@@ -299,7 +328,7 @@ class Repository:
         self.filling = None
         peers = self.store.peers(self.source)
         newer = reconcile.newest_table([self.table, *(peer.begins for peer in peers)])[-1:] > self.table[-1:]
-        if newer and not self._owner_lives():
+        if newer and not self.owner_lives():
             if self.ring is not None:  # what it had is settled without this store: the peers have all of it
                 self._leave()
             self.resume()
@@ -326,4 +355,4 @@ class Repository:
         """Nobody has these: said on the line before the ack can pass them, then in the log."""
         self.world.note("store", self.store.name, "lacks", lost.first, lost.last)
         self._lacks_below(lost.last + 1)
-        self.log.append(lost.first, lost.last, LOST)
+        self._append(lost.first, lost.last, LOST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulation import afterlife
 from simulation.faults import LATE_MAX, Faults
 from simulation.machine import Machine
 
@@ -71,15 +72,19 @@ def _settle(machine: Machine, faults: Faults) -> None:
         state = _unsettled(machine, source, target)
         if not state:
             _check_end(machine, source)
+            if machine.config.proxy:
+                assert source.ring is not None
+                afterlife.check(machine, faults, source.ring.uuid)
             return
     machine.truth.fail(f"liveness: {state}")
 
 
 def _unsettled(machine: Machine, source: Source, target: int) -> str:
     """What is still to come; empty: nothing."""
-    ring, retention = source.ring, source.retention
+    ring, settlement = source.ring, source.settlement
     assert ring is not None
-    assert retention is not None
+    assert settlement is not None
+    retention = settlement.retention
     if source.next < target or retention.stable < source.next:
         return f"sent {source.next} of {target}, stable {retention.stable}"
     waiting = source.registration.waiting_for()
@@ -100,10 +105,10 @@ def _check_end(machine: Machine, source: Source) -> None:
     ring, truth = source.ring, machine.truth
     assert ring is not None
     logs = {index: machine.directories[index].logs[ring.uuid] for index in sorted(source.registration.seated)}
-    for number, content in truth.kept[ring.uuid].items():
-        if not any(content == log.content().get(number) for log in logs.values()):
-            truth.fail(f"lost: {content} as {number}")
     contents = {index: log.content() for index, log in logs.items()}
+    for number, content in truth.kept[ring.uuid].items():
+        if not truth.gone[content] and not any(content == there.get(number) for there in contents.values()):
+            truth.fail(f"lost: {content} as {number}")
     for number in sorted({number for content in contents.values() for number in content}):
         there = {index: content[number] for index, content in contents.items() if number in content}
         if len(set(there.values())) > 1:

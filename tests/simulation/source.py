@@ -1,23 +1,21 @@
-"""A source process: the real registration and retention over a simulated ring (engine/outbound.py, settlement.py, csrc/send.c).
+"""A source process: the real registration over a simulated ring (engine/outbound.py, csrc/send.c).
 
 Two threads: the context's (links, timers, stability) and the program's, which sends.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from simulation.config import ACTIVITY_NS, CHECK_NS, INTERVAL_NS, PIN_NS
+from simulation.leaving import SourceLeaving
 from simulation.link import Link
 from simulation.memory import NO_PIN, Board, Line, Message, Ring, Sri
+from simulation.settlement import Settlement
 from simulation.world import Process
 
 from holdfast.engine import registration as reg
 from holdfast.engine import wire
-from holdfast.engine.events.source import ConfirmationFlags
-from holdfast.engine.notices import NoticeConfig, Notices
-from holdfast.engine.notices import Receiver as Confirmer
-from holdfast.engine.retention import Retention, RetentionConfig
 from holdfast.engine.source_registration import SourceRegistration
 
 if TYPE_CHECKING:
@@ -42,19 +40,13 @@ class Source:
         )  # fmt: skip
         self.ring: Ring | None = None
         self.board: Board | None = None
-        self.retention: Retention | None = None
-        self.messages: dict[int, Message] = {}
-        """By first number."""
-        self.stable = 0
-        """As it was looked at last."""
-        self._unproven: list[Message] = []
-        """When it was looked at last."""
+        self.settlement: Settlement | None = None
         self.versions = [0] * machine.config.stores
         self.closed = False
+        self.leaving: SourceLeaving | None = None
+        """It has deregistered."""
         self.sending = False
         """A send is on its way: a close waits for its end."""
-        self.released = 0
-        """Position in the ring."""
         self._looked_ns = 0
         self._uuids: dict[int, bytes] = {}
         self._admitted = 0
@@ -89,14 +81,20 @@ class Source:
                     if self.world.cut():
                         yield
             self.act(self.registration.tick(self.world.now, self.next))
-            if self.ring is not None:
+            if self.settlement is not None:
                 self.look()
-                self.refresh()
+                self.settlement.turn()
             yield
         while True:
+            if self.leaving is not None:
+                for link in self.links:
+                    link.turn()
+                self.leaving.tick(self.world.now)
             yield
 
     def link_up(self, store: int) -> None:
+        if self.leaving is not None:
+            self.leaving.link_up(cast("Any", self.links[store]))
         self.act(self.registration.connected(store, self.world.now))
 
     def link_down(self, store: int) -> None:
@@ -146,8 +144,8 @@ class Source:
                     self.machine.truth.may_send(self)
                 case _:
                     pass
-        if self.retention is not None:
-            self.retention.registered(self.registration.seated, self.registration.active())
+        if self.settlement is not None:
+            self.settlement.retention.registered(self.registration.seated, self.registration.active())
 
     def close(self) -> None:
         """A clean close: the ring is closed, and the stores are told that the RegID is free."""
@@ -162,6 +160,17 @@ class Source:
             if slot.grant is not None or slot.pending is not None:
                 link.ask(wire.Leave(link.next_id(), "source", uuid, self.proposal), lambda _: None)
 
+    def deregister(self) -> None:
+        """The stores are to forget it."""
+        granted = [store for store, slot in enumerate(self.registration.slots) if slot.grant is not None]
+        if self.closed or self.ring is None or not granted:
+            return
+        self.world.note("deregister", granted)
+        self.closed = self.ring.closed = True
+        self.machine.truth.leaves(self.registration.uuid, self.ring.incarnation)
+        self.leaving = SourceLeaving(self)
+        self.leaving.add(granted)
+
     def ask(self, store: int) -> None:
         """Registers."""
         link = self.links[store]
@@ -174,6 +183,10 @@ class Source:
         """What a store says."""
         now = self.world.now
         match answer:
+            case wire.SourceGranted() if self.leaving is not None:
+                self.leaving.crossed(store, answer)
+            case _ if self.leaving is not None:
+                pass
             case wire.SourceGranted():
                 grant = reg.Grant(
                     answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation,
@@ -217,9 +230,8 @@ class Source:
         self.machine.truth.opens(uuid, incarnation, start)
         self.ring = world.rings[uuid, incarnation] = Ring(world, uuid, incarnation, start, config.slots, self.process)
         self.machine.truth.rings[uuid].append(self.ring)
-        self._admitted, self.stable = config.slots, start
-        notices = Notices(NoticeConfig(False), config.names)
-        self.retention = Retention(RetentionConfig(self.machine.groups, config.unique), notices, start)
+        self._admitted = config.slots
+        self.settlement = Settlement(self, self.ring, self.board)
         self.act(self.registration.opened(incarnation, start, world.now))
 
     def unused(self, uuid: bytes, incarnation: int) -> int:
@@ -235,7 +247,7 @@ class Source:
         self.ring.closed = True
         self.world.rings.pop((self.ring.uuid, self.ring.incarnation), None)
         self.world.note("abandon", self.ring.incarnation)
-        self.ring = self.retention = None
+        self.ring = self.settlement = None
         self.versions = [0] * self.machine.config.stores
         self._uuids.clear()
 
@@ -252,62 +264,6 @@ class Source:
             versions = tuple(v if i in machine.seated else 0 for i, v in enumerate(self.versions))
             ring.sri = Sri(version, config.names, uuids, versions)
 
-    def refresh(self) -> None:
-        """Reads the board, settles, releases."""
-        retention, ring = self.retention, self.ring
-        assert retention is not None
-        assert ring is not None
-        retention.next = self.next
-        for store, line in self.lines().items():
-            if self.counts(line):
-                retention.stored(store, line.from_, min(line.ack, line.to))
-        self.confirmations(retention)
-        below = retention.advance(self.world.now)
-        before, self.stable = self.stable, retention.stable
-        if self.stable < before:
-            self.machine.truth.fail(f"stable went back from {before} to {self.stable}")
-        if self.stable > before:
-            self.world.note("stable", self.stable)
-            self.machine.truth.stable(ring.uuid, self.between(before, self.stable))
-        if self._unproven:
-            open_ = {message.first for message in self.unproven(retention)}
-            self.machine.truth.stable(ring.uuid, [m for m in self._unproven if m.first not in open_])
-        self.release(below)
-        self._unproven = self.unproven(retention)
-
-    def counts(self, line: Line) -> bool:
-        """An ack of an older incarnation may be of numbers that BEGIN made void."""
-        return self.ring is not None and line.ack_stream == self.ring.incarnation
-
-    def confirmations(self, retention: Retention) -> None:
-        """What receivers have consumed."""
-        if self.machine.config.unique and self.board is not None:
-            for uuid, line in self.board.receivers().items():
-                if self.counts(line):
-                    confirmer = Confirmer(uuid, 0, ConfirmationFlags(0))
-                    retention.confirmed(confirmer, line.from_, min(line.ack, line.to))
-
-    def unproven(self, retention: Retention) -> list[Message]:
-        """Released by force, and not known to be stable."""
-        return [message for low, high in retention.unproven for message in self.between(low, high)]
-
-    def between(self, low: int, high: int) -> list[Message]:
-        """Messages with a number in [low, high)."""
-        return [message for first, message in self.messages.items() if first < high and message.last >= low]
-
-    def release(self, below: int, *, forced: bool = False) -> None:
-        """Lets numbers go: their slots may be written again. Only whole messages."""
-        retention, ring = self.retention, self.ring
-        assert retention is not None
-        assert ring is not None
-        if below > retention.released:
-            if not forced:
-                going = self.between(retention.released, below)
-                self.machine.truth.releases(ring.uuid, going, below, retention.stable)
-            retention.release(below, forced=forced)
-            self.stable = max(self.stable, retention.stable)  # what was given up was not stable
-            self.released = below - ring.start
-
     # The program's thread -------------------------------------------------------------------------------------------------
 
     def program(self) -> Generator[None, None, None]:
@@ -315,6 +271,8 @@ class Source:
         while True:
             yield
             while self.may_send and self.ring is not None and self.world.chance(self.machine.eagerness):
+                if self.settlement is not None and self.settlement.flight.waits:
+                    break
                 largest = min(3, self.machine.config.slots // 4)
                 self.sending = True
                 sent = yield from self.send(1 if self.world.chance(0.8) else 1 + self.world.below(largest))
@@ -324,31 +282,34 @@ class Source:
 
     def send(self, fragments: int) -> Generator[None, None, bool]:
         """One message. False: there is no room, and nothing happened."""
-        ring, retention, config = self.ring, self.retention, self.machine.config
+        ring, settlement, config = self.ring, self.settlement, self.machine.config
         assert ring is not None
-        assert retention is not None
-        in_flight = self.next - retention.settled
-        if in_flight and in_flight + fragments > config.flight:
+        assert settlement is not None
+        if settlement.in_flight and settlement.in_flight + fragments > config.flight:
+            if config.waits:
+                if self.world.cut():
+                    yield
+                settlement.refuse(fragments)
             return False
-        retained = ring.tail - self.released
-        if retained and retained + fragments > config.retained:
-            self.reclaim(fragments)
-            if ring.tail - self.released + fragments > config.retained and ring.tail > self.released:
+        if settlement.retained and settlement.retained + fragments > config.retained:
+            settlement.reclaim(fragments)
+            if settlement.retained and settlement.retained + fragments > config.retained:
                 return False
         need = self.room(ring, fragments)
         while need > self._admitted:
             if not (yield from self.raise_trail(need)):
                 return False
         message = Message(self.next, self.next + fragments - 1, self.machine.content(), ring.incarnation)
-        self.machine.truth.writes(ring, message, self.released)
+        self.machine.truth.writes(ring, message, settlement.released)
         ring.write(ring.tail, message)
         if self.world.cut():
             yield
-        self.messages[message.first] = message
+        settlement.messages[message.first] = message
         self.machine.truth.sends(ring.uuid, message)
         ring.commit(ring.tail)
         if self.world.cut():
             yield
+        settlement.sent(message)
         ring.tail += fragments
         return True
 
@@ -357,24 +318,11 @@ class Source:
         """Up to where a message is written: behind it comes the next commit word, which is zeroed (DESIGN 4)."""
         return ring.tail + fragments + 1
 
-    def reclaim(self, fragments: int) -> None:
-        """Room by release, else by force (um_semantics D.2), where the options allow so little."""
-        self.refresh()
-        ring, retention, config = self.ring, self.retention, self.machine.config
-        assert ring is not None
-        assert retention is not None
-        below = retention.released
-        while below < self.next and self.next - below + fragments > config.retained:
-            below = self.messages[below].last + 1
-        if below > retention.released:
-            self.machine.truth.forced = True
-            self.world.note("forced", below)
-            self.release(below, forced=True)
-
     def raise_trail(self, need: int) -> Generator[None, None, bool]:
         """The trail goes up, then pins are looked at (DESIGN 6). False: not now."""
-        ring = self.ring
+        ring, settlement = self.ring, self.settlement
         assert ring is not None
+        assert settlement is not None
         if self._granted >= 0:
             if self.pinned(ring, self._admitted - ring.slots, self._granted):
                 if self.world.now < self._granted_ns:
@@ -383,9 +331,9 @@ class Source:
             self._admitted, self._granted = self._granted + ring.slots, -1
             return True
         least = need - ring.slots
-        if least > self.released:
+        if least > settlement.released:
             return False
-        trail = min(self.released, least + ring.slots // 8)
+        trail = min(settlement.released, least + ring.slots // 8)
         ring.trail = trail
         if self.world.cut():
             yield

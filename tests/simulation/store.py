@@ -8,12 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from simulation.config import ACTIVITY_NS, CHECK_NS
 from simulation.disk import Log
+from simulation.leaving import deregister
 from simulation.link import Hello, Welcome
 from simulation.repository import Repository
 from simulation.world import Process
 
 from holdfast.engine import reconcile, wire
+from holdfast.engine.proxies import Proxies, elected
 from holdfast.engine.registration import Refusal
 from holdfast.engine.store_registry import Registry
 from holdfast.engine.store_state import State
@@ -50,7 +53,10 @@ class Store:
         self.clients: list[Connection] = []
         """Those that said Hello."""
         self.waiting: list[tuple[Connection, wire.RegisterSource]] = []
+        self.proxies = Proxies()
+        self._looked_ns = 0
         for source in self.state.sources:
+            machine.truth.remembers(index, self.directory.generation, source.uuid, source.incarnation)
             self.open(source)
         if any(source.learner for source in self.state.sources):  # on disk before its log can look whole again
             self.save()
@@ -68,7 +74,9 @@ class Store:
         """Its repository; the log is made at the first registration."""
         found = self.repositories.get(source.uuid)
         if found is None:
-            log = self.directory.logs.setdefault(source.uuid, Log(self.machine.config.levels[self.index]))
+            log = self.directory.logs.setdefault(
+                source.uuid, Log(self.machine.config.levels[self.index], self.machine.config.keeps)
+            )
             found = self.repositories[source.uuid] = Repository(self, source, log)
         return found
 
@@ -98,7 +106,34 @@ class Store:
             if self.world.now - saved_ns > 20_000_000:
                 saved_ns = self.world.now
                 self.save_acks()
+            if self.machine.config.proxy and self.world.now - self._looked_ns > CHECK_NS:
+                self._looked_ns = self.world.now
+                self.look_at_proxies()
             yield
+
+    def look_at_proxies(self) -> None:
+        """Is a source dead, and this store the one that stands in for it (engine/store_expiry.py)?"""
+        for source in filter(self.takes_part, self.state.sources):
+            held = self.is_held(source)
+            due = self.proxies.due(source.uuid, held, ACTIVITY_NS, self.world.now)
+            chosen = due and elected(self.state.uuid, self.candidates(source))
+            for change in self.proxies.look(source.uuid, due=due, chosen=chosen):
+                self.world.note("proxy", self.name, change.stands_in)
+        self.proxies.keep({source.uuid for source in self.state.sources})
+
+    @staticmethod
+    def takes_part(source: SourceState) -> bool:
+        """It has begun here."""
+        return source.incarnation > 0
+
+    def is_held(self, source: SourceState) -> bool:
+        """Also when this store takes no part: by any ring whose owner lives."""
+        return self.held_by_another(source, None, again=False)
+
+    def candidates(self, source: SourceState) -> list[bytes]:
+        """The other stores of a source that could stand in for it: they run, and have its messages."""
+        others = (store for store in self.machine.stores.values() if store.name in source.stores)
+        return [store.state.uuid for store in others if (log := store.directory.logs.get(source.uuid)) and log.begins]
 
     def handle(self, connection: Connection, request: Any) -> Any:
         """The answer, None if there is none yet."""
@@ -112,6 +147,8 @@ class Store:
                 return self.begin(connection, request)
             case wire.RegisterReceiver():
                 return self.register_receiver(connection, request)
+            case wire.Deregister():
+                return deregister(self, connection, request)
             case wire.Leave():
                 self.leave(connection, request)
                 return wire.Left(request.id)
@@ -184,14 +221,25 @@ class Store:
         logs = (self.machine.log_of(n, source.uuid, known=n in kept) for n in source.stores if n != self.name)
         return [log for log in logs if log is not None]
 
-    def held_by_another(self, source: SourceState, client: Connection, *, again: bool) -> bool:
+    def forget(self, source: SourceState) -> None:
+        """Everything of it, for good before anybody is told."""
+        self.state.sources.remove(source)
+        self.save()
+        self.machine.truth.forgets(self.index, self.directory.generation, source.uuid, source.incarnation)
+        self.repositories.pop(source.uuid).close()
+        self.directory.logs.pop(source.uuid, None)
+        for client in self.clients:
+            for key in [key for key in client.holds if key[1] == source.uuid]:
+                del client.holds[key]
+
+    def held_by_another(self, source: SourceState, client: Connection | None, *, again: bool) -> bool:
         """A connection, or the living owner of an open ring, has this source (DESIGN 12)."""
         owner = self.owner(("source", source.uuid, source.uuid))
         if owner is not None and not (again and owner is client):
             return True
         living = [ring.owner for (uuid, _), ring in self.world.rings.items()
                   if uuid == source.uuid and not ring.closed and not self.world.dead(ring.owner)]  # fmt: skip
-        return any(not (again and process is client.client) for process in living)
+        return any(not (again and client is not None and process is client.client) for process in living)
 
     def begin(self, client: Connection, request: wire.Begin) -> Any:
         """BEGIN: durable before it is answered."""
@@ -267,9 +315,14 @@ class Store:
         who = ("receiver", request.session_id)
         self.machine.truth.registers(self.index, self.directory.generation, receiver.registration_id, who)
         if not old:
-            receiver.ack = repository.log.oldest
+            ring, log, paced = repository.ring, repository.log, self.machine.config.paced is not None
+            live = max(log.next, ring.end_number() if ring is not None else 0)
+            receiver.ack = live if paced else log.oldest
+            receiver.paced = request.paced
+            self.machine.truth.awaits(self.index, source.uuid, request.session_id, receiver.ack)
         under = source.incarnation
-        if line is not None and (on_board := source.clamp(line.ack, line.ack_stream)) >= receiver.ack:
+        on_board = source.clamp(line.ack, line.ack_stream) if line is not None else -1
+        if line is not None and (on_board >= receiver.ack or self.has_joined(line)):
             receiver.ack, under = on_board, max(under, line.ack_stream)
         if not old or adopts:
             self.save()
@@ -278,6 +331,11 @@ class Store:
             repository.log.oldest, repository.log.next, old, self.name, source.incarnation, source.start_sqn,
             begins=source.begins, acknowledged_under=under,
         )  # fmt: skip
+
+    @staticmethod
+    def has_joined(line: Line) -> bool:
+        """It says itself where it goes on: that it was new here once, and got this store's oldest, means nothing."""
+        return line.to > 0
 
     def receiver_held(
         self, source: SourceState, receiver: ReceiverState, line: Line | None, client: Connection,
@@ -319,4 +377,6 @@ class Store:
         while True:
             for repository in list(self.repositories.values()):
                 yield from repository.round()
+                if repository.pacer is not None and not repository.log.poisoned:
+                    repository.pacer.turn()
             yield

@@ -12,9 +12,12 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
-from simulation.planted import PLANTED, plant
+from simulation import planted, planted_features
+from simulation.planting import PLANTED, plant
 from simulation.run import play
 
+LISTS = planted, planted_features
+"""They enter their bugs when they are imported."""
 KILLING = Path(__file__).parent / "killing.json"
 SEEDS_MAX = 2000
 

@@ -1,8 +1,12 @@
-"""Schedules that broke something once, and what it was."""
+"""Schedules that broke something once, and what it was: without features, as they were then.
+
+What seeds with features have found is kept as planted bugs: planted_features.py.
+"""
 
 from __future__ import annotations
 
 import pytest
+from simulation.machine import Machine
 from simulation.run import play
 
 BROKE = {
@@ -20,4 +24,4 @@ BROKE = {
 
 @pytest.mark.parametrize("seed", BROKE)
 def test_it_holds_now(seed: int) -> None:
-    play(seed)
+    play(seed, machine=Machine(seed, plain=True))

@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from simulation.memory import LOST, Message, Ring
 from simulation.world import InvariantError
 
+from holdfast.engine.receiver_paced import BLOCKING
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from simulation.config import Config
     from simulation.disk import Directory
     from simulation.world import Process, World
+
+    from holdfast.engine.store_state import SourceState
 
 
 class Sent(NamedTuple):
@@ -28,6 +32,7 @@ class Sent(NamedTuple):
     first: int
     last: int
     incarnation: int
+    at_ns: int
 
 
 class View(NamedTuple):
@@ -42,13 +47,15 @@ class View(NamedTuple):
 class Truth:
     """See the module."""
 
-    def __init__(self, world: World, config: Config, directories: Sequence[Directory]) -> None:
-        self.world, self.config, self.directories = world, config, directories
+    def __init__(self, world: World, config: Config, directories: Sequence[Directory], known: set[str]) -> None:
+        self.world, self.config, self.directories, self.known = world, config, directories, known
         self.sent: dict[int, Sent] = {}
         self.had: dict[int, set[int]] = defaultdict(set)
         """Content -> stores that ever held it for good at their level."""
         self.copies: dict[int, set[int]] = defaultdict(set)
         """Of these, the stores whose disks still have it, as far as faults are concerned."""
+        self.gone: dict[int, set[int]] = defaultdict(set)
+        """Content -> stores that let it go: it was of their oldest messages."""
         self.kept: dict[bytes, dict[int, int]] = defaultdict(dict)
         """Source -> number -> content, of what is stable and must not be lost."""
         self.rings: dict[bytes, list[Ring]] = defaultdict(list)
@@ -60,6 +67,17 @@ class Truth:
         self.opened: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
         """Source -> (incarnation, start) of all that were ever opened."""
         self.told_lost: dict[tuple[bytes, int], set[int]] = defaultdict(set)
+        """(source, session) -> numbers that its program was told lost, or that it was not there for."""
+        self.due: dict[tuple[bytes, int], int] = {}
+        """(source, session) -> the number that comes next."""
+        self.began: dict[tuple[bytes, int], int] = {}
+        """(source, session) -> where its present life began."""
+        self.left: dict[bytes, int] = {}
+        """Source -> the incarnation that has deregistered: nothing of it and of older ones is kept from then on."""
+        self.forgotten: dict[tuple[int, int, bytes], int] = {}
+        """(store, generation of its directory, source) -> the incarnation that it has forgotten."""
+        self.awaited: dict[tuple[int, bytes, int], int] = {}
+        """(store, source, session) -> the number since which a receiver is waited for."""
         self.holders: dict[tuple[int, int, int], object] = {}
         """(store, generation of its directory, RegID) -> who got it."""
         self.sources: list[Any] = []
@@ -126,7 +144,7 @@ class Truth:
 
     def sends(self, uuid: bytes, message: Message) -> None:
         """A message was committed."""
-        self.sent[message.content] = Sent(uuid, message.first, message.last, message.incarnation)
+        self.sent[message.content] = Sent(uuid, message.first, message.last, message.incarnation, self.world.now)
         self.world.note("send", message.first, message.last, message.content)
 
     def stable(self, uuid: bytes, messages: Iterable[Message]) -> None:
@@ -134,12 +152,16 @@ class Truth:
         kept = self.kept[uuid]
         for message in messages:
             content = message.content
-            if not self._enough(self.had[content]):
-                self.fail(f"called stable: {message}, and only {sorted(self.had[content])} have it")
-            if self.copies[content]:
+            self.held(message)
+            if self.copies[content] and message.incarnation > self.left.get(uuid, 0):
                 for number in range(message.first, message.last + 1):
                     if kept.setdefault(number, content) != content:
                         self.fail(f"two messages were stable under number {number}")
+
+    def held(self, message: Message) -> None:
+        """Enough stores have really held it."""
+        if not self._enough(self.had[message.content]):
+            self.fail(f"called stable: {message}, and only {sorted(self.had[message.content])} have it")
 
     def _enough(self, stores: set[int], *, quorums: bool = False) -> bool:
         """The predicate of um_semantics E.2 over stores that hold a message; all-active counts as the least that it can mean.
@@ -157,10 +179,36 @@ class Truth:
         """Numbers up to ``below`` are let go, not by force."""
         if below > stable:
             self.fail(f"released below {below}, and stable is {stable}")
-        for message in messages if self.config.unique else ():
-            confirmed = [got for (source, _), got in self.consumed.items() if source == uuid]
-            if sum(got.get(message.first) == message.content for got in confirmed) < self.config.unique:
+        for message in messages:
+            if self.config.unique and len(self.consumers(uuid, message)) < self.config.unique:
                 self.fail(f"released {message} before it was confirmed")
+            self.older(message, self.config.age_ns)
+
+    def consumers(self, uuid: bytes, message: Message) -> set[int]:
+        """Sessions whose programs are done with it, or were told that it is lost."""
+        return {
+            session for (source, session), got in self.consumed.items()
+            if source == uuid
+            and (got.get(message.last) == message.content or message.last in self.told_lost[uuid, session])
+        }  # fmt: skip
+
+    def leaves(self, uuid: bytes, incarnation: int) -> None:
+        """A source deregisters."""
+        self.left[uuid] = incarnation
+        self.kept[uuid].clear()
+        self.rings[uuid].clear()
+        self.opened[uuid].clear()
+
+    def outlived(self, messages: Iterable[Message]) -> None:
+        """These are given up because they are not stable within their lifetime."""
+        for message in messages:
+            self.older(message, self.config.lifetime_ns)
+
+    def older(self, message: Message, age_ns: int) -> None:
+        """It is at least so old."""
+        age = self.world.now - self.sent[message.content].at_ns
+        if age < age_ns:
+            self.fail(f"{message} goes after {age} ns")
 
     # Stores ---------------------------------------------------------------------------------------------------------------
 
@@ -170,6 +218,46 @@ class Truth:
             if record.content != LOST:
                 self.had[record.content].add(store)
                 self.copies[record.content].add(store)
+
+    def lets_go(self, store: int, records: Iterable[Message]) -> None:
+        """A store has these no longer: they are its oldest."""
+        for record in records:
+            self.copies[record.content].discard(store)
+            self.gone[record.content].add(store)
+
+    def forgets(self, store: int, generation: int, uuid: bytes, incarnation: int) -> None:
+        """A store forgets a source up to this incarnation."""
+        if incarnation > self.left.get(uuid, 0):  # 0: nothing had begun
+            self.fail(f"store {store} forgets incarnation {incarnation}, and {self.left.get(uuid)} has deregistered")
+        self.forgotten[store, generation, uuid] = incarnation
+
+    def remembers(self, store: int, generation: int, uuid: bytes, incarnation: int) -> None:
+        """A store starts, and finds this in its state."""
+        if incarnation <= self.forgotten.get((store, generation, uuid), -1):
+            self.fail(f"store {store} finds incarnation {incarnation} again, which it had forgotten")
+
+    def awaits(self, store: int, uuid: bytes, session: int, since: int) -> None:
+        """A receiver is new at a receiver-paced repository: from this number on it is waited for."""
+        self.awaited[store, uuid, session] = since
+
+    def frees(self, store: int, source: SourceState, records: Iterable[Message]) -> None:
+        """A receiver-paced repository lets these go: all blocking receivers that were there have had them (um_semantics J.1)."""
+        uuid = source.uuid
+        waits = [receiver for receiver in source.receivers if receiver.paced == BLOCKING]
+        for record in records:
+            for receiver in waits if record.content in self.sent else ():
+                session = receiver.session_id
+                since = max(self.awaited.get((store, uuid, session), 0), self.began.get((uuid, session), 0))
+                if record.first >= since and session not in self.consumers(uuid, record):
+                    self.fail(f"store {store} lets {record} go, and receiver {session} has never had it")
+
+    def fills(self, store: int, size: int, incarnations: int) -> None:
+        """So much is kept at a store for blocking receivers: what it withholds stops the source, if that needs this store. A new
+        incarnation may send a flight beyond."""
+        paced = self.config.paced
+        room = paced.capacity + paced.flight_bytes * (incarnations - 1) if paced is not None else 0
+        if size > room and self.config.stores == 1:
+            self.fail(f"store {store} keeps {size} for blocking receivers, and has room for {room}")
 
     def registers(self, store: int, generation: int, registration_id: int, who: object) -> None:
         """A RegID has one holder for as long as its store remembers anything."""
@@ -210,23 +298,38 @@ class Truth:
                 del numbers[number]
 
     def unlinks(self, ring: Ring) -> None:
-        """A dead ring's name is taken away: enough stores have held all of it (DESIGN 14)."""
+        """A dead ring's name is taken away: enough stores have held all of it (DESIGN 14), but for what one has let go since."""
+        if ring.incarnation <= self.left.get(ring.uuid, 0):
+            return
         newer = [start for incarnation, start in self.opened[ring.uuid] if incarnation > ring.incarnation]
         for content, sent in self.sent.items() if not self.forced else ():
-            of_it = sent.uuid == ring.uuid and sent.incarnation == ring.incarnation
+            of_it = sent.uuid == ring.uuid and sent.incarnation == ring.incarnation and not self.gone[content]
             if of_it and sent.last < min(newer, default=sent.last + 1) and not self._enough(self.had[content]):
                 self.fail(f"a ring is unlinked, and only {sorted(self.had[content])} have {sent}")
 
     # Receivers ------------------------------------------------------------------------------------------------------------
 
     def joins(self, uuid: bytes, session: int, start: int, identity: bytes, *, known: bool) -> None:
-        """A receiver starts at ``start``. ``known``: all stores that answered knew it by this uuid."""
+        """A receiver starts at ``start``. ``known``: all stores that answered knew it by this uuid.
+
+        Where it was before, it goes on, whatever is gone by now: then it is told so. For a new one the stores begin with their
+        oldest, and so they do for one that most of them have forgotten.
+        """
         self.world.note("join", session, start)
+        first = (uuid, session) not in self.due
         consumed = self.consumed[uuid, session]
         lost = self.told_lost[uuid, session]
         for number, content in self.kept[uuid].items():
             if number < start and consumed.get(number) != content and number not in lost:
-                self.fail(f"receiver {session} starts at {start}, and has never had {number}")
+                without = set(range(self.config.stores)) - self.copies[content]
+                some = self.config.paced is not None or self._enough(without, quorums=True)
+                late = first or (not known and some)
+                if not (self.gone[content] or self.config.paced) or not late:
+                    self.fail(f"receiver {session} starts at {start}, and has never had {number}")
+                lost.add(number)
+        if first or (self.config.paced is not None and not known):
+            lost.update(range(start))
+        self.due[uuid, session] = self.began[uuid, session] = start
         ack, made_in = self.acked.get((uuid, identity), (0, 0))
         acked = min([ack, *(begin for incarnation, begin in self.opened[uuid] if incarnation > made_in)])
         if known and start < acked:
@@ -243,10 +346,16 @@ class Truth:
             if number in kept and consumed.get(number) != kept[number] and number not in lost:
                 self.fail(f"{number} is acknowledged, and receiver {session} has never had {kept[number]}")
 
-    def delivers(self, uuid: bytes, session: int, message: Message, due: int) -> None:
-        """In order, as it was sent."""
+    def rewinds(self, uuid: bytes, session: int, start: int) -> None:
+        """A new incarnation begins at ``start``."""
+        self.due[uuid, session] = min(self.due[uuid, session], start)
+
+    def delivers(self, uuid: bytes, session: int, message: Message) -> None:
+        """In order, nothing left out, as it was sent."""
+        due = self.due[uuid, session]
         if message.first != due:
             self.fail(f"receiver {session} got {message.first} where {due} was due")
+        self.due[uuid, session] = message.last + 1
         sent = self.sent.get(message.content)
         if sent is None or (sent.uuid, sent.first, sent.last) != (uuid, message.first, message.last):
             self.fail(f"receiver {session} got {message}, which was sent as {sent}")
@@ -261,16 +370,24 @@ class Truth:
     def loses(self, uuid: bytes, session: int, first: int, last: int) -> None:
         """The program is told that nobody has these."""
         self.world.note("lost", session, first, last)
-        kept = [number for number in range(first, last + 1) if number in self.kept[uuid]]
-        if kept:
-            self.fail(f"receiver {session} is told that nobody has {kept}, and they are stable")
+        kept = self.kept[uuid]
+        there = [number for number in range(first, last + 1) if number in kept and self._readable(kept[number])]
+        if there:
+            self.fail(f"receiver {session} is told that nobody has {there}, and they are stable")
+        if first != self.due[uuid, session]:
+            self.fail(f"receiver {session} is told that {first} is lost where {self.due[uuid, session]} was due")
+        self.due[uuid, session] = last + 1
         self.told_lost[uuid, session] |= set(range(first, last + 1))
+
+    def _readable(self, content: int) -> bool:
+        """As far as retention goes: who has not let it go can be found."""
+        return not self.gone[content] or any(self.config.names[store] in self.known for store in self.copies[content])
 
     def got_everything(self, uuid: bytes, session: int) -> None:
         """At the end: each stable message was consumed, as it is."""
         consumed = self.consumed[uuid, session]
         for number, content in self.kept[uuid].items():
-            lost = self.forced and number in self.told_lost[uuid, session]
+            lost = (self.forced or self.gone[content] or self.config.paced) and number in self.told_lost[uuid, session]
             if consumed.get(number) != content and not lost:
                 self.fail(f"receiver {session} has never had {content} as {number}, but {consumed.get(number)}")
 
