@@ -82,6 +82,7 @@ def test_a_wheel_made_from_the_source_distribution_holds_the_package_and_nothing
         packed = {name for name in unpacked.namelist() if ".dist-info/" not in name}
     wanted = {f"holdfast/{path.relative_to(ROOT / 'bindings')}" for path in (ROOT / "bindings").rglob("*.py*")}
     wanted |= {f"holdfast/engine/{path.relative_to(ROOT / 'engine')}" for path in (ROOT / "engine").rglob("*.py")}
+    wanted = {name.replace("holdfast/spark/shim/", "pyspark_holdfast/") for name in wanted}
     assert packed == {name for name in wanted if "__pycache__" not in name} | {
         "holdfast/_core.abi3.so",
         "holdfast/py.typed",
