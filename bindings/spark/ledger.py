@@ -1,0 +1,189 @@
+"""What one writer has published: the record that makes a repeated commit a no-op, and lets a half-done one go on.
+
+One small file per query, replaced as a whole (written aside, synced, renamed, the directory synced), with the number of the last
+batch that is published and, while one is being published, the *intent*: which staged files it is made of, and for each topic at
+which sequence number its rows begin. The messages themselves carry no mark. How far a commit got before it died is known from
+the number at which its source goes on: a row is published if its numbers lie below (um_semantics C; DESIGN 14).
+
+The directory is locked while it is held (flock): of two processes that commit for one query the second one waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+import zlib
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from ..engine.errors import CorruptionError, Error
+from .staging import StagedFile, sync_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Intent", "Ledger", "LedgerInUseError", "Piece", "Record", "Share", "rows_below"]
+
+VERSION = 1
+RECORD_MAX = 1 << 28
+"""Bytes of a record that is believed."""
+
+
+class LedgerInUseError(Error):
+    """Another process commits for the same query. ``pid`` is its process, 0 if unknown."""
+
+    code = "HF_COMMIT_IN_USE"
+    hint = "end that process; the commit is repeated when the query starts again"
+    retriable = True
+    exit_code = 4
+
+    def __init__(self, directory: str, pid: int, seconds: float) -> None:
+        super().__init__(f"process {pid} holds {directory} for longer than {seconds:g} s")
+        self.pid = pid
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """From row ``row`` of a share on, rows have the numbers from ``number`` on, one per ``fragment`` bytes."""
+
+    row: int
+    number: int
+    fragment: int
+
+
+class Share(msgspec.Struct):
+    """What a batch has for one topic. ``pieces``: ascending rows; more than one after a commit that went on otherwise."""
+
+    topic: str
+    rows: int
+    pieces: list[Piece]
+
+
+class Intent(msgspec.Struct):
+    """A batch that is being published: what of it, from which files, in their order."""
+
+    batch: int
+    files: list[StagedFile]
+    shares: list[Share]
+
+
+class Record(msgspec.Struct):
+    """Batches up to ``done`` are published; ``intent``: the one that is under way."""
+
+    version: int = VERSION
+    done: int = -1
+    intent: Intent | None = None
+
+
+def rows_below(share: Share, number: int, lengths: Any) -> int:
+    """How many rows of a share are published, when its source goes on at ``number``; pieces that this disproves are dropped.
+
+    ``lengths``: payload bytes of each of its rows, (n,) int64 array. A number below the first piece says that the stores have
+    lost what they had: no row is there any more.
+
+    Raises:
+        CorruptionError: the source goes on inside a row, or behind the last one.
+    """
+    import numpy as np
+
+    while len(share.pieces) > 1 and share.pieces[-1].number > number:
+        share.pieces.pop()
+    piece = share.pieces[-1]
+    if number <= piece.number:
+        return piece.row if number == piece.number else 0
+    fragments = np.maximum(1, -(-lengths[piece.row :] // piece.fragment))
+    ends = piece.number + np.cumsum(fragments)
+    row = int(np.searchsorted(ends, number))
+    if row == len(ends) or ends[row] != number:
+        last = int(ends[-1]) if len(ends) else piece.number
+        raise CorruptionError(
+            f"topic {share.topic!r}: the source of this query goes on at {number}, and its batch has {piece.number}..{last - 1}",
+            hint="another program has published with its session ID; a copy of the checkpoint that runs, too, would do so",
+        )
+    return piece.row + row + 1
+
+
+class Ledger:
+    """The record in ``directory``, locked: ``with Ledger(...) as ledger``.
+
+    Raises:
+        LedgerInUseError: it is locked for longer than ``timeout`` seconds.
+        CorruptionError: the file is not one of ours.
+    """
+
+    def __init__(self, directory: Path, timeout: float) -> None:
+        self.directory = directory
+        self.path = directory / "ledger"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._take(timeout)
+            self.record = self._read()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _take(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    pid = os.pread(self._lock, 20, 0)
+                    raise LedgerInUseError(str(self.directory), int(pid) if pid.isdigit() else 0, timeout) from None
+            time.sleep(0.02)
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, b"%d" % os.getpid(), 0)
+
+    def _read(self) -> Record:
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            self._sync_above()
+            return Record()
+        try:
+            crc, body = data[:8], data[9:]
+            if len(data) > RECORD_MAX or int(crc, 16) != zlib.crc32(body):
+                raise ValueError("its checksum is wrong")
+            record = msgspec.json.decode(body, type=Record)
+            if record.version != VERSION:
+                raise ValueError(f"its version is {record.version}, not {VERSION}")
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise CorruptionError(
+                f"{self.path} cannot be read: {error}",
+                hint="without it, what a commit has published before is not known; remove it to publish the batch once more",
+            ) from None
+        return record
+
+    def _sync_above(self) -> None:
+        """The names that lead to the first record are on disk, too."""
+        device = self.directory.stat().st_dev
+        for above in self.directory.parents:
+            with contextlib.suppress(PermissionError):
+                if above.stat().st_dev == device:
+                    sync_directory(above)
+
+    def save(self) -> None:
+        """The record is on disk when this returns, or the one before still is."""
+        body = msgspec.json.encode(self.record)
+        fresh = self.directory / "ledger-new"
+        with open(fresh, "wb") as file:
+            file.write(b"%08x " % zlib.crc32(body) + body)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(self.path)
+        sync_directory(self.directory)
+
+    def close(self) -> None:
+        """Lets go of the lock."""
+        os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,221 @@
+"""Which sources a query reads, from which number to which: the options applied to what the stores have kept."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+from ..engine.kept_topics import first_number_since, topic_sources
+from .errors import DataLossError
+from .offsets import EARLIEST, LATEST
+from .options import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ..engine.kept_topics import TopicSource
+    from .offsets import Named, Place, Positions
+    from .options import Options
+
+__all__ = ["bound", "check_topics", "ending", "name_of", "oldest", "selected", "starting", "stores_of"]
+
+MILLISECOND = 1_000_000
+
+
+def selected(options: Options) -> list[TopicSource]:
+    """The sources that ``options`` name, with those of their logs that are to be read; by topic, RegID and uuid.
+
+    A source that has none of these logs is left out.
+    """
+    only = set(stores_of(options))
+    return [
+        source
+        for source in topic_sources(options.domain, options.directory, wanted=_topics(options))
+        if _is_assigned(source, options) and (not only or any(log.store in only for log in source.logs))
+    ]
+
+
+def stores_of(options: Options) -> tuple[str, ...]:
+    """Names of the stores that are read; none for all of them."""
+    return (options.read_from.removeprefix("store:"),) if options.read_from.startswith("store:") else options.stores
+
+
+def _topics(options: Options) -> Callable[[str], bool]:
+    if options.subscribe_pattern:
+        return lambda topic: re.search(options.subscribe_pattern, topic) is not None
+    names = set(_named(options))
+    return lambda topic: topic in names
+
+
+def _named(options: Options) -> Iterable[str]:
+    return options.assign or options.subscribe or ((options.topic,) if options.topic else ())
+
+
+def _is_assigned(source: TopicSource, options: Options) -> bool:
+    keys = options.assign[source.topic] if options.assign is not None else ()
+    return options.assign is None or source.key in keys or str(source.registration_id) in keys
+
+
+def check_topics(options: Options, sources: Sequence[TopicSource]) -> None:
+    """What would otherwise read as an empty table.
+
+    Raises:
+        OptionError: a topic, or a source of ``assign``, that no store knows; directories without a quorum.
+    """
+    have = {source.topic for source in sources}
+    missing = [topic for topic in _named(options) if topic not in have]
+    kept = topic_sources(options.domain, options.directory) if missing or options.assign else []
+    for topic, keys in (options.assign or {}).items():
+        for key in keys if any(source.topic == topic for source in kept) else ():
+            _one(topic, key, kept)
+    if missing:
+        only = f" of {', '.join(stores_of(options))}" if stores_of(options) else ""
+        listed = sorted({f"{source.topic} (at {', '.join(log.store for log in source.logs)})" for source in kept})
+        raise OptionError(f"no store{only} keeps topic {missing[0]!r}", hint=f"kept are: {'; '.join(listed) or 'none'}")
+    if (
+        options.directory
+        and options.read_from == "quorum"
+        and sources
+        and all(_unreached(source) for source in sources)
+    ):
+        raise OptionError(
+            "the stores in these directories are no quorum of the topic's stores: nothing can be read with readFrom=quorum",
+            hint="name the directories of all of them, or read with readFrom=any",
+        )
+
+
+def _unreached(source: TopicSource) -> bool:
+    return source.quorum_next <= source.oldest < source.any_next
+
+
+def bound(source: TopicSource, options: Options) -> int:
+    """The first number that ``readFrom`` does not allow: a number below it is there for good, or gone for good."""
+    only = set(stores_of(options))
+    limit = source.quorum_next if options.read_from == "quorum" else source.any_next
+    if only:
+        limit = min(limit, max(log.next for log in source.logs if log.store in only))
+    return max(limit, oldest(source, options))
+
+
+def oldest(source: TopicSource, options: Options) -> int:
+    """The lowest number that one of the logs has that are read."""
+    only = set(stores_of(options))
+    return min((log.oldest for log in source.logs if log.store in only), default=source.oldest)
+
+
+def starting(options: Options, sources: Sequence[TopicSource], default: Literal["earliest", "latest"]) -> Positions:
+    """Where a new query begins in each source.
+
+    Raises:
+        OptionError: a source that is not there, a number beyond what can be read, a time that no message is as new as.
+        DataLossError: a number that is gone, with failOnDataLoss.
+    """
+
+    def since(source: TopicSource, milliseconds: int) -> int:
+        number = first_number_since(source, milliseconds * MILLISECOND)
+        if number >= bound(source, options) and options.starting_offsets_by_timestamp_strategy == "error":
+            raise OptionError(
+                f"topic {source.topic}, source {source.key}: no message was sent at {milliseconds} ms or later",
+                hint="startingOffsetsByTimestampStrategy=latest begins at the end then",
+            )
+        return min(max(number, oldest(source, options)), bound(source, options))
+
+    if options.starting_timestamp is not None:
+        return {name_of(source): since(source, options.starting_timestamp) for source in sources}
+    if options.starting_offsets_by_timestamp is not None:
+        times = _by_source(options.starting_offsets_by_timestamp, sources)
+        return {
+            name_of(source): since(source, time)
+            if (time := times.get(name_of(source))) is not None
+            else oldest(source, options)
+            for source in sources
+        }
+    return _placed(options.starting_offsets or default, sources, options, "startingOffsets", "earliest")
+
+
+def ending(options: Options, sources: Sequence[TopicSource]) -> Positions:
+    """Where a batch read ends in each source; exclusive.
+
+    Raises:
+        OptionError: a source that is not there, or a number beyond what can be read.
+    """
+
+    def since(source: TopicSource, milliseconds: int) -> int:
+        return min(first_number_since(source, milliseconds * MILLISECOND), bound(source, options))
+
+    if options.ending_timestamp is not None:
+        return {name_of(source): since(source, options.ending_timestamp) for source in sources}
+    if options.ending_offsets_by_timestamp is not None:
+        times = _by_source(options.ending_offsets_by_timestamp, sources)
+        return {
+            name_of(source): since(source, time)
+            if (time := times.get(name_of(source))) is not None
+            else bound(source, options)
+            for source in sources
+        }
+    return _placed(options.ending_offsets or "latest", sources, options, "endingOffsets", "latest")
+
+
+def name_of(source: TopicSource) -> tuple[str, str]:
+    """How positions name it."""
+    return source.topic, source.key
+
+
+def _placed(
+    place: Place, sources: Sequence[TopicSource], options: Options, name: str, other: Literal["earliest", "latest"]
+) -> Positions:
+    """``place`` for each source; ``other`` for those that it does not name."""
+    numbers = {} if isinstance(place, str) else _by_source(place, sources)
+    word = place if isinstance(place, str) else other
+    edge = {"earliest": EARLIEST, "latest": LATEST}[word]
+    found = {}
+    for source in sources:
+        number = numbers.get(name_of(source), edge)
+        if number == EARLIEST:
+            number = oldest(source, options)
+        elif number == LATEST:
+            number = bound(source, options)
+        else:
+            number = _possible(source, number, options, name)
+        found[name_of(source)] = number
+    return found
+
+
+def _possible(source: TopicSource, number: int, options: Options, name: str) -> int:
+    least, most = oldest(source, options), bound(source, options)
+    if number > most:
+        raise OptionError(
+            f"{name} names {number} for topic {source.topic}, source {source.key}; with readFrom={options.read_from} it has "
+            f"{least}..{most - 1}",
+            hint="give a lower number",
+        )
+    if number < least and name == "startingOffsets":
+        if options.fail_on_data_loss:
+            raise DataLossError(source.topic, source.key, number, least - 1, "expired")
+        return least
+    return number
+
+
+def _by_source(named: Named, sources: Sequence[TopicSource]) -> Positions:
+    """What people wrote, by the sources that they meant."""
+    found: Positions = {}
+    for topic, numbers in named.items():
+        for key, number in numbers.items():
+            source = _one(topic, key, sources)
+            if name_of(source) in found:
+                raise OptionError(f"topic {topic!r}: source {source.key} is named twice")
+            found[name_of(source)] = number
+    return found
+
+
+def _one(topic: str, key: str, sources: Sequence[TopicSource]) -> TopicSource:
+    here = [source for source in sources if source.topic == topic]
+    found = [source for source in here if key in {source.key, str(source.registration_id)}]
+    if len(found) == 1:
+        return found[0]
+    keys = ", ".join(source.key for source in found or here) or "none"
+    if found:
+        raise OptionError(
+            f"topic {topic!r} has several sources with RegID {key}", hint=f"give the whole key of one: {keys}"
+        )
+    raise OptionError(f"topic {topic!r} has no source {key!r}", hint=f"its sources are: {keys}")

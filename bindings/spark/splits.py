@@ -1,0 +1,98 @@
+"""What one Spark task reads: a range of one source, small and with nothing open in it. And how a read is cut into such ranges.
+
+A message belongs to the range that holds its last number, so that a cut between any two numbers loses and repeats nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from .selection import stores_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ..engine.kept_topics import StoreLog, TopicSource
+    from .options import Options
+
+__all__ = ["Range", "Span", "split", "this_host"]
+
+Span = tuple["TopicSource", int, int]
+"""A source, the first number to read and the one to stop before."""
+
+TASKS = 64
+"""A read is cut at the ends of segments, into about so many tasks at most where nobody asked for more: each one costs Spark
+some milliseconds."""
+
+
+@dataclass(frozen=True)
+class Range(InputPartition):
+    """Messages of one source whose last number is in ``first`` <= number < ``stop``. Pickled into the task."""
+
+    topic: str
+    key: str
+    registration_id: int
+    first: int
+    stop: int
+    logs: tuple[StoreLog, ...]
+    stores: tuple[str, ...]
+    """Names of those that are read; none for all. Which numbers are valid the other logs say, too."""
+    host: str
+    """Where the logs are: :func:`this_host` of the process that planned the read."""
+
+    @property
+    def value(self) -> Any:
+        """For Spark's own messages."""
+        return self.key, self.first, self.stop
+
+
+@cache
+def this_host() -> str:
+    """Name and boot of this machine: logs in shared memory are there and nowhere else, until it boots again."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{socket.gethostname()} (boot {boot})"
+
+
+def split(
+    spans: Iterable[Span], options: Options, cut_points: Callable[[TopicSource, int, int], Sequence[int]]
+) -> list[Range]:
+    """The tasks of a read, source by source in the order of their numbers; none for a span without numbers.
+
+    Ranges end where segments do, as far as they are small enough: ``maxRecordsPerPartition`` and ``minPartitions`` cut them
+    evenly. ``cut_points(source, first, stop)`` gives the numbers in between at which segments begin, in order.
+    """
+    wanted = [span for span in spans if span[1] < span[2]]
+    total = sum(stop - first for _, first, stop in wanted)
+    least = max(1, total // TASKS)
+    most = total or 1
+    if options.min_partitions is not None:
+        most = max(1, total // options.min_partitions)
+    if options.max_records_per_partition is not None:
+        most = min(most, options.max_records_per_partition)
+    host, stores = this_host(), stores_of(options)
+    found = []
+    for source, first, stop in wanted:
+        begin = first
+        for end in _pieces(first, stop, cut_points(source, first, stop), min(least, most), most):
+            found.append(Range(source.topic, source.key, source.registration_id, begin, end, source.logs, stores, host))
+            begin = end
+    return found
+
+
+def _pieces(first: int, stop: int, cuts: Sequence[int], least: int, most: int) -> list[int]:
+    """Ends of the pieces: at those cuts that leave ``least`` numbers, and evenly within what is longer than ``most``."""
+    ends = []
+    begin = first
+    for end in (*cuts, stop):
+        if end - begin < least and end < stop:
+            continue
+        parts = -((begin - end) // most)
+        ends += [begin + (end - begin) * part // parts for part in range(1, parts + 1)]
+        begin = end
+    return ends

@@ -1,0 +1,183 @@
+"""What a task does with the rows of a DataFrame: checks them, and stages or publishes them by topic."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import BinaryType, DataType, StringType
+
+from ..engine.domain import Domain
+from ..engine.errors import UsageError
+from .publishing import Publisher, slot
+from .staging import StagedFile, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.types import StructType
+
+    from .options import Options
+
+__all__ = [
+    "WritePlan",
+    "Written",
+    "make_place",
+    "plan_of",
+    "publish_rows",
+    "spark_directory",
+    "stage_rows",
+    "writer_directory",
+]
+
+KINDS: dict[str, tuple[type[DataType], ...]] = {"value": (BinaryType, StringType), "topic": (StringType,)}
+"""Columns that a write takes, and their types."""
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task has done. ``directory``, ``who``: of its writer; ``file``: None if there is nothing left to publish."""
+
+    directory: str = ""
+    who: str = ""
+    file: StagedFile | None = None
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """A write whose options and columns are checked. ``topic``: index of that column, None where the option names the topic."""
+
+    options: Options
+    value: int
+    topic: int | None
+
+
+def plan_of(options: Options, schema: StructType, *, overwrite: bool) -> WritePlan:
+    """Checks what is known before the first row.
+
+    Raises:
+        UsageError: the mode, or columns that cannot be written.
+    """
+    if overwrite:
+        raise UsageError(
+            "a topic cannot be overwritten: what was published stays until the stores' retention lets it go",
+            hint='write with mode("append"), or outputMode("append")',
+        )
+    fields = {field.name.lower(): field.dataType for field in schema.fields}
+    if extra := [name for name in fields if name not in KINDS]:
+        raise UsageError(
+            f"column{'s' * (len(extra) > 1)} {', '.join(extra)} cannot be written: a message has value and topic",
+            hint='select them away, or put them into value: to_json(struct("*")).alias("value")',
+        )
+    if "value" not in fields:
+        raise UsageError("the column value is missing", hint="binary or string, a message per row")
+    for name, kind in fields.items():
+        if not isinstance(kind, KINDS[name]):
+            wanted = " or ".join(each.typeName() for each in KINDS[name])
+            raise UsageError(f"column {name} is {kind.simpleString()}, not {wanted}", hint=f"cast({name} AS string)")
+    if not options.topic and "topic" not in fields:
+        raise UsageError("neither an option topic nor a column topic", hint='option("topic", "orders")')
+    names = list(fields)
+    return WritePlan(options, names.index("value"), None if options.topic else names.index("topic"))
+
+
+def rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Any]]:
+    """(topic, pyarrow binary array without nulls) over the rows of a task; rows of one topic stay in order.
+
+    Raises:
+        UsageError: a row without value or topic.
+    """
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        values = batch.column(plan.value)
+        if values.null_count:
+            raise UsageError(f"value is null in {values.null_count} rows", hint='na.drop(subset=["value"])')
+        values = values.cast(pa.binary())
+        if plan.topic is None:
+            yield plan.options.topic, values
+            continue
+        topics = batch.column(plan.topic)
+        if topics.null_count:
+            raise UsageError(
+                f"topic is null in {topics.null_count} rows", hint='na.drop(subset=["topic"]), or option topic'
+            )
+        names = pc.unique(topics).to_pylist()
+        for name in names:
+            yield name, values if len(names) == 1 else values.filter(pc.equal(topics, name))
+
+
+def stage_rows(plan: WritePlan, who: str, directory: Path, batch: int, partition: int, batches: Any) -> Written:
+    """The rows of a task wait in ``directory`` for the commit."""
+    return Written(str(directory), who, stage(directory / "rows", batch, partition, rows(plan, batches)))
+
+
+def publish_rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> int:
+    """The rows of a task are published, and stable, when this returns: how many. A task that is repeated publishes them again."""
+    count = 0
+    with ExitStack() as stack:
+        publisher: Publisher | None = None
+        for topic, values in rows(plan, batches):
+            if publisher is None:
+                who = stack.enter_context(slot(spark_directory(plan.options)))
+                publisher = stack.enter_context(Publisher(plan.options, who))
+            publisher.open([topic])
+            publisher.send(topic, values)
+            count += len(values)
+        if publisher is not None:
+            publisher.wait_stable()
+    return count
+
+
+# Places -----------------------------------------------------------------------------------------------------------------
+
+
+def make_place(directory: Path) -> None:
+    """Where a writer's rows are staged."""
+    (directory / "rows").mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def spark_directory(options: Options) -> Path:
+    """Where writers of this domain keep what has no other place."""
+    domain = Domain(options.domain, join=False)
+    try:
+        return domain.path / "spark"
+    finally:
+        domain.close()
+
+
+def writer_directory(options: Options, who: str) -> Path:
+    """Where a writer's record and its staged rows lie.
+
+    In ``stagingDirectory`` if given, else in the query's checkpoint if that is a directory of this host, else with the domain.
+
+    A domain directory may not outlive the boot. If it is lost between a crash and the repeated commit, that batch is published
+    from its beginning once more.
+    """
+    if options.staging_directory:
+        return Path(options.staging_directory) / who
+    checkpoint = local_checkpoint(options.checkpoint_location, who)
+    return checkpoint / "holdfast" if checkpoint is not None else spark_directory(options) / who
+
+
+def local_checkpoint(location: str, query: str) -> Path | None:
+    """The checkpoint directory of a query, if it lies in a file system of this host: what Spark wrote there names the query."""
+    parts = urlsplit(location)
+    if not location or parts.scheme not in {"", "file"} or parts.netloc:
+        return None
+    path = Path(unquote(parts.path) if parts.scheme else location)
+    try:
+        with open(path / "metadata", "rb") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return None
+    same = isinstance(found, dict) and found.get("id") == query
+    return path if same and os.access(path, os.W_OK) else None

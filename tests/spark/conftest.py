@@ -1,0 +1,114 @@
+"""One Spark session for all tests of it, and topics for it to read.
+
+Starting it costs some seconds once; most of the logic is tested without. Without PySpark, or without a Java, these tests are left
+out, and say so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from process.conftest import ThreadStore, own_domain, run_store, start
+
+import holdfast as hf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from spark.three_stores import House
+
+__all__ = ["ThreadStore", "own_domain", "run_store", "start"]  # fixtures of the process tests that these tests use, too
+
+SHORT = 30.0
+
+
+def missing() -> str:
+    """Why there can be no session here, or nothing."""
+    absent = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if absent:
+        return f"{', '.join(absent)} is not installed: pip install 'holdfast[spark]'"
+    try:
+        importlib.import_module("holdfast.spark")
+    except hf.ConfigError as error:
+        return str(error)
+    return ""
+
+
+MISSING = missing()
+collect_ignore_glob = ["test_*.py"] if MISSING else []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if MISSING:
+        terminalreporter.section("left out: tests/spark", yellow=True)
+        terminalreporter.line(MISSING)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session as a user makes one, on two cores, and registered."""
+    from pyspark.sql import SparkSession
+
+    import holdfast.spark as hs
+
+    where = tmp_path_factory.mktemp("spark")
+    settings: dict[str, bool | float | int | str | None] = {
+        **hs.BUILDER_DEFAULTS,
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(where / "warehouse"),
+        "spark.local.dir": str(where / "local"),
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    session = SparkSession.builder.config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    hs.register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def publish() -> Callable[..., hf.Source]:
+    """Publishes payloads in a topic, waits until they are stable, and closes its source. Returns it."""
+
+    def send(topic: str, payloads: list[bytes], stores: str = "a", **options: Any) -> hf.Source:
+        with hf.Context(options={"ume_ack_batching_interval": 5}) as context:
+            source = context.source(topic, options={"ume_store_name": list(stores), **options})
+            source.wait_registered(SHORT)
+            for payload in payloads:
+                source.send(payload)
+            source.wait_stable(timeout=SHORT)
+        return source
+
+    return send
+
+
+@pytest.fixture
+def store_directory(tmp_path: Path) -> Callable[[str], Path]:
+    """Where run_store keeps a store."""
+    return lambda name: tmp_path / f"store-{name}"
+
+
+@pytest.fixture
+def house(tmp_path: Path, own_domain: str) -> Iterator[House]:
+    """The memory stores a, b and c, in this process."""
+    from spark.three_stores import House
+
+    from holdfast.spark import keeping
+
+    made = House(tmp_path)
+    yield made
+    keeping.release()
+    made.stop()
