@@ -77,6 +77,8 @@ class Batch:
         np.cumsum(lengths, out=offsets[1:])
         data = np.empty(int(offsets[-1]), np.uint8)
         self._view.gather_all(data)
+        if not self._view.intact():  # what is returned outlives the batch
+            raise self._evicted()
         wide = offsets[-1] >= 2**31
         kind = pa.large_binary() if wide else pa.binary()
         where = pa.py_buffer(offsets if wide else offsets.astype(np.int32))

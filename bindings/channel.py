@@ -49,6 +49,7 @@ class ShmChannel:
         self._writer: ChannelWriter | None = None
         self._reader: ChannelReader | None = None
         self._closed = False
+        self._no_more = False
 
     @property
     def peer(self) -> int | None:
@@ -82,13 +83,17 @@ class ShmChannel:
             raise MessageTooLargeError(size, writer.block_max, "capacity")
 
     def finish(self, timeout: float | None = None) -> None:
-        """Says that there is no more: the reader's iteration ends there. Raises as :meth:`write`."""
+        """Says that there is no more: the reader's iteration ends there, and nothing can be written here any more. Another end
+        that is opened under this name writes for another reading. Raises as :meth:`write`."""
         import pyarrow as pa
 
         writer, schema = self._writing(), pa.schema([])
         self._put(writer, schema, None, _bytes_of(None, schema), timeout)
+        self._no_more = True
 
     def _writing(self) -> ChannelWriter:
+        if self._no_more:
+            raise UsageError(f"channel {self.name}: this end has said that there is no more")
         if self._reader is not None or self._closed:
             raise UsageError(f"channel {self.name}: this end {'is closed' if self._closed else 'reads'}")
         if self._writer is None:
@@ -125,9 +130,9 @@ class ShmChannel:
         block = self._reading().read(timeout)
         batch = _batch_of(block, self.name) if block is not None else None
         if block is not None and batch is None:
-            block.release()
+            self._reading().finish()
             self.finished = True
-            self.remove()
+            self.close()
         return batch
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -190,7 +195,7 @@ def _batch_of(block: Block, name: str) -> pa.RecordBatch | None:
             batch.validate()
     except (pa.ArrowException, OSError) as error:
         raise CorruptionError(
-            f"channel {name}: block {block.number & 0xFFFFFFFF} is no record batch: {error}",
+            f"channel {name}: block {block.index} is no record batch: {error}",
             hint="another program writes into this channel",
         ) from error
     return batch

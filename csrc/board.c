@@ -399,6 +399,10 @@ void hf_board_rebase(struct hf_map *map, int64_t index, uint64_t incarnation, ui
     if (hf_load_relaxed_u64(&line->ack) > start_sqn) {
         hf_store_release_u64(&line->ack, start_sqn);
     }
+    if (line->from_sqn > start_sqn &&
+        line->to_sqn > start_sqn) { /* what comes again from there on, it has like anybody */
+        hf_line_range(line, start_sqn, line->to_sqn);
+    }
     hf_store_release_u64(&line->ack_stream, incarnation); /* pairs with try_copy: ack_stream */
 }
 

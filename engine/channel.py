@@ -8,8 +8,11 @@ side may come first, die and come again:
   each ring that it has read to its end and whose writer is closed or proved dead (DESIGN 12);
 * a reader that dies has not let go: the next one gets the blocks again, from the first that was not released.
 
-Numbers: the n-th block of life k has number k * 2^32 + n, so they grow over lives, and the reader's one position says both.
+Numbers: the n-th block of life k has number k * 2^40 + n, so they grow over lives, and the reader's one position says both.
 One thread at a time writes, one reads; blocks may be let go by any thread.
+
+Names: a side takes its line, and a writer makes its ring, in one step under the domain's lock. So whoever holds that lock, and
+finds no ring, may take the board away: nobody is on it who would not find another one.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -24,8 +28,16 @@ from typing import TYPE_CHECKING, Self
 
 from .core import CData, ffi, lib
 from .domain import Domain, open_object, unlink_object
-from .errors import ClosedError, ConfigError, Error, MessageTooLargeError, UsageError, WouldBlockError
-from .segments import Bells, Mapping, UnpublishedError, attach_stream, claim_line, own_board, owned
+from .errors import (
+    ClosedError,
+    ConfigError,
+    Error,
+    ForkedHandleError,
+    MessageTooLargeError,
+    UsageError,
+    WouldBlockError,
+)
+from .segments import Bells, Mapping, UnpublishedError, attach_stream, board_under_lock, claim_line, owned
 from .status import check, error_of
 from .waiting import STRATEGIES, deadline_of
 
@@ -34,11 +46,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CAPACITY_MIN", "Block", "ChannelReader", "ChannelWriter"]
 
-CAPACITY_MIN = 1 << 16
-LIFE = 32
+CAPACITY_MIN, CAPACITY_MAX = 1 << 16, 1 << 34
+"""Bytes. A block takes a quarter, and a frame's length has 32 bits."""
+LIFE = 40
 """Bits of a number that count blocks; the life is above."""
 SLICE_NS = 50_000_000
 """The longest sleep: signals and a dead peer are noticed in between."""
+MAKING_NS = 1_000_000
+"""Between two looks at a ring that its writer makes right now."""
 NAME_MAX = 200
 
 
@@ -54,19 +69,26 @@ class _Side:
 
     role: int
     what: str
+    closed = True
 
     def __init__(self, name: str, domain: str | None) -> None:
         self.name = name
         self.uuid = channel_uuid(name)
         self.domain = Domain(domain)
-        self.closed = False
+        self._token = int(lib.hf_process_token())
         try:
             self.bells = Bells.of(self.domain)
-            self.board = own_board(self.domain, self.uuid)
-            self.line = self._claim()
+            with self.domain.exclusive():
+                self.board = board_under_lock(self.domain, self.uuid)
+                self.line = self._claim()
+                self._join()
         except BaseException:
             self.domain.close()
             raise
+        self.closed = False
+
+    def _join(self) -> None:
+        """What else this side does under the domain's lock."""
 
     def _claim(self) -> int:
         who = ffi.new("struct hf_identity *")
@@ -82,6 +104,13 @@ class _Side:
     def _check(self) -> None:
         if self.closed:
             raise ClosedError(f"channel {self.name}")
+        if self._is_parents:
+            raise ForkedHandleError(f"end of channel {self.name}")
+
+    @property
+    def _is_parents(self) -> bool:
+        """This is a forked child: it may look at what it has, and changes nothing."""
+        return bool(lib.hf_process_forked(self._token))
 
     def _release_line(self) -> None:
         with contextlib.suppress(Error):  # a forked child's: the line is its parent's
@@ -90,7 +119,7 @@ class _Side:
 
     def lives(self) -> list[int]:
         """Lives of the writer whose rings are there, oldest first."""
-        return sorted(o.incarnation for o in self.domain.objects() if o.uuid == self.uuid and o.kind == "channel")
+        return sorted(item.incarnation for item in self.domain.objects(self.uuid) if item.kind == "channel")
 
     def _peer(self) -> CData | None:
         """A view of the other side's line; None: there never was one."""
@@ -104,6 +133,14 @@ class _Side:
         """Process id of the other side; None: there is none that lives."""
         view = self._peer()
         return int(view.line.owner_pid) if view is not None and view.alive == 1 else None
+
+    def close(self) -> None:
+        """Ends this side."""
+        raise NotImplementedError
+
+    def __del__(self) -> None:  # of an end that was dropped: its line is for the next one
+        if not sys.is_finalizing():
+            self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -124,43 +161,44 @@ class ChannelWriter(_Side):
     what = "writer"
 
     def __init__(self, name: str, domain: str | None = None, *, capacity: int = 64 << 20) -> None:
-        if not CAPACITY_MIN <= capacity <= 1 << 40:
-            raise ConfigError(f"a capacity of {capacity} bytes: it is {CAPACITY_MIN} to 2^40")
-        super().__init__(name, domain)
+        if not CAPACITY_MIN <= capacity <= CAPACITY_MAX:
+            raise ConfigError(f"a capacity of {capacity} bytes: it is {CAPACITY_MIN} to {CAPACITY_MAX}")
         self.capacity = 1 << (capacity - 1).bit_length()
         self.block_max = self.capacity // 4 - 64
         """Bytes of the largest block."""
+        super().__init__(name, domain)
+        self._status = ffi.new("int64_t *")
+        self._line = ffi.new("struct hf_board_line *")
+        self._reader = -1
+        lib.hf_bell_ring_all(self.bells.handle)  # a reader may wait for this ring
+
+    def _join(self) -> None:
         try:
             self._source = self._create()
         except BaseException:
             self._release_line()
             raise
-        self._status = ffi.new("int64_t *")
-        self._line = ffi.new("struct hf_board_line *")
-        self._reader = -1
-        lib.hf_bell_ring_all(self.bells.handle)  # a reader may wait for this ring
 
     def _create(self) -> CData:
         config = ffi.new("struct hf_stream_config *")
         ffi.memmove(config.uuid, self.uuid, 16)
         config.ring_bytes, config.fragment_bytes = self.capacity, self.block_max
         config.topic = b"channel"
-        with self.domain.exclusive():
-            peer = self._peer()
-            known = [*self.lives(), int(peer.line.ack) >> LIFE if peer is not None else 0]
-            config.incarnation = max(known) + 1
-            config.start_sqn = config.incarnation << LIFE
-            ring = self.domain.channel_name(self.uuid, config.incarnation)
-            fd = open_object(ring, create=True)
-            out = ffi.new("struct hf_source **")
-            try:
-                status = lib.hf_source_create(fd, config, self.board.handle, self.bells.handle, out)
-                check(status, what=ring, size=self.capacity)
-            except BaseException:
-                unlink_object(ring)
-                raise
-            finally:
-                os.close(fd)
+        peer = self._peer()
+        known = [*self.lives(), int(peer.line.ack) >> LIFE if peer is not None else 0]
+        config.incarnation = max(known) + 1
+        config.start_sqn = config.incarnation << LIFE
+        ring = self.domain.channel_name(self.uuid, config.incarnation)
+        fd = open_object(ring, create=True)
+        out = ffi.new("struct hf_source **")
+        try:
+            status = lib.hf_source_create(fd, config, self.board.handle, self.bells.handle, out)
+            check(status, what=ring, size=self.capacity)
+        except BaseException:
+            unlink_object(ring)
+            raise
+        finally:
+            os.close(fd)
         return owned(out[0], lib.hf_source_destroy, self.board.handle, self.bells)
 
     def claim(self, size: int, timeout: float | None = None) -> memoryview:
@@ -241,6 +279,11 @@ class Block:
         self._ring = ring  # mapped as long as somebody may look
         self._reader: ChannelReader | None = reader
 
+    @property
+    def index(self) -> int:
+        """How many blocks of its writer's life came before it."""
+        return self.number & ((1 << LIFE) - 1)
+
     def release(self) -> None:
         """Lets go of it; whatever still looks at the memory will see it change. Idempotent; any thread."""
         reader, self._reader = self._reader, None
@@ -306,6 +349,7 @@ class ChannelReader(_Side):
             with self._settling:
                 self._lent.add(number)
                 self._next = number + 1
+            self._settle()  # what somebody let go meanwhile, and left to us
             return Block(self, self._ring, number, base + int(entry.offset), size)
         if count == lib.HF_CLOSED or (count == 0 and self._ended()):
             self._leave()
@@ -335,23 +379,26 @@ class ChannelReader(_Side):
 
     def _enter(self) -> bool:
         """Opens the oldest ring that is not read to its end. False: there is none yet."""
-        wanted = self._next >> LIFE
-        for life in self.lives():
+        unread = self._unread()
+        for life in unread:
             name = self.domain.channel_name(self.uuid, life)
-            if life < wanted:  # read; what of it is not let go yet keeps its name
-                continue
             try:
                 ring = attach_stream(name)
             except FileNotFoundError:
                 continue
-            except UnpublishedError:  # its writer makes it right now, or died while it did
-                if self.peer is not None:
+            except UnpublishedError:
+                # Its writer makes it right now, or died while it did, as it has if another one came after it.
+                if life == unread[-1] and self.peer is not None:
                     return False
                 unlink_object(name)
                 continue
             self._open(life, ring)
             return True
         return False
+
+    def _unread(self) -> list[int]:
+        """Lives that are not read to their end, oldest first. What is read and not let go yet keeps its name, too."""
+        return [life for life in self.lives() if life >= self._next >> LIFE]
 
     def _open(self, life: int, ring: Mapping) -> None:
         out = ffi.new("struct hf_reader **")
@@ -367,8 +414,8 @@ class ChannelReader(_Side):
             lib.hf_reader_wait(self._handle, self._strategy, left)
             return
         seen = lib.hf_bell_read(self.bells.handle, self.bells.index)
-        if not self.lives():
-            lib.hf_bell_wait(self.bells.handle, self.bells.index, seen, left)
+        making = bool(self._unread())
+        lib.hf_bell_wait(self.bells.handle, self.bells.index, seen, min(left, MAKING_NS) if making else left)
 
     # Letting go -------------------------------------------------------------------------------------------------------------
 
@@ -381,17 +428,22 @@ class ChannelReader(_Side):
         """Publishes how far everything is let go. Who finds another at it leaves it to that one, or to the next call."""
         while self._settling.acquire(blocking=False):
             try:
-                while self._freed:
-                    self._lent.discard(self._freed.popleft())
-                if not self.closed:
-                    ack = min(self._lent, default=self._next)
-                    lib.hf_board_ack(self.board.handle, self.bells.handle, self.line, ack, self._next)
-                    if self._oldest < ack >> LIFE:
-                        self._forget(ack >> LIFE)
+                self._publish()
             finally:
                 self._settling.release()
             if not self._freed:
                 return
+
+    def _publish(self) -> None:
+        """Under ``_settling``."""
+        while self._freed:
+            self._lent.discard(self._freed.popleft())
+        if self.closed or self._is_parents:
+            return
+        ack = min(self._lent, default=self._next)
+        lib.hf_board_ack(self.board.handle, self.bells.handle, self.line, ack, self._next)
+        if self._oldest < ack >> LIFE:
+            self._forget(ack >> LIFE)
 
     def _forget(self, life: int) -> None:
         """Every ring below this life is read and let go."""
@@ -400,20 +452,40 @@ class ChannelReader(_Side):
             if old < life:
                 unlink_object(self.domain.channel_name(self.uuid, old))
 
+    def finish(self) -> None:
+        """The life that is read has no more to say: all of it is let go, and what is held of it stays readable. Closes.
+
+        The channel leaves shared memory, unless another life has begun: that is the next reader's.
+        """
+        self._check()
+        with self._settling:
+            self._lent.clear()
+            self._next = (self._life + 1) << LIFE
+            self._publish()
+        with self.domain.exclusive():
+            if not self.lives():
+                unlink_object(self.domain.board_name(self.uuid))
+        self.close()
+
     def close(self) -> None:
         """Blocks that are still held stay readable; the next reader gets them again. Idempotent."""
         if not self.closed:
-            self._settle()
-            self.closed = True
+            if self._is_parents:  # whose other threads may have held the lock
+                self.closed = True
+            else:
+                with self._settling:
+                    self._publish()
+                    self.closed = True
             self._ring, self._handle = None, ffi.NULL
             self._release_line()
 
     def remove(self) -> None:
         """Takes the channel's names out of shared memory, read or not: nobody will come back for it. Closes."""
+        if not self.closed and not self._is_parents:
+            with self.domain.exclusive():
+                for item in self.domain.objects(self.uuid):
+                    unlink_object(item.name)
         self.close()
-        for life in self.lives():
-            unlink_object(self.domain.channel_name(self.uuid, life))
-        unlink_object(self.domain.board_name(self.uuid))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()

@@ -159,7 +159,7 @@ class Inbound:
         """Takes a board line, decides where to start, and lets the receiving thread in."""
         try:
             self._join()
-            high = self._high()
+            high = max(self._high(), action.sequence_number - 1)  # what is acknowledged was there: a log may be behind
             start = self._start(action.sequence_number, high)
         except Exception as error:
             self.fail(error)

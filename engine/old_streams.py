@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from . import segments
     from .quorum import Groups
 
-__all__ = ["LivingStream", "OldStreams", "living", "owner_lives", "unlink_unsent", "unlink_unused"]
+__all__ = [
+    "LivingStream", "OldStreams", "living", "living_ring", "owner_lives", "same_process", "unlink_unsent", "unlink_unused",
+]  # fmt: skip
 
 
 class LivingStream(NamedTuple):
@@ -52,6 +54,25 @@ class _Left(NamedTuple):
     groups: Groups
     stores: list[bytes]
     """Who has to hold it."""
+
+
+def same_process(stream: segments.Mapping, owner: int | None) -> bool:
+    """The process of an owner word has made it; None: nobody's."""
+    return owner is not None and int(stream.preamble.owner) >> 16 == owner >> 16
+
+
+def living_ring(domain: Domain, uuid: bytes, but: int | None = None) -> LivingStream | None:
+    """The first open stream of a source whose owner lives; None: there is none. ``but``: as of :func:`same_process`, no owner."""
+    for item in domain.objects(uuid):
+        if item.kind != "stream":
+            continue
+        try:
+            with attach_stream(item.name, populate=False) as stream:
+                if owner_lives(domain, stream) and not same_process(stream, but):
+                    return living(stream)
+        except (FileNotFoundError, UnpublishedError, Error):  # of another boot or layout: nobody's
+            continue
+    return None
 
 
 class OldStreams:

@@ -78,7 +78,7 @@ class Pacer:
         no mode yet is about to be."""
         acks, _ = self._repository.acks()
         return [
-            (max(receiver.ack, acks.get(receiver.uuid, 0)), receiver.paced)
+            (max(receiver.ack, acks[receiver.uuid].number if receiver.uuid in acks else 0), receiver.paced)
             for receiver in list(self._repository.source.receivers)  # the control thread adds and removes
             if receiver.paced
         ]

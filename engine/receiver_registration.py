@@ -21,9 +21,9 @@ class ReceiverRegistration(Registration):
     all of them while no SRI has been seen. A quorum in one group will do: across groups it starts at the latest number.
 
     Stores may know it by different identities, or not at all: one that was away when it registered first. ``identity`` is the
-    one to which most was acknowledged, empty while no store knows it, and fixed when it is complete. A store that has granted
-    another one is asked again with it. It has no say in where to start before it has taken that over; nor has one that did
-    not know the receiver, where another one does.
+    one to which most was acknowledged, empty while no store knows it, and fixed when it is complete: if none did, to the one
+    that it was granted as new. A store that has granted another one is asked again with it. It has no say in where to start
+    before it has taken that over; nor has one that did not know the receiver, where another one does.
     """
 
     def __init__(self, groups: Groups, interval_ns: int, behavior: Consensus, *, stagger: float = 0.0) -> None:
@@ -33,7 +33,7 @@ class ReceiverRegistration(Registration):
         self.identity = b""
         self._asked_as: dict[int, bytes] = {}
         self._strangers: set[int] = set()
-        """Stores that did not know it when they were asked first."""
+        """Stores that did not know it when they were asked first, or only as one that had never joined."""
 
     def _claims(self) -> Phase | None:
         return None if self.complete else Phase.ACTIVE
@@ -127,4 +127,6 @@ class ReceiverRegistration(Registration):
         knowing = {s: grant for s, grant in grants.items() if grant.uuid == self.identity and s not in self._strangers}
         voters = knowing or grants  # who knew it may have died since
         reports = {s: min(grant.next_sqn, void_from(begins, grant.incarnation)) for s, grant in voters.items()}
-        return [Complete(self.groups.consensus(reports, self.behavior), everybody)]
+        # Nobody knew it. A store that answers later and does would else wait for acknowledgements that come by another name.
+        self.identity = self.identity or next(iter(grants.values())).uuid
+        return [Complete(self.groups.consensus(reports, self.behavior), everybody), *self._unify(now_ns)]

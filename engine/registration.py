@@ -268,12 +268,15 @@ class Registration:
     def _retries(self, now_ns: int) -> list[Action]:
         """A refused claimant looks again soon: its grant waits for a proof of death, not for a timeout. A request that has no
         answer yet is not repeated: the socket is reliable, and a broken link starts over."""
-        due = int(min(self.interval_ns, REFUSED_RETRY_NS) * (1 + self.stagger))
+        due = self._pause_ns()
         actions: list[Action] = []
         for store, slot in enumerate(self.slots):
             if slot.phase is Phase.REFUSED and now_ns - slot.asked_ns >= due:
                 actions += self._ask(store, now_ns)
         return actions
+
+    def _pause_ns(self) -> int:
+        return int(min(self.interval_ns, REFUSED_RETRY_NS) * (1 + self.stagger))
 
     def refusal(self, since_ns: int = 0) -> Refusal | None:
         """Why it cannot complete: what a store says, if those that do not refuse are not enough; nor those of them that are

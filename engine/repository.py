@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from .core import CData, ffi, lib
 from .errors import CorruptionError, Error
-from .old_streams import LivingStream, OldStreams, living, owner_lives
+from .old_streams import LivingStream, OldStreams, living, living_ring, owner_lives, same_process
 from .reconcile import FOR_EVER, LogView, Table, lost_acknowledged, newest, newest_table, void_from
 from .refill import Filling
 from .resting import Resting
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from .domain import Domain, ObjectName
     from .pacing import Pacer
+    from .store_state import Acked
 
 __all__ = ["Repository"]
 
@@ -88,7 +89,11 @@ class Repository:
         self._old = OldStreams(domain)
         self._resting = Resting()
         self._info, self._lines = ffi.new("struct hf_log_info *"), ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
-        view = log_view(path)
+        try:
+            view = log_view(path)
+        except Error:
+            self.close()
+            raise
         if view is None:  # a memory store after a reboot, or its logs were removed: the state knows more than the log
             source.learner |= source.incarnation > 0
         elif newest_table([source.begins, view.begins]) != self.table:  # killed between the log's BEGIN and the state
@@ -413,16 +418,9 @@ class Repository:
     def living_stream(self, but: int | None = None) -> LivingStream | None:
         """An open stream of this source whose owner lives; of any incarnation, also of one that has not begun here. ``but``: an
         owner word; what its process owns does not count."""
-        if self.stream is not None and self.owner_lives() and not _same_process(self.stream, but):
+        if self.stream is not None and self.owner_lives() and not same_process(self.stream, but):
             return living(self.stream)
-        for item in self.streams():
-            try:
-                with attach_stream(item.name, populate=False) as stream:
-                    if owner_lives(self.domain, stream) and not _same_process(stream, but):
-                        return living(stream)
-            except (FileNotFoundError, UnpublishedError, Error):  # of another boot or layout: nobody's
-                continue
-        return None
+        return living_ring(self.domain, self.source.uuid, but)
 
     def drained(self) -> bool:
         """Nothing attached, or everything up to the stream's committed end is published."""
@@ -481,19 +479,11 @@ class Repository:
                 ffi.memmove(copy, ffi.addressof(view), ffi.sizeof("struct hf_line_view"))
         return found
 
-    def acks(self) -> tuple[dict[bytes, int], int]:
-        """Every receiver's ack by its uuid, and the number behind the last message held."""
-        acks = {
-            bytes(ffi.buffer(view.line.uuid)): self.source.clamp(int(view.line.ack), int(view.line.ack_stream))
-            for view in self.lines()
-            if view.line.role == lib.HF_ROLE_RECEIVER
-        }
-        return acks, self.next_sqn
+    def acks(self) -> tuple[dict[bytes, Acked], int]:
+        """What every receiver's line says, by its uuid, and the number behind the last message held."""
+        lines = [view.line for view in self.lines() if view.line.role == lib.HF_ROLE_RECEIVER]
+        return {bytes(ffi.buffer(line.uuid)): self.source.acked(line) for line in lines}, self.next_sqn
 
     def _read(self, board: Mapping) -> list[CData]:
         count = lib.hf_board_read(board.handle, self.domain.fd, 0, self._lines, lib.HF_BOARD_LINES)
         return [self._lines[i] for i in range(count)]
-
-
-def _same_process(stream: Mapping, owner: int | None) -> bool:
-    return owner is not None and int(stream.preamble.owner) >> 16 == owner >> 16

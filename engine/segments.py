@@ -20,7 +20,7 @@ from .status import check
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Bells", "Mapping", "attach_board", "attach_stream", "claim_line", "own_board"]
+__all__ = ["Bells", "Mapping", "attach_board", "attach_stream", "board_under_lock", "claim_line", "own_board"]
 
 
 class UnpublishedError(Exception):
@@ -137,18 +137,28 @@ def _create(name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
 def _own(domain: Domain, name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
     """Attaches, or creates; the domain's lock makes it one object for everybody."""
     with domain.exclusive():
-        try:
-            return _attach(name, kind, writable=True, populate=True)
-        except FileNotFoundError:
-            return _create(name, kind, struct, uuid)
-        except UnpublishedError:  # under the lock: its creator died before it stored the magic
-            unlink_object(name)
-            return _create(name, kind, struct, uuid)
+        return _under_lock(name, kind, struct, uuid)
+
+
+def _under_lock(name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
+    try:
+        return _attach(name, kind, writable=True, populate=True)
+    except FileNotFoundError:
+        return _create(name, kind, struct, uuid)
+    except UnpublishedError:  # under the lock: its creator died before it stored the magic
+        unlink_object(name)
+        return _create(name, kind, struct, uuid)
 
 
 def own_board(domain: Domain, uuid: bytes) -> Mapping:
     """The board of a source identity, created by its first source. Raises SharedMemoryFullError."""
-    return _own(domain, domain.board_name(uuid), lib.HF_KIND_BOARD, "struct hf_board", uuid)
+    with domain.exclusive():
+        return board_under_lock(domain, uuid)
+
+
+def board_under_lock(domain: Domain, uuid: bytes) -> Mapping:
+    """The same, for who holds the domain's lock (Domain.exclusive), and goes on holding it."""
+    return _under_lock(domain.board_name(uuid), lib.HF_KIND_BOARD, "struct hf_board", uuid)
 
 
 CLAIM_TRIES = 40

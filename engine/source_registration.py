@@ -167,6 +167,10 @@ class SourceRegistration(Registration):
         self.uuid, self.begins = decision.uuid, decision.begins
         return [reg.Open(decision.incarnation, decision.start_sqn)]
 
+    def _pause_ns(self) -> int:
+        """Shorter for who has the RegID elsewhere: a claimant takes a store in turn with giving up, and may do so in step."""
+        return Registration._pause_ns(self) // (2 if self.was_complete else 1)
+
     def refusal(self, since_ns: int = 0) -> reg.Refusal | None:
         """Also: enough stores grant, but may not decide without one that refuses, and not because of another claimant."""
         found = Registration.refusal(self, since_ns)
@@ -231,7 +235,9 @@ class SourceRegistration(Registration):
         if slot.phase is Phase.ANNOUNCED and refusal.code == "busy":
             return self._abandon(slot.asked_ns)
         actions = Registration.refused(self, store, refusal)
-        hopeless = not self._sufficient(self.seated - self._in_use() - self._overtaken())
+        free, in_use = self.seated - self._in_use() - self._overtaken(), self._in_use() & self.seated
+        half = len(free) <= len(in_use)  # where one group will do, two could be complete
+        hopeless = half or not self._sufficient(free)
         return actions + self._abandon(slot.asked_ns) if hopeless else actions
 
     def _overtaken(self) -> set[int]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .core import lib
+from .errors import Error
 from .lifetimes import Absences, Now, Timers, forget_after_ns
 from .old_streams import unlink_unsent
 from .proxies import Proxies, elected
-from .store_info import kept_view, read_info
+from .store_info import log_view, read_info
 from .store_registry import called
 
 if TYPE_CHECKING:
@@ -47,8 +49,8 @@ class Expiry:
         self.proxies = Proxies()
         self._ringed: set[bytes] | None = None
         """Sources with a ring in shared memory, at this look; None: nobody has asked yet."""
-        self._began: dict[bytes, set[Path]] = {}
-        """Of a source: the other stores' logs in which it has begun."""
+        self._began: dict[bytes, set[tuple[Path, int]]] = {}
+        """Of a source: the stores' logs in which it has begun, with their inode numbers: a wiped store's has another one."""
         self.interval_s: float = min(rules.options.source_check_interval for rules in holdings.topics.all()) / 1e3
         self._due_s = self._unsent_s = time.monotonic() + self.interval_s
 
@@ -108,7 +110,8 @@ class Expiry:
             self._look_at_proxy(source, held, own.activity_ms, now)
         changed = gone_ns != source.gone_ns
         source.gone_ns = gone_ns
-        for receiver in list(source.receivers):
+        known = self._holdings.repository(source.uuid) is not None  # else nobody has looked who has a line
+        for receiver in list(source.receivers) if known else []:
             changed |= self._look_at_receiver(source, receiver, lines.get(receiver.uuid), now)
         return changed
 
@@ -117,7 +120,9 @@ class Expiry:
         due = self.proxies.due(source.uuid, held, after_ns, now.monotonic_ns)
         if due and self._lives_elsewhere(source):
             due = self.proxies.due(source.uuid, True, after_ns, now.monotonic_ns)
-        chosen = due and elected(self._holdings.state.uuid, self._candidates(source))
+        repository = self._holdings.repository(source.uuid)
+        has = repository is not None and self._has_begun(source.uuid, repository.path)
+        chosen = due and has and elected(self._holdings.state.uuid, self._candidates(source))
         self._tell_proxies(self.proxies.look(source.uuid, due=due, chosen=chosen))
 
     def _lives_elsewhere(self, source: SourceState) -> bool:
@@ -127,11 +132,14 @@ class Expiry:
         return source.uuid in self._ringed and self._sources.holder(source) is not None
 
     def _has_begun(self, source: bytes, log: Path) -> bool:
-        """A store that was only asked has an empty log."""
+        """A store that was only asked has an empty log, and so has one that has lost what it had, whatever its state says."""
         known = self._began.setdefault(source, set())
-        if log not in known and kept_view(log) is not None:
-            known.add(log)
-        return log in known and log.is_dir()
+        with contextlib.suppress(OSError, Error):
+            name = log, log.stat().st_ino
+            if name not in known and log_view(log) is not None:
+                known.add(name)
+            return name in known
+        return False
 
     def _candidates(self, source: SourceState) -> list[bytes]:
         """The other stores of a source that could stand in for it: they run, allow it, and have its messages."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .core import CData, ffi, lib
-from .errors import ConfigError, CorruptionError
+from .errors import ConfigError, CorruptionError, SystemCallError
 from .logs import table_of
 from .reconcile import LogView
 from .store_state import StateFile
@@ -33,6 +34,8 @@ __all__ = [
     "read_info",
     "write_info",
 ]
+
+EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
@@ -75,11 +78,15 @@ def read_info(domain: Domain, name: str) -> StoreInfo | None:
 
 @contextlib.contextmanager
 def log_reader(path: Path) -> Iterator[CData | None]:
-    """A struct hf_logr * of the log in ``path``; None when there is no readable log."""
+    """A struct hf_logr * of the log in ``path``; None when there is no readable log.
+
+    Raises SystemCallError: this process has run out of file descriptors or memory, which says nothing of the log.
+    """
     out = ffi.new("struct hf_logr **")
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as refused:
+        _check_supplied(refused.errno or 0, path)
         yield None
         return
     try:
@@ -87,6 +94,7 @@ def log_reader(path: Path) -> Iterator[CData | None]:
     finally:
         os.close(fd)
     if status != lib.HF_OK:
+        _check_supplied(int(lib.HF_ERRNO) - int(status), path)
         yield None
         return
     try:
@@ -95,17 +103,27 @@ def log_reader(path: Path) -> Iterator[CData | None]:
         lib.hf_logr_close(out[0])
 
 
+def _check_supplied(number: int, path: Path) -> None:
+    if number in EXHAUSTED:
+        error = SystemCallError(f"{path}: {os.strerror(number)}", number, errno.errorcode[number])
+        error.hint, error.retriable = "raise the limit of this process (ulimit -n, -v)", True
+        raise error
+
+
 def log_range(path: Path) -> tuple[int, int] | None:
-    """Oldest and next published number of the log in ``path``; None when there is no readable log."""
+    """Oldest and next published number of the log in ``path``; None when none can be read now."""
     numbers = ffi.new("uint64_t[2]")
-    with log_reader(path) as log:
-        if log is None or lib.hf_logr_range(log, numbers, numbers + 1) != lib.HF_OK:
-            return None
-    return int(numbers[0]), int(numbers[1])
+    with contextlib.suppress(SystemCallError), log_reader(path) as log:
+        if log is not None and lib.hf_logr_range(log, numbers, numbers + 1) == lib.HF_OK:
+            return int(numbers[0]), int(numbers[1])
+    return None
 
 
 def log_view(path: Path) -> LogView | None:
-    """BEGIN table and next number of the log in ``path``; None when there is no readable log, or nothing has begun in it."""
+    """BEGIN table and next number of the log in ``path``; None when there is no readable log, or nothing has begun in it.
+
+    Raises as :func:`log_reader`: what is decided by it must not take a whole log for none.
+    """
     numbers = ffi.new("uint64_t[2]")
     with log_reader(path) as log:
         table = table_of(log) if log is not None else ()  # first: a BEGIN lowers the end before it is in the table

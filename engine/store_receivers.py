@@ -78,17 +78,18 @@ class ReceiverDesk:
         rollback = high - int(holdings.rules(source).options.receiver_new_registration_rollback)
         under = source.incarnation
         if line is not None:
-            on_board = source.clamp(int(line.line.ack), int(line.line.ack_stream))
+            on_board = source.acked(line.line)
             # A receiver that had joined says there what it has. What this store knows may be more: the oldest that it kept when
             # it heard of a receiver that began elsewhere, with older messages of another store.
-            if on_board >= receiver.ack or line.line.to_sqn > 0:
-                receiver.ack, under = on_board, max(under, int(line.line.ack_stream))
+            if on_board.number >= receiver.ack or on_board.joined:
+                receiver.ack, under = on_board.number, max(under, int(line.line.ack_stream))
+            receiver.joined |= on_board.joined
         if not old or adopts or receiver.gone_ns:
             receiver.gone_ns = 0
             holdings.save()
         return wire.ReceiverGranted(
             request.id, source.registration_id, source.session_id, receiver.registration_id, receiver.uuid,
-            max(receiver.ack, rollback), oldest, high, old, str(repository.path),
+            max(receiver.ack, rollback), oldest, high, old and receiver.joined, str(repository.path),
             source.incarnation, source.start_sqn, _flags(source, receiver), source.begins, under,
         )  # fmt: skip
 
@@ -97,9 +98,9 @@ class ReceiverDesk:
     ) -> None:
         """Another store knew this receiver already, by another identity: what it has acknowledged by the one given here stays."""
         if line is not None:
-            receiver.ack = max(receiver.ack, source.clamp(int(line.line.ack), int(line.line.ack_stream)))
+            receiver.ack = max(receiver.ack, source.acked(line.line).number)
         client.holds.pop(_key(source, receiver), None)
-        receiver.uuid = identity
+        receiver.uuid, receiver.joined = identity, True
 
     def _in_use(self, request_id: int, receiver: ReceiverState, pid: int, since_ns: int) -> wire.Refused:
         name = called(receiver.registration_id, receiver.session_id)
@@ -164,7 +165,8 @@ class ReceiverDesk:
         self._clients.release(source.uuid, receiver.uuid)
 
     def save_acks(self) -> None:
-        """Takes the acks from the boards into the state: lazily, and never backwards."""
+        """Takes the acks from the boards into the state, which alone outlives a reboot: lazily, never beyond what is held, and
+        backwards only to where a receiver has joined (see :meth:`register`)."""
         holdings = self._holdings
         changed = False
         for source in holdings.state.sources:
@@ -178,9 +180,13 @@ class ReceiverDesk:
                 continue
             acks, end = holdings.drain_thread(repository.acks)
             for receiver in source.receivers:
-                ack = min(acks.get(receiver.uuid, 0), end)
-                if ack > receiver.ack:
+                on_board = acks.get(receiver.uuid)
+                if on_board is None:
+                    continue
+                ack = min(on_board.number, max(receiver.ack, end))
+                if ack > receiver.ack or (on_board.joined and (ack < receiver.ack or not receiver.joined)):
                     receiver.ack, changed = ack, True
+                    receiver.joined |= on_board.joined
         if changed:
             holdings.save(sync=False)
 

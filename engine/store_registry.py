@@ -94,7 +94,7 @@ class Registry:
         if not session_id and registration_id in {each.registration_id for each in self.state.sources}:
             return _in_use(registration_id, "source")
         chosen = registration_id if registration_id and not session_id else self._next()
-        fresh = ReceiverState(uuid, chosen, session_id, 0, timers.activity_ms, timers.lifetime_ms)
+        fresh = ReceiverState(uuid, chosen, session_id, 0, timers.activity_ms, timers.lifetime_ms, joined=False)
         source.receivers.append(fresh)
         return fresh, False
 

@@ -10,6 +10,7 @@ from . import wire
 from .errors import CorruptionError
 from .events.source import RegistrationSuccessFlags
 from .lifetimes import Timers
+from .old_streams import living_ring
 from .proxies import proxy_refusal
 from .receiver_paced import agree, changed
 from .reconcile import BEGINS_MAX, after_begin
@@ -103,9 +104,10 @@ class SourceDesk:
         """
         repository = self._holdings.repository(source.uuid)
         process = but.token if but is not None else None
-        stream = None
         if repository is not None:
             stream = self._holdings.drain_thread(lambda: repository.living_stream(process))
+        else:  # a log that cannot be opened: its source may live all the same
+            stream = living_ring(self._holdings.domain, source.uuid, process)
         owner = self._clients.owner(_key(source))
         if owner is not None and owner is not but:
             since = owner.holds[_key(source)].since_ns
@@ -224,6 +226,8 @@ class SourceDesk:
         if source is None:
             return wire.Deregistered(request.id, 0)
         holder = self.holder(source, client)
+        if holder is not None:  # begun at other stores: what was granted here to who asks must not be in its way
+            client.leave("source", source.uuid, source.uuid)
         if holder is not None or request.incarnation < source.incarnation:
             return self._in_use(request.id, source, *(holder or (0, 0)))
         stored = holdings.held(source)

@@ -14,7 +14,7 @@ import fcntl
 import os
 import secrets
 import struct
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import msgspec
 
@@ -25,6 +25,8 @@ from .reconcile import BEGINS_MAX, Table, after_begin, void_from
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from .core import CData
 
 __all__ = ["ReceiverState", "SourceState", "State", "StateFile", "StoreDirectory"]
 
@@ -51,6 +53,17 @@ class ReceiverState(msgspec.Struct):
     """CLOCK_REALTIME since which nobody holds this registration; 0 = somebody does, or nobody has looked."""
     paced: int = 0
     """ume_receiver_paced_persistence, as its first registration said: 1 blocking, 2 non-blocking."""
+    joined: bool = True
+    """Its line on the board was seen. Until then ``ack`` is only what it was granted, and no reason to begin there."""
+
+
+class Acked(NamedTuple):
+    """What a receiver's line on the board says that it has."""
+
+    number: int
+    """Everything below, by the BEGINs that the store knows."""
+    joined: bool
+    """It says itself where it went on: so this holds also where it is less than what the store has written down."""
 
 
 class SourceState(msgspec.Struct):
@@ -116,6 +129,11 @@ class SourceState(msgspec.Struct):
         if len(since) == BEGINS_MAX:
             return 0  # older than what is remembered
         return min([ack, *since])
+
+    def acked(self, line: CData) -> Acked:
+        """What a receiver's line says, a copy (``struct hf_board_line``). Its range is there before the ack of its start is."""
+        ack = int(line.ack)
+        return Acked(self.clamp(ack, int(line.ack_stream)), line.to_sqn > 0 and line.from_sqn <= ack)
 
 
 class State(msgspec.Struct):

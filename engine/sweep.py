@@ -167,8 +167,10 @@ class _Sweep:
         try:
             with attach_board(self.domain, item.uuid, writable=False) as board:
                 count = lib.hf_board_read(board.handle, self.domain.fd, 1, views, lib.HF_BOARD_LINES)
-        except (FileNotFoundError, UnpublishedError, Error):
+        except (FileNotFoundError, UnpublishedError):
             count = 0
+        except Error as refused:  # nobody knows who is on it
+            return self._item(item, *self._refused(refused))
         if any(views[i].alive != 0 for i in range(count)):
             self.kept_streams.add(item.uuid)
             return None

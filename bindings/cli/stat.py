@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-__all__ = ["show"]
+__all__ = ["show", "table"]
 
 
 def show(json: bool, watch: float | None, name: str | None) -> int:
@@ -77,11 +77,11 @@ def _group(picture: survey.Survey) -> RenderableType:
     gone = len(picture.receivers) - len(shown)
     columns = "topic|state|session|regids|>next|>stable|>unstable|store (behind)|>pid"
     parts: list[RenderableType] = [
-        _table("sources", columns, map(_source, picture.sources)),
-        _table(
+        table("sources", columns, map(_source, picture.sources)),
+        table(
             "receivers", "topic|state|session|>ack|>lag|>delivered|>redelivered|>lapped|>pid", map(_receiver, shown)
         ),
-        _table("stores", "name|state|type|>sources|>pid|directory", map(_store, picture.stores)),
+        table("stores", "name|state|type|>sources|>pid|directory", map(_store, picture.stores)),
     ]
     if gone:
         parts.insert(2, f"and {gone} receivers that are gone and had no session ID")
@@ -126,7 +126,8 @@ def _pid(pid: int, alive: bool) -> str:
     return str(pid) if alive else "-"
 
 
-def _table(title: str, columns: str, rows: Iterator[Sequence[str]]) -> RenderableType:
+def table(title: str, columns: str, rows: Iterator[Sequence[str]]) -> RenderableType:
+    """``columns``: headings with bars between; those that begin with ``>`` are aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 

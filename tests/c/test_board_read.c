@@ -224,6 +224,20 @@ static void ack_never_goes_back_and_rings_only_who_waits(void)
     hf_board_rebase(board, 0, 2, 7); /* once per incarnation */
     hf_board_rebase(board, 0, 1, 0);
     CHECK_EQ(line->ack, 9);
+    hf_line_range(line, 8, 20);
+    hf_board_rebase(board, 0, 3, 8);
+    CHECK_EQ(line->from_sqn, 8);
+    hf_board_rebase(board, 0, 4, 5); /* it joined at 8, and gets what comes from 5 on */
+    CHECK_EQ(line->ack, 5);
+    CHECK_EQ(line->from_sqn, 5);
+    CHECK_EQ(line->to_sqn, 20);
+    hf_line_range(line, 0, 0);
+    hf_board_rebase(board, 0, 5, 3); /* it has not joined */
+    CHECK_EQ(line->from_sqn, 0);
+    CHECK_EQ(line->to_sqn, 0);
+    hf_line_range(line, 5, 6);
+    hf_board_rebase(board, 0, 6, 7);
+    CHECK_EQ(line->from_sqn, 5);
     CHECK_EQ(hf_board_release(board, 0), HF_OK);
 }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +18,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.channel import ShmChannel
-from holdfast.engine.channel import CAPACITY_MIN, ChannelReader, ChannelWriter
-from holdfast.engine.domain import Domain
+from holdfast.engine.channel import CAPACITY_MAX, CAPACITY_MIN, LIFE, ChannelReader, ChannelWriter, channel_uuid
+from holdfast.engine.domain import Domain, open_object
 from holdfast.engine.sweep import sweep
 
 if TYPE_CHECKING:
@@ -63,6 +65,13 @@ def names(domain: str) -> list[str]:
         return sorted(item.kind for item in there.objects() if item.kind != "bells")
     finally:
         there.close()
+
+
+@pytest.fixture
+def domain_of(own_domain: str) -> Iterator[Domain]:
+    there = Domain(own_domain)
+    yield there
+    there.close()
 
 
 @pytest.fixture
@@ -279,6 +288,14 @@ def test_a_channel_has_one_end_of_each_kind(program: Callable[..., subprocess.Po
         assert again.peer is None
 
 
+def test_an_end_that_is_dropped_makes_room_for_the_next_one() -> None:
+    ShmChannel("t").write(batch_of(1))
+    assert read_all(ShmChannel("t"), 1) == [1]
+    with ShmChannel("t") as writer, ShmChannel("t") as reader:
+        writer.write(batch_of(2))
+        assert read_all(reader, 1) == [2]
+
+
 def test_a_forked_child_can_do_nothing_with_an_end_and_harms_nothing() -> None:
     with ShmChannel("t") as writer, ShmChannel("t") as reader:
         writer.write(batch_of(1))
@@ -304,6 +321,75 @@ def test_a_forked_child_can_do_nothing_with_an_end_and_harms_nothing() -> None:
         assert read_all(reader, 1) == [2]
 
 
+def test_what_a_forked_child_lets_go_of_stays_for_the_next_reader(
+    own_domain: str, program: Callable[..., subprocess.Popen[str]]
+) -> None:
+    writer = program(WRITE, "t", 0, 2, SMALL, "close")
+    lines(writer, 2)
+    writer.wait()
+    with ShmChannel("t") as reader:
+        held = [reader.read(WAIT), reader.read(WAIT)]
+        assert reader.read(0) is None  # the ring is read to its end
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                held.clear()
+                gc.collect()
+                reader.remove()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert names(own_domain) == ["board", "channel"]
+    with ShmChannel("t") as reader:
+        assert read_all(reader, 2) == [0, 1]
+
+
+def test_what_a_writer_left_that_died_while_it_made_its_ring_holds_nobody_up(domain_of: Domain) -> None:
+    name = domain_of.channel_name(channel_uuid("t"), 1)
+    os.close(open_object(name, create=True))
+    with ShmChannel("t") as writer, ShmChannel("t") as reader:
+        writer.write(batch_of(1))
+        assert read_all(reader, 1) == [1]
+
+
+def test_a_reader_sleeps_while_it_holds_the_last_batch_of_a_writer_that_is_gone() -> None:
+    with ShmChannel("t") as reader:
+        with ShmChannel("t") as writer:
+            writer.write(batch_of(1))
+        held = reader.read(WAIT)
+        before = time.thread_time()
+        assert reader.read(0.5) is None
+        assert time.thread_time() - before < 0.1
+        assert held is not None
+
+
+@pytest.mark.parametrize("order", ["after", "before"])
+def test_the_next_life_is_the_next_readings(order: str, own_domain: str) -> None:
+    """Two streams of batches under one name, one after the other; the second one may begin before the first one is read."""
+    first, second = ShmChannel("t"), ShmChannel("t")
+    first.write(batch_of(1))
+    first.finish()
+    with pytest.raises(hf.UsageError, match="no more"):
+        first.write(batch_of(2))
+    first.close()
+    if order == "before":
+        second.write(batch_of(2))
+    with ShmChannel("t") as reader:
+        held = list(reader)
+        assert reader.finished
+    if order == "after":
+        assert names(own_domain) == []
+        second.write(batch_of(2))
+    with second, ShmChannel("t") as reader:
+        assert read_all(reader, 1) == [2]
+        second.finish()
+        assert list(reader) == []
+    assert held[0].equals(batch_of(1))
+    assert names(own_domain) == []
+
+
 def test_what_is_no_record_batch_is_refused_and_what_follows_is_read() -> None:
     raw = ChannelWriter("t", capacity=SMALL)
     for data in (b"garbage", b"\xff\xff\xff\xff" + b"\x7f" * 60):
@@ -326,7 +412,7 @@ def test_bad_names(arguments: tuple[str, int], match: str) -> None:
         ShmChannel(arguments[0], capacity=arguments[1]).write(batch_of(1))
 
 
-@pytest.mark.parametrize("capacity", [0, -1, CAPACITY_MIN - 1, 1 << 41])
+@pytest.mark.parametrize("capacity", [0, -1, CAPACITY_MIN - 1, CAPACITY_MAX + 1])
 def test_bad_capacities(capacity: int) -> None:
     with pytest.raises(hf.ConfigError, match=str(capacity)):
         ShmChannel("t", capacity=capacity).write(batch_of(1))
@@ -361,6 +447,21 @@ def test_gc_leaves_a_channel_alone_while_an_end_lives_and_removes_it_then(
     domain.close()
 
 
+def test_gc_does_not_take_what_it_cannot_read_for_what_nobody_needs(domain_of: Domain) -> None:
+    with ShmChannel("t") as writer, ShmChannel("t") as reader:
+        writer.write(batch_of(1))
+        board = Path("/dev/shm") / domain_of.board_name(channel_uuid("t"))
+        with board.open("r+b") as file:  # as another version's is
+            head = file.read(12)
+            file.seek(8)
+            file.write(b"\xff\xff\xff\x7f")
+        found = [item for item in sweep(domain_of) if item.kind == "channel"]
+        assert [(item.remove, "layout" in item.why) for item in found] == [(False, True)]
+        with board.open("r+b") as file:
+            file.write(head)
+        assert read_all(reader, 1) == [1]
+
+
 def test_the_longest_wait_ends_at_a_signal() -> None:
     """A reader that waits for ever notices ^C."""
     code = "from holdfast.channel import ShmChannel\nprint(1, flush=True)\nShmChannel('t').read()"
@@ -385,7 +486,7 @@ def test_numbers_and_one_position_say_where_a_reader_is() -> None:
             writer.claim(size)[:] = bytes([size & 0xFF]) * size
             writer.commit()
             taken.append(reader.read(WAIT))
-        assert [block.number for block in taken] == [(1 << 32) + n for n in range(3)]
+        assert [block.number for block in taken] == [(1 << LIFE) + n for n in range(3)]
         assert [block.size for block in taken] == [1, 100, writer.block_max]
         for block in reversed(taken):
             block.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -144,6 +145,31 @@ def test_j2_only_stores_that_allow_it_and_have_the_messages_stand_in(
     with hf.Context(session_id=5) as ctx:
         source(ctx, ume_store_name=["a:0:0", "c:0:0"]).close()
         until("the one that may does", lambda: standing(*stores) == ["c"])
+
+
+def test_j2_a_store_that_has_lost_its_log_does_not_stand_in(
+    run_store: Callable[..., ThreadStore], tmp_path: Path
+) -> None:
+    """Its state knows the source still, as a memory store's does after a reboot."""
+    identities(tmp_path)
+    stores = [run_store(name, "disk", **STORE) for name in "ab"]
+    with hf.Context(session_id=5) as ctx:
+        src = source(ctx, ume_store_name=["a:0:0", "b:0:0"])
+        src.send(b"x")
+        src.wait_stable(timeout=SHORT)
+        src.close()
+        until("a does", lambda: standing(*stores) == ["a"])
+        until("its ring is gone", lambda: not any(item.kind == "stream" for item in ctx.domain.objects()))
+        for store in stores:
+            store.stop()
+        shutil.rmtree(tmp_path / "store-a" / "logs")
+        elsewhere = (tmp_path / "store-b").rename(tmp_path / "elsewhere")  # a cannot read it there
+        a = run_store("a", "disk", **STORE)
+        looks(a)
+        assert standing(a) == []
+        elsewhere.rename(tmp_path / "store-b")
+        b = run_store("b", "disk", **STORE)
+        until("who has it does", lambda: standing(a, b) == ["b"])
 
 
 @pytest.mark.parametrize(

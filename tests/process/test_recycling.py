@@ -448,6 +448,8 @@ def test_an_evicted_batch_is_not_acknowledged_and_comes_again(ctx: hf.Context, f
         with pytest.raises(hf.EvictedError):
             batch.send_explicit_ack()
     with pytest.raises(hf.EvictedError):
+        batch.to_arrow()
+    with pytest.raises(hf.EvictedError):
         batch.release()
     batch.release()
     if not explicit:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import resource
 import shutil
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from process.spawn import until
 
 import holdfast as hf
+from holdfast.engine import repository
 from holdfast.engine.repository import Repository
-from holdfast.engine.wire import Deregistered, OperatorDeregister
+from holdfast.engine.store_info import kept_view, log_range, log_view
+from holdfast.engine.wire import Deregistered, OperatorDeregister, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from process.conftest import ThreadStore
 
@@ -109,6 +115,95 @@ def test_an_operator_can_deregister_it(store: ThreadStore) -> None:
     assert not log.exists()
     with hf.Context(session_id=SICK) as sick:
         assert stable(sick, "sick") == 0
+
+
+def test_who_lives_is_not_forgotten_because_its_log_cannot_be_opened(run_store: Callable[..., ThreadStore]) -> None:
+    options = {"source-check-interval": 20, "source-activity-timeout": 100, "receiver-activity-timeout": 100}
+    options |= {"source-state-lifetime": 1000, "receiver-state-lifetime": 1000}
+    store = run_store("a", "disk", **options)
+    with hf.Context(session_id=SICK) as sick, hf.Context(session_id=WELL) as well:
+        stable(well, "well")
+        src, rcv = sick.source("sick", options=SOURCE), well.receiver("sick")
+        src.wait_registered(SHORT)
+        src.send(b"one")
+        assert rcv.receive(timeout=SHORT) is not None
+        store.stop()
+        poison(store)
+        store = run_store("a", "disk", **options)
+        source = next(source for source in store.store.state.sources if source.topic == "sick")
+        log = log_of(store, "sick")
+        refused = store.store.operator.deregister(OperatorDeregister(1, source.registration_id, 0, False))
+        assert isinstance(refused, Refused)
+        assert refused.pid == os.getpid()
+        began = time.monotonic()
+        until("all lifetimes are over", lambda: time.monotonic() - began > 1.5)
+        assert [each.topic for each in store.store.state.sources] == ["sick"]
+        assert log.exists()
+        assert len(source.receivers) == 1
+        src.close()
+        until("it is forgotten when it is gone", lambda: not log.exists())
+        rcv.close()
+
+
+@contextlib.contextmanager
+def descriptors(free: int) -> Iterator[None]:
+    """So many more file descriptors, and no more, can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    taken = [os.dup(0)]
+    while taken[-1] < highest:  # until no hole is left
+        taken.append(os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1 + free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in taken:
+            os.close(fd)
+
+
+@pytest.mark.parametrize("free", [0, 1, 2])
+def test_a_process_without_descriptors_takes_no_log_for_lost(run_store: Callable[..., ThreadStore], free: int) -> None:
+    store = run_store("a", "disk")
+    with hf.Context(session_id=WELL) as well:
+        stable(well, "well")
+    log = log_of(store, "well")
+    store.stop()
+    view = log_view(log)
+    assert view is not None
+    with descriptors(free), pytest.raises(hf.SystemCallError, match="Too many open files"):
+        kept_view(log)
+    with descriptors(free):
+        assert log_range(log) is None
+    assert kept_view(log) == view
+    with descriptors(3):
+        assert log_view(log) == view
+
+
+def test_a_store_that_runs_out_of_descriptors_does_not_give_up_its_say(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context(session_id=WELL) as well:
+        stable(well, "well")
+    store.stop()
+    with monkeypatch.context() as patched:
+
+        def full(_: Path) -> None:
+            with descriptors(0):
+                log_view(Path("/proc"))
+
+        patched.setattr(repository, "log_view", full)
+        before = len(os.listdir("/proc/self/fd"))
+        store = run_store("a", "disk")
+        assert not store.store.state.sources[0].learner
+        opened = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            with pytest.raises(hf.SystemCallError):
+                store.store.holdings.ensure_repository(store.store.state.sources[0])
+        assert len(os.listdir("/proc/self/fd")) == opened > before
+    with hf.Context(session_id=WELL) as well:
+        assert stable(well, "well") == 1
 
 
 def test_a_source_that_cannot_be_gone_on_with_is_tried_again_and_the_others_do_not_notice(

@@ -68,6 +68,66 @@ def test_what_a_store_took_for_the_start_of_a_receiver_counts_for_less_than_what
         assert events.wait("RegistrationComplete").sequence_number == last + 1
 
 
+def take(rcv: hf.Receiver, count: int) -> None:
+    for number in range(count):
+        with rcv.receive(SHORT) as message:  # type: ignore[union-attr]  # it comes
+            assert message.sequence_number == number
+
+
+def test_where_a_receiver_joined_is_in_the_state_also_where_that_knew_more(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    """The board is gone after a reboot, and with it what says so."""
+    store = run_store("a")
+    with hf.Context(session_id=7) as ctx:
+        src = ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a"]})
+        src.wait_registered(SHORT)
+        send(src, 10)
+        with ctx.receiver("quotes") as rcv:
+            take(rcv, 3)
+        (receiver,) = store.store.state.sources[0].receivers
+        until("its acks are in the state", lambda: receiver.ack == 3)
+        assert receiver.joined
+        receiver.ack = 9  # as if the store had heard of it late
+        until("it is put right", lambda: receiver.ack == 3)
+
+
+def test_what_was_granted_to_a_life_that_never_joined_decides_nothing(run_store: Callable[..., ThreadStore]) -> None:
+    """b heard of it late, and kept nothing below 9; that life died before b had heard by which name a knows it."""
+    stores = {name: run_store(name) for name in "ab"}
+    with hf.Context(session_id=7) as ctx:
+        src = ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a", "b"]})
+        src.wait_registered(SHORT)
+        send(src, 10)
+        with ctx.receiver("quotes") as rcv:
+            take(rcv, 3)
+        known = [stores[name].store.state.sources[0].receivers[0] for name in "ab"]
+        until("its acks are in both states", lambda: [each.ack for each in known] == [3, 3])
+        identity = known[0].uuid
+        known[1].uuid, known[1].ack, known[1].joined = b"n" * 16, 9, False
+        events = Events()
+        ctx.receiver("quotes", options={"ume_consensus_sequence_number_behavior": "highest"}, on_event=events)
+        assert events.wait("RegistrationComplete").sequence_number == 3
+        assert [each.uuid for each in known] == [identity, identity]
+
+
+def test_what_a_receiver_has_acknowledged_was_there_also_where_a_log_is_behind(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not beyond the newest number: the store that answers has still to read it from another one."""
+    run_store("a")
+    with hf.Context(session_id=7) as ctx:
+        src = ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a"]})
+        src.wait_registered(SHORT)
+        send(src, 10)
+        with ctx.receiver("quotes") as rcv:
+            take(rcv, 8)
+        monkeypatch.setattr("holdfast.engine.inbound.Inbound._high", lambda _: 4)
+        events = Events()
+        ctx.receiver("quotes", on_event=events)
+        assert events.wait("RegistrationComplete").sequence_number == 8
+
+
 def test_two_wiped_stores_wait_for_the_third_and_say_so(
     run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
 ) -> None:

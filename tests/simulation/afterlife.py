@@ -23,7 +23,7 @@ def check(machine: Machine, faults: Faults, uuid: bytes) -> None:
     for source in list(machine.sources):
         faults.kill(source.process)
     late = machine.config.receivers + 1
-    if machine.config.paced is None and _seats_know(machine, uuid):
+    if machine.config.paced is None:
         machine.receivers[late] = Receiver(machine, late)
     _until(machine, "one store stands in", lambda: _one_stands_in(machine, uuid))
     if len(machine.stores) > 1:
@@ -37,12 +37,6 @@ def check(machine: Machine, faults: Faults, uuid: bytes) -> None:
         machine.truth.got_everything(uuid, late)
     faults.start_source()
     _until(machine, "the source is back", lambda: not _standing(machine, uuid) and machine.sources[0].may_send)
-
-
-def _seats_know(machine: Machine, uuid: bytes) -> bool:
-    """The stores that have the seats at first: without the source a receiver knows of no others."""
-    known = [machine.stores[index].registry.source(uuid) for index in machine.groups.first_seats()]
-    return all(source is not None and source.incarnation for source in known)
 
 
 def _until(machine: Machine, what: str, holds: Callable[[], bool]) -> None:
@@ -63,7 +57,9 @@ def _one_stands_in(machine: Machine, uuid: bytes) -> bool:
     standing = _standing(machine, uuid)
     if len(standing) > 1:
         machine.truth.fail(f"{standing} stand in for one source")
-    return len(standing) == 1 or not any(store.registry.source(uuid) for store in machine.stores.values())
+    return len(standing) == 1 or not any(
+        uuid in store.directory.logs and store.directory.logs[uuid].begins for store in machine.stores.values()
+    )
 
 
 def _has(receiver: Receiver, uuid: bytes, end: int) -> bool:

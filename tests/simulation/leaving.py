@@ -27,6 +27,11 @@ class SourceLeaving(SourceDeregistration):
     def _heard(self, event: object) -> None:
         self._source.world.note(type(event).__name__)
 
+    @property
+    def asks(self) -> bool:
+        """Stores have still to answer."""
+        return bool(self._waiting)
+
     def crossed(self, store: int, answer: wire.SourceGranted) -> None:
         """A grant that was on its way when the program called."""
         self._machine.slots[store].grant = Grant(
@@ -76,7 +81,10 @@ def deregister(store: Store, client: Any, request: wire.Deregister) -> Any:
         return wire.Deregistered(request.id, 0)
     repository = store.open(source)
     if request.role == "source":
-        if store.held_by_another(source, client, again=True) or request.incarnation < source.incarnation:
+        held = store.held_by_another(source, client, again=True)
+        if held:
+            client.holds.pop(("source", source.uuid, source.uuid), None)
+        if held or request.incarnation < source.incarnation:
             return wire.Refused(request.id, "reg_id_in_use", "")
         stored = repository.log.next
         store.forget(source)
@@ -97,11 +105,11 @@ def deregister(store: Store, client: Any, request: wire.Deregister) -> Any:
 
 def operate(machine: Machine) -> None:
     """The operator forgets what a source that was deregistered has left at stores that it could not ask."""
-    alive = {each.registration.uuid for each in machine.sources if each.leaving is not None}
+    asking = {each.registration.uuid for each in machine.sources if each.leaving is not None and each.leaving.asks}
     for store in machine.stores.values():
         for source in list(store.state.sources):
             over = machine.truth.left.get(source.uuid, -1)
             held = any(key[1] == source.uuid for each in store.clients for key in each.holds if key[0] == "source")
-            if source.incarnation <= over and source.uuid not in alive and not held:
+            if source.incarnation <= over and source.uuid not in asking and not held:
                 machine.world.note("operator", store.name)
                 store.forget(source)

@@ -150,6 +150,8 @@ class Line:
         """Acks from now on are of this incarnation; what the old one acknowledged beyond its start is void (DESIGN 13)."""
         if self.ack_stream < incarnation:
             self.ack = min(self.ack, start)
+            if self.to > start:
+                self.from_ = min(self.from_, start)
             self.ack_stream = incarnation
 
     def acknowledge(self, ack: int) -> None:

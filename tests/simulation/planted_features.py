@@ -15,11 +15,14 @@ from holdfast.engine.coverage import Spans
 from holdfast.engine.flight import Flight
 from holdfast.engine.notices import Notices
 from holdfast.engine.proxies import Proxies
+from holdfast.engine.receiver_registration import ReceiverRegistration
+from holdfast.engine.store_registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from holdfast.engine.coverage import Interval
+    from holdfast.engine.registration import Action
     from holdfast.engine.store_state import SourceState
 
 # A store's retention --------------------------------------------------------------------------------------------------------
@@ -53,7 +56,16 @@ def an_old_ack_goes_up_to_the_oldest() -> Any:
 @bug(13)
 def new_at_a_store_is_new() -> Any:
     """A store that comes to know a receiver late begins with its oldest, and the receiver's next life believes it."""
-    return Patch(store.Store, "has_joined", staticmethod(lambda _line: False))
+    real = Registry.claim_receiver
+
+    def claim(self: Registry, *asked: Any) -> Any:
+        claimed = real(self, *asked)
+        if isinstance(claimed, tuple):
+            claimed[0].joined = True
+        return claimed
+
+    unheard = Patch(store.Store, "has_joined", staticmethod(lambda _line: False))
+    return unheard, Patch(Registry, "claim_receiver", claim)
 
 
 # Settlement -----------------------------------------------------------------------------------------------------------------
@@ -152,6 +164,20 @@ def who_has_left_the_board_is_not_waited_for() -> Any:
         return [each for each, is_there in zip(real(self), there, strict=True) if is_there]
 
     return Patch(pacing.Pacer, "receivers", receivers)
+
+
+@bug(0)
+def an_identity_that_is_new_is_not_settled() -> Any:
+    """A store that answers after the others waits for a receiver by a name that this has not taken."""
+    real = ReceiverRegistration._complete
+
+    def complete(self: ReceiverRegistration, now_ns: int) -> list[Action]:
+        known, actions = self.identity, real(self, now_ns)
+        if actions:
+            self.identity = known
+        return actions[:1]
+
+    return Patch(ReceiverRegistration, "_complete", complete)
 
 
 @bug(0)

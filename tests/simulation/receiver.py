@@ -96,7 +96,8 @@ class Inbound:
         self.leaving: ReceiverLeaving | None = None
         """It has deregistered: it receives, and acknowledges nothing."""
         self._gap = Gap(PATIENCE_NS)
-        self._sri: Sri | None = None
+        self._sri: tuple[Sri | None, bool] = None, True
+        """What was followed last; its source lives."""
         for link in receiver.links:
             link.listeners.append(self)
             if link.uuid is not None:
@@ -130,16 +131,20 @@ class Inbound:
             self.leaving.tick(self.world.now)
             return
         ring = next((ring for ring in self.rings() if ring.sri is not None), None)
-        if ring is not None and ring.sri is not self._sri:
-            self._sri = ring.sri
-            self.follow(ring)
+        live = ring is not None and not ring.closed and not self.world.dead(ring.owner)
+        if ring is not None and (ring.sri, live) != self._sri:
+            self._sri = ring.sri, live
+            self.follow(ring, live)
         self.act(self.registration.tick(self.world.now))
 
-    def follow(self, ring: Ring) -> None:
-        """Registers again with exactly the stores that the source has registered with since."""
+    def follow(self, ring: Ring, live: bool) -> None:
+        """Registers again with exactly the stores that the source has registered with since; when it registers with nobody any
+        more, whoever has kept it will do."""
         assert ring.sri is not None
         versions = ring.sri.versions
         expected = {store for store, version in enumerate(versions) if version > 0}
+        if not live and not self.registration.complete:
+            expected = set(range(len(versions)))
         self.act(self.registration.expect(expected, self.world.now))
         for store, version in enumerate(versions):
             if version > 0 and (ring.incarnation, version) > self.seen[store]:
@@ -154,7 +159,7 @@ class Inbound:
                     link = self.receiver.links[store]
                     request = wire.RegisterReceiver(
                         link.next_id(), self.uuid, TOPIC, 0, self.session, self.proposal, self.line is not None,
-                        identity=self.registration.identity, paced=self.mode,
+                        identity=self.registration.asked_as(store), paced=self.mode,
                     )  # fmt: skip
                     link.ask(request, partial(self.answered, store))
                 case reg.GiveUp(store, uuid):
@@ -195,7 +200,7 @@ class Inbound:
         self.line = line
         self.begun = max((answer.incarnation, answer.start_sqn) for answer in answers)
         ring = self.ring()
-        high = max([*(answer.high_sqn for answer in answers), ring.end_number() if ring is not None else 0, 0]) - 1
+        high = max([*(answer.high_sqn for answer in answers), ring.end_number() if ring is not None else 0, low]) - 1
         start = start_number(low, high, 0, low).sequence_number
         known = all(a.old and (a.uuid, a.incarnation) == (identity, self.begun[0]) for a in answers)
         self.truth.joins(self.uuid, self.session, start, identity, known=known)

@@ -273,7 +273,8 @@ class Source:
             while self.may_send and self.ring is not None and self.world.chance(self.machine.eagerness):
                 if self.settlement is not None and self.settlement.flight.waits:
                     break
-                largest = min(3, self.machine.config.slots // 4)
+                config = self.machine.config
+                largest = min(3, config.slots // 4, config.flight if config.paced is not None else 3)
                 self.sending = True
                 sent = yield from self.send(1 if self.world.chance(0.8) else 1 + self.world.below(largest))
                 self.sending = False

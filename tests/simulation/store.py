@@ -116,7 +116,7 @@ class Store:
         for source in filter(self.takes_part, self.state.sources):
             held = self.is_held(source)
             due = self.proxies.due(source.uuid, held, ACTIVITY_NS, self.world.now)
-            chosen = due and elected(self.state.uuid, self.candidates(source))
+            chosen = due and self.has_begun(source) and elected(self.state.uuid, self.candidates(source))
             for change in self.proxies.look(source.uuid, due=due, chosen=chosen):
                 self.world.note("proxy", self.name, change.stands_in)
         self.proxies.keep({source.uuid for source in self.state.sources})
@@ -129,6 +129,10 @@ class Store:
     def is_held(self, source: SourceState) -> bool:
         """Also when this store takes no part: by any ring whose owner lives."""
         return self.held_by_another(source, None, again=False)
+
+    def has_begun(self, source: SourceState) -> bool:
+        """It has something of it: its state may know more than a log that is gone."""
+        return bool(self.directory.logs[source.uuid].begins)
 
     def candidates(self, source: SourceState) -> list[bytes]:
         """The other stores of a source that could stand in for it: they run, and have its messages."""
@@ -304,7 +308,7 @@ class Store:
             if line is not None:
                 receiver.ack = max(receiver.ack, source.clamp(line.ack, line.ack_stream))
             client.holds.pop(("receiver", source.uuid, receiver.uuid), None)
-            receiver.uuid = request.identity
+            receiver.uuid, receiver.joined = request.identity, True
             line = lines.get(receiver.uuid)
             held = self.receiver_held(source, receiver, line, client, request)
         if held:
@@ -324,18 +328,19 @@ class Store:
         on_board = source.clamp(line.ack, line.ack_stream) if line is not None else -1
         if line is not None and (on_board >= receiver.ack or self.has_joined(line)):
             receiver.ack, under = on_board, max(under, line.ack_stream)
+        receiver.joined |= line is not None and self.has_joined(line)
         if not old or adopts:
             self.save()
         return wire.ReceiverGranted(
             request.id, source.registration_id, source.session_id, receiver.registration_id, receiver.uuid, receiver.ack,
-            repository.log.oldest, repository.log.next, old, self.name, source.incarnation, source.start_sqn,
+            repository.log.oldest, repository.log.next, old and receiver.joined, self.name, source.incarnation, source.start_sqn,
             begins=source.begins, acknowledged_under=under,
         )  # fmt: skip
 
     @staticmethod
     def has_joined(line: Line) -> bool:
         """It says itself where it goes on: that it was new here once, and got this store's oldest, means nothing."""
-        return line.to > 0
+        return line.to > 0 and line.from_ <= line.ack
 
     def receiver_held(
         self, source: SourceState, receiver: ReceiverState, line: Line | None, client: Connection,
@@ -353,7 +358,7 @@ class Store:
         return not self.world.dead(line.owner)
 
     def save_acks(self) -> None:
-        """The acks of the boards, into the state: never backwards, never beyond what is held."""
+        """The acks of the boards, into the state: never beyond what is held, backwards only to where a receiver has joined."""
         changed = False
         for source in self.state.sources:
             repository = self.repositories[source.uuid]
@@ -364,9 +369,11 @@ class Store:
             for receiver in source.receivers:
                 line = lines.get(receiver.uuid)
                 if line is not None:
-                    ack = min(source.clamp(line.ack, line.ack_stream), repository.log.next)
-                    changed |= ack > receiver.ack
-                    receiver.ack = max(receiver.ack, ack)
+                    ack = min(source.clamp(line.ack, line.ack_stream), max(receiver.ack, repository.log.next))
+                    joined = self.has_joined(line)
+                    if ack > receiver.ack or (joined and (ack < receiver.ack or not receiver.joined)):
+                        receiver.ack, changed = ack, True
+                        receiver.joined |= joined
         if changed:
             self.save(sync=False)
 

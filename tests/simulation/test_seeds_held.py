@@ -1,7 +1,4 @@
-"""Schedules that broke something once, and what it was: without features, as they were then.
-
-What seeds with features have found is kept as planted bugs: planted_features.py.
-"""
+"""Schedules that broke something once, and what it was: without features, as they were then, and with them."""
 
 from __future__ import annotations
 
@@ -20,6 +17,22 @@ BROKE = {
     206497: "an identity that had begun at other stores since was never given up",
     104690: "a stable message was renumbered",
 }
+
+
+WITH_FEATURES = {
+    5860: "receiver-paced: a store waited for a receiver by a name that it had never taken",
+    24615: "a store that had lost its log stood in for a source",
+    25482: "what a store had granted to a life that never joined decided where the next one began",
+    28252: "who had deregistered held the RegID at a store that refused to forget",
+    28415: "two new sources could send, each by a group of its own",
+    30381: "what a receiver had acknowledged was beyond the newest number of the one log that could be asked",
+    31499: "a claimant took a store in step with the one that had the RegID",
+}
+
+
+@pytest.mark.parametrize("seed", WITH_FEATURES)
+def test_it_holds_with_features(seed: int) -> None:
+    play(seed)
 
 
 @pytest.mark.parametrize("seed", BROKE)

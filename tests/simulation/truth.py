@@ -232,8 +232,8 @@ class Truth:
         self.forgotten[store, generation, uuid] = incarnation
 
     def remembers(self, store: int, generation: int, uuid: bytes, incarnation: int) -> None:
-        """A store starts, and finds this in its state."""
-        if incarnation <= self.forgotten.get((store, generation, uuid), -1):
+        """A store starts, and finds this in its state. 0: it was only asked, perhaps since."""
+        if 0 < incarnation <= self.forgotten.get((store, generation, uuid), -1):
             self.fail(f"store {store} finds incarnation {incarnation} again, which it had forgotten")
 
     def awaits(self, store: int, uuid: bytes, session: int, since: int) -> None:
@@ -245,7 +245,8 @@ class Truth:
         uuid = source.uuid
         waits = [receiver for receiver in source.receivers if receiver.paced == BLOCKING]
         for record in records:
-            for receiver in waits if record.content in self.sent else ():
+            void = any(new > record.incarnation and start <= record.first for new, start in self.opened[uuid])
+            for receiver in waits if record.content in self.sent and not void else ():
                 session = receiver.session_id
                 since = max(self.awaited.get((store, uuid, session), 0), self.began.get((uuid, session), 0))
                 if record.first >= since and session not in self.consumers(uuid, record):

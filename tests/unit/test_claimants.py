@@ -8,7 +8,18 @@ import pytest
 
 from holdfast.engine.quorum import Groups
 from holdfast.engine.receiver_registration import ReceiverRegistration
-from holdfast.engine.registration import REFUSED_RETRY_NS, Announce, Ask, GiveUp, Grant, Granted, Open, Refusal
+from holdfast.engine.registration import (
+    REFUSED_RETRY_NS,
+    Abandon,
+    Announce,
+    Ask,
+    GiveUp,
+    Grant,
+    Granted,
+    Open,
+    Refusal,
+    RefusedBy,
+)
 from holdfast.engine.source_registration import SourceRegistration
 
 if TYPE_CHECKING:
@@ -134,6 +145,35 @@ def test_a_backup_that_refuses_is_named_where_it_must_have_answered() -> None:
     left = [action for action in machine.refused(3, IN_USE) if isinstance(action, GiveUp)]
     assert left == [GiveUp(store, OURS) for store in range(3)]
     assert machine.refusal() == IN_USE
+
+
+def test_of_two_that_have_a_group_each_one_abandons_what_it_has_opened() -> None:
+    """All-active: each could be complete without the group that the other one has, and both would send."""
+    machine = SourceRegistration(Groups((3, 1), (0, 0, 0, 1), "quorum", "all-active"), INTERVAL, "majority", OURS)
+    for store in range(4):
+        machine.connected(store, 0)
+    machine.granted(2, KNOWN, 1)
+    machine.granted(3, KNOWN, 1)
+    assert machine.tick(INTERVAL) == [Open(2, 5)]
+    assert machine.opened(2, 5, INTERVAL) == [Announce(2), Announce(3)]
+    for store in (0, 1):
+        assert machine.refused(store, IN_USE) == [Ask(store)], "that was said before it had opened"
+    assert machine.refused(1, IN_USE) == [RefusedBy(1, IN_USE)]
+    assert Abandon() in machine.refused(0, IN_USE)
+
+
+def test_who_has_the_regid_asks_a_store_that_a_claimant_takes_in_turn_twice_as_often() -> None:
+    machine = SourceRegistration(Groups.single(3), INTERVAL, "majority", OURS)
+    for store in range(3):
+        machine.connected(store, 0)
+        machine.granted(store, NEW, 0)
+    machine.opened(1, 0, 0)
+    for store in (0, 1):
+        machine.begun(store, 0, 0)
+    machine.tick(INTERVAL)
+    assert machine.was_complete
+    machine.refused(2, IN_USE)
+    assert Ask(2) in machine.tick(REFUSED_RETRY_NS // 2)
 
 
 def test_a_refusal_that_is_older_than_the_question_is_not_believed() -> None:

@@ -392,6 +392,27 @@ def test_what_a_life_that_came_to_nothing_left_at_one_store_is_imposed_on_no_oth
     assert [machine.asked_as(store) for store in range(3)] == [THEIRS] * 3, "settled"
 
 
+def test_the_identity_that_only_stores_which_did_not_know_it_gave_is_imposed_on_who_comes_later() -> None:
+    """Else that one waits for acknowledgements of a receiver that nobody is any more, a receiver-paced source with it."""
+    machine = ReceiverRegistration(Groups((1, 1), (0, 1)), INTERVAL, "majority")
+    machine.connected(0, 0)
+    machine.connected(1, 0)
+    machine.granted(1, grant(0, uuid=OURS), 1)
+    assert machine.tick(INTERVAL) == [Complete(0, False)]
+    assert machine.identity == OURS
+    assert Ask(0) in machine.granted(0, grant(0, uuid=THEIRS, old=True), INTERVAL + 1)
+    assert machine.asked_as(0) == OURS
+
+
+def test_of_two_identities_that_nobody_ever_joined_by_one_stays() -> None:
+    machine = receiver(2)
+    machine.connected(0, 0)
+    machine.connected(1, 0)
+    machine.granted(0, grant(3, uuid=THEIRS), 1)
+    assert machine.granted(1, grant(3, uuid=OURS), 2) == [Granted(1, grant(3, uuid=OURS)), Complete(3, True), Ask(1)]
+    assert machine.asked_as(1) == THEIRS
+
+
 def test_a_store_that_cannot_take_the_identity_over_is_asked_once() -> None:
     machine = receiver(2)
     machine.connected(0, 0)
