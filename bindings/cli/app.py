@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from .pipeline_app import pipeline_app
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -17,6 +19,7 @@ app = typer.Typer(
 )
 store_app = typer.Typer(help="Run and examine stores.", no_args_is_help=True)
 app.add_typer(store_app, name="store")
+app.add_typer(pipeline_app, name="pipeline")
 
 Domain = Annotated[
     str | None, typer.Option("--domain", "-d", metavar="NAME", help="Domain (default: $HOLDFAST_DOMAIN)")
@@ -288,8 +291,11 @@ def demo(
         float | None,
         typer.Option("--rate", metavar="N", min=0, help="Flights per second; 0 = unlimited (default: 17 s in all)"),
     ] = None,
+    pipeline: Annotated[
+        bool, typer.Option("--pipeline/--no-pipeline", help="Archive the flights by Spark, and audit the stores")
+    ] = True,
 ) -> int:
     """Send a year of flights to two receivers, kill receiver, store and source on the way, and prove that nothing is lost."""
     from .demo import run_demo
 
-    return run_demo(records, rate)
+    return run_demo(records, rate, pipeline=pipeline)

@@ -2,7 +2,8 @@
 on the way: one store comes back and finds what it missed in the others' logs, one is gone for good.
 
 The children are ordinary programs (demo_worker); this one only starts them, kills them, watches from outside (engine/survey),
-and compares at the end. Everything lives in a temporary directory and a domain of its own, and is gone afterwards.
+and compares at the end. Meanwhile a Spark archives the flights, and is killed too (demo_pipeline). Everything lives in a
+temporary directory and a domain of its own, and is gone afterwards.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -22,9 +21,10 @@ from ..engine import survey
 from ..engine.check import check_store
 from ..engine.compare import compare_stores
 from ..engine.domain import Domain
-from ..engine.errors import Error
 from ..engine.sweep import sweep
+from .demo_actor import Actor, DemoError
 from .demo_data import flights, save
+from .demo_pipeline import Archiving, archive_is_good, audits_are_good, missing
 from .demo_proof import Proof, digests_of, prove
 from .demo_screen import Screen
 from .demo_worker import RECORD, STORES, TOPIC
@@ -40,6 +40,8 @@ TICK_S = 0.05
 PLAY_S = 17.0
 """How long sending takes when no rate is given."""
 STALLED_S = 30.0
+SPARK_STALLED_S = 180.0
+"""With Spark, which takes a minute to start on a machine that has much else to do."""
 SESSIONS = {"receiver 1": 0x51, "receiver 2": 0x52}
 FOR_GOOD = "store c"
 KILLS = (("receiver 1", 0.15, 0.2), ("store b", 0.3, 0.48), ("source", 0.6, 0.0), (FOR_GOOD, 0.75, 1.0))
@@ -48,83 +50,10 @@ AWAY_S = 1.0
 """It stays away so long at least."""
 
 
-class DemoError(Error):
-    """The demo could not be played to its end."""
-
-    code = "HF_DEMO"
-
-
-class Actor:
-    """One child process that can be killed and started again. Its errors go to a file."""
-
-    def __init__(self, name: str, folder: Path, *arguments: object) -> None:
-        self.name = name
-        self.kills = 0
-        self.done = False
-        self._errors = folder / f"{name}.err"
-        self._command = [sys.executable, "-m", f"{__package__}.demo_worker", str(os.getpid()), *map(str, arguments)]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """A fresh interpreter, in a session of its own: ^C is for us, and we see to the children."""
-        with self._errors.open("ab") as errors:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True
-            )
-
-    @property
-    def is_store(self) -> bool:
-        """It runs until it is told to stop."""
-        return self.name.startswith("store ")
-
-    @property
-    def pid(self) -> int:
-        """0 when it does not run."""
-        return self._process.pid if self._process is not None else 0
-
-    def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
-        self.kills += 1
-        self.end()
-
-    def end(self) -> None:
-        """Kills it if it runs."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def stop(self) -> None:
-        """SIGTERM; raises DemoError if that is not a clean end."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            code = self._process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            raise DemoError(f"{self.name} does not stop") from None
-        self._process = None
-        if code:
-            raise DemoError(f"{self.name} ended with {code}: {self.told()}")
-
-    def check(self) -> None:
-        """Notices an end. Raises DemoError if it is not a good one."""
-        if self._process is None or (code := self._process.poll()) is None:
-            return
-        self._process = None
-        if code or self.is_store:
-            raise DemoError(f"{self.name} ended with {code}: {self.told()}")
-        self.done = True
-
-    def told(self) -> str:
-        """The last line that it wrote."""
-        lines = self._errors.read_text(errors="replace").split("\n") if self._errors.exists() else []
-        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
-
-
 class Play:
-    """One run of the demo in ``folder``."""
+    """One run of the demo in ``folder``; with Spark, or without."""
 
-    def __init__(self, folder: Path, domain: Domain, count: int, rate: float) -> None:
+    def __init__(self, folder: Path, domain: Domain, count: int, rate: float, *, spark: bool) -> None:
         self.count = count
         self.folder = folder
         self._domain = domain
@@ -135,7 +64,9 @@ class Play:
         actors += [Actor(name, folder, "receiver", count, SESSIONS[name], path) for name, path in names.items()]
         actors.append(Actor("source", folder, "source", folder / "records", rate))
         self.actors = {actor.name: actor for actor in actors}
-        self.positions = dict.fromkeys(("sent", "stable", *SESSIONS, *self.stores), 0)
+        self.archive = Archiving(folder, count) if spark else None
+        archive = ("archive",) if spark else ()
+        self.positions = dict.fromkeys(("sent", "stable", *SESSIONS, *self.stores, *archive), 0)
         self.states: dict[str, str] = {}
         """What each store is to the source."""
         self.sending_s = 0.0
@@ -152,6 +83,8 @@ class Play:
                 self.states[f"store {at.name}"] = at.state
         for name, path in self.seen.items():
             self._see(name, _last_number(path) + 1)
+        if self.archive is not None:
+            self._see("archive", self.archive.position)
         now = time.monotonic()
         self._first_sent = self._first_sent or (now if self.positions["sent"] else 0.0)
         if self.positions["sent"] < self.count and self._first_sent:
@@ -163,28 +96,33 @@ class Play:
 
     def run(self, screen: Screen) -> None:
         """Plays it. Raises DemoError when a process fails or nothing moves any more."""
+        plans = [self._plan(screen)]
+        if self.archive is not None:
+            plans.append(self.archive.plan(screen, self._is_published))
         for actor in self.actors.values():
             actor.start()
-        plan = self._plan(screen)
         moved, before = time.monotonic(), dict(self.positions)
-        playing = True
-        while playing or not all(actor.done for actor in self.actors.values() if not actor.is_store):
+        patience = STALLED_S if self.archive is None else SPARK_STALLED_S
+        while plans or not all(actor.done for actor in self.actors.values() if not actor.is_store):
             time.sleep(TICK_S)
             self.look()
             screen.update(self.positions)
             for actor in self.actors.values():
                 actor.check()
-            playing = next(plan, False) is None
+            plans = [plan for plan in plans if next(plan, False) is None]
             if self.positions != before:
                 moved, before = time.monotonic(), dict(self.positions)
-            elif time.monotonic() - moved > STALLED_S:
+            elif time.monotonic() - moved > patience:
                 told = "; ".join(f"{name}: {actor.told()}" for name, actor in self.actors.items())
-                raise DemoError(f"nothing has moved for {STALLED_S:.0f} s ({told})")
+                raise DemoError(f"nothing has moved for {patience:.0f} s ({told})")
         for name in self.stores:
             if name != FOR_GOOD:
                 self.actors[name].stop()
         self.look()
         screen.update(self.positions)
+
+    def _is_published(self) -> bool:
+        return self.positions["stable"] >= self.count
 
     def _plan(self, screen: Screen) -> Iterator[None]:
         """The kills: one step per look. Nobody is killed while a store is still away, or has not caught up."""
@@ -219,6 +157,8 @@ class Play:
         """Kills what runs."""
         for actor in self.actors.values():
             actor.end()
+        if self.archive is not None:
+            self.archive.actor.end()
 
 
 def _last_number(path: Path) -> int:
@@ -234,8 +174,14 @@ def _last_number(path: Path) -> int:
         return -1
 
 
-def run_demo(count: int | None, rate: float | None) -> int:
-    """Plays the demo with the first ``count`` flights at ``rate`` per second (0: unlimited). Returns 0 if nothing was lost."""
+def run_demo(count: int | None, rate: float | None, *, pipeline: bool) -> int:
+    """Plays the demo with the first ``count`` flights at ``rate`` per second (0: unlimited). Returns 0 if nothing was lost.
+
+    ``pipeline``: with Spark, if that is here.
+    """
+    without = missing() if pipeline else "--no-pipeline"
+    if without:
+        print(f"without the pipeline on Spark: {without}")
     print("reading the flights ...", flush=True)
     records = flights(count)
     digests = digests_of(records)
@@ -249,16 +195,20 @@ def run_demo(count: int | None, rate: float | None) -> int:
         stack.callback(domain.close)
         stack.callback(sweep, domain, everything=True)
         save(records, folder / "records")
-        play = Play(folder, domain, len(records), rate)
+        play = Play(folder, domain, len(records), rate, spark=not without)
         stack.callback(play.end)
         stack.callback(_only_once)
-        with Screen(len(records)) as screen:
+        with Screen(len(records), play.positions) as screen:
             play.run(screen)
         proofs = {name: prove(path, digests) for name, path in play.seen.items()}
         _print_table(screen, play, rate, proofs)
         for name, proof in proofs.items():
             print(f"{name}: {_verdict(proof, len(records))}")
         good = all(proof.good for proof in proofs.values()) and _stores_are_good(play)
+        if play.archive is not None:
+            good = archive_is_good(play.archive, digests) and good
+            living = [path for name, path in play.stores.items() if name != FOR_GOOD]
+            good = audits_are_good(living, records) and good
         good = good and play.positions["sent"] == play.positions["stable"] == len(records)
         print("nothing was lost" if good else "MESSAGES WERE LOST")
     return 0 if good else 1

@@ -9,33 +9,32 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["Screen"]
 
 WHOLE = ("sent", "stable", "receiver 1", "receiver 2")
 """What gets to the end whatever happens."""
-BARS = (*WHOLE, "store a", "store b", "store c")
 LINE_S = 1.0
 
 
 class Screen:
-    """``with Screen(total) as screen``; positions are counts of records."""
+    """``with Screen(total, names) as screen``, with a bar for each name; positions are counts of records."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, names: Iterable[str]) -> None:
         self.console = Console(highlight=False)
         self._total = total
         self._started = time.monotonic()
         self._next_line = 0.0
-        self._told_end = False
+        self._told: dict[str, int] = {}
         self._progress: Progress | None = None
         if self.console.is_terminal:
             self._progress = Progress(
                 TextColumn("{task.description:<10}"), BarColumn(None), TaskProgressColumn(), MofNCompleteColumn(),
                 TextColumn("[red]{task.fields[marks]}"), console=self.console,
             )  # fmt: skip
-            self._tasks = {name: self._progress.add_task(name, total=total, marks="") for name in BARS}
-        self._marks: dict[str, str] = dict.fromkeys(BARS, "")
+            self._tasks = {name: self._progress.add_task(name, total=total, marks="") for name in names}
+        self._marks: dict[str, str] = dict.fromkeys(names, "")
 
     def __enter__(self) -> Self:
         if self._progress is not None:
@@ -62,6 +61,6 @@ class Screen:
             return
         now = time.monotonic()
         done = min(positions[name] for name in WHOLE) >= self._total
-        if now >= self._next_line or (done and not self._told_end):
-            self._next_line, self._told_end = now + LINE_S, done
+        if positions != self._told and (now >= self._next_line or done):
+            self._next_line, self._told = now + LINE_S, dict(positions)
             self.say("  ".join(f"{name} {at:,}" for name, at in positions.items()))

@@ -105,6 +105,8 @@ def work(argv: list[str]) -> int:
             return main(["store", "run", "--name", rest[0], "--dir", rest[1]])
         case "source":
             send(Records(Path(rest[0])), float(rest[1]))
+        case "command":
+            return main(rest)
         case "receiver":
             receive(int(rest[0]), int(rest[1]), Path(rest[2]))
     return 0

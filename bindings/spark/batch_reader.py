@@ -22,6 +22,7 @@ from .pushdown import EVERYTHING, narrowed
 from .schema import ASKED, METADATA, checked
 from .selection import check_topics, ending, name_of, selected, starting
 from .splits import Range, split, this_host
+from .worker import spare_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -76,6 +77,7 @@ def read_range(part: InputPartition, plan: Plan) -> Iterator[pa.RecordBatch]:
     """
     if not isinstance(part, Range):  # what Spark makes of a plan without ranges
         return
+    spare_modules()
     check_place(part)
     schema = to_arrow_schema(plan.schema, timezone="UTC")
     decoder = Decoder(part, schema, plan.value_format)

@@ -75,7 +75,7 @@ class Decoder:
             "topic": lambda: self._repeated(self._part.topic, pa.string(), count),
             "source_reg_id": lambda: self._repeated(bits_of(self._part.registration_id), pa.int64(), count),
             "sequence_number": lambda: _flat(pa.int64(), columns.sequence_number, count),
-            "timestamp": lambda: _flat(MICROSECONDS, columns.timestamp_ns // 1000, count),
+            "timestamp": lambda: _flat(MICROSECONDS, _microseconds(columns.timestamp_ns), count),
             "timestamp_ns": lambda: _flat(pa.int64(), columns.timestamp_ns, count),
             "flags": lambda: _flat(pa.int32(), columns.flags, count),
             "store": lambda: self._repeated(columns.store, pa.string(), count),
@@ -113,7 +113,7 @@ class Decoder:
             }
         )
         records = columns.values.view(kind)
-        return {field.name: self._field(field, np.ascontiguousarray(records[field.name]), columns) for field in fields}
+        return {field.name: self._field(field, _copied(records[field.name]), columns) for field in fields}
 
     def _check_sizes(self, columns: Columns, size: int) -> None:
         lengths = np.diff(columns.offsets)
@@ -164,15 +164,34 @@ class Decoder:
         return MalformedError(self._part.topic, self._part.registration_id, number, what)
 
 
+def _room(count: int, kind: np.dtype[Any]) -> NDArray[Any]:
+    """(count,) array to be filled, in memory of Arrow's: that is kept for the next batch, where numpy's goes back to the kernel
+    and comes again page by page."""
+    return np.frombuffer(pa.allocate_buffer(count * kind.itemsize), np.uint8).view(kind)
+
+
+def _microseconds(nanoseconds: NDArray[np.int64]) -> NDArray[np.int64]:
+    made = _room(len(nanoseconds), nanoseconds.dtype)
+    np.floor_divide(nanoseconds, 1000, out=made)
+    return made
+
+
+def _copied(field: NDArray[Any]) -> NDArray[Any]:
+    """A field of records that lie far apart, back to back."""
+    copy = _room(len(field), field.dtype)
+    copy[:] = field
+    return copy
+
+
 def _flat(kind: pa.DataType, data: NDArray[Any], count: int) -> pa.Array:
     """An Arrow array over contiguous numbers; not copied."""
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
 
 
 def _constant(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
-    """An Arrow array of a value again and again; of text, pa.repeat makes one element after the other."""
+    """An Arrow array of a value again and again, text or bigint. pa.repeat makes one element after the other."""
     if not isinstance(value, str):
-        return pa.repeat(pa.scalar(value, kind), count)
+        return _flat(kind, np.full(count, value, np.int64), count)
     data = value.encode()
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(data * count)])

@@ -103,7 +103,10 @@ def _known(options: Options) -> dict[str, t.DataType]:
 
 def _fields(fields: tuple[Field, ...]) -> dict[str, t.DataType]:
     for field in fields:
-        if field.name.lower() in {*METADATA, *ASKED}:  # Spark tells names apart by more than case only where it is asked to
+        if field.name.lower() in {
+            *METADATA,
+            *ASKED,
+        }:  # Spark tells names apart by more than case only where it is asked to
             raise OptionError(
                 f"a field of the record is called {field.name!r}, as a column of every message is", hint="rename it"
             )

@@ -191,9 +191,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         behind = anew and all(before.get(name, 0) >= stop for name, stop in after.items())
         for name, stop in after.items():
             first = before.get(name, 0)
-            if first > stop or False:
+            if first > stop or (behind and stop):
                 skipped = stop if first > stop else stop - 1  # that one at least, where nothing has come since
-                self._lost(name, skipped, first, "left out: the query begins behind its first batch, which was not done")
+                self._lost(
+                    name, skipped, first, "left out: the query begins behind its first batch, which was not done"
+                )
             elif first < stop and name not in sources:
                 self._lost(name, first, stop, "gone: no store keeps this source any more")
             else:

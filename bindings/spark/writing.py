@@ -40,6 +40,9 @@ __all__ = [
 
 KINDS: dict[str, tuple[type[DataType], ...]] = {"value": (BinaryType, StringType), "topic": (StringType,)}
 """Columns that a write takes, and their types."""
+ELSEWHERE = (
+    "a writer keeps its record of what is published there; for another place, from the first batch on: stagingDirectory"
+)
 
 
 @dataclass(frozen=True)
@@ -169,15 +172,24 @@ def writer_directory(options: Options, who: str) -> Path:
 
 
 def local_checkpoint(location: str, query: str) -> Path | None:
-    """The checkpoint directory of a query, if it lies in a file system of this host: what Spark wrote there names the query."""
+    """The checkpoint directory of a query, if it lies in a file system of this host: what Spark wrote there names the query.
+
+    Raises:
+        UsageError: it is there, and nothing can be read or written in it. With a record in another place, what was published
+            from this one would be published again.
+    """
     parts = urlsplit(location)
     if not location or parts.scheme not in {"", "file"} or parts.netloc:
         return None
     path = Path(unquote(parts.path) if parts.scheme else location)
     try:
-        with open(path / "metadata", "rb") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
+        found = json.loads((path / "metadata").read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    same = isinstance(found, dict) and found.get("id") == query
-    return path if same and os.access(path, os.W_OK) else None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"checkpoint {path}: {error}", hint=ELSEWHERE) from error
+    if not isinstance(found, dict) or found.get("id") != query:
+        return None
+    if not os.access(path, os.W_OK):
+        raise UsageError(f"checkpoint {path} is not ours to write", hint=ELSEWHERE)
+    return path

@@ -369,7 +369,7 @@ def test_a_store_ends_with_0_after_a_signal(store: Program, number: signal.Signa
 @pytest.fixture
 def demo(start: Callable[..., Program], tmp_path: Path) -> Iterator[Program]:
     """A demo that has begun to send. When it is over nothing of it may be left, in files or in shared memory."""
-    program = start("demo", "--records", "12000", "--rate", "2000", TMPDIR=str(tmp_path))
+    program = start("demo", "--records", "12000", "--rate", "2000", "--no-pipeline", TMPDIR=str(tmp_path))
     while not re.search("receiver 2 [1-9]", program.line()):
         pass
     (folder,) = tmp_path.iterdir()

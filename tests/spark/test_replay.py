@@ -18,6 +18,7 @@ from holdfast.engine.kept_topics import topic_sources
 from holdfast.engine.records import Gap, Records
 from holdfast.spark.errors import DataLossError
 from holdfast.spark.pipeline import replay
+from holdfast.spark.pipeline.checkpoint import CheckpointFile
 from holdfast.spark.pipeline.recorded import ArchiveInput, LogInput, Position, merged, opened
 from holdfast.spark.publishing import Publisher
 
@@ -148,6 +149,10 @@ def test_an_archive_without_payloads_is_none(tmp_path: Path) -> None:
     pq.write_table(pa.table({"carrier": ["UA"]}), tmp_path / "part-0-0.parquet")
     with pytest.raises(hf.ConfigError, match="has no column source_reg_id, sequence_number, timestamp_ns, value"):
         opened(ArchiveInput(str(tmp_path), ""))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "state.0").write_bytes(b"something else")
+    with pytest.raises(hf.ConfigError, match="has a file that is not Parquet"):
+        opened(ArchiveInput(str(tmp_path / "other"), ""))
     with pytest.raises(hf.ConfigError, match="there is no archive at"):
         opened(ArchiveInput(str(tmp_path / "nowhere"), ""))
 
@@ -304,6 +309,40 @@ def test_other_fragments_after_a_kill_are_counted_as_they_were(
     done = replay.replay(ArchiveInput(str(where), ""), "again", speed=0, checkpoint=tmp_path / "r.json", options=STORES)
     assert (done.before, done.messages, done.next) == (20, 30, 20 * 2 + 30)
     assert said() == order(where)
+
+
+def test_a_checkpoint_speaks_of_stable_messages_only(
+    run_store: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_store("a")
+    write(tmp_path / "in" / "part-0-0.parquet", line(7, range(1000)), group=100)
+    monkeypatch.setattr(replay, "SAVE_SECONDS", 0.0)
+    stable = True
+    saves = 0
+    send, wait, save = Publisher.send, Publisher.wait_stable, CheckpointFile.save
+
+    def sent(*arguments: Any) -> None:
+        nonlocal stable
+        stable = False
+        send(*arguments)
+
+    def waited(publisher: Publisher) -> None:
+        nonlocal stable
+        wait(publisher)
+        stable = True
+
+    def saved(*arguments: Any) -> None:
+        nonlocal saves
+        assert stable
+        saves += 1
+        save(*arguments)
+
+    monkeypatch.setattr(Publisher, "send", sent)
+    monkeypatch.setattr(Publisher, "wait_stable", waited)
+    monkeypatch.setattr(CheckpointFile, "save", saved)
+    given = ArchiveInput(str(tmp_path / "in"), "")
+    replay.replay(given, "again", speed=0, checkpoint=tmp_path / "r.json", options=STORES)
+    assert saves == 12, "before the first one, after each row group, at the end"
 
 
 def test_a_checkpoint_is_of_one_replay(run_store: Callable[..., Any], tmp_path: Path) -> None:

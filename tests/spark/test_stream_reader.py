@@ -66,6 +66,8 @@ def test_latest_is_one_place_however_often_spark_asks(
     query = reader(startingOffsets=None)
     start = query.initialOffset()
     assert numbers(start) == [10], "a stream starts at the end by default"
+    assert query.latestOffset(passed(start), ALL) == start
+    assert query.partitions(passed(start), passed(start)) == []
     send(src, 5)
     end = query.latestOffset(passed(start), ALL)
     assert query.initialOffset() == start, "Spark asks again for the start of its first batch"

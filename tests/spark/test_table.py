@@ -132,6 +132,29 @@ def _die_at(patch: pytest.MonkeyPatch, step: str, calls: int) -> None:
     patch.setattr(os, step, dies)
 
 
+def test_files_are_on_disk_before_their_names_and_the_names_before_the_end(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark commits a batch, and its messages are acknowledged, because publish has returned."""
+    fsync, rename, steps = os.fsync, os.rename, []
+
+    def synced(fd: int) -> None:
+        steps.append(f"sync {os.path.basename(os.readlink(f'/proc/self/fd/{fd}'))}")
+        fsync(fd)
+
+    def renamed(source: Any, target: Any) -> None:
+        steps.append(f"rename {os.path.basename(source)}")
+        rename(source, target)
+
+    with ParquetTable(tmp_path / "t", "date,topic", checkpoint) as table:
+        put(table, 0, [0])
+        monkeypatch.setattr(os, "fsync", synced)
+        monkeypatch.setattr(os, "rename", renamed)
+        put(table, 1, [1])
+    assert steps[:2] == ["sync part-00000-c0.parquet", "rename part-00000-c0.parquet"]
+    assert sorted(steps[2:]) == ["sync date=2013-01-01", "sync t", "sync topic=t"]
+
+
 def test_what_is_behind_the_first_batch_of_a_run_was_not_committed(tmp_path: Path, checkpoint: Path) -> None:
     """A power cut may set Spark's checkpoint back; the batches are then other ones."""
     with ParquetTable(tmp_path / "t", "date,topic", checkpoint) as table:

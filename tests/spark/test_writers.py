@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from spark.writes import (
 )
 
 import holdfast as hf
+from holdfast.engine.errors import UsageError
 from holdfast.spark import keeping
 from holdfast.spark.batch_writer import BatchWriter
 from holdfast.spark.ledger import Ledger
@@ -112,6 +114,21 @@ def test_where_a_writer_keeps_its_record(tmp_path: Path, own_domain: str) -> Non
         writer_directory(parse({"checkpointLocation": str(spaced)}, "stream write"), "another")
         == domain.parent / "another"
     )
+
+
+def test_a_checkpoint_that_cannot_be_used_is_no_reason_for_another_record(tmp_path: Path, own_domain: str) -> None:
+    """What is published is known there alone: elsewhere a repeated commit would publish it again."""
+    query = Query(OPTIONS, tmp_path)
+    given = parse({"checkpointLocation": str(query.checkpoint)}, "stream write")
+    metadata = query.checkpoint / "metadata"
+    whole = metadata.read_bytes()
+    metadata.write_bytes(whole[:-1])
+    with pytest.raises(UsageError, match=re.escape(str(query.checkpoint))):
+        writer_directory(given, query.name)
+    metadata.unlink()
+    metadata.mkdir()  # a read of it fails, whoever asks
+    with pytest.raises(UsageError, match="Is a directory"):
+        writer_directory(given, query.name)
 
 
 def test_writers_that_nobody_goes_on_with_use_sources_again(tmp_path: Path) -> None:
