@@ -78,9 +78,7 @@ def _group(picture: survey.Survey) -> RenderableType:
     columns = "topic|state|session|regids|>next|>stable|>unstable|store (behind)|>pid"
     parts: list[RenderableType] = [
         table("sources", columns, map(_source, picture.sources)),
-        table(
-            "receivers", "topic|state|session|>ack|>lag|>delivered|>redelivered|>lapped|>pid", map(_receiver, shown)
-        ),
+        table("receivers", "topic|state|session|>ack|>lag|>delivered|>redelivered|>lapped|>pid", map(_receiver, shown)),
         table("stores", "name|state|type|>sources|>pid|directory", map(_store, picture.stores)),
     ]
     if gone:

@@ -27,7 +27,8 @@ def test_without_patterns_every_topic_has_the_stores_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("types", "shown"), [((), "disk"), (("memory",), "memory"), (("memory", "memory"), "memory"), (("memory", "disk"), "mixed")]
+    ("types", "shown"),
+    [((), "disk"), (("memory",), "memory"), (("memory", "memory"), "memory"), (("memory", "disk"), "mixed")],
 )
 def test_a_store_has_a_type_if_all_of_its_topics_have_the_same(types: tuple[str, ...], shown: str) -> None:
     assert topics(*(pattern(f"t{i}", repository_type=kind) for i, kind in enumerate(types))).type == shown
