@@ -171,7 +171,7 @@ class _AckOnly(Inbound):
     def _published(self) -> int:
         """First number that is not published: neither in the ring, nor in a log, nor known to a store that answered."""
         logs = [log_range(Path(path)) for path in self.registrar.log_paths() if path]
-        return max([self._high() + 1, *(found[1] for found in logs if found is not None)])
+        return max([self._high(0) + 1, *(found[1] for found in logs if found is not None)])
 
     def report(self, now_ns: int) -> None:
         """A heartbeat for ``stat``; nothing is delivered."""

@@ -159,7 +159,7 @@ class Inbound:
         """Takes a board line, decides where to start, and lets the receiving thread in."""
         try:
             self._join()
-            high = max(self._high(), action.sequence_number - 1)  # what is acknowledged was there: a log may be behind
+            high = self._high(action.sequence_number)
             start = self._start(action.sequence_number, high)
         except Exception as error:
             self.fail(error)
@@ -261,11 +261,12 @@ class Inbound:
         table = newest_table(answer.begins for answer in self.registrar.answers())
         lib.hf_board_rebase(self.board.handle, self.line, incarnation, min(start, void_from(table, under)))
 
-    def _high(self) -> int:
-        """Highest number published so far, -1 for none."""
+    def _high(self, low: int) -> int:
+        """Highest number published so far, -1 for none. The ring says it; where there is none, the logs that can be asked may be
+        behind, and what was acknowledged, up to ``low``, was there."""
         known = [answer.high_sqn for answer in self.registrar.answers()]
         published = self.receiver.context.directory.next_sqn(self.uuid)
-        return max([*known, published, 0]) - 1
+        return max([*known, published or low]) - 1
 
     def _start(self, low: int, high: int) -> Start:
         """um_semantics F.1. Asks the program's callback, for new receivers too."""

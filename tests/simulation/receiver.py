@@ -200,7 +200,9 @@ class Inbound:
         self.line = line
         self.begun = max((answer.incarnation, answer.start_sqn) for answer in answers)
         ring = self.ring()
-        high = max([*(answer.high_sqn for answer in answers), ring.end_number() if ring is not None else 0, low]) - 1
+        high = (
+            max([*(answer.high_sqn for answer in answers), (ring.end_number() if ring is not None else 0) or low]) - 1
+        )
         start = start_number(low, high, 0, low).sequence_number
         known = all(a.old and (a.uuid, a.incarnation) == (identity, self.begun[0]) for a in answers)
         self.truth.joins(self.uuid, self.session, start, identity, known=known)

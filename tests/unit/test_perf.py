@@ -109,7 +109,7 @@ def test_a_floor_is_judged_only_in_its_script_and_with_its_base(monkeypatch: pyt
 
 
 def test_every_floor_names_cases_that_its_script_measures() -> None:
-    from perf import copies, latency, recovery, store, store_start, throughput
+    from perf import channel, copies, latency, recovery, spark, store, store_start, throughput
 
     c_cases = {
         "latency": set(latency.CASES),
@@ -118,6 +118,8 @@ def test_every_floor_names_cases_that_its_script_measures() -> None:
         "store": {*store.MEMORY, *store.DISK, *store.PACED},
         "copies": set(copies.CASES),
         "store_start": set(store_start.CASES),
+        "channel": set(channel.CASES),
+        "spark": set(spark.CASES),
         "idle": set(),
     }
     python_cases = {"py-send", "py-empty-call", "py-send-events", "py-send-rate", "py-batch", "py-ping", "idle"}
