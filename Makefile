@@ -97,13 +97,14 @@ py-test: $(CORE) ## pytest, without the tests that start Spark
 
 # One JVM serves all of them: one process.
 spark-test: $(CORE) ## the tests of the data source, with Spark
-	$(PY) -m pytest -q -n0 tests/spark
+	$(PY) -m pytest -q -n0 -m 'not long' tests/spark
 
 torture: $(CORE) ## kill processes N times and compare what was delivered (N=2000)
 	PYTHONPATH=tests $(PY) tests/process/torture.py --kills $(N)
 
 torture-spark: N = 10
 torture-spark: $(CORE) ## kill driver, JVM, workers, stores N times in an archive run: this machine's Java, pip's, two executors (N=10)
+	$(PY) -m pytest -q -n0 -m long tests/spark
 	PYTHONPATH=tests $(PY) tests/spark/torture_archive.py --kills $(N)
 	PYTHONPATH=tests $(PY) tests/spark/torture_archive.py --kills $(N) --java pip
 	PYTHONPATH=tests $(PY) tests/spark/torture_archive.py --kills $(N) --master 'local-cluster[2,1,1024]'

@@ -28,6 +28,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.spark
+@pytest.mark.long  # three Spark starts; make demo is the same with all flights
 @pytest.mark.timeout(600)
 def test_the_archive_is_killed_and_has_everything_and_audits_find_what_was_planted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
