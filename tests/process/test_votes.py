@@ -6,6 +6,7 @@ import itertools
 import shutil
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from process.events import Events
 from process.feeds import Log
@@ -16,6 +17,7 @@ from process.three import SHORT, SOURCE, send
 import holdfast as hf
 from holdfast.engine.core import lib
 from holdfast.engine.domain import Domain, unlink_object
+from holdfast.engine.registrar import Registrar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +124,10 @@ def test_what_a_receiver_has_acknowledged_was_there_also_where_a_log_is_behind(
         send(src, 10)
         with ctx.receiver("quotes") as rcv:
             take(rcv, 8)
-        monkeypatch.setattr("holdfast.engine.inbound.Inbound._high", lambda _: 4)
+        answers = Registrar.answers
+        behind = lambda self: [msgspec.structs.replace(one, high_sqn=5) for one in answers(self)]  # noqa: E731
+        monkeypatch.setattr(Registrar, "answers", behind)
+        monkeypatch.setattr("holdfast.engine.directory.Directory.next_sqn", lambda *_: 0)  # no ring says more
         events = Events()
         ctx.receiver("quotes", on_event=events)
         assert events.wait("RegistrationComplete").sequence_number == 8
