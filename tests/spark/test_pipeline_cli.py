@@ -227,6 +227,7 @@ def test_without_pyspark_the_program_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long  # Spark starts twice in programs of its own; test_archive.py and test_report.py have the functions
 @pytest.mark.timeout(2 * LONG)
 def test_an_archive_and_a_report_of_it(
     run_store: Callable[..., Any], publish: Callable[..., Any], tmp_path: Path, spark: SparkSession,

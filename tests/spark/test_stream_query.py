@@ -138,6 +138,7 @@ def test_limits_as_spark_passes_them(
     assert rows(tmp_path) == sent(60)
 
 
+@pytest.mark.long  # the refused query waits 20 s for the holder; test_stream_session.py has the refusal without Spark
 def test_a_running_query_shows_its_lag_and_refuses_another(
     spark: SparkSession, run_store: Callable[..., ThreadStore], domain: str, tmp_path: Path
 ) -> None:
@@ -216,6 +217,7 @@ query.trigger(availableNow=True).start().awaitTermination()
 """
 
 
+@pytest.mark.long  # two Spark starts; test_archive.py kills a driver there in make test
 def test_a_driver_killed_in_a_micro_batch_loses_and_repeats_nothing(
     spark: SparkSession, run_store: Callable[..., ThreadStore], domain: str, tmp_path: Path
 ) -> None:
