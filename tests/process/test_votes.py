@@ -70,6 +70,10 @@ def test_what_a_store_took_for_the_start_of_a_receiver_counts_for_less_than_what
         assert events.wait("RegistrationComplete").sequence_number == last + 1
 
 
+def rings(domain: Domain) -> list[str]:
+    return [item.name for item in domain.objects() if item.kind == "stream"]
+
+
 def take(rcv: hf.Receiver, count: int) -> None:
     for number in range(count):
         with rcv.receive(SHORT) as message:  # type: ignore[union-attr]  # it comes
@@ -178,6 +182,7 @@ def test_a_store_that_lost_what_it_had_decides_nothing_and_learns(
         with ctx.source("quotes", options=SOURCE) as src:
             src.wait_registered(SHORT)
             sent += send(src, 5)
+        until("no ring is left: it would have all that c has", lambda: not rings(ctx.domain))
         for name in "bc":
             stores[name].stop()
         wipe("c")
