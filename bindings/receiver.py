@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Receiver", "ReceiverStats"]
 
-WAIT_NS = 50_000_000
+WAIT_NS = 100_000_000
 WAIT_S = WAIT_NS / 1e9
 LEAVE_S = 0.25
 CALLBACKS_PER_TURN = 256

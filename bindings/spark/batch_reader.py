@@ -39,7 +39,7 @@ __all__ = ["BatchReader", "FilteringBatchReader", "Plan", "check_place", "plan_o
 
 _log = logging.getLogger("holdfast")
 
-BATCH_ROWS = 65536
+BATCH_ROWS = 16384
 BATCH_BYTES = 16 << 20
 """Of a record batch; a single larger message makes one alone."""
 
