@@ -89,7 +89,7 @@ class Receiver(Driver):
 
     @contextlib.contextmanager
     def not_receiving(self) -> Iterator[None]:
-        """Driver: a thread that is receiving leaves first, which takes it 50 ms at most.
+        """Driver: a thread that is receiving leaves first, which takes it 100 ms at most.
 
         Longer than LEAVE_S means that it is this thread, interrupted by the signal handler that closes: then it goes on.
         """

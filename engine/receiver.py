@@ -111,7 +111,7 @@ class Receiver:
         """Something happens behind the message that is being delivered: it gets its record of the acks first."""
 
     def not_receiving(self) -> contextlib.AbstractContextManager[object]:
-        """``with`` it, no other thread is inside a feed. It ends soon: a receive looks around every 50 ms."""
+        """``with`` it, no other thread is inside a feed. It ends soon: a receive looks around every 100 ms."""
         return contextlib.nullcontext()
 
     def wake(self) -> None:
