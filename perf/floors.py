@@ -71,7 +71,7 @@ FLOORS = (
     Floor("disk-stable, 700 B, recycled", "store", "append:disk:700:recycled", Side.AT_LEAST, "overwrite", 0.8),
     Floor("send → stable(memory), spinning", "latency", "stable:memory", Side.AT_MOST, "line", 2, 300),
     Floor("send → stable(disk)", "latency", "stable:disk", Side.AT_MOST, "fdatasync", 1.5, 80e3),
-    Floor("recovery read into batches, 128 B", "recovery", "replay:128", Side.AT_LEAST, plus=20e6),
+    Floor("recovery read into batches, 128 B", "recovery", "replay:disk:128", Side.AT_LEAST, plus=20e6),
     Floor("source's CPU, 3 stores against 1", "store", "paced:3", Side.AT_MOST, "paced:1", 1.1),
     Floor("stable at 3 disk stores, three copies", "copies", "copies:3", Side.AT_LEAST, "overwrite:3", 0.8),
     Floor("store start, 2 GiB against 64 MiB", "store_start", "start:large", Side.AT_MOST, "start:small", 2, 50e6),

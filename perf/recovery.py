@@ -1,8 +1,9 @@
 """How fast does a receiver get back what it missed?
 
 C:       segments (mapped read-only) -> verified copies of 256 KiB -> entries          no store takes part
+         of a disk store (in the page cache) and of a memory store (tmpfs: to map its pages takes more than to read them)
 Python:  a receiver that starts late: segments -> receive_batch -> Numba, until it has caught up
-beside:  CRC-32C of the same bytes in place
+beside:  CRC-32C of the same bytes in place, in memory, mapping included
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 
 CASES = {
     "checksum:128": "bare CRC-32C in place, 128 B",
-    "replay:128": "C replay into batches, 128 B",
+    "replay:disk:128": "C replay into batches, disk, 128 B",
+    "replay:memory:128": "C replay into batches, memory, 128 B",
     "checksum:1024": "bare CRC-32C in place, 1 KiB",
-    "replay:1024": "C replay into batches, 1 KiB",
+    "replay:disk:1024": "C replay into batches, disk, 1 KiB",
+    "replay:memory:1024": "C replay into batches, memory, 1 KiB",
 }
 STORE = "recovery"
 MESSAGES = 500_000
