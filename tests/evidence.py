@@ -35,8 +35,14 @@ class Evidence(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def record(
-    name: str, *, counts: Mapping[str, int], findings: int, planted: tuple[int, int] = (0, 0), seconds: float, seed: int | None = None
-) -> None:  # fmt: skip
+    name: str,
+    *,
+    counts: Mapping[str, int],
+    findings: int,
+    planted: tuple[int, int] = (0, 0),
+    seconds: float,
+    seed: int | None = None,
+) -> None:
     """Writes one run down, where $HOLDFAST_EVIDENCE says. Raises OSError when that directory cannot be written."""
     directory = os.environ.get(DIRECTORY)
     if not directory:

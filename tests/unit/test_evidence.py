@@ -1,0 +1,88 @@
+"""The report of what the harnesses did: it is good only when every one of them ran, did enough, and caught what was planted."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import evidence
+import evidence_report
+import evidence_run
+import pytest
+from evidence_report import Row, judge, records, report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KILLS = Row("kills", "kills things", {"kills": 100}, planted=1)
+
+
+def write(directory: Path, monkeypatch: pytest.MonkeyPatch, **facts: object) -> None:
+    monkeypatch.setenv(evidence.DIRECTORY, str(directory))
+    whole = {"counts": {"kills": 100}, "findings": 0, "planted": (1, 1), "seconds": 2.0, "seed": 7, **facts}
+    evidence.record("kills", **whole)  # type: ignore[arg-type]  # a test's table
+
+
+@pytest.mark.parametrize(
+    ("facts", "wrong"),
+    [
+        ({}, ""),
+        ({"counts": {"kills": 99}}, "99 of 100 kills"),
+        ({"findings": 2}, "2 findings"),
+        ({"planted": (0, 0)}, "0 of 1 bugs planted"),
+        ({"planted": (1, 3)}, "2 planted bugs not caught"),
+    ],
+)
+def test_a_row_is_good_only_when_all_of_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: dict[str, object], wrong: str
+) -> None:
+    write(tmp_path, monkeypatch, **facts)
+    (verdict,) = judge([KILLS], records(tmp_path))
+    assert verdict.wrong == wrong
+    assert ("all rows are good" in report([verdict], {})) == (not wrong)
+
+
+def test_a_harness_that_was_not_run_is_told(tmp_path: Path) -> None:
+    (verdict,) = judge([KILLS], records(tmp_path))
+    assert verdict.wrong == "not run"
+
+
+def test_c_programs_write_lines_and_all_runs_of_a_harness_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, monkeypatch, counts={"kills": 40})
+    line = '{"evidence": "kills", "counts": {"kills": 60}, "findings": 0, "planted": [0, 0]}\n'
+    (tmp_path / "c.jsonl").write_text(line)
+    (verdict,) = judge([KILLS], records(tmp_path))
+    assert (verdict.counts, verdict.planted, verdict.seeds, verdict.wrong) == ({"kills": 100}, (1, 1), (7,), "")
+
+
+def test_nothing_is_written_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(evidence.DIRECTORY, raising=False)
+    evidence.record("kills", counts={}, findings=0, seconds=0.0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_report_is_a_file_and_an_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, monkeypatch)
+    monkeypatch.setattr(evidence_report, "ROWS", (KILLS,))
+    monkeypatch.setattr(sys, "argv", ["evidence_report", str(tmp_path), str(tmp_path / "EVIDENCE.md")])
+    assert evidence_report.main() == 0
+    assert "| kills | kills things | 100 kills | 0 | 1 of 1 |" in (tmp_path / "EVIDENCE.md").read_text()
+    monkeypatch.setattr(evidence_report, "ROWS", (KILLS, Row("other", "was not run")))
+    assert evidence_report.main() == 1
+
+
+def test_a_command_without_a_record_of_its_own_gets_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that was skipped shows nothing; a planted bug that is not caught is a finding."""
+    monkeypatch.setenv(evidence.DIRECTORY, str(tmp_path / "evidence"))
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\ndef test_good(): pass\ndef test_planted_one(): pass\n"
+        "def test_planted_two(): assert False\n@pytest.mark.skip(reason='x')\ndef test_planted_three(): pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-c", "/dev/null", str(tmp_path / "test_some.py")]
+    monkeypatch.setattr(sys, "argv", ["evidence_run", "some", "--planted", "planted", "--", *command])
+    assert evidence_run.main() == 1
+    (run,) = records(tmp_path / "evidence")
+    assert (run.counts, run.planted, run.findings) == ({"tests": 1}, (1, 2), 1)
