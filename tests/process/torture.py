@@ -26,6 +26,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from evidence import record
 from process.children import preload
 from process.torture_core import Episode, Tally
 from process.torture_group import GroupKills, remove_objects
@@ -63,9 +64,9 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="hft", dir="/tmp"))
     os.environ["HOLDFAST_DIR"] = str(root / "run")
     os.environ["XDG_CACHE_HOME"] = str(root / "cache")
-    code = 1
+    code, tally, begin = 1, Tally(), time.monotonic()
     try:
-        _torture(given, core, by_exec, root)
+        _torture(given, core, by_exec, root, tally)
         code = 0
     except KeyboardInterrupt:
         print("torture: interrupted", file=sys.stderr)
@@ -83,6 +84,11 @@ def main() -> int:
             print(f"torture: kept {root}")
         else:
             _remove(root)
+    counts, seconds = {"kills": tally.total}, time.monotonic() - begin
+    if given.mutant:
+        record("torture_planted", counts=counts, findings=0, planted=(code, 1), seconds=seconds, seed=given.seed)
+    elif code != 130:
+        record("torture", counts=counts, findings=code, seconds=seconds, seed=given.seed)
     return code
 
 
@@ -90,8 +96,8 @@ def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _torture(given: argparse.Namespace, core: int, by_exec: int, root: Path) -> None:
-    tally, begin = Tally(), time.monotonic()
+def _torture(given: argparse.Namespace, core: int, by_exec: int, root: Path, tally: Tally) -> None:
+    begin = time.monotonic()
 
     def tell() -> None:
         print(f"torture: {tally.total} kills, {time.monotonic() - begin:.0f} s", flush=True)

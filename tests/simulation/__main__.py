@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from evidence import record
 from simulation.machine import Machine
 from simulation.run import play
 from simulation.world import InvariantError
@@ -60,6 +61,8 @@ def main() -> int:
             if done % 50_000 < CHUNK:
                 print(f"{done} seeds, {failed} broken, {done / (time.monotonic() - begun):.0f} a second", flush=True)
     print(f"{done} seeds from {options.first}: {failed} broken")
+    seconds = time.monotonic() - begun
+    record("simulation", counts={"seeds": done}, findings=failed, seconds=seconds, seed=options.first)
     return failed > 0
 
 
