@@ -79,7 +79,7 @@ def test_a_command_without_a_record_of_its_own_gets_one(tmp_path: Path, monkeypa
     monkeypatch.setenv(evidence.DIRECTORY, str(tmp_path / "evidence"))
     (tmp_path / "test_some.py").write_text(
         "import pytest\ndef test_good(): pass\ndef test_planted_one(): pass\n"
-        "def test_planted_two(): assert False\n@pytest.mark.skip(reason='x')\ndef test_planted_three(): pass\n"
+        "def test_planted_two(): assert False\ndef test_planted_three(): pytest.importorskip('no_such_module')\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-c", "/dev/null", str(tmp_path / "test_some.py")]
     monkeypatch.setattr(sys, "argv", ["evidence_run", "some", "--planted", "planted", "--", *command])
