@@ -69,12 +69,13 @@ class Receiver(Driver):
 
         Raises:
             UsageError: another thread is receiving, or the receiver has a callback.
-            RegistrationError, RegIdInUseError: nothing can come, because a registration failed.
+            RegistrationError, RegIdInUseError: nothing can come, because a registration failed, or a store refuses. A call that
+                waits believes only what a store was asked since the call: who held the RegID before may have closed.
         """
         self._enter()
         try:
             message = self._try_receive()
-            if message is None and timeout != 0:
+            if message is None and (timeout != 0 or not self.inbounds):  # a program may poll as fast as it can
                 message = self._wait_receive(timeout)
             return message
         finally:
@@ -115,17 +116,20 @@ class Receiver(Driver):
         self.context.check_usable()
         self.context.raise_callback_error()
 
+    def _may_wait(self, called_ns: int, timeout: float | None) -> int:
+        """How long a call that has found nothing may wait before it looks again, ns; 0: its time is over. Raises what hinders."""
+        if not self.inbounds and (failure := self.failure(called_ns if timeout != 0 else 0)) is not None:
+            raise failure
+        left = WAIT_NS if timeout is None else min(WAIT_NS, called_ns + int(timeout * 1e9) - time.monotonic_ns())
+        if left > 0 and self.context.sequential:
+            self.context.poll(0)
+        return max(left, 0)
+
     def _try_receive(self) -> Message | None:
         """A message that is there now."""
         if self._evicted:
             self._go_back()
         inbounds = self.inbounds
-        if not inbounds:
-            self._check_pull()
-            failure = self.failure()
-            if failure is not None:
-                raise failure
-            return None
         message = self.pool.take()
         for _ in range(len(inbounds)):
             turn = self._turn_of
@@ -163,13 +167,8 @@ class Receiver(Driver):
         return message
 
     def _wait_receive(self, timeout: float | None) -> Message | None:
-        deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
-        while True:
-            limit = WAIT_NS if deadline is None else min(WAIT_NS, deadline - time.monotonic_ns())
-            if limit <= 0:
-                return None
-            if self.context.sequential:
-                self.context.poll(0)
+        called_ns = time.monotonic_ns()
+        while limit := self._may_wait(called_ns, timeout):
             inbounds = self.inbounds
             if len(inbounds) == 1 and inbounds[0].feed is not None and inbounds[0].feed.ring is not None:
                 message = self._wait_one(inbounds[0], limit)
@@ -179,6 +178,7 @@ class Receiver(Driver):
             if message is not None:
                 return message
             self._check_pull()
+        return None
 
     def _wait_one(self, inbound: Inbound, limit_ns: int) -> Message | None:
         """In C, on the ring itself: the fastest way to a message."""
@@ -280,17 +280,10 @@ class Receiver(Driver):
             raise UsageError(f"receive_batch of {max_messages} messages", hint="at least 1")
         self._enter()
         try:
-            deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
-            while True:
-                batch = self._try_batch(max_messages)
-                if batch is not None or timeout == 0:
-                    return batch
-                limit = WAIT_NS if deadline is None else min(WAIT_NS, deadline - time.monotonic_ns())
-                if limit <= 0:
-                    return None
-                if self.context.sequential:
-                    self.context.poll(0)
+            called_ns = time.monotonic_ns()
+            while (batch := self._try_batch(max_messages)) is None and (limit := self._may_wait(called_ns, timeout)):
                 self._wait_any(limit)
+            return batch
         finally:
             self._token.append(None)
 
@@ -298,8 +291,6 @@ class Receiver(Driver):
         self._check_pull()
         if self._evicted:
             self._go_back()
-        if not self.inbounds and (failure := self.failure()) is not None:
-            raise failure
         entries = self.entries.take(maximum)
         for inbound in self._in_turn():
             if inbound.feed is not None:

@@ -2,7 +2,7 @@
  *
  * `owner` is also the version of a line. A claim passes through two owner words:
  *
- *     CAS owner -> first; state = FREE (CLOSED if the participant comes back); owner = second; details; state = ACTIVE
+ *     CAS owner -> first; state = FREE (CLOSED if the participant comes back); owner = second; details; since; state = ACTIVE
  *
  * hf_board_read takes a copy only if owner and state are the same before and after it. While the owner is `first`, no
  * detail has changed; once it is `second`, the state is FREE until all details are there. So a copy never pairs one
@@ -95,8 +95,9 @@ static int try_copy(const struct hf_board_line *line, struct hf_board_line *out)
 {
     uint64_t owner = hf_load_acquire_u64(&line->owner); /* pairs with describe: second owner word */
     uint64_t state = hf_load_acquire_u64(&line->state); /* pairs with describe: state ACTIVE */
-    /* A released line's owner is 0 before and after somebody else's whole claim: the time of the claim tells them apart. */
-    uint64_t since = hf_load_acquire_u64(&line->since_ns);
+    /* A released line's owner is 0 before and after somebody else's whole claim: the time of the claim tells them apart. It is the
+     * last detail that is stored (board.pml, MUT_SINCE_FIRST). */
+    uint64_t since = hf_load_acquire_u64(&line->since_ns); /* pairs with describe: since */
     copy_words(line, out);
     uint64_t ack_stream = hf_load_acquire_u64(&line->ack_stream); /* pairs with hf_board_rebase; before ack */
     uint64_t ack = hf_load_acquire_u64(&line->ack); /* pairs with hf_board_ack; before position: ack <= position */
@@ -281,12 +282,15 @@ static int64_t describe(struct hf_board_line *line, const struct hf_identity *wh
     hf_store_release_u64(&line->owner, hf_process_claim()); /* pairs with try_copy: owner */
     hf_fence_release();                                     /* whoever sees a detail sees the second owner word */
     uint64_t words[WORDS];
+    uint64_t since = next.since_ns;
+    next.since_ns = hf_load_relaxed_u64(&line->since_ns);
     memcpy(words, &next, sizeof(words));
     uint64_t *to = (uint64_t *)(void *)line;
     for (int i = DETAILS; i < WORDS; i++) {
         hf_store_relaxed_u64(&to[i], words[i]);
     }
     HF_FAIL("board.described");
+    hf_store_release_u64(&line->since_ns, since); /* pairs with try_copy: since. Whoever sees it sees every detail */
     hf_store_release_u64(&line->state, HF_LINE_ACTIVE); /* pairs with try_copy: state */
     return HF_OK;
 }

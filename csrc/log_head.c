@@ -111,7 +111,10 @@ uint64_t hf_head_stable(const struct hf_head *head)
         return 0;
     }
     uint64_t end = head->end, check = head->end_check ^ hf_head_mask(head);
-    end = end < check ? end : check; /* the smaller one was published; see log.c */
+    end = end < check ? end : check;               /* the smaller one was published; see log.c */
+    if (end >= UINT64_MAX - 2 * HF_SEGMENT_SANE) { /* garbage that fits its check: no segment can begin there */
+        return 0;
+    }
     return end & ~(uint64_t)(HF_GRANULE - 1);
 }
 
@@ -135,6 +138,11 @@ int64_t hf_head_begins(const struct hf_head *head, struct hf_begin out[HF_INCARN
     }
     if (count > HF_INCARNATIONS || hf_crc32c(0, (const uint8_t *)out, count * sizeof *out) != crc) {
         return HF_DAMAGED;
+    }
+    for (uint64_t i = 1; i < count; i++) { /* whoever wrote it may have got the sum right */
+        if (out[i].incarnation <= out[i - 1].incarnation) {
+            return HF_DAMAGED;
+        }
     }
     return (int64_t)count;
 }

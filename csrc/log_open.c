@@ -303,7 +303,7 @@ static uint64_t number_at_end(const struct recovery *r)
 static int64_t sync_directory(struct hf_log *log)
 {
     if (log->dir_dirty && hf_log_on_disk(log) && fsync(log->dir) != 0) {
-        return hf_errno();
+        return hf_log_poison(log);
     }
     log->dir_dirty = 0;
     return HF_OK;
@@ -325,7 +325,8 @@ static int64_t cut(struct recovery *r)
     return status;
 }
 
-/* What open found must be stable before it is published: a killed store leaves frames in the page cache only. */
+/* What open found must be stable before it is published: a killed store leaves frames in the page cache only. A sync that
+ * fails poisons here as anywhere: the next opening's would say nothing of what this one dropped. */
 static int64_t sync_found(struct recovery *r)
 {
     struct hf_log *log = r->log;
@@ -334,13 +335,13 @@ static int64_t sync_found(struct recovery *r)
         char name[HF_SEGMENT_NAME];
         hf_seg_name(name, log->segs[i].base);
         int fd = openat(log->dir, name, O_RDONLY | O_CLOEXEC);
-        status = fd < 0 ? hf_errno() : HF_FAIL_STATUS("log.fdatasync");
-        if (status == HF_OK && fdatasync(fd) != 0) {
-            status = hf_errno();
+        if (fd < 0) {
+            return hf_errno();
         }
-        if (fd >= 0) {
-            close(fd);
+        if (HF_FAIL_STATUS("log.fdatasync") != 0 || fdatasync(fd) != 0) {
+            status = hf_log_poison(log);
         }
+        close(fd);
     }
     return status;
 }
@@ -391,7 +392,7 @@ static int64_t publish(struct recovery *r)
     hf_log_publish(log);
     int64_t status = hf_boot_id(log->head->pre.boot_id); /* after `end`: it says which boot's pages `end` speaks of */
     if (status == HF_OK && synced && fdatasync(log->head_fd) != 0) {
-        status = hf_errno();
+        status = hf_log_poison(log);
     }
     return status;
 }

@@ -27,7 +27,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from .core import CData, ffi, lib
-from .domain import Domain, open_object, unlink_object
+from .domain import Domain, open_object, unlink_object, unlink_source
 from .errors import (
     ClosedError,
     ConfigError,
@@ -37,7 +37,7 @@ from .errors import (
     UsageError,
     WouldBlockError,
 )
-from .segments import Bells, Mapping, UnpublishedError, attach_stream, board_under_lock, claim_line, owned
+from .segments import Bells, Mapping, UnpublishedError, attach_stream, claim_line, own_board, owned, read_lines
 from .status import check, error_of
 from .waiting import STRATEGIES, deadline_of
 
@@ -79,7 +79,7 @@ class _Side:
         try:
             self.bells = Bells.of(self.domain)
             with self.domain.exclusive():
-                self.board = board_under_lock(self.domain, self.uuid)
+                self.board = own_board(self.domain, self.uuid)
                 self.line = self._claim()
                 self._join()
         except BaseException:
@@ -123,10 +123,8 @@ class _Side:
 
     def _peer(self) -> CData | None:
         """A view of the other side's line; None: there never was one."""
-        views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
-        count = lib.hf_board_read(self.board.handle, self.domain.fd, 1, views, lib.HF_BOARD_LINES)
-        found = [views[i] for i in range(count) if views[i].line.role == _OTHER[self.role]]
-        return ffi.new("struct hf_line_view *", found[0]) if found else None
+        views = read_lines(self.board, self.domain, test=True)
+        return next((view for view in views if view.line.role == _OTHER[self.role]), None)
 
     @property
     def peer(self) -> int | None:
@@ -483,8 +481,7 @@ class ChannelReader(_Side):
         """Takes the channel's names out of shared memory, read or not: nobody will come back for it. Closes."""
         if not self.closed and not self._is_parents:
             with self.domain.exclusive():
-                for item in self.domain.objects(self.uuid):
-                    unlink_object(item.name)
+                unlink_source(self.domain, self.uuid)
         self.close()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import wire
-from .core import ffi, lib
+from .core import lib
 from .domain import unlink_source
 from .errors import UsageError
 from .events import receiver as receiver_events
 from .events import source as source_events
-from .segments import UnpublishedError, attach_board
+from .segments import UnpublishedError, attach_board, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -137,8 +137,10 @@ class SourceDeregistration(Deregistration):
         )
 
     def _complete(self) -> None:
-        if not self._successor and not self._goes_on():
-            unlink_source(self._domain, self._machine.uuid)
+        if not self._successor:
+            with self._domain.exclusive():  # nobody joins the board, or opens a ring, between the look and the deed
+                if not self._goes_on():
+                    unlink_source(self._domain, self._machine.uuid)
         self._tell(source_events.DeregistrationComplete())
 
     def _goes_on(self) -> bool:
@@ -146,13 +148,12 @@ class SourceDeregistration(Deregistration):
         uuid, own = self._machine.uuid, self._machine.incarnation
         if any(item.kind == "stream" and item.incarnation > own for item in self._domain.objects(uuid)):
             return True
-        views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
         try:
             with attach_board(self._domain, uuid, writable=False) as board:
-                count = lib.hf_board_read(board.handle, self._domain.fd, 1, views, lib.HF_BOARD_LINES)
+                views = read_lines(board, self._domain, test=True)
         except (FileNotFoundError, UnpublishedError):
             return False
-        return any(views[i].line.role == lib.HF_ROLE_STORE and views[i].alive != 0 for i in range(count))
+        return any(view.line.role == lib.HF_ROLE_STORE and view.alive != 0 for view in views)
 
 
 class ReceiverDeregistration(Deregistration):

@@ -14,6 +14,7 @@ never meet, and a listing by prefix is all the discovery there is: no registry t
 from __future__ import annotations
 
 import contextlib
+import difflib
 import fcntl
 import hashlib
 import os
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING
 import posix_ipc
 
 from .core import lib
-from .errors import ConfigError, ForeignOwnerError
+from .errors import ConfigError, ForeignOwnerError, NoDomainError
 from .status import check
 from .store_config import check_name
 
@@ -73,6 +74,13 @@ def _private_directory(path: Path) -> None:
         raise ForeignOwnerError(f"{path} has mode {stat.S_IMODE(found.st_mode):o}: others may enter; chmod 700 it")
 
 
+def _no_domain(name: str, base: Path) -> NoDomainError:
+    there = sorted(path.parent.name for path in base.glob("*/stores"))
+    near = difflib.get_close_matches(name, there, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"domains there: {', '.join(there) or 'none'}"
+    return NoDomainError(f"there is no domain {name!r} in {base}", hint=hint)
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectName:
     """A shared-memory object of a domain, as its name tells it."""
@@ -90,18 +98,23 @@ class ObjectName:
 class Domain:
     """One domain directory, joined by this process. Cheap; any number per process.
 
+    ``make``: its directories are made where they are missing; who only reads does without.
+
     Raises:
         ConfigError: the name is not a file name, or the paths are too long for a Unix socket.
+        NoDomainError: it is not there, and is not to be made.
         ForeignOwnerError: the directory is not ours alone.
     """
 
-    def __init__(self, name: str | None = None, *, join: bool = True) -> None:
+    def __init__(self, name: str | None = None, *, join: bool = True, make: bool = True) -> None:
         self.name = name or os.environ.get("HOLDFAST_DOMAIN") or "default"
         if not _NAME.fullmatch(self.name):
             raise ConfigError(f"domain {self.name!r} is not a name", hint="letters, digits and _ . + -, 64 at most")
         base = base_directory()
-        _private_directory(base)
         self.path = base / self.name
+        if not make and not (self.path / "stores").is_dir():
+            raise _no_domain(self.name, base)
+        _private_directory(base)
         _private_directory(self.path)
         self.stores = self.path / "stores"
         _private_directory(self.stores)
@@ -228,7 +241,7 @@ def unlink_object(name: str) -> None:
 
 
 def unlink_source(domain: Domain, uuid: bytes) -> None:
-    """Removes the names of a source's board and of all its rings. Whoever has them mapped reads on."""
-    with domain.exclusive():
-        for item in domain.objects(uuid):
-            unlink_object(item.name)
+    """Removes the names of a source's board and of all its rings. For who holds the domain's lock. Whoever has them mapped reads
+    on."""
+    for item in domain.objects(uuid):
+        unlink_object(item.name)

@@ -126,6 +126,10 @@ class ConfigError(Error):
         return f"{super().__str__()}\n{self.excerpt}" if self.excerpt else super().__str__()
 
 
+class NoDomainError(ConfigError):
+    """Who only looks at a domain has none to look at: nothing has ever run there, or its directory is gone."""
+
+
 class NotRegisteredError(Error):
     """The source is not registered with enough stores to send."""
 

@@ -21,7 +21,7 @@ from .quorum import Groups
 from .reconcile import newest_table, void_from
 from .recovery import Gap, Start, limited_low, start_number
 from .registrar import Registrar
-from .segments import Mapping, claim_line, own_board
+from .segments import Mapping, join_board
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -151,9 +151,9 @@ class Inbound:
         self.failure = error
         self.receiver.failed(self, error)
 
-    def refusal(self) -> reg.Refusal | None:
-        """Why a store refuses, if one does."""
-        return self.registrar.refusal()
+    def refusal(self, since_ns: int = 0) -> reg.Refusal | None:
+        """Why a store refuses, if one does; as :meth:`Registration.refusal`."""
+        return self.registrar.refusal(since_ns)
 
     def complete(self, action: reg.Complete) -> None:
         """Takes a board line, decides where to start, and lets the receiving thread in."""
@@ -183,7 +183,6 @@ class Inbound:
     def _join(self) -> None:
         """Claims a line on the board, and says there what this receiver's acks mean."""
         context, options = self.receiver.context, self.receiver.options
-        self.board = own_board(context.domain, self.uuid)
         who = ffi.new("struct hf_identity *")
         identity, who.registration_id = self.registrar.identity()
         ffi.memmove(who.uuid, identity, 16)
@@ -197,7 +196,7 @@ class Inbound:
             who.flags |= lib.HF_LINE_OUT_OF_ORDER
         if options.ume_explicit_ack_only:
             who.flags |= lib.HF_LINE_EXPLICIT
-        self.line = claim_line(self.board, context.domain, who)
+        self.board, self.line = join_board(context.domain, self.uuid, who)
 
     def _open(self, start: int, live_from: int) -> None:
         """The feed and its window; in order of arrival there are two of each while there is something to recover."""

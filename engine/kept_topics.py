@@ -100,6 +100,7 @@ def topic_sources(
 
     Raises:
         ConfigError: no such domain can be, or a directory is not a store's.
+        NoDomainError: the domain is not there.
         SystemCallError: a directory is there, and this process cannot open it.
         CorruptionError: a directory that was given has a state that cannot be read.
     """
@@ -114,7 +115,7 @@ def topic_sources(
 
 
 def _in_domain(name: str | None) -> Iterator[_Store]:
-    domain = Domain(name, join=False)
+    domain = Domain(name, join=False, make=False)
     try:
         infos = [info for store in domain.store_names() if (info := read_info(domain, store)) is not None]
     finally:

@@ -21,6 +21,7 @@ import msgspec
 from .core import lib
 from .coverage import Spans
 from .store_state import sync_directory
+from .wire import UNDECODABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,7 +94,7 @@ class MarkFile:
                 marks = msgspec.msgpack.decode(body, type=_Marks)
                 if marks.source == self._source:
                     return marks.ranges[:RANGES_MAX]
-        except (OSError, struct.error, msgspec.DecodeError):
+        except (OSError, struct.error, *UNDECODABLE):
             pass
         _log.warning("%s is damaged: nothing counts as marked in this log; mark again", self._path)
         return []

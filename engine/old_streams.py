@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from .core import CData, ffi, lib
-from .domain import Domain, ObjectName, unlink_object
-from .errors import Error
+from .domain import Domain, ObjectName, unlink_object, unlink_source
+from .errors import Error, SharedMemoryFullError, SystemCallError
 from .reconcile import FOR_EVER
-from .segments import UnpublishedError, attach_board, attach_stream
+from .segments import UnpublishedError, attach_board, attach_stream, read_lines
 from .status import check
 from .watch import groups_of
 
@@ -62,7 +62,11 @@ def same_process(stream: segments.Mapping, owner: int | None) -> bool:
 
 
 def living_ring(domain: Domain, uuid: bytes, but: int | None = None) -> LivingStream | None:
-    """The first open stream of a source whose owner lives; None: there is none. ``but``: as of :func:`same_process`, no owner."""
+    """The first open stream of a source whose owner lives; None: there is none. ``but``: as of :func:`same_process`, no owner.
+
+    Raises SystemCallError, SharedMemoryFullError: this process has run out of something, which says nothing of a ring; who asks
+    would grant what is held, or forget who lives.
+    """
     for item in domain.objects(uuid):
         if item.kind != "stream":
             continue
@@ -70,6 +74,8 @@ def living_ring(domain: Domain, uuid: bytes, but: int | None = None) -> LivingSt
             with attach_stream(item.name, populate=False) as stream:
                 if owner_lives(domain, stream) and not same_process(stream, but):
                     return living(stream)
+        except (SystemCallError, SharedMemoryFullError):
+            raise
         except (FileNotFoundError, UnpublishedError, Error):  # of another boot or layout: nobody's
             continue
     return None
@@ -136,8 +142,7 @@ def unlink_unused(domain: Domain, uuid: bytes) -> None:
         objects = domain.objects(uuid)
         if any(_in_use(domain, item) for item in objects):
             return
-        for item in objects:
-            unlink_object(item.name)
+        unlink_source(domain, uuid)
 
 
 def unlink_unsent(domain: Domain, begun: Mapping[bytes, int]) -> list[str]:
@@ -172,13 +177,10 @@ def _is_unsent(domain: Domain, name: str) -> bool:
 def _in_use(domain: Domain, item: ObjectName) -> bool:
     try:
         if item.kind == "board":
-            views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
             with attach_board(domain, item.uuid, writable=False) as board:
-                count = lib.hf_board_read(board.handle, domain.fd, 1, views, lib.HF_BOARD_LINES)
-            lines = [
-                views[i] for i in range(count) if views[i].line.role != lib.HF_ROLE_CONTEXT
-            ]  # that only shows itself
-            return any(view.alive != 0 for view in lines)
+                views = read_lines(board, domain, test=True)
+            # A context only shows itself.
+            return any(view.alive != 0 and view.line.role != lib.HF_ROLE_CONTEXT for view in views)
         with attach_stream(item.name, populate=False) as stream:
             return owner_lives(domain, stream)
     except (FileNotFoundError, UnpublishedError):

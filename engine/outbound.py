@@ -7,7 +7,6 @@ The context's thread turns it; senders call :meth:`Outbound.refresh` when they w
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import threading
 import time
@@ -18,17 +17,16 @@ from . import registration as reg
 from . import wire
 from .core import CData, ffi, lib
 from .deregistration import SourceDeregistration, check_deregister
-from .domain import open_object, unlink_object
+from .domain import unlink_object
 from .errors import ClosedError, ForkedHandleError
 from .events.info import ForceReclaimInfo
 from .quorum import INTERGROUP, INTRAGROUP
 from .receiver_paced import wanted_by
 from .refusals import refusal_of
 from .registration_events import source_event
-from .segments import Mapping, own_board, owned
 from .settlement import UNDER, Settlement
 from .source_registration import SourceRegistration
-from .status import check
+from .source_ring import SourceRing, SriStore, write_sri
 from .store_info import knows_nothing
 
 if TYPE_CHECKING:
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from .link import StoreLink
     from .option_values import StoreAddress
     from .options import Options
+    from .segments import Mapping
 
 __all__ = ["Outbound"]
 
@@ -318,7 +317,7 @@ class Outbound:
         return int(self.options.ring_size)
 
     def _open(self, incarnation: int, start_sqn: int) -> list[reg.Action]:
-        """Creates board and stream. A failure is what ``wait_registered`` raises; it is tried again at the next tick."""
+        """Makes the ring. A failure is what ``wait_registered`` raises; it is tried again at the next tick."""
         context = self.context
         config = ffi.new("struct hf_stream_config *")
         ffi.memmove(config.uuid, self._machine.uuid, 16)
@@ -329,44 +328,22 @@ class Outbound:
         config.flags = 0 if self.options.late_join else lib.HF_STREAM_NO_LATE_JOIN
         config.pin_timeout_ms = self.options.receiver_pin_timeout
         try:
-            board = self._board
-            if board is None or board.uuid != self._machine.uuid:
-                board = own_board(context.domain, self._machine.uuid)
-            self._board = board
-            incarnation = max(incarnation, _newest_on(board, context.domain.fd) + 1)
-            while True:
-                name = context.domain.stream_name(self._machine.uuid, incarnation)
-                try:
-                    fd = open_object(name, create=True)
-                    break
-                except FileExistsError:  # left by a claimant that died before BEGIN
-                    incarnation += 1
-            config.incarnation = incarnation
-            out = ffi.new("struct hf_source **")
-            try:
-                status = lib.hf_source_create(fd, config, board.handle, context.bells.handle, out)
-                check(status, what=name, size=self._ring_bytes())
-            except BaseException:
-                unlink_object(name)
-                raise
-            finally:
-                os.close(fd)
+            ring = SourceRing.make(context, config, incarnation)
         except Exception as error:
             self._failure = error
             return []
         self._failure = None
-        self._name = name
-        handle = owned(out[0], lib.hf_source_destroy, board.handle, context.bells)
-        listened = self.on_event is not None
+        self._name, self._board = ring.name, ring.board
         self._settlement = Settlement(
-            handle, board, context.domain.fd, incarnation, start_sqn, self.topic, self.options, listened=listened
-        )
-        self._handle = handle
+            ring.handle, ring.board, context.domain.fd, ring.incarnation, start_sqn, self.topic, self.options,
+            listened=self.on_event is not None,
+        )  # fmt: skip
+        self._handle = ring.handle
         if not self._settlement.notices.records_all:
-            self._put = partial(lib.hf_source_send, handle)
+            self._put = partial(lib.hf_source_send, ring.handle)
         if not self.stores:
             self._write_sri()
-        return self._machine.opened(incarnation, start_sqn, time.monotonic_ns())
+        return self._machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
 
     def _abandon(self) -> None:
         """Nothing was sent in it: it goes as if it had not been."""
@@ -377,24 +354,16 @@ class Outbound:
 
     def _write_sri(self) -> None:
         """A store without a seat has version 0: receivers do not wait for it."""
-        stores = ffi.new("struct hf_sri_store[]", max(1, len(self.stores)))
+        said = []
         for index, address in enumerate(self.stores):
-            name = self.names[index].encode()
-            ffi.memmove(stores[index].name, name, len(name))
-            welcome = self._links[index].welcome
-            if welcome is not None:
-                ffi.memmove(stores[index].uuid, welcome.uuid, 16)
-            grant = self._machine.slots[index].grant
-            stores[index].registration_id = grant.registration_id if grant else 0
-            stores[index].index, stores[index].group = index, address.group
-            stores[index].version = self._versions[index] if index in self._machine.seated else 0
-        groups = ffi.new("struct hf_sri_groups *")
-        declared = self._machine.groups
-        for number, size in enumerate(declared.sizes):
-            groups.sizes[number] = size
-        groups.intragroup = INTRAGROUP.index(declared.intragroup)
-        groups.intergroup = INTERGROUP.index(declared.intergroup)
-        lib.hf_source_sri(self._handle, stores, len(self.stores), groups)
+            welcome, grant = self._links[index].welcome, self._machine.slots[index].grant
+            said.append(
+                SriStore(
+                    self.names[index], welcome.uuid if welcome is not None else b"", grant.registration_id if grant else 0,
+                    address.group, self._versions[index] if index in self._machine.seated else 0,
+                )
+            )  # fmt: skip
+        write_sri(self._handle, said, self._machine.groups)
         lib.hf_bell_ring_all(self.context.bells.handle)  # receivers of the topic look now
 
     # Events ---------------------------------------------------------------------------------------------------------------
@@ -482,13 +451,6 @@ class Outbound:
 
 def _not_open(_data: bytes, _size: int) -> int:
     return int(lib.HF_AGAIN)
-
-
-def _newest_on(board: Mapping, domain_fd: int) -> int:
-    """The newest incarnation that anybody has acknowledged something of: stores that knew it may have lost their files."""
-    views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
-    count = lib.hf_board_read(board.handle, domain_fd, 0, views, lib.HF_BOARD_LINES)
-    return max((int(views[i].line.ack_stream) for i in range(count)), default=0)
 
 
 def _taken(queue: list[object]) -> list[object]:

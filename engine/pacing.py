@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .core import ffi, lib
+from .core import ffi
 from .receiver_paced import Pacing
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ class Pacer:
         self._pacing.stored(int(repository.info.appended_sqn), int(item.payload))
         turn = self._pacing.turn(self._receivers())
         item.ack_payload, item.ack_sqn = turn.ack_payload, max(int(item.ack_sqn), turn.ack)
-        if repository.board is not None and repository.line >= 0:
-            ack = self.allowed(next_sqn)
-            lib.hf_board_ack(repository.board.handle, repository.bells.handle, repository.line, ack, next_sqn)
+        repository.acknowledge()
         release = min(turn.release, next_sqn)
         if release != self._released:
             repository.release(release)
@@ -76,7 +74,7 @@ class Pacer:
     def _receivers(self) -> list[tuple[int, int]]:
         """Acknowledgement and mode of everybody who is registered: on the board, or in the state once it has left that. Who has
         no mode yet is about to be."""
-        acks, _ = self._repository.acks()
+        acks = self._repository.line.acks()
         return [
             (max(receiver.ack, acks[receiver.uuid].number if receiver.uuid in acks else 0), receiver.paced)
             for receiver in list(self._repository.source.receivers)  # the control thread adds and removes

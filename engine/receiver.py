@@ -245,13 +245,16 @@ class Receiver:
         self.context.callback_failed(error, self.options)
         self.wake()
 
-    def failure(self) -> Exception | None:
-        """Why nothing can be received: a registration failed, or a store refuses. None when there is no such reason."""
+    def failure(self, since_ns: int) -> Exception | None:
+        """Why nothing can be received: a registration failed, or a store refuses. None when there is no such reason.
+
+        ``since_ns``: CLOCK_MONOTONIC; what a store answered to an older question is not believed.
+        """
         if self._failure is not None:
             return self._failure
         if self.inbounds:
             return None
-        refusals = [refusal for inbound in self._all.values() if (refusal := inbound.refusal()) is not None]
+        refusals = [said for inbound in list(self._all.values()) if (said := inbound.refusal(since_ns)) is not None]
         lasting = [refusal for refusal in refusals if refusal.code != "unknown_source"]
         return refusal_error(lasting[0]) if lasting else None
 

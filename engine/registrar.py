@@ -127,9 +127,9 @@ class Registrar:
             return
         self._act(self._machine.tick(now_ns))
 
-    def refusal(self) -> reg.Refusal | None:
-        """Why a store refuses, if one does."""
-        return self._machine.refusal()
+    def refusal(self, since_ns: int) -> reg.Refusal | None:
+        """Why a store refuses, if one does; as :meth:`Registration.refusal`."""
+        return self._machine.refusal(since_ns)
 
     def _act(self, actions: list[reg.Action]) -> None:
         for action in actions:

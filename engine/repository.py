@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING
 from .core import CData, ffi, lib
 from .errors import CorruptionError, Error
 from .old_streams import LivingStream, OldStreams, living, living_ring, owner_lives, same_process
-from .reconcile import FOR_EVER, LogView, Table, lost_acknowledged, newest, newest_table, void_from
+from .reconcile import LogView, Table, lost_acknowledged, newest, newest_table, void_from
 from .refill import Filling
 from .resting import Resting
-from .segments import Bells, Mapping, UnpublishedError, attach_board, attach_stream, claim_line, own_board
+from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
 from .store_info import kept_view, log_view, peer_logs
+from .store_line import StoreLine
 from .store_state import SourceState, sync_directory
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class Repository:
         self.source = source
         self.path = path
         self.level = int(config.level)
-        self._identity = (name, uuid)
+        self._store = uuid
+        self.line = StoreLine(domain, bells, source, name, uuid)
         if not path.exists():
             path.mkdir(mode=0o700)
             sync_directory(path.parent)
@@ -71,8 +73,6 @@ class Repository:
         self.log: CData = out[0]
         self.files = threading.Lock()
         """Held by who closes the log, and by the helper thread while it works in its directory."""
-        self.board: Mapping | None = None
-        self.line = -1
         self.stream: Mapping | None = None
         self.reader: CData = ffi.NULL
         self.item: CData = ffi.new("struct hf_drain_item *")
@@ -88,7 +88,7 @@ class Repository:
         """Of a receiver-paced source: set once, before anything is drained."""
         self._old = OldStreams(domain)
         self._resting = Resting()
-        self._info, self._lines = ffi.new("struct hf_log_info *"), ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
+        self._info = ffi.new("struct hf_log_info *")
         try:
             view = log_view(path)
         except Error:
@@ -135,13 +135,13 @@ class Repository:
 
     def has_lost(self) -> bool:
         """It has not what its own line on the board once acknowledged (DESIGN 15)."""
-        own = [view.line for view in self.lines() if bytes(ffi.buffer(view.line.uuid)) == self._identity[1]]
-        return any(lost_acknowledged(self.view(), int(line.ack), int(line.ack_stream)) for line in own)
+        said = self.line.said_before()
+        return any(lost_acknowledged(self.view(), int(line.ack), int(line.ack_stream)) for line in said)
 
     def peers(self) -> list[Path]:
         """Where the other stores of the source keep its log."""
         source = self.source
-        paths = peer_logs(self.domain, source.stores, source.uuid, self._identity[1], source.directories)
+        paths = peer_logs(self.domain, source.stores, source.uuid, self._store, source.directories)
         return [path for path in paths if path != self.path]
 
     @property
@@ -157,11 +157,7 @@ class Repository:
     def close(self) -> None:
         """Syncs and closes the log, lets the line go. The stream stays for the next store process."""
         self._detach()
-        if self.board:
-            if self.line >= 0:
-                lib.hf_board_release(self.board.handle, self.line)
-            self.board.close()
-            self.board = None
+        self.line.close()
         log, self.log = self.log, ffi.NULL
         if log:
             lib.hf_log_close(log)
@@ -239,45 +235,31 @@ class Repository:
 
     def _take_part(self) -> None:
         """Its line on the board, under the newest BEGIN. It says what the log holds, and no more."""
-        if self.board is None:
-            self._claim()
-        assert self.board is not None
-        line = lib.hf_board_line_at(self.board.handle, self.line)
+        line = self.line.join(self.level)
         incarnation, start = self.table[-1]
         clamp = min(start, void_from(self.table, int(line.ack_stream)))
-        lib.hf_board_rebase(self.board.handle, self.line, incarnation, clamp)
+        lib.hf_board_rebase(self._board.handle, self.line.index, incarnation, clamp)
         if line.ack > self.next_sqn:  # acknowledged in an earlier life, and lost: it counts for nothing below
-            lib.hf_line_range(line, line.ack, FOR_EVER)
+            self.line.cover(int(line.ack))
         else:
             # A line of an earlier process of this store says what that one never had.
             if line.from_sqn <= self.next_sqn:
                 self.lost_below = max(int(line.from_sqn), self.lost_below)
-            lib.hf_line_range(line, self.lost_below, FOR_EVER)
-        self._acknowledge()
+            self.line.cover(self.lost_below)
+        self.acknowledge()
 
-    def _claim(self) -> None:
-        board = own_board(self.domain, self.source.uuid)
-        name, uuid = self._identity
-        who = ffi.new("struct hf_identity *")
-        ffi.memmove(who.uuid, uuid, 16)
-        ffi.memmove(who.name, name.encode()[:31], len(name.encode()[:31]))
-        who.role, who.level, who.bell = lib.HF_ROLE_STORE, self.level, self.bells.index
-        who.registration_id = self.source.registration_id
-        try:
-            self.line = claim_line(board, self.domain, who)
-        except Error:
-            board.close()
-            raise
-        self.board = board
+    def acknowledge(self) -> None:
+        """What the log holds, or as much of it as a receiver-paced source is told."""
+        held = self.next_sqn
+        self.line.acknowledge(self.pacer.allowed(held) if self.pacer is not None else held, held)
 
-    def _acknowledge(self) -> None:
-        if self.board is not None:
-            held = self.next_sqn
-            ack = self.pacer.allowed(held) if self.pacer is not None else held
-            lib.hf_board_ack(self.board.handle, self.bells.handle, self.line, ack, held)
+    @property
+    def _board(self) -> Mapping:
+        """A stream is read only by who has joined it."""
+        assert self.line.board is not None
+        return self.line.board
 
     def _attach(self, name: str) -> None:
-        assert self.board is not None
         mapping = attach_stream(name)
         begun = int(mapping.preamble.incarnation), int(mapping.stream.start_sqn)
         if mapping.uuid != self.source.uuid or begun != self.table[-1]:
@@ -286,11 +268,13 @@ class Repository:
             which = f"incarnation {incarnation} from {start} on of {self.source.uuid.hex()}"
             raise CorruptionError(f"{name} is not {which}")
         out = ffi.new("struct hf_reader **")
-        check(lib.hf_reader_open(mapping.handle, self.board.handle, self.bells.handle, self.line, out), what=name)
+        check(
+            lib.hf_reader_open(mapping.handle, self._board.handle, self.bells.handle, self.line.index, out), what=name
+        )
         self.stream, self.reader = mapping, out[0]
         self.item.reader, self.item.log = self.reader, self.log
-        self.item.board, self.item.bells = self.board.handle, self.bells.handle
-        self.item.line_index, self.item.status = self.line, lib.HF_OK
+        self.item.board, self.item.bells = self._board.handle, self.bells.handle
+        self.item.line_index, self.item.status = self.line.index, lib.HF_OK
         self.item.level, self.item.pending_bytes = self.level, 0
         self._follow()
 
@@ -299,15 +283,8 @@ class Repository:
         held, rest = self.next_sqn, self._resting
         if not rest.due(held, now_ns):
             return
-        if rest.told(self._told_by_peers()) or (rest.into_logs(now_ns) and held < self.report().end):
+        if rest.told(self.line.told_by_peers()) or (rest.into_logs(now_ns) and held < self.report().end):
             self.resume()
-
-    def _told_by_peers(self) -> int:
-        """The highest number that the other stores' lines say they hold; 0 without a board."""
-        views = self.lines() if self.board is not None else []
-        stores = [view.line for view in views if view.line.role == lib.HF_ROLE_STORE and view.line.level]
-        others = [line for line in stores if bytes(ffi.buffer(line.uuid)) != self._identity[1]]
-        return max((self.source.clamp(int(line.position), int(line.ack_stream)) for line in others), default=0)
 
     # Catching up ----------------------------------------------------------------------------------------------------------
 
@@ -318,7 +295,7 @@ class Repository:
             self._filled(filling)
         else:
             _log.info("%s: catches up from number %d", self.path, filling.held)
-            self._say_catching_up(True)
+            self.line.say_catching_up(True)
             self.filling = filling
 
     def overtaken(self) -> None:
@@ -344,7 +321,7 @@ class Repository:
             done = self.filling.turn(now_ns)
         finally:
             check(lib.hf_log_sync(self.log), what=str(self.path))
-            self._acknowledge()
+            self.acknowledge()
         if done:
             self._filled(self.filling)
 
@@ -357,14 +334,8 @@ class Repository:
             self.resume()
             return
         self.caught_up = filling.all_read
-        if self.board is not None:
-            lib.hf_line_range(lib.hf_board_line_at(self.board.handle, self.line), self.lost_below, FOR_EVER)
-            self._say_catching_up(False)
-
-    def _say_catching_up(self, yes: bool) -> None:
-        if self.board is not None:
-            line, flag = lib.hf_board_line_at(self.board.handle, self.line), lib.HF_LINE_CATCHING_UP
-            line.flags = line.flags | flag if yes else line.flags & ~flag
+        self.line.cover(self.lost_below)
+        self.line.say_catching_up(False)
 
     def append(self, frames: CData, size: int) -> None:
         """Whole messages, as a reader of another log gave them. Raises Error, OSError."""
@@ -389,8 +360,7 @@ class Repository:
     def lacks_below(self, number: int) -> None:
         """Its line counts for nothing below ``number``."""
         self.lost_below = number
-        if self.board is not None:
-            lib.hf_line_range(lib.hf_board_line_at(self.board.handle, self.line), number, FOR_EVER)
+        self.line.cover(number)
 
     def _detach(self) -> None:
         if self.filling is not None:
@@ -453,37 +423,12 @@ class Repository:
     def tidy(self) -> None:
         """Removes the names of left streams whose end a quorum holds."""
         if self._old:
-            self._old.tidy(self.lines())
+            self._old.tidy(self.line.views())
 
     def beat(self, now_ns: int) -> None:
         """The drain thread goes on: sources see by it that this store is not stopped, nor its disk (um_semantics B.4)."""
-        if self.board is not None and self.line >= 0:
-            lib.hf_board_line_at(self.board.handle, self.line).heartbeat_ns = now_ns
-
-    def lines(self) -> list[CData]:
-        """``struct hf_line_view`` of every participant on the board; valid until the next call."""
-        if self.board is None:
-            try:
-                with attach_board(self.domain, self.source.uuid, writable=False) as board:
-                    return self._read(board)
-            except (FileNotFoundError, UnpublishedError):
-                return []
-        return self._read(self.board)
-
-    def receiver_lines(self) -> dict[bytes, CData]:
-        """Copies of the ``struct hf_line_view`` of every receiver, by its uuid."""
-        found = {}
-        for view in self.lines():
-            if view.line.role == lib.HF_ROLE_RECEIVER:
-                copy = found[bytes(ffi.buffer(view.line.uuid))] = ffi.new("struct hf_line_view *")
-                ffi.memmove(copy, ffi.addressof(view), ffi.sizeof("struct hf_line_view"))
-        return found
+        self.line.beat(now_ns)
 
     def acks(self) -> tuple[dict[bytes, Acked], int]:
         """What every receiver's line says, by its uuid, and the number behind the last message held."""
-        lines = [view.line for view in self.lines() if view.line.role == lib.HF_ROLE_RECEIVER]
-        return {bytes(ffi.buffer(line.uuid)): self.source.acked(line) for line in lines}, self.next_sqn
-
-    def _read(self, board: Mapping) -> list[CData]:
-        count = lib.hf_board_read(board.handle, self.domain.fd, 0, self._lines, lib.HF_BOARD_LINES)
-        return [self._lines[i] for i in range(count)]
+        return self.line.acks(), self.next_sqn

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from .core import CData, ffi, lib
 from .domain import Domain, open_object, unlink_object
+from .errors import Error
 from .status import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Bells", "Mapping", "attach_board", "attach_stream", "board_under_lock", "claim_line", "own_board"]
+__all__ = [
+    "Bells", "Mapping", "attach_board", "attach_stream", "claim_line", "join_board", "own_board", "read_lines",
+]  # fmt: skip
 
 
 class UnpublishedError(Exception):
@@ -151,14 +154,28 @@ def _under_lock(name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
 
 
 def own_board(domain: Domain, uuid: bytes) -> Mapping:
-    """The board of a source identity, created by its first source. Raises SharedMemoryFullError."""
-    with domain.exclusive():
-        return board_under_lock(domain, uuid)
-
-
-def board_under_lock(domain: Domain, uuid: bytes) -> Mapping:
-    """The same, for who holds the domain's lock (Domain.exclusive), and goes on holding it."""
+    """The board of a source identity, created by whoever comes first. For who holds the domain's lock (Domain.exclusive), until
+    it can be seen: by its line, or by the name of its ring. Raises SharedMemoryFullError."""
     return _under_lock(domain.board_name(uuid), lib.HF_KIND_BOARD, "struct hf_board", uuid)
+
+
+def join_board(domain: Domain, uuid: bytes, who: CData) -> tuple[Mapping, int]:
+    """A source's board and the index of an own line on it, in one step under the domain's lock: who holds that, and finds nobody
+    on the board, may take its name away. Raises as :func:`own_board` and :func:`claim_line`."""
+    with domain.exclusive():
+        board = own_board(domain, uuid)
+        try:
+            return board, claim_line(board, domain, who)
+        except Error:
+            board.close()
+            raise
+
+
+def read_lines(board: Mapping, domain: Domain, *, test: bool) -> list[CData]:
+    """Copies of the lines of every participant on a board, ``struct hf_line_view *``. ``test``: whether they live is tested."""
+    views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
+    count = lib.hf_board_read(board.handle, domain.fd, test, views, lib.HF_BOARD_LINES)
+    return [ffi.new("struct hf_line_view *", views[i]) for i in range(count)]
 
 
 CLAIM_TRIES = 40

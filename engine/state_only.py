@@ -33,7 +33,7 @@ class StateOnly(Repository):
         self.level = 0
         self.release(self.next_sqn)
 
-    def _acknowledge(self) -> None:
+    def acknowledge(self) -> None:
         """Never."""
 
     def _follow(self) -> None:

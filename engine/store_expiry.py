@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .core import lib
-from .errors import Error
+from .errors import Error, SystemCallError
 from .lifetimes import Absences, Now, Timers, forget_after_ns
 from .old_streams import unlink_unsent
 from .proxies import Proxies, elected
@@ -87,7 +86,7 @@ class Expiry:
         for source in self._holdings.state.sources:
             repository = self._holdings.repository(source.uuid)
             if repository is not None:
-                found[source.uuid] = repository.owner_lives(), repository.receiver_lines() if source.receivers else {}
+                found[source.uuid] = repository.owner_lives(), repository.line.receivers() if source.receivers else {}
         return found
 
     def _look(self, source: SourceState, lives: bool, lines: dict[bytes, CData], now: Now) -> bool:
@@ -132,14 +131,20 @@ class Expiry:
         return source.uuid in self._ringed and self._sources.holder(source) is not None
 
     def _has_begun(self, source: bytes, log: Path) -> bool:
-        """A store that was only asked has an empty log, and so has one that has lost what it had, whatever its state says."""
+        """A store that was only asked has an empty log, and so has one that has lost what it had, whatever its state says.
+
+        Raises SystemCallError: this process has run out of something, and nobody is elected by that.
+        """
         known = self._began.setdefault(source, set())
-        with contextlib.suppress(OSError, Error):
+        try:
             name = log, log.stat().st_ino
             if name not in known and log_view(log) is not None:
                 known.add(name)
-            return name in known
-        return False
+        except SystemCallError:
+            raise
+        except (OSError, Error):
+            return False
+        return name in known
 
     def _candidates(self, source: SourceState) -> list[bytes]:
         """The other stores of a source that could stand in for it: they run, allow it, and have its messages."""

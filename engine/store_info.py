@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .core import CData, ffi, lib
-from .errors import ConfigError, CorruptionError, SystemCallError
+from .errors import ConfigError, CorruptionError, Error, SystemCallError
 from .logs import table_of
 from .reconcile import LogView
-from .store_state import StateFile
-from .wire import U32, Uuid  # noqa: TC001  (msgspec decodes by it)
+from .store_state import SourceState, StateFile
+from .wire import U32, UNDECODABLE, Uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -30,6 +30,7 @@ __all__ = [
     "log_range",
     "log_reader",
     "log_view",
+    "never_held",
     "peer_logs",
     "read_info",
     "write_info",
@@ -72,7 +73,7 @@ def read_info(domain: Domain, name: str) -> StoreInfo | None:
     """None when no such store ever ran here, its file cannot be read, or there can be none of this name."""
     try:
         return msgspec.json.decode(domain.info_path(name).read_bytes(), type=StoreInfo)
-    except (ConfigError, OSError, msgspec.DecodeError):
+    except (ConfigError, OSError, *UNDECODABLE):
         return None
 
 
@@ -137,10 +138,36 @@ def kept_view(log: Path) -> LogView | None:
     view = log_view(log)
     if view is None:
         with contextlib.suppress(OSError, CorruptionError):
-            state = StateFile(log.parent.parent).load()
-            kept = [source for source in state.sources if source.uuid.hex() == log.name] if state is not None else []
-            view = LogView(tuple(kept[0].begins), 0) if kept and kept[0].begins else None
+            kept = _remembered(log)
+            view = LogView(tuple(kept.begins), 0) if kept is not None and kept.begins else None
     return view
+
+
+def never_held(log: Path) -> bool:
+    """The store of this log has never acknowledged a message of its source, as its files say. False where they do not say it.
+
+    What a store acknowledges has begun in its state, durably: so one that remembers no BEGIN has acknowledged nothing. One that
+    does must show an empty log: a log that is gone may have had anything.
+    """
+    try:
+        kept, view = _remembered(log), log_view(log)
+    except (OSError, Error):
+        return False
+    if view is None:
+        return kept is not None and not kept.incarnation
+    return view.next_sqn == 0 and not (kept is not None and kept.learner)
+
+
+def _remembered(log: Path) -> SourceState | None:
+    """What the state of a log's store has of its source; without incarnation if it does not know it. None: there is no state.
+
+    Raises OSError, CorruptionError.
+    """
+    state, source = StateFile(log.parent.parent).load(), bytes.fromhex(log.name)
+    if state is None:
+        return None
+    unknown = SourceState(source, "", 0, 0)
+    return next((kept for kept in state.sources if kept.uuid == source), unknown)
 
 
 def knows_nothing(domain: Domain, name: str, topic: str, registration_id: int, session_id: int) -> bool:

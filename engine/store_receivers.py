@@ -60,7 +60,7 @@ class ReceiverDesk:
             if not old:
                 receiver.ack = oldest if source.paced is None else max(high, repository.live_sqn())
                 receiver.paced = request.paced
-            return repository.receiver_lines(), high, oldest
+            return repository.line.receivers(), high, oldest
 
         lines, high, oldest = holdings.drain_thread(join)
         line = lines.get(receiver.uuid)
@@ -135,7 +135,7 @@ class ReceiverDesk:
     def holder_of(self, source: SourceState, receiver: ReceiverState) -> tuple[int, int] | None:
         """As :meth:`holder`, with the line looked up."""
         repository = self._holdings.repository(source.uuid)
-        lines = self._holdings.drain_thread(repository.receiver_lines) if repository is not None else {}
+        lines = self._holdings.drain_thread(repository.line.receivers) if repository is not None else {}
         return self.holder(source, receiver, lines.get(receiver.uuid))
 
     def leave(self, client: Client, request: wire.Leave) -> wire.Answer:

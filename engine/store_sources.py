@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -17,17 +18,20 @@ from .reconcile import BEGINS_MAX, after_begin
 from .registration import Refusal
 from .segments import UnpublishedError, attach_stream
 from .store_clients import Client, Hold, Key
-from .store_info import read_info
+from .store_info import never_held, read_info
 from .store_registry import called
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .repository import Repository
     from .store_clients import Clients
     from .store_holdings import Holdings
     from .store_state import SourceState
 
 __all__ = ["SourceDesk", "refused"]
+
+_log = logging.getLogger("holdfast.store")
 
 
 def refused(request_id: int, refusal: Refusal) -> wire.Refused:
@@ -74,7 +78,12 @@ class SourceDesk:
         if holder is not None:
             return self._in_use(request.id, source, *holder)
         if request.incarnation and source.incarnation and source.uuid != request.uuid:
-            return self._another(request.id, source)
+            if not self._came_to_nothing(source, repository):
+                return self._another(request.id, source)
+            name = called(source.registration_id, source.session_id)
+            _log.info("%s: who began here sent nothing; forgotten for the one that has begun elsewhere", name)
+            self.forget(source, names=True)
+            return self.register(client, request)
         if not request.incarnation and not holdings.drain_thread(repository.settled):
             self.waiting.append((client, request))
             return None
@@ -114,6 +123,13 @@ class SourceDesk:
             same = stream is not None and stream.owner >> 16 == owner.token >> 16
             return owner.pid, min(since, stream.since_ns) if same and stream is not None else since
         return (stream.pid, stream.since_ns) if stream is not None else None
+
+    def _came_to_nothing(self, source: SourceState, repository: Repository) -> bool:
+        """Two claimed it for the first time, and only the one that lost has begun here. It has left, and its ring with it; and no
+        store that it named has ever had a message of it, so nothing of it was stable, and no number is lost with it."""
+        if source.incarnation != 1 or self.connected(source) or repository.streams():
+            return False
+        return all(never_held(log) for log in (repository.path, *repository.peers()))
 
     def connected(self, source: SourceState) -> bool:
         """A connection holds it."""

@@ -22,6 +22,7 @@ from .core import lib
 from .errors import CorruptionError, DirectoryInUseError
 from .receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from .reconcile import BEGINS_MAX, Table, after_begin, void_from
+from .wire import UNDECODABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -207,11 +208,11 @@ class StateFile:
         body = data[_HEADER.size : _HEADER.size + length]
         if magic != _MAGIC or length > _STATE_MAX or len(body) != length:
             return "header"
-        if crc != lib.hf_crc32c(generation & 0xFFFFFFFF, body, length):
+        if crc != _checksum(generation, body):
             return "crc"
         try:
             return generation, msgspec.msgpack.decode(body, type=State)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             return str(error)
 
     def save(self, state: State, *, sync: bool = True) -> None:
@@ -220,7 +221,7 @@ class StateFile:
             self._sync_newest()
         body = self._encoder.encode(state)
         generation = self._generation + 1
-        crc = lib.hf_crc32c(generation & 0xFFFFFFFF, body, len(body))
+        crc = _checksum(generation, body)
         path = self.directory / f"state.{generation % 2}"
         fresh = not path.exists()
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -244,6 +245,11 @@ class StateFile:
         finally:
             os.close(fd)
         self._on_disk = True
+
+
+def _checksum(generation: int, body: bytes) -> int:
+    """Over both: each bit of the 64 of the generation changes it, or an old slot could pass for the newest."""
+    return int(lib.hf_crc32c((generation ^ generation >> 32) & 0xFFFFFFFF, body, len(body)))
 
 
 def sync_directory(path: Path) -> None:

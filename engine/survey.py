@@ -15,7 +15,7 @@ import msgspec
 from .core import CData, ffi, lib
 from .errors import Error
 from .quorum import Groups
-from .segments import Mapping, UnpublishedError, attach_board, attach_stream
+from .segments import Mapping, UnpublishedError, attach_board, attach_stream, read_lines
 from .store_info import log_range, read_info
 from .store_state import SourceState, State, StateFile
 from .watch import groups_of
@@ -276,13 +276,11 @@ class _Source:
                 self.groups = Groups.single(len(self.declared))
 
     def _lines(self, domain: Domain, newest: SourceState | None) -> list[_Line]:
-        views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
         try:
             with attach_board(domain, self.uuid, writable=False) as board:
-                count = lib.hf_board_read(board.handle, domain.fd, 1, views, lib.HF_BOARD_LINES)
+                return [_Line(view, newest) for view in read_lines(board, domain, test=True)]
         except (FileNotFoundError, UnpublishedError, Error):
             return []
-        return [_Line(views[i], newest) for i in range(count)]
 
     def _positions(self) -> list[StorePosition]:
         """Where its stores stand, in the order of store indexes; clamped to what was sent."""

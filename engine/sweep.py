@@ -20,7 +20,7 @@ import msgspec
 from .core import CData, ffi, lib
 from .domain import SHM_DIR, Domain, ObjectName, open_object, unlink_object
 from .errors import Error, ForeignOwnerError
-from .segments import Mapping, UnpublishedError, attach_board, attach_stream
+from .segments import Mapping, UnpublishedError, attach_board, attach_stream, read_lines
 from .survey import StoreFiles, declared_stores, store_files
 
 __all__ = ["Item", "sweep"]
@@ -34,7 +34,8 @@ class Item(msgspec.Struct, frozen=True):
     """One thing that belongs to nobody alive, or that is kept although its owner is dead."""
 
     kind: str
-    """``stream``, ``board``, ``channel``, ``bells``, ``logs``, ``socket``, ``info`` or ``lock``."""
+    """``stream``, ``board``, ``channel``, ``bells``, ``logs``, ``socket``, ``info`` or ``lock``; ``writer``: of Spark's, whose
+    directories the data source looks after."""
     path: str
     bytes: int
     remove: bool
@@ -163,15 +164,14 @@ class _Sweep:
 
     def _channel(self, item: ObjectName) -> Item | None:
         """A ring of a channel goes when neither end lives: the board says who they are (engine/channel.py)."""
-        views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
         try:
             with attach_board(self.domain, item.uuid, writable=False) as board:
-                count = lib.hf_board_read(board.handle, self.domain.fd, 1, views, lib.HF_BOARD_LINES)
+                views = read_lines(board, self.domain, test=True)
         except (FileNotFoundError, UnpublishedError):
-            count = 0
+            views = []
         except Error as refused:  # nobody knows who is on it
             return self._item(item, *self._refused(refused))
-        if any(views[i].alive != 0 for i in range(count)):
+        if any(view.alive != 0 for view in views):
             self.kept_streams.add(item.uuid)
             return None
         return self._item(item, True, "neither end of its channel lives")
@@ -179,10 +179,9 @@ class _Sweep:
     # Boards and doorbells -------------------------------------------------------------------------------------------------
 
     def _board(self, item: ObjectName) -> Item | None:
-        views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
         try:
             with attach_board(self.domain, item.uuid, writable=False) as board:
-                count = lib.hf_board_read(board.handle, self.domain.fd, 1, views, lib.HF_BOARD_LINES)
+                views = read_lines(board, self.domain, test=True)
                 preamble = board.preamble
                 made_by = int(preamble.owner), int(preamble.owner_pid), int(preamble.owner_start)
                 claimer = int(ffi.cast("struct hf_board *", board.handle.base).claimer)
@@ -192,10 +191,10 @@ class _Sweep:
             return self._item(item, True, "whoever made it died before it was done")
         except Error as refused:
             return self._item(item, *self._refused(refused))
-        verdict = self._board_verdict(item.uuid, [views[i] for i in range(count)], made_by, claimer)
+        verdict = self._board_verdict(item.uuid, views, made_by, claimer)
         if verdict is None or not verdict[0]:
             self.named |= {owner >> 16 for owner in (made_by[0], claimer)}
-            self.named |= {int(views[i].line.owner) >> 16 for i in range(count)}
+            self.named |= {int(view.line.owner) >> 16 for view in views}
         return None if verdict is None else self._item(item, *verdict)
 
     def _board_verdict(

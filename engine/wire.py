@@ -22,6 +22,8 @@ __all__ = ["PROTOCOL"]
 PROTOCOL = 1
 PACKET_MAX = 128 * 1024
 """Bytes of one datagram; a socket buffer takes it whole."""
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that somebody else wrote: also for text that is not UTF-8, and for a thousand brackets."""
 PAGE_MAX = 16
 """Sources in one answer: with the longest topics and paths they fit."""
 
@@ -351,7 +353,7 @@ def decode_answer(packet: bytes) -> Answer:
 def _decode(decoder: msgspec.msgpack.Decoder[_T], packet: bytes) -> _T:
     try:
         return decoder.decode(packet)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CorruptionError(f"a control packet of {len(packet)} bytes does not decode: {error}") from error
 
 

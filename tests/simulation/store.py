@@ -196,7 +196,11 @@ class Store:
         if self.held_by_another(source, client, again=request.incarnation > 0):
             return wire.Refused(request.id, "reg_id_in_use", "", registration_id=source.registration_id)
         if request.incarnation and source.incarnation and source.uuid != request.uuid:
-            return wire.Refused(request.id, "other_source", "")
+            if not self.came_to_nothing(source, repository):
+                return wire.Refused(request.id, "other_source", "")
+            self.machine.truth.drops(self.index, source.uuid)
+            self.discard(source)
+            return self.register_source(client, request)
         if not request.incarnation and not repository.settled():
             self.waiting.append((client, request))
             return None
@@ -225,11 +229,33 @@ class Store:
         logs = (self.machine.log_of(n, source.uuid, known=n in kept) for n in source.stores if n != self.name)
         return [log for log in logs if log is not None]
 
+    def came_to_nothing(self, source: SourceState, repository: Repository) -> bool:
+        """It began for a claimant that has left; none of its stores has ever had a message of it."""
+        held = self.owner(("source", source.uuid, source.uuid)) is not None or bool(repository.rings())
+        names = [self.name, *(name for name in source.stores if name != self.name)]
+        return source.incarnation == 1 and not held and all(self.never_held(name, source.uuid) for name in names)
+
+    def never_held(self, name: str, uuid: bytes) -> bool:
+        """By this store's files (engine/store_info.py)."""
+        directory = self.machine.directories[self.machine.config.names.index(name)]
+        if name not in self.machine.known or directory.saved is None:
+            return False
+        log = directory.logs.get(uuid)
+        state = msgspec.msgpack.decode(directory.saved, type=State)
+        kept = next((each for each in state.sources if each.uuid == uuid), None)
+        if log is None or not log.begins:
+            return kept is None or not kept.incarnation
+        return log.next == 0 and not (kept is not None and kept.learner)
+
     def forget(self, source: SourceState) -> None:
-        """Everything of it, for good before anybody is told."""
+        """Everything of it, for good before anybody is told; it has deregistered."""
+        self.machine.truth.forgets(self.index, self.directory.generation, source.uuid, source.incarnation)
+        self.discard(source)
+
+    def discard(self, source: SourceState) -> None:
+        """Its state, its log, who holds it."""
         self.state.sources.remove(source)
         self.save()
-        self.machine.truth.forgets(self.index, self.directory.generation, source.uuid, source.incarnation)
         self.repositories.pop(source.uuid).close()
         self.directory.logs.pop(source.uuid, None)
         for client in self.clients:

@@ -28,13 +28,18 @@ def agree(counts: Sequence[int], sizes: Sequence[int], intragroup: Intragroup, i
     """um_semantics E.2. ``counts``: stores that are there, by group."""
     quorate = [count > size // 2 for count, size in zip(counts, sizes, strict=True)]
     enough = [count == size for count, size in zip(counts, sizes, strict=True)] if intragroup == "all" else quorate
+    return across(enough, quorate, intergroup)
+
+
+def across(enough: Sequence[bool], active: Sequence[bool], intergroup: Intergroup) -> bool:
+    """um_semantics E.2. ``enough``: groups that agree within; ``active``: those that have a quorum of their stores."""
     if intergroup == "any":
         return any(enough)
     if intergroup == "majority":
-        return sum(enough) * 2 > len(sizes)
+        return sum(enough) * 2 > len(enough)
     if intergroup == "all":
         return all(enough)
-    return any(quorate) and all(complete for complete, active in zip(enough, quorate, strict=True) if active)
+    return any(active) and all(there for there, counts in zip(enough, active, strict=True) if counts)
 
 
 def gray(stores: int) -> Iterator[int]:
@@ -123,10 +128,4 @@ def stable(
     there = [n == size if intragroup == "all" else n > size // 2 for n, size in zip(acked, sizes, strict=True)]
     if intragroup == "all-active":
         there = [enough and not waits for enough, waits in zip(there, late, strict=True)]
-    if intergroup == "any":
-        return any(there)
-    if intergroup == "majority":
-        return sum(there) * 2 > len(sizes)
-    if intergroup == "all":
-        return all(there)
-    return any(quorate) and all(enough for enough, active_ in zip(there, quorate, strict=True) if active_)
+    return across(there, quorate, intergroup)

@@ -27,6 +27,7 @@ WITH_FEATURES = {
     28415: "two new sources could send, each by a group of its own",
     30381: "what a receiver had acknowledged was beyond the newest number of the one log that could be asked",
     31499: "a claimant took a store in step with the one that had the RegID",
+    42867: "a store where the loser of two first claims had begun never took part for the winner",
 }
 
 

@@ -231,6 +231,12 @@ class Truth:
             self.fail(f"store {store} forgets incarnation {incarnation}, and {self.left.get(uuid)} has deregistered")
         self.forgotten[store, generation, uuid] = incarnation
 
+    def drops(self, store: int, uuid: bytes) -> None:
+        """A store forgets an identity for one that has begun elsewhere: nobody has anything of it."""
+        copies = [content for content, sent in self.sent.items() if sent.uuid == uuid and self.copies[content]]
+        if copies or self.kept[uuid]:
+            self.fail(f"store {store} forgets a source of which there are messages: {copies}")
+
     def remembers(self, store: int, generation: int, uuid: bytes, incarnation: int) -> None:
         """A store starts, and finds this in its state. 0: it was only asked, perhaps since."""
         if 0 < incarnation <= self.forgotten.get((store, generation, uuid), -1):
@@ -330,6 +336,8 @@ class Truth:
                 lost.add(number)
         if first or (self.config.paced is not None and not known):
             lost.update(range(start))
+        elif not known:  # what was let go before it was stable
+            lost.update(set(range(start)) - self.kept[uuid].keys())
         self.due[uuid, session] = self.began[uuid, session] = start
         ack, made_in = self.acked.get((uuid, identity), (0, 0))
         acked = min([ack, *(begin for incarnation, begin in self.opened[uuid] if incarnation > made_in)])
