@@ -24,7 +24,7 @@ from ..engine.domain import Domain
 from ..engine.sweep import sweep
 from .demo_actor import Actor, DemoError
 from .demo_data import flights, save
-from .demo_pipeline import Archiving, archive_is_good, audits_are_good, missing
+from .demo_pipeline import Archiving, archive_is_good, audits_are_good, missing, report_is_good
 from .demo_proof import Proof, digests_of, prove
 from .demo_screen import Screen
 from .demo_worker import RECORD, STORES, TOPIC
@@ -158,7 +158,7 @@ class Play:
         for actor in self.actors.values():
             actor.end()
         if self.archive is not None:
-            self.archive.actor.end()
+            self.archive.end()
 
 
 def _last_number(path: Path) -> int:
@@ -206,9 +206,11 @@ def run_demo(count: int | None, rate: float | None, *, pipeline: bool) -> int:
             print(f"{name}: {_verdict(proof, len(records))}")
         good = all(proof.good for proof in proofs.values()) and _stores_are_good(play)
         if play.archive is not None:
+            play.archive.report.start()
             good = archive_is_good(play.archive, digests) and good
             living = [path for name, path in play.stores.items() if name != FOR_GOOD]
             good = audits_are_good(living, records) and good
+            good = report_is_good(play.archive) and good
         good = good and play.positions["sent"] == play.positions["stable"] == len(records)
         print("nothing was lost" if good else "MESSAGES WERE LOST")
     return 0 if good else 1

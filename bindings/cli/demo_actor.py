@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -23,21 +24,22 @@ class DemoError(Error):
 
 
 class Actor:
-    """One child process that can be killed and started again. Its errors go to a file."""
+    """One child process that can be killed and started again. What it says goes to a file, its output to ``out`` if given."""
 
-    def __init__(self, name: str, folder: Path, *arguments: object) -> None:
+    def __init__(self, name: str, folder: Path, *arguments: object, out: Path | None = None) -> None:
         self.name = name
         self.kills = 0
         self.done = False
-        self._errors = folder / f"{name}.err"
+        self._errors, self._out = folder / f"{name}.err", out
         self._command = [sys.executable, "-m", f"{__package__}.demo_worker", str(os.getpid()), *map(str, arguments)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """A fresh interpreter, in a session of its own: ^C is for us, and we see to the children."""
-        with self._errors.open("ab") as errors:
+        with self._errors.open("ab") as errors, contextlib.ExitStack() as stack:
+            out = stack.enter_context(self._out.open("wb")) if self._out is not None else errors
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True
+                self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
             )
 
     @property

@@ -1,5 +1,6 @@
 """The demo's pipeline: ``holdfast pipeline archive`` writes the flights to Parquet while they are published, and is killed in the
-middle; then the stores are audited, as they are and with one byte flipped in one of them, which the others mend.
+middle; then the stores are audited, as they are and with one byte flipped in one of them, which the others mend; and ``holdfast
+pipeline report`` says how late the archived flights were.
 """
 
 from __future__ import annotations
@@ -7,6 +8,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import tempfile
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engine.errors import ConfigError
@@ -16,13 +20,12 @@ from .demo_worker import TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
     from typing import Any
 
     from ..spark.pipeline.findings import Audit
     from .demo_screen import Screen
 
-__all__ = ["Archiving", "archive_is_good", "audits_are_good", "missing"]
+__all__ = ["Archiving", "archive_is_good", "audits_are_good", "missing", "report_is_good"]
 
 SESSION = 0x53
 KILLED_AT = 0.25
@@ -30,6 +33,9 @@ KILLED_AT = 0.25
 BATCHES = 16
 """Micro-batches that the whole is, at least."""
 NEEDED = ("pyspark", "pyarrow", "pandas")
+CHART = "holdfast-demo-delays.png"
+REPORT_S = 180.0
+"""A Spark starts and reads an archive in that time, also on a machine that has much else to do."""
 
 
 def missing() -> str:
@@ -49,11 +55,16 @@ class Archiving:
 
     def __init__(self, folder: Path, count: int) -> None:
         self.table = folder / "archive"
-        self._count = count
+        self.count = count
         command = ["pipeline", "archive", TOPIC, self.table, "--session", SESSION, "--master", "local[2]"]
         command += ["--every", 0.5, "-o", f"maxRecordsPerTrigger={max(1, count // BATCHES)}"]
         self.actor = Actor("archive", folder, "command", *command)
         self._drain = Actor("archive", folder, "command", *command, "--once")
+        self.chart = Path(tempfile.gettempdir()) / CHART if importlib.util.find_spec("matplotlib") else None
+        picture = ["--picture", self.chart] if self.chart is not None else []
+        self.reported = folder / "report.json"
+        command = ["pipeline", "report", "--archive", self.table, "--master", "local[2]", "--json", *picture]
+        self.report = Actor("report", folder, "command", *command, out=self.reported)
 
     @property
     def position(self) -> int:
@@ -66,7 +77,7 @@ class Archiving:
     def plan(self, screen: Screen, is_published: Callable[[], bool]) -> Iterator[None]:
         """Its life: one step per look."""
         self.actor.start()
-        yield from self._until(lambda: self.position >= KILLED_AT * self._count)
+        yield from self._until(lambda: self.position >= KILLED_AT * self.count)
         at = self.position
         screen.say(f"kill -9 archive (pid {self.actor.pid}) at record {at:,}: Spark's driver")
         screen.mark("archive", f"killed at {at:,}")
@@ -77,6 +88,11 @@ class Archiving:
         self.actor.start()
         screen.say(f"everything is published; archive started again, to the end of that (pid {self.actor.pid})")
         yield from self._until(lambda: self.actor.done)
+
+    def end(self) -> None:
+        """Kills what runs."""
+        self.actor.end()
+        self.report.end()
 
     def _until(self, true: Callable[[], bool]) -> Iterator[None]:
         """Notices its end meanwhile, as those of the others are noticed."""
@@ -102,6 +118,26 @@ def archive_is_good(archive: Archiving, digests: Any) -> bool:
     what = "once each, every SHA-256 as in the input" if good else "NOT THE INPUT"
     print(f"archive, killed -9 {archive.actor.kills} x: {len(numbers):,} records in {files} Parquet files, {what}")
     return bool(good)
+
+
+def report_is_good(archive: Archiving) -> bool:
+    """Waits for ``archive.report``, and shows what it says of the carriers."""
+    import msgspec
+
+    from ..spark.pipeline.report import Report
+    from .pipeline import show_report
+
+    deadline = time.monotonic() + REPORT_S
+    while not archive.report.done:
+        archive.report.check()
+        if time.monotonic() > deadline:
+            raise DemoError(f"the report takes longer than {REPORT_S:.0f} s: {archive.report.told()}")
+        time.sleep(0.05)
+    found = msgspec.json.decode(archive.reported.read_bytes(), type=Report)
+    show_report(found, ["carrier"])
+    if archive.chart is not None:
+        print(f"a chart of it, and by origin and hour: {archive.chart}")
+    return found.flights == archive.count
 
 
 def audits_are_good(stores: Sequence[Path], records: Sequence[bytes]) -> bool:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..engine.domain import Domain
+from ..engine.errors import ConfigError
 from ..engine.sweep import Item, sweep
+from .pipeline_spark import needed
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["collect"]
 
@@ -12,7 +19,7 @@ def collect(dry_run: bool, everything: bool, name: str | None) -> int:
     """Removes what is dead and not needed, and lists it with what is dead and kept."""
     domain = Domain(name, join=False)
     try:
-        items = sweep(domain, everything=everything, dry_run=dry_run)
+        items = sweep(domain, everything=everything, dry_run=dry_run) + _writers(domain.path / "spark", dry_run)
     finally:
         domain.close()
     verb = "would remove" if dry_run else "removed"
@@ -21,6 +28,18 @@ def collect(dry_run: bool, everything: bool, name: str | None) -> int:
     gone = [item for item in items if item.remove]
     print(f"domain {domain.name}: {verb} {len(gone)} things, {sum(item.bytes for item in gone):,} bytes")
     return 0
+
+
+def _writers(place: Path, dry_run: bool) -> list[Item]:
+    """What Spark's have left, if there were any."""
+    if not place.is_dir() or not any(path.is_dir() for path in place.iterdir()):
+        return []
+    try:
+        with needed():
+            from ..spark.leftovers import leftovers
+    except ConfigError as error:
+        return [Item("writer", str(place), 0, False, f"not looked at: {error.args[0]}")]
+    return leftovers(place, dry_run=dry_run)
 
 
 def _size(item: Item) -> str:

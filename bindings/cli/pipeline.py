@@ -19,7 +19,7 @@ from .pipeline_spark import needed, spark_session
 from .stat import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from ..spark.pipeline.archive import Archived
     from ..spark.pipeline.findings import Audit, SourceAudit, StoreAudit
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArchiveArguments", "AuditArguments", "ReplayArguments", "ReportArguments", "archive_topic", "audit_topics",
-    "replay_recording", "report_flights",
+    "replay_recording", "report_flights", "show_report",
 ]  # fmt: skip
 
 FINDINGS = 1
@@ -173,7 +173,7 @@ def report_flights(given: ReportArguments) -> int:
         found = report(
             spark, given.topic, archive=given.archive, options=options, picture=_path(given.picture), progress=tell
         )
-    _told(found, given.json, _reported)
+    _told(found, given.json, show_report)
     return 0
 
 
@@ -222,7 +222,7 @@ def _session(text: str | None) -> int | None:
 
 
 def _running(name: str | None) -> list[str]:
-    domain = Domain(name, join=False)
+    domain = Domain(name, join=False, make=False)
     try:
         running = running_stores(domain)
     finally:
@@ -339,9 +339,10 @@ def _store(source: SourceAudit, store: StoreAudit) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _reported(found: Report) -> None:
+def show_report(found: Report, groups: Collection[str] = ("carrier", "origin", "hour")) -> None:
+    """A table for each of these groups, and how many flights there were."""
     parts = []
-    for by in dict.fromkeys(each.by for each in found.delays):
+    for by in dict.fromkeys(each.by for each in found.delays if each.by in groups):
         rows = (
             (
                 each.key,

@@ -21,7 +21,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from .committing import abort, commit
 from .options import OptionError, parse
 from .publishing import slot
-from .writing import Written, make_place, plan_of, publish_rows, spark_directory, stage_rows, writer_directory
+from .writing import (
+    TRANSACTION,
+    Written,
+    make_place,
+    plan_of,
+    publish_rows,
+    spark_directory,
+    stage_rows,
+    writer_directory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchWriter"]
+__all__ = ["ONCE", "BatchWriter", "lives"]
 
 _log = logging.getLogger("holdfast")
 
@@ -54,7 +63,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._version = parsed.txn_version
         if self._version is not None:
             digest = hashlib.blake2b(parsed.txn_app_id.encode(), digest_size=16).hexdigest()
-            self._who = f"txn-{digest}"
+            self._who = f"{TRANSACTION}{digest}"
         else:
             self._who = f"{ONCE}{driver()}-{secrets.token_hex(8)}"
         if (

@@ -7,12 +7,14 @@
 4. The record says that the batch is done; then the files go.
 
 Who comes after a crash between 2 and 4 opens the sources again. Each goes on behind the last message that is valid, because its
-stores drain the ring of the dead one first: rows below that number are published, the rest is published now.
+stores drain the ring of the dead one first: rows below that number are published, the rest is published now. The former are read
+back before they count (readback.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ from ..engine.errors import CorruptionError, UsageError
 from . import staging
 from .keeping import opened
 from .ledger import Intent, Ledger, LedgerInUseError, Piece, Share, rows_below
+from .readback import read_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +80,7 @@ def _begin(ledger: Ledger, options: Options, who: str, batch: int, files: list[S
         begins = {topic: Piece(0, *publisher.position(topic)) for topic in shares}
         intent = Intent(batch, files, [Share(topic, count, [begins[topic]]) for topic, count in shares.items()])
         staging.sync_directory(rows)
-        ledger.record.intent = intent
+        ledger.record.intent, ledger.record.checkpoint = intent, options.checkpoint_location
         ledger.save()
         _publish(publisher, rows, intent, dict.fromkeys(shares, 0))
     _done(ledger, intent)
@@ -108,6 +111,10 @@ def _go_on(ledger: Ledger, options: Options, who: str, *, keep: bool) -> None:
                     share.topic, intent.batch, share.pieces[0].number, number,
                 )  # fmt: skip
                 share.pieces.clear()
+            elif row:
+                values = (values for topic, values in staging.rows_of(rows, intent.files) if topic == share.topic)
+                first, kept = share.pieces[0].number, functools.partial(publisher.kept, share.topic)
+                read_back(kept, first, number, values, options.commit_timeout)
             if not share.pieces or share.pieces[-1].fragment != fragment:
                 share.pieces.append(Piece(row, number, fragment))
             there[share.topic] = row

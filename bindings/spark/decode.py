@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .record_ddl import Field
     from .splits import Range
 
-__all__ = ["Decoder", "bits_of"]
+__all__ = ["Decoder", "bits_of", "payloads_of"]
 
 MICROSECONDS = pa.timestamp("us", "UTC")
 NUMBERS = {
@@ -41,6 +41,12 @@ ARROW_FILE = b"ARROW1"
 def bits_of(number: int) -> int:
     """An unsigned number of 64 bits as the bigint with the same bits: Spark has no unsigned types."""
     return number - (number >> 63 << 64)
+
+
+def payloads_of(columns: Columns) -> pa.Array:
+    """The payloads as an Arrow array, binary; not copied."""
+    buffers = [None, pa.py_buffer(columns.offsets), pa.py_buffer(columns.values)]
+    return pa.Array.from_buffers(pa.binary(), columns.count, buffers)
 
 
 class Decoder:
@@ -92,8 +98,7 @@ class Decoder:
     def _value(self, columns: Columns) -> dict[str, pa.Array]:
         if "value" not in self._schema.names:
             return {}
-        buffers = [None, pa.py_buffer(columns.offsets), pa.py_buffer(columns.values)]
-        return {"value": pa.Array.from_buffers(pa.binary(), columns.count, buffers)}
+        return {"value": payloads_of(columns)}
 
     # Records of one size ------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from ..channel import ShmChannel
 from ..engine.errors import UsageError
 from .batch_reader import BatchReader, check_place, plan_of, read_range
-from .options import parse
+from .options import OptionError, parse
 from .schema import columns_of
 from .worker import spare_modules
 from .writing import WritePlan, publish_rows
@@ -80,10 +80,16 @@ def map_ranges(
     """
     asked = {"topic": topic, "startingOffsets": start, "endingOffsets": end}
     given = {**{name: text for name, text in asked.items() if text is not None}, **options}
-    columns = columns_of(parse(given, "batch"))
+    parsed = parse(given, "batch")
+    if parsed.value_format.kind == "arrow":
+        raise OptionError(
+            "valueFormat=arrow is for spark.read: fn gets the bytes of a payload",
+            hint="leave it away, and in fn: pa.ipc.open_stream(value).read_all()",
+        )
+    columns = columns_of(parsed)
     parts = BatchReader(given, columns).partitions()
     answer = schema if isinstance(schema, StructType) else _struct_of(schema)
-    return _frame(spark, parts, _Map(plan_of(parse(given, "batch"), columns), fn, answer), answer)
+    return _frame(spark, parts, _Map(plan_of(parsed, columns), fn, answer), answer)
 
 
 def over_ranges(spark: SparkSession, parts: Sequence[Range], fn: Callable[[Range], bytes]) -> list[bytes]:

@@ -75,6 +75,8 @@ class Record(msgspec.Struct):
     version: int = VERSION
     done: int = -1
     intent: Intent | None = None
+    checkpoint: str = ""
+    """Of the query, as it names it: without that the record is of no use (leftovers.py)."""
 
 
 def rows_below(share: Share, number: int, lengths: Any) -> int:

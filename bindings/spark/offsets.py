@@ -91,7 +91,7 @@ def named_numbers(text: str) -> Named:
 def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # a thousand brackets
         found = None
     if not isinstance(found, dict):
         raise ValueError('JSON such as {"orders": {"3847562910": 120034}}')

@@ -126,7 +126,7 @@ def _assign(text: str) -> dict[str, tuple[str, ...]]:
     expected = 'JSON such as {"orders": ["3847562910", "3847562911"]}'
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # a thousand brackets
         raise ValueError(expected) from None
     lists = found.values() if isinstance(found, dict) else ()
     if not lists or not all(isinstance(keys, list) and keys for keys in lists):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..context import Context
 from ..engine.errors import ConfigError, NotRegisteredError, RegIdInUseError, RegistrationTimeout
+from ..engine.kept_topics import topic_sources
 from ..engine.option_values import SESSION_MAX
 from .options import ENGINE, OptionError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from ..engine.kept_topics import TopicSource
     from ..engine.source import Source
     from .options import Options
 
@@ -146,6 +148,12 @@ class Publisher:
         """The number that the next message will carry, and bytes per fragment."""
         source = self._sources[topic]
         return source.next_sequence_number, int(source.options.fragment_size)
+
+    def kept(self, topic: str) -> TopicSource | None:
+        """What the stores keep of it; None where they keep no messages."""
+        source, domain = self._sources[topic], self._context.domain.name
+        found = topic_sources(domain, wanted=topic.__eq__)
+        return next((each for each in found if source.concerns(bytes.fromhex(each.uuid))), None)
 
     def admit(self, topic: str, size: int) -> None:
         """Raises MessageTooLargeError for a payload that can never be sent."""

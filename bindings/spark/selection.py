@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import TYPE_CHECKING, Literal
 
@@ -11,27 +12,33 @@ from .offsets import EARLIEST, LATEST
 from .options import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from ..engine.kept_topics import TopicSource
     from .offsets import Named, Place, Positions
     from .options import Options
 
-__all__ = ["bound", "check_topics", "ending", "name_of", "oldest", "selected", "starting", "stores_of"]
+__all__ = ["bound", "check_topics", "ending", "name_of", "oldest", "selected", "starting", "stores_of", "unknown_topic"]
 
 MILLISECOND = 1_000_000
+SHOWN = 20
+"""Topics that an error lists."""
 
 
-def selected(options: Options) -> list[TopicSource]:
+def selected(options: Options, reading: Collection[tuple[str, str]] = ()) -> list[TopicSource]:
     """The sources that ``options`` name, with those of their logs that are to be read; by topic, RegID and uuid.
 
-    A source that has none of these logs is left out.
+    A source that has none of these logs is left out. ``reading``: what a query that goes on reads already (:func:`name_of`); that
+    stays assigned to it when the store is wiped that gave the RegID.
+
+    Raises:
+        ConfigError, NoDomainError, SystemCallError, CorruptionError: as kept_topics.topic_sources.
     """
     only = set(stores_of(options))
     return [
         source
         for source in topic_sources(options.domain, options.directory, wanted=_topics(options))
-        if _is_assigned(source, options) and (not only or any(log.store in only for log in source.logs))
+        if _is_assigned(source, options, reading) and (not only or any(log.store in only for log in source.logs))
     ]
 
 
@@ -51,9 +58,17 @@ def _named(options: Options) -> Iterable[str]:
     return options.assign or options.subscribe or ((options.topic,) if options.topic else ())
 
 
-def _is_assigned(source: TopicSource, options: Options) -> bool:
-    keys = options.assign[source.topic] if options.assign is not None else ()
-    return options.assign is None or source.key in keys or str(source.registration_id) in keys
+def _is_assigned(source: TopicSource, options: Options, reading: Collection[tuple[str, str]]) -> bool:
+    if options.assign is None:
+        return True
+    keys = (*options.assign[source.topic], *(key for topic, key in reading if topic == source.topic))
+    return any(_is_called(source, key) for key in keys)
+
+
+def _is_called(source: TopicSource, key: str) -> bool:
+    """By its RegID, or by its key, of which the uuid counts: the RegID in it is one store's, and may be another one later."""
+    number, slash, uuid = key.partition("/")
+    return source.uuid[:8] == uuid if slash else number == str(source.registration_id)
 
 
 def check_topics(options: Options, sources: Sequence[TopicSource]) -> None:
@@ -61,6 +76,7 @@ def check_topics(options: Options, sources: Sequence[TopicSource]) -> None:
 
     Raises:
         OptionError: a topic, or a source of ``assign``, that no store knows; directories without a quorum.
+        NoDomainError: the domain is not there.
     """
     have = {source.topic for source in sources}
     missing = [topic for topic in _named(options) if topic not in have]
@@ -69,9 +85,7 @@ def check_topics(options: Options, sources: Sequence[TopicSource]) -> None:
         for key in keys if any(source.topic == topic for source in kept) else ():
             _one(topic, key, kept)
     if missing:
-        only = f" of {', '.join(stores_of(options))}" if stores_of(options) else ""
-        listed = sorted({f"{source.topic} (at {', '.join(log.store for log in source.logs)})" for source in kept})
-        raise OptionError(f"no store{only} keeps topic {missing[0]!r}", hint=f"kept are: {'; '.join(listed) or 'none'}")
+        raise unknown_topic(missing[0], kept, stores_of(options))
     if (
         options.directory
         and options.read_from == "quorum"
@@ -82,6 +96,21 @@ def check_topics(options: Options, sources: Sequence[TopicSource]) -> None:
             "the stores in these directories are no quorum of the topic's stores: nothing can be read with readFrom=quorum",
             hint="name the directories of all of them, or read with readFrom=any",
         )
+
+
+def unknown_topic(topic: str, kept: Sequence[TopicSource], only: Sequence[str] = ()) -> OptionError:
+    """The error of a topic that none of the stores keeps (``only``: of these), with what may have been meant."""
+    at = sorted({log.store for source in kept if source.topic == topic for log in source.logs})
+    names = sorted({source.topic for source in kept})
+    near = difflib.get_close_matches(topic, names, 1)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    hint = f"kept are: {', '.join(names[:SHOWN]) or 'none'}{more}"
+    if at:
+        hint = f"it is at {', '.join(at)}"
+    elif near:
+        hint = f"did you mean {near[0]!r}?"
+    of = f" of {', '.join(only)}" if only else ""
+    return OptionError(f"no store{of} keeps topic {topic!r}", hint=hint)
 
 
 def _unreached(source: TopicSource) -> bool:
@@ -120,16 +149,9 @@ def starting(options: Options, sources: Sequence[TopicSource], default: Literal[
             )
         return min(max(number, oldest(source, options)), bound(source, options))
 
-    if options.starting_timestamp is not None:
-        return {name_of(source): since(source, options.starting_timestamp) for source in sources}
-    if options.starting_offsets_by_timestamp is not None:
-        times = _by_source(options.starting_offsets_by_timestamp, sources)
-        return {
-            name_of(source): since(source, time)
-            if (time := times.get(name_of(source))) is not None
-            else oldest(source, options)
-            for source in sources
-        }
+    time, times = options.starting_timestamp, options.starting_offsets_by_timestamp
+    if time is not None or times is not None:
+        return _timed(time, times, sources, since, lambda source: oldest(source, options))
     return _placed(options.starting_offsets or default, sources, options, "startingOffsets", "earliest")
 
 
@@ -143,17 +165,20 @@ def ending(options: Options, sources: Sequence[TopicSource]) -> Positions:
     def since(source: TopicSource, milliseconds: int) -> int:
         return min(first_number_since(source, milliseconds * MILLISECOND), bound(source, options))
 
-    if options.ending_timestamp is not None:
-        return {name_of(source): since(source, options.ending_timestamp) for source in sources}
-    if options.ending_offsets_by_timestamp is not None:
-        times = _by_source(options.ending_offsets_by_timestamp, sources)
-        return {
-            name_of(source): since(source, time)
-            if (time := times.get(name_of(source))) is not None
-            else bound(source, options)
-            for source in sources
-        }
+    time, times = options.ending_timestamp, options.ending_offsets_by_timestamp
+    if time is not None or times is not None:
+        return _timed(time, times, sources, since, lambda source: bound(source, options))
     return _placed(options.ending_offsets or "latest", sources, options, "endingOffsets", "latest")
+
+
+def _timed(
+    time: int | None, times: Named | None, sources: Sequence[TopicSource], since: Callable[[TopicSource, int], int],
+    edge: Callable[[TopicSource], int],
+) -> Positions:  # fmt: skip
+    """Places by time: one for all sources, or one for each that is named; ``edge`` for the others."""
+    by_source = _by_source(times or {}, sources)
+    found = {name_of(source): (source, by_source.get(name_of(source), time)) for source in sources}
+    return {name: edge(source) if at is None else since(source, at) for name, (source, at) in found.items()}
 
 
 def name_of(source: TopicSource) -> tuple[str, str]:
@@ -210,7 +235,7 @@ def _by_source(named: Named, sources: Sequence[TopicSource]) -> Positions:
 
 def _one(topic: str, key: str, sources: Sequence[TopicSource]) -> TopicSource:
     here = [source for source in sources if source.topic == topic]
-    found = [source for source in here if key in {source.key, str(source.registration_id)}]
+    found = [source for source in here if _is_called(source, key)]
     if len(found) == 1:
         return found[0]
     keys = ", ".join(source.key for source in found or here) or "none"
@@ -218,4 +243,5 @@ def _one(topic: str, key: str, sources: Sequence[TopicSource]) -> TopicSource:
         raise OptionError(
             f"topic {topic!r} has several sources with RegID {key}", hint=f"give the whole key of one: {keys}"
         )
-    raise OptionError(f"topic {topic!r} has no source {key!r}", hint=f"its sources are: {keys}")
+    changes = "" if "/" in key else "; a RegID is that of one store, and another one when that was wiped"
+    raise OptionError(f"topic {topic!r} has no source {key!r}", hint=f"its sources are: {keys}{changes}")

@@ -31,7 +31,7 @@ HELD_S = 20.0
 """How long a refusal is waited out: what Spark leaves behind of a killed driver dies within some seconds."""
 ASKED_AGAIN_S = 2.0
 """A refusal that is not repeated within this time is over: while the store is asked again, it says nothing."""
-STORES_S = 2.0
+STORES_S = 5.0
 """How long the first question waits for stores that do not answer."""
 LOOK_S = 0.02
 

@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ..engine.errors import ConfigError, NoDomainError
 from ..engine.kept_topics import cut_points
 from ..engine.records import Gap, Records
 from .admission import Backlog, Patience, admitted, records_for
@@ -37,7 +38,7 @@ from .batch_reader import plan_of, read_range
 from .errors import DataLossError
 from .offsets import NUMBER_MAX, as_offset, positions_of
 from .options import parse
-from .selection import bound, name_of, selected, starting
+from .selection import bound, check_topics, name_of, selected, starting
 from .session import Session
 from .splits import split
 
@@ -81,10 +82,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the query begins, if it is a new one. Spark asks several times; ``latest`` must be one place."""
         self._planned = False
         """Spark has asked for an end of a micro-batch. Before that it asks for ``partitions`` of one that a crash left undone."""
+        self._drains = False
+        """Spark has said AvailableNow."""
         self._target: dict[str, int] | None = None
-        """Of AvailableNow: uuid of a source -> number to stop before."""
+        """Then: uuid of a source -> number to stop before, as of the first look."""
         self._sources: list[TopicSource] = []
         """As seen at the last look."""
+        self._reading: frozenset[Name] = frozenset()
+        """Names that were in use then."""
         self._look_s = 0.0
         """When the next look is due (monotonic)."""
         self._told: set[DataLoss] = set()
@@ -98,9 +103,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Offsets --------------------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins: ``startingOffsets`` or its timestamp forms, by default at the end."""
+        """Where a new query begins: ``startingOffsets`` or its timestamp forms, by default at the end.
+
+        Raises:
+            OptionError, NoDomainError: what is read is not there, and the query is to end with what is there. Another one waits.
+        """
         if self._initial is None:
             self._look({})
+            try:
+                check_topics(self._options, self._sources)
+            except ConfigError as error:
+                if self._drains:
+                    raise
+                _log.warning("%s; the query waits for it", error)
             self._initial = starting(self._options, self._sources, "latest")
         return as_offset(self._initial)
 
@@ -170,9 +185,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_offset({self._names[source.uuid]: source.any_next for source in self._sources})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is the target; latestOffset never passes it, and no source comes in later."""
-        self._look({})
-        self._target = {source.uuid: bound(source, self._options) for source in self._sources}
+        """What is there at the next look is the target; latestOffset never passes it, and no source comes in later."""
+        self._drains = True
 
     # A micro-batch --------------------------------------------------------------------------------------------------------
 
@@ -228,11 +242,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self, positions: Positions) -> None:
         """At what there is now; ``positions``: names that are in use. Registers the session with every source."""
-        if time.monotonic() >= self._look_s:
-            before_s = time.thread_time()
-            self._sources = selected(self._options)
+        reading = frozenset(positions)
+        if time.monotonic() >= self._look_s or reading != self._reading:
+            before_s, self._reading = time.thread_time(), reading
+            try:
+                self._sources = selected(self._options, reading)
+            except NoDomainError:  # it may come; its sources may be back
+                self._sources = []
             pause_s = LOOK_PAUSE * (time.thread_time() - before_s)
             self._look_s = time.monotonic() + min(pause_s, LOOK_PAUSE_MAX_S)
+        if self._drains and self._target is None:
+            self._target = {source.uuid: bound(source, self._options) for source in self._sources}
         own = {name_of(source) for source in self._sources}
         others = {(topic, _uuid_part(key)): (topic, key) for topic, key in positions if (topic, key) not in own}
         for source in self._sources:
@@ -240,7 +260,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if name not in positions:
                 name = others.get((topic, _uuid_part(key)), self._names.get(source.uuid, name))
             self._names[source.uuid] = name
-        if self._options.session is not None:
+        if self._options.session is not None and self._sources:  # without: its context would make the domain
             if self._session is None:
                 self._session = Session(self._options)
             self._session.join({bytes.fromhex(source.uuid) for source in self._sources})

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from .options import Options
 
 __all__ = [
+    "TRANSACTION",
     "WritePlan",
     "Written",
+    "local_checkpoint",
     "make_place",
     "plan_of",
     "publish_rows",
@@ -40,6 +42,8 @@ __all__ = [
 
 KINDS: dict[str, tuple[type[DataType], ...]] = {"value": (BinaryType, StringType), "topic": (StringType,)}
 """Columns that a write takes, and their types."""
+TRANSACTION = "txn-"
+"""Directories of writes with a txnAppId begin so."""
 ELSEWHERE = (
     "a writer keeps its record of what is published there; for another place, from the first batch on: stagingDirectory"
 )

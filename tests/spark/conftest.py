@@ -13,7 +13,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from process.conftest import ThreadStore, own_domain, run_store, start
+from process.conftest import ThreadStore, own_domain, run_store, start, wipe
+from spark.archive_driver import session_settings
 
 import holdfast as hf
 
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from spark.three_stores import House
 
-__all__ = ["ThreadStore", "own_domain", "run_store", "start"]  # fixtures of the process tests that these tests use, too
+__all__ = ["ThreadStore", "own_domain", "run_store", "start", "wipe"]  # fixtures of the process tests, for these, too
 
-SHORT = 30.0
+SHORT = 90.0
 
 
 def missing() -> str:
@@ -59,19 +60,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     import holdfast.spark as hs
 
     where = tmp_path_factory.mktemp("spark")
-    settings: dict[str, bool | float | int | str | None] = {
-        **hs.BUILDER_DEFAULTS,
-        "spark.master": "local[2]",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(where / "warehouse"),
-        "spark.local.dir": str(where / "local"),
-        "spark.executorEnv.PYTHONPATH": os.pathsep.join(sys.path),
-    }
+    settings = {**session_settings(where), "spark.executorEnv.PYTHONPATH": os.pathsep.join(sys.path)}
     session = SparkSession.builder.config(map=settings).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     hs.register(session)

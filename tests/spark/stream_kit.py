@@ -9,6 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from holdfast.engine import survey
 from holdfast.engine.domain import Domain
+from holdfast.spark import session as session_module
 from holdfast.spark import stream_reader as stream_reader_module
 from holdfast.spark.offsets import positions_of
 from holdfast.spark.options import parse
@@ -26,8 +27,10 @@ Offset = dict[str, Any]
 
 
 def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., StreamReader]]:
-    """Of a fixture: makes readers, each as Spark makes it in a new process, and stops them at the end. They look every time."""
+    """Of a fixture: makes readers, each as Spark makes it in a new process, and stops them at the end. They look every time, and
+    their stores answer, however slow the machine is."""
     monkeypatch.setattr(stream_reader_module, "LOOK_PAUSE", 0)
+    monkeypatch.setattr(session_module, "STORES_S", 60.0)
     made: list[StreamReader] = []
 
     def make(**options: object) -> StreamReader:

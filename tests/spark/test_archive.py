@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import threading
@@ -16,6 +17,7 @@ from spark.archive_driver import Settings, command
 import holdfast as hf
 from holdfast.engine import survey
 from holdfast.engine.domain import Domain
+from holdfast.spark.offsets import as_offset
 from holdfast.spark.pipeline.archive import Archived, ArchiveError, archive
 from holdfast.spark.pipeline.checkpoint import CheckpointInUseError
 from holdfast.spark.pipeline.committed import committed
@@ -190,6 +192,41 @@ def test_a_running_archive_keeps_others_out_and_stops_when_it_is_told(
         assert spark.streams.active == [], "the query has ended with it"
         run(spark, tmp_path / "t", domain)
     assert rows(tmp_path / "t") == sent(160)
+
+
+class _ReachedError(Exception):
+    pass
+
+
+class _NoSpark:
+    @property
+    def readStream(self) -> object:  # noqa: N802  (Spark's name)
+        raise _ReachedError
+
+
+def test_a_topic_that_nobody_keeps(
+    run_store: Callable[..., ThreadStore], domain: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With once it was mistyped; else it may come; and of one that is in the archive already nothing may be left."""
+    run_store()
+    with hf.Context() as ctx:
+        source(ctx, 5)
+    said = "no store keeps topic 'quota'; did you mean 'quotes'"
+    nothing: Any = _NoSpark()
+    with pytest.raises(hf.ConfigError, match=said):
+        run(nothing, tmp_path / "t", domain, "quota")
+    with pytest.raises(hf.NoDomainError, match=f"did you mean '{domain}'"):
+        run(nothing, tmp_path / "t", f"{domain}x")
+    assert not (tmp_path / "t").exists()
+    assert not caplog.records
+    with pytest.raises(_ReachedError):
+        run(nothing, tmp_path / "t", domain, "quota", once=False)
+    assert [said in record.getMessage() for record in caplog.records] == [True]
+    for name, text in (("commits", "v1"), ("offsets", json.dumps(as_offset({("quota", "7/11111111"): 5})))):
+        (tmp_path / "t" / "_checkpoint" / name).mkdir(parents=True)
+        (tmp_path / "t" / "_checkpoint" / name / "0").write_text(text)
+    with pytest.raises(_ReachedError):
+        run(nothing, tmp_path / "t", domain, "quota")
 
 
 def test_what_is_wrong_is_told_in_one_line(

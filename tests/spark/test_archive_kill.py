@@ -31,6 +31,6 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_kill_at_a_random_moment(folder: Path, own_domain: str) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
-    with ArchiveTorture(folder, FLIGHTS, rate=400, seed=seed) as torture:
-        tally = torture.run(1)
+    with ArchiveTorture(folder, FLIGHTS, rate=400, kills=1, seed=seed) as torture:
+        tally = torture.run()
     assert (sum(tally.kills.values()), tally.rows) == (1, FLIGHTS)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,11 +28,12 @@ from holdfast.spark.source import HoldfastSource, filters_are_pushed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from process.conftest import ThreadStore
 
-SHORT = 30.0
+    from holdfast.spark.splits import Range
+
+SHORT = 90.0
 SMALL = {"fragment_size": 1024, "ring_size": 1 << 17}
 
 
@@ -68,6 +71,18 @@ def stand(request: pytest.FixtureRequest) -> Callable[..., None]:
                 store.stop()
 
     return leave
+
+
+@pytest.fixture
+def task(
+    run_store: Callable[..., ThreadStore], publish: Callable[..., hf.Source], own_domain: str
+) -> tuple[BatchReader, Range]:
+    """The only one of a read of five messages."""
+    run_store("a")
+    publish("orders", said(5))
+    read = reader()
+    (part,) = read.partitions()
+    return read, part
 
 
 def test_everything_that_is_stable_is_read(
@@ -109,7 +124,7 @@ def test_what_is_not_there_is_named(run_store: Callable[..., ThreadStore], publi
     run_store("a")
     publish("orders", said(1))
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"topic": "order"}, r"no store keeps topic 'order'; kept are: orders \(at a\)"),
+        ({"topic": "order"}, r"no store keeps topic 'order'; did you mean 'orders'\?"),
         ({"topic": "orders", "readFrom": "store:b"}, "no store of b keeps topic 'orders'"),
         ({"assign": '{"orders": ["5"]}'}, f"topic 'orders' has no source '5'.*its sources are: {the_key()}"),
         ({"assign": '{"order": ["5"]}'}, "no store keeps topic 'order'"),
@@ -122,6 +137,19 @@ def test_what_is_not_there_is_named(run_store: Callable[..., ThreadStore], publi
         with pytest.raises(OptionError, match=message):
             reader(**options).partitions()
     assert rows(reader(subscribePattern="nothing")) == [], "a pattern may find nothing yet"
+
+
+def test_a_domain_that_is_not_there_is_named_and_not_made(
+    run_store: Callable[..., ThreadStore], own_domain: str
+) -> None:
+    here = Path(os.environ["HOLDFAST_DIR"])
+    run_store("a")
+    wrong = f"{own_domain}x"
+    with pytest.raises(hf.NoDomainError, match=f"there is no domain '{wrong}' in {here}; did you mean '{own_domain}'"):
+        reader(domain=wrong).partitions()
+    with pytest.raises(hf.NoDomainError, match="domains there: "):
+        reader(domain="quite_another_one").partitions()
+    assert {path.name for path in here.iterdir()}.isdisjoint({wrong, "quite_another_one"})
 
 
 def test_from_a_number_to_a_number(run_store: Callable[..., ThreadStore], publish: Callable[..., hf.Source]) -> None:
@@ -265,13 +293,8 @@ def test_what_retention_took_is_an_error_where_it_is_named(run_store: Callable[.
     assert len(rows(reader(startingOffsets=start, failOnDataLoss="false"))) == sent - source.oldest
 
 
-def test_what_is_gone_when_the_task_runs_is_an_error(
-    run_store: Callable[..., ThreadStore], publish: Callable[..., hf.Source]
-) -> None:
-    run_store("a")
-    publish("orders", said(5))
-    read = reader()
-    (part,) = read.partitions()
+def test_what_is_gone_when_the_task_runs_is_an_error(task: tuple[BatchReader, Range]) -> None:
+    read, part = task
     later = replace(part, first=3, stop=7)
     with pytest.raises(DataLossError, match=r"numbers 5\.\.6 are missing"):
         list(read.read(later))
@@ -318,13 +341,8 @@ def test_a_reader_takes_filters_only_where_spark_pushes_them(
 # Where tasks run --------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_elsewhere_says_where_to_run(
-    run_store: Callable[..., ThreadStore], publish: Callable[..., hf.Source], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_store("a")
-    publish("orders", said(5))
-    read = reader()
-    (part,) = read.partitions()
+def test_a_task_elsewhere_says_where_to_run(task: tuple[BatchReader, Range]) -> None:
+    read, part = task
     away = replace(part, host="node7 (boot 5)")
     with pytest.raises(
         PlacementError, match=r"are on host node7 \(boot 5\); this task runs on .*run the executors on that host"
@@ -332,13 +350,8 @@ def test_a_task_elsewhere_says_where_to_run(
         list(read.read(away))
 
 
-def test_a_task_that_does_not_see_the_logs_says_so(
-    run_store: Callable[..., ThreadStore], publish: Callable[..., hf.Source]
-) -> None:
-    run_store("a")
-    publish("orders", said(5))
-    read = reader()
-    (part,) = read.partitions()
+def test_a_task_that_does_not_see_the_logs_says_so(task: tuple[BatchReader, Range]) -> None:
+    read, part = task
     hidden = replace(part, logs=tuple(type(log)(log.store, f"/nowhere{log.path}", 0, 5) for log in part.logs))
     with pytest.raises(PlacementError, match=r"no log of topic orders.*/nowhere/.*--ipc=host"):
         list(read.read(hidden))
@@ -366,7 +379,7 @@ def test_a_task_runs_in_a_forked_process(
     ours, theirs = ways.Pipe()
     process = ways.Process(target=child, args=(read, part, theirs))
     process.start()
-    assert ours.poll(30)
+    assert ours.poll(SHORT)
     assert ours.recv() == said(10)
     process.join()
 

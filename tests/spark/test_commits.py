@@ -177,7 +177,7 @@ def test_a_reboot_that_takes_what_was_only_in_the_ring(tmp_path: Path, query: Qu
         commit_and_die(query, 1, query.tasks(1, parts), "published_not_stable", stop=pids)
         for store in stores.values():
             os.kill(store.pid, signal.SIGKILL)
-            store.wait(20)
+            store.wait(90)
         _forget_memory()
         stores = {name: hf.spawn_store(config) for name, config in configs.items()}
         query.run(1, [rows(9, 9)])
@@ -200,16 +200,23 @@ def _forget_memory() -> None:
     domain.close()
 
 
-def test_another_publisher_with_the_session_is_noticed(house: House, query: Query) -> None:
+@pytest.mark.parametrize(
+    ("foreign", "message"),
+    [
+        pytest.param(1000, "another program has published with its session ID", id="behind the batch"),
+        pytest.param(1, "from number 150 on there are other messages than the rows", id="in the place of rows"),
+    ],
+)
+def test_another_publisher_with_the_session_is_noticed(house: House, query: Query, foreign: int, message: str) -> None:
     parts = [rows(0, 0, topics=["x"])]
     commit_and_die(query, 0, query.tasks(0, parts), "half_published")
     with hf.Context(session_id=session_of(query.name, "x")) as context:
         source = context.source("x", options={"ume_store_name": list(NAMES), "ume_registration_interval": 100})
-        source.wait_registered(20)
-        for _ in range(1000):
+        source.wait_registered(90)
+        for _ in range(foreign):
             source.send(b"foreign")
-        source.wait_stable(timeout=20)
-    with pytest.raises(hf.CorruptionError, match="another program has published with its session ID"):
+        source.wait_stable(timeout=90)
+    with pytest.raises(hf.CorruptionError, match=message):
         query.run(0, parts)
 
 
@@ -219,19 +226,19 @@ def test_two_commits_of_one_query_exclude_each_other(house: House, query: Query)
     with Ledger(query.place, 0), pytest.raises(LedgerInUseError, match=f"process {os.getpid()} holds") as caught:
         query.writer().commit(tasks, 0)
     assert caught.value.pid == os.getpid()
-    query.options["commitTimeout"] = "20s"
+    query.options["commitTimeout"] = OPTIONS["commitTimeout"]
     query.writer().commit(tasks, 0)
     assert published() == by_topic(rows(0, 0))
 
 
 def test_a_holder_of_the_session_is_waited_for_and_named(house: House, query: Query) -> None:
     tasks = query.tasks(0, [rows(0, 0, topics=["x"])])
-    query.options["commitTimeout"] = "300ms"
     with Publisher(query.writer()._plan.options, query.name) as before:
         before.open(["x"])
+        query.options["commitTimeout"] = "2s"  # it takes all of that; the stores answer in less
         with pytest.raises(hf.RegIdInUseError, match=f"process {os.getpid()}"):
             query.writer().commit(tasks, 0)
-    query.options["commitTimeout"] = "20s"
+    query.options["commitTimeout"] = OPTIONS["commitTimeout"]
     query.writer().commit(tasks, 0)
     assert published() == by_topic(rows(0, 0, topics=["x"]))
 
@@ -284,6 +291,6 @@ def test_stores_that_are_away_fail_the_commit_and_not_the_batch(house: House, qu
         query.run(1, [rows(1, 0)])
     for name in "ab":
         house.stores[name] = house.start(name)
-    query.options["commitTimeout"] = "20s"
+    query.options["commitTimeout"] = OPTIONS["commitTimeout"]
     query.run(1, [rows(1, 0)])
     assert published() == by_topic(rows(0, 0), rows(1, 0))

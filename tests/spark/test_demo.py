@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Empty again at the end."""
+    """Empty again at the end, but for the chart."""
     path = Path(tempfile.mkdtemp(prefix="hfd", dir="/tmp"))
     yield path
+    (path / demo_pipeline.CHART).unlink()
     path.rmdir()
 
 
@@ -46,6 +47,10 @@ def test_the_archive_is_killed_and_has_everything_and_audits_find_what_was_plant
     assert "damaged: number 3000 is damaged at store b" in out
     assert "store repair: 1 records copied from the others" in out
     assert "audit after the repair: 12,000 messages read, nothing found" in out
+    assert "delays by carrier, minutes" in out
+    assert "delays by origin" not in out
+    assert "6,000 flights, " in out
+    assert (folder / demo_pipeline.CHART).stat().st_size > 1000
     assert out.endswith("nothing was lost\n")
 
 

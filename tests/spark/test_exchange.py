@@ -151,6 +151,15 @@ def test_a_function_of_the_main_program(spark: SparkSession, domain: str, number
     assert rows(sums(spark, domain, scope["total"]).selectExpr("sum(total)")) == [(sum(range(COUNT)),)]
 
 
+def test_arrow_payloads_are_bytes_to_a_function() -> None:
+    nothing: Any = None
+    with pytest.raises(
+        OptionError, match=r"fn gets the bytes of a payload; leave it away, and in fn: pa\.ipc"
+    ) as caught:
+        map_ranges(nothing, "numbers", None, None, lambda batch: batch, "n BIGINT", valueFormat="arrow")
+    assert ".schema(" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
@@ -224,7 +233,7 @@ def test_a_killed_task_leaves_nothing_and_harms_nothing(spark: SparkSession, dom
 
 def test_a_task_that_publishes_is_killed_and_repeated(spark: SparkSession, house: House, domain: str) -> None:
     """Its source's session is free at once, and all is there at least once."""
-    options = {"domain": domain, "stores": "a,b,c", "commitTimeout": "20s", "option.ume_registration_interval": "100"}
+    options = {"domain": domain, "stores": "a,b,c", "commitTimeout": "90s", "option.ume_registration_interval": "100"}
     made = spark.range(0, 3000, 1, 3)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
 

@@ -21,6 +21,7 @@ from process.shelves import Shelves
 from holdfast.cli import pipeline
 from holdfast.cli.demo_data import flights
 from holdfast.cli.pipeline_spark import needed
+from holdfast.engine.domain import Domain
 from holdfast.engine.kept_topics import topic_sources
 
 if TYPE_CHECKING:
@@ -184,6 +185,8 @@ def test_a_replay_that_is_interrupted_goes_on(
         (["replay", "x"], 2, "nothing says what to replay"),
         (["replay", "x", "-s", "a", "--archive", "/nowhere"], 2, "there is no archive at /nowhere"),
         (["replay", "x", "-s", "a", "--archive", "/", "--at", "b"], 2, "--at and --read are about logs"),
+        (["audit", "-d", "nowhere"], 2, "there is no domain 'nowhere'"),
+        (["replay", "x", "--of", "y", "-d", "nowhere"], 2, "there is no domain 'nowhere'"),
         (["replay", "x", "--of", "y"], 3, "no store runs"),
         (
             ["replay", "x", "-s", "a", "--of", "y", "--read", "startingOffset=1"],
@@ -195,8 +198,10 @@ def test_a_replay_that_is_interrupted_goes_on(
     ],
 )
 def test_errors_are_one_line_and_an_exit_code(arguments: list[str], code: int, said: str) -> None:
+    place = Domain(join=False).path
     got, out, err = run("pipeline", *arguments)
     assert (got, out) == (code, "")
+    assert not place.with_name("nowhere").exists()
     assert said in err
     assert "Traceback" not in err
 

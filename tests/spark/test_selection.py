@@ -59,12 +59,20 @@ def ends(**given: Any) -> list[int]:
         ({"subscribePattern": "^t"}, [OTHER]),
         ({"assign": {"orders": ["7/22222222"], "trades": [8]}}, [AGAIN, OTHER]),
         ({"assign": {"orders": ["7"]}}, [ONE, AGAIN]),
+        ({"assign": {"orders": ["5/22222222"]}}, [AGAIN]),
+        ({"assign": {"orders": ["5"]}}, []),
         ({"stores": "a"}, [ONE]),
         ({"readFrom": "store:c", "subscribe": "orders,trades"}, [ONE, AGAIN]),
     ],
 )
 def test_which_sources(given: dict[str, Any], sources: list[TopicSource]) -> None:
     assert selection.selected(options(**given)) == sources
+
+
+def test_a_query_keeps_what_it_reads_when_a_store_was_wiped() -> None:
+    """The RegID that was assigned is nobody's any more."""
+    assigned = options(assign={"orders": ["5"]})
+    assert selection.selected(assigned, [("orders", "5/22222222"), ("trades", "5/11111111")]) == [AGAIN]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +149,11 @@ def test_a_number_that_is_gone_is_data_loss() -> None:
             {"startingOffsets": {"orders": {"7": 61}}},
             "several sources with RegID 7; give the whole key of one: 7/1{8}, 7/2{8}",
         ),
-        ({"startingOffsets": {"orders": {"9": 61}}}, "has no source '9'; its sources are: 7/11111111, 7/22222222"),
+        (
+            {"startingOffsets": {"orders": {"9": 61}}},
+            "has no source '9'; its sources are: 7/11111111, 7/22222222; a RegID is that of one store",
+        ),
+        ({"startingOffsets": {"orders": {"9/9": 61}}}, "has no source '9/9'; its sources are: 7/11111111, 7/22222222$"),
         ({"startingOffsets": {"trades": {"8": 61}}}, "topic 'trades' has no source '8'; its sources are: none"),
         (
             {"startingTimestamp": "80000"},
@@ -157,12 +169,9 @@ def test_places_that_are_none(given: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"topic": "order"},
-            r"no store keeps topic 'order'; kept are: orders \(at a, b, c\); orders \(at b, c\); trades \(at a\)",
-        ),
-        ({"topic": "order", "stores": "a,b"}, "no store of a, b keeps topic 'order'"),
-        ({"subscribe": "orders,flows"}, "keeps topic 'flows'"),
+        ({"topic": "order"}, r"no store keeps topic 'order'; did you mean 'orders'\?"),
+        ({"topic": "trades", "stores": "b,c"}, "no store of b, c keeps topic 'trades'; it is at a"),
+        ({"subscribe": "orders,flows"}, "no store keeps topic 'flows'; kept are: orders, trades"),
         ({"assign": {"orders": ["7/22222222", "9"]}}, "topic 'orders' has no source '9'"),
     ],
 )

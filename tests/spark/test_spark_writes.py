@@ -31,7 +31,7 @@ def options(domain: str) -> dict[str, str]:
         "domain": domain,
         "stores": ",".join(NAMES),
         "option.ume_registration_interval": "100",
-        "commitTimeout": "20s",
+        "commitTimeout": "90s",
     }
 
 
@@ -129,7 +129,7 @@ class Feed:
 
     def drain(self, **more: Any) -> None:
         query = self.start(**more)
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(240)
 
     def staged(self) -> list[str]:
         return [path.name for path in self.checkpoint.rglob("*.arrow")]
@@ -160,7 +160,7 @@ def test_a_batch_whose_commit_failed_is_published_once_after_the_restart(
         house.stores[name].stop()
     query = feed.start(commitTimeout="500ms")
     with pytest.raises(PySparkException, match="LBM_ETIMEDOUT"):
-        query.awaitTermination(60)
+        query.awaitTermination(240)
     for name in "ab":
         house.stores[name] = house.start(name)
     feed.drain()

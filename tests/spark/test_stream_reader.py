@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -56,6 +58,31 @@ def test_a_new_query_and_what_comes_later(run_store: Callable[..., ThreadStore],
     send(src, 5)
     assert numbers(query.latestOffset(passed(end), ALL)) == [15]
     assert numbers(query.reportLatestOffset()) == [15]
+
+
+@pytest.mark.parametrize("given", [{"topic": "quota"}, {"domain": "nowhere"}])
+def test_what_nobody_keeps_is_waited_for_or_an_error_at_the_end(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any, caplog: pytest.LogCaptureFixture,
+    given: dict[str, str],
+) -> None:  # fmt: skip
+    run_store()
+    source(ctx, 3)
+    said = (
+        "there is no domain 'nowhere'" if "domain" in given else "no store keeps topic 'quota'; did you mean 'quotes'"
+    )
+    drains = reader(**given, session=SESSION)
+    drains.prepareForTriggerAvailableNow()
+    with pytest.raises(hf.ConfigError, match=said):
+        drains.initialOffset()
+    waits = reader(**given, session=SESSION)
+    assert numbers(waits.initialOffset()) == []
+    assert [said in record.getMessage() for record in caplog.records] == [True]
+    assert numbers(waits.latestOffset(passed(waits.initialOffset()), ALL)) == []
+    assert not (Path(os.environ["HOLDFAST_DIR"]) / "nowhere").exists()
+    with hf.Context() as other:
+        if "topic" in given:
+            source(other, 2, topic="quota")
+            assert numbers(waits.latestOffset(passed(waits.initialOffset()), ALL)) == [2]
 
 
 def test_latest_is_one_place_however_often_spark_asks(
@@ -168,7 +195,7 @@ def test_only_what_a_quorum_has(
     source(ctx, 10)
     (found,) = topic_sources(None)
     behind = msgspec.structs.replace(found, quorum_next=4)
-    monkeypatch.setattr(stream_reader_module, "selected", lambda options: [behind])
+    monkeypatch.setattr(stream_reader_module, "selected", lambda *_: [behind])
     for read_from, stop in (("quorum", 4), ("any", 10), ("store:a", 10)):
         query = reader(readFrom=read_from)
         start = query.initialOffset()

@@ -167,6 +167,34 @@ def test_a_session_has_the_sources_that_are_read_and_no_others(
     assert sorted(acks()) == [3, 5]
 
 
+def test_a_query_reads_on_when_the_store_was_wiped_that_gave_its_source_the_regid(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any, wipe: Callable[[str], None]
+) -> None:
+    """With ``assign``: its offsets know the source. A new query is told."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    src = source(ctx, 10, ume_store_name=list("abc"))
+    (before,) = topic_sources(None)
+    given = {"topic": None, "assign": json.dumps({"quotes": [str(before.registration_id)]}), "session": SESSION}
+    end = (query := reader(**given)).latestOffset(passed(query.initialOffset()), ALL)
+    query.stop()
+    stores["a"].stop()
+    wipe("a")
+    run_store("a", "disk")
+    send(src, 5)
+    until("another RegID", lambda: topic_sources(None)[0].registration_id != before.registration_id)
+    again = reader(**given)
+    again.prepareForTriggerAvailableNow()
+    later = again.latestOffset(passed(end), ALL)
+    assert numbers(later) == [15]
+    assert read(again, end, later) == list(range(10, 15))
+    assert again.latestOffset(passed(later), ALL) == later
+    assert acks() == [15]
+    new = reader(**given)
+    new.prepareForTriggerAvailableNow()
+    with pytest.raises(hf.ConfigError, match=r"has no source.*its sources are: .*another one when that was wiped"):
+        new.initialOffset()
+
+
 def test_stores_that_are_down_never_end_a_query(
     run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +264,7 @@ def test_a_second_query_with_the_session_is_refused_and_told_who_has_it(
     other_query: Callable[[], subprocess.Popen[str]],
 ) -> None:  # fmt: skip
     monkeypatch.setattr(session_module, "HELD_S", 3.0)  # a store is asked several times meanwhile
+    monkeypatch.setattr(session_module, "ASKED_AGAIN_S", 60.0)
     run_store()
     source(ctx, 6)
     first = other_query()

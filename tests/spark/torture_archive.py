@@ -25,6 +25,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.dataset as ds
+from evidence import record
 from spark.archive_driver import Settings, command
 
 from holdfast.cli.demo_data import flights, save
@@ -42,7 +43,7 @@ __all__ = ["ArchiveTorture", "Tally"]
 SESSION = 0xA1
 VICTIMS = ("driver", "jvm", "worker", "store")
 PATIENCE_S = 180.0
-"""No step takes as long on a machine that has much to do."""
+"""No micro-batch takes as long, and no other step, on a machine that has much to do."""
 LOOK_S = 0.05
 
 
@@ -55,12 +56,13 @@ class Tally(NamedTuple):
 
 
 class ArchiveTorture:
-    """One run in ``folder``, which has a domain of its own. ``with ArchiveTorture(...) as torture: torture.run(kills)``."""
+    """One run in ``folder``, which has a domain of its own. ``with ArchiveTorture(...) as torture: torture.run()``."""
 
     def __init__(
-        self, folder: Path, count: int | None, rate: float, seed: int, *, java: str = "", master: str = "local[2]",
-        say: Callable[[str], None] = print,
+        self, folder: Path, count: int | None, rate: float, kills: int, seed: int, *, java: str = "",
+        master: str = "local[2]", say: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
+        self._victims = [VICTIMS[index % len(VICTIMS)] for index in range(kills)]
         self._folder, self._random, self._say = folder, random.Random(seed), say
         self._records = flights(count)
         save(self._records, folder / "records")
@@ -68,7 +70,7 @@ class ArchiveTorture:
         self._table = folder / "archive"
         options = {
             "domain": os.environ["HOLDFAST_DOMAIN"],
-            "maxRecordsPerTrigger": str(max(100, len(self._records) // 40)),
+            "maxRecordsPerTrigger": str(max(100, len(self._records) // (8 + 4 * kills))),
         }
         self._settings = Settings(
             TOPIC,
@@ -116,9 +118,12 @@ class ArchiveTorture:
         return acknowledged
 
     def _check_table(self, *, whole: bool) -> int:
-        """While no driver lives. The first one may have died before it made the table's directory."""
-        dataset = ds.dataset(self._table, format="parquet", partitioning="hive") if self._table.exists() else None
-        table = dataset.to_table(["sequence_number", "value"]) if dataset is not None and dataset.files else None
+        """While no driver lives. The first one may have died before it made the table's directory, and the JVM of the last one
+        may yet make and remove directories for what it staged, which a reader of all of it would stumble over."""
+        files = [str(path) for path in self._table.glob("date=*/topic=*/*.parquet")]
+        where: Any = self._table if whole else files
+        dataset = ds.dataset(where, format="parquet", partitioning="hive") if files else None
+        table = dataset.to_table(["sequence_number", "value"]) if dataset is not None else None
         numbers = table.column(0).to_numpy() if table is not None else np.empty(0, np.int64)
         order = np.argsort(numbers, kind="stable")
         numbers = numbers[order]
@@ -146,14 +151,16 @@ class ArchiveTorture:
 
     # What is done ---------------------------------------------------------------------------------------------------------
 
-    def _until(self, what: str, true: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (found := true()):
+    def _until(self, what: str, true: Callable[[], bool]) -> None:
+        """Waits as long as micro-batches come."""
+        batches, deadline = -1, 0.0
+        while not true():
+            if batches != (batches := self._committed()[0]):
+                deadline = time.monotonic() + PATIENCE_S
             if time.monotonic() > deadline:
                 raise AssertionError(f"the time is over: {what}")
             self._check_acknowledged()
             time.sleep(LOOK_S)
-        return found
 
     def _restart_if_ended(self) -> None:
         """It never ends by itself but with an error, and after one it is started again."""
@@ -168,36 +175,37 @@ class ArchiveTorture:
         self._driver = self._archive(self._settings)
         self._sessions.append(self._driver.pid)
 
-    def run(self, kills: int) -> Tally:
+    def run(self) -> Tally:
         """Kills, drains, compares. Raises AssertionError."""
         began = time.monotonic()
-        victims = [VICTIMS[index % len(VICTIMS)] for index in range(kills)]
-        self._random.shuffle(victims)
-        for victim in victims:
+        self._random.shuffle(self._victims)
+        for victim in self._victims:
             self._wait()
             self._kill(victim)
         self._until("published", lambda: self._source.poll() is not None)
         if self._source.returncode:
             raise AssertionError(f"the source ended with {self._source.returncode}")
         self._drain()
+        self._until("nothing of Spark is left", lambda: not self._members())
         rows = self._check_table(whole=True)
         self._until("acknowledged", lambda: self._acknowledged() == rows)
-        self._until("nothing of Spark is left", lambda: not self._members())
         return Tally(self._kills, rows, time.monotonic() - began)
 
     def _wait(self) -> None:
-        """Mostly until it has committed something since it was started, and then some time; now and then only some time."""
+        """Mostly until it has committed something since it was started, if there is anything left, and then some time; now and
+        then only some time, or nearly none: while it starts, before there is a table."""
         before = self._committed()[0]
 
         def goes_on() -> bool:
             self._restart_if_ended()
-            return self._committed()[0] > before
+            batches, held = self._committed()
+            return batches > before or held == len(self._records)
 
         if self._random.random() < 0.75:
             self._until("a micro-batch", goes_on)
             pause = self._random.uniform(0, 2)
         else:
-            pause = self._random.uniform(0, 8)
+            pause = self._random.uniform(0, self._random.choice((1, 8)))
         deadline = time.monotonic() + pause
         self._until("a moment", lambda: time.monotonic() > deadline)
         self._restart_if_ended()
@@ -213,15 +221,17 @@ class ArchiveTorture:
             self._check_acknowledged()
             self._stores[name] = self._worker("store", name, self._folder / name)
             return
-        pid = self._driver.pid if victim == "driver" else self._until(f"a {victim}", lambda: self._victim(victim))
-        self._say(f"kill -9 {victim} (pid {pid}); {batches} batches, {held} numbers in the checkpoint")
-        psutil.Process(pid).kill()
+        self._say(f"kill -9 {victim}; {batches} batches, {held} numbers in the checkpoint")
+        if victim == "driver":
+            self._driver.kill()
+        else:
+            self._until(f"a {victim}", lambda: self._victim(victim))
         if victim != "worker":  # the query may survive a worker: when it was between two tasks
             self._until("the driver is dead", lambda: self._driver.poll() is not None)
         self._restart_if_ended()
 
-    def _victim(self, kind: str) -> int:
-        """A process of the running driver, 0 when it has none of that kind yet."""
+    def _victim(self, kind: str) -> bool:
+        """Kills a process of the running driver; False when it has none of that kind yet, or not any more."""
         self._restart_if_ended()
         found = []
         for process in self._members():
@@ -231,12 +241,12 @@ class ArchiveTorture:
                 if os.getsid(process.pid) != self._driver.pid or not words:
                     continue
                 if kind == "jvm" and Path(words[0]).name == "java" and "SparkSubmit" in " ".join(words):
-                    found.append(process.pid)
+                    found.append(process)
                 if kind == "worker" and words[-1] == "pyspark.worker" and parent and parent.cmdline() == words:
-                    found.append(process.pid)
+                    found.append(process)
             except (OSError, psutil.Error):
                 continue
-        return self._random.choice(found) if found else 0
+        return bool(found) and _killed(self._random.choice(found))
 
     def _drain(self) -> None:
         """The last driver is killed, too; one with AvailableNow takes its place."""
@@ -260,10 +270,21 @@ class ArchiveTorture:
         for process in (*self._stores.values(), self._source, self._driver):
             process.kill()
             process.wait()
-        for member in self._members():
-            member.kill()
+        members = self._members()
+        for member in members:
+            _killed(member)
+        psutil.wait_procs(members, PATIENCE_S)
         sweep(self._domain, everything=True)
         self._domain.close()
+
+
+def _killed(process: psutil.Process) -> bool:
+    """Not if it has ended by itself."""
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
 
 
 def main() -> int:
@@ -285,22 +306,31 @@ def main() -> int:
         f"torture: {given.kills} kills, {given.master}, Java {java or 'as Spark finds it'}, seed {given.seed}",
         flush=True,
     )
+    began = time.monotonic()
     try:
-        with ArchiveTorture(folder, given.flights, rate, given.seed, java=java, master=given.master) as torture:
-            tally = torture.run(given.kills)
+        with ArchiveTorture(
+            folder, given.flights, rate, given.kills, given.seed, java=java, master=given.master
+        ) as torture:
+            tally = torture.run()
     except AssertionError as found:
+        _record(given, {"kills": given.kills}, 1, began)
         print(f"torture: FOUND: {found}\nkept: {folder}")
         return 1
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
+    _record(given, {"kills": given.kills, "rows": tally.rows}, 0, began)
     kills = ", ".join(f"{count} {name}" for name, count in tally.kills.items())
     print(
         f"torture: {given.kills} kills ({kills}): {tally.rows} rows, all distinct and as they were sent; nothing was acknowledged"
         f" that the checkpoint did not hold; {tally.seconds:.0f} s"
     )
     return 0
+
+
+def _record(given: argparse.Namespace, counts: dict[str, int], findings: int, began: float) -> None:
+    record("torture_archive", counts=counts, findings=findings, seconds=time.monotonic() - began, seed=given.seed)
 
 
 def _pip_java() -> str:

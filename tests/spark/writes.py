@@ -34,7 +34,7 @@ PICKLER: Any = CPickleSerializer()
 TOPIC_VALUE = StructType([StructField("topic", StringType()), StructField("value", BinaryType())])
 
 
-OPTIONS = {"stores": "a,b,c", "option.ume_registration_interval": "100", "commitTimeout": "20s"}
+OPTIONS = {"stores": "a,b,c", "option.ume_registration_interval": "100", "commitTimeout": "90s"}
 
 
 class Task:
@@ -205,7 +205,7 @@ def stand_still(pids: Sequence[int]) -> None:
 def commit_and_die(query: Query, batch: int, messages: list[Any], point: str, stop: Sequence[int] = ()) -> None:
     """Commits in a process of its own, which is killed at ``point``. ``stop``: processes that stand still from the intent on."""
     settings = [query.options, batch, PICKLER.dumps(messages).hex(), point, list(stop)]
-    done = subprocess.run([sys.executable, __file__, json.dumps(settings)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, __file__, json.dumps(settings)], capture_output=True, text=True, timeout=200)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 

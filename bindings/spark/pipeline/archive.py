@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import threading
@@ -21,6 +22,7 @@ import pyarrow as pa
 from ...engine.errors import ConfigError, CorruptionError, Error
 from ..offsets import as_offset, positions_of
 from ..options import PLACES, parse
+from ..selection import check_topics, selected
 from .committed import committed
 from .progress import Progress, Tell, silent
 from .table import By, ParquetTable
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from .table import Published
 
 __all__ = ["ArchiveError", "Archived", "archive"]
+
+_log = logging.getLogger("holdfast")
 
 LOOK_S = 0.2
 """How often the query is looked at."""
@@ -96,7 +100,8 @@ def archive(
         progress: told how many numbers of how many are archived.
 
     Raises:
-        ConfigError: the directory or the checkpoint is not that of this archive, or an option is wrong.
+        ConfigError: the directory or the checkpoint is not that of this archive, or an option is wrong; with ``once``, no store
+            keeps the topic of a new archive. Without, the log says so, and the archive waits for it.
         CheckpointInUseError: another process archives into ``path``.
         ArchiveError: Spark has ended the query.
         OSError: a file cannot be written.
@@ -104,7 +109,10 @@ def archive(
     began = time.monotonic()
     where = Path(path).absolute()
     points = Path(checkpoint).absolute() if checkpoint is not None else where / "_checkpoint"
-    frame = _stream(spark, _reading(topic, session, options or {}))
+    reading = _reading(topic, session, options or {})
+    if committed(points) is None:
+        _check_topics(reading, once=once)
+    frame = _stream(spark, reading)
     _check_columns(frame, by)
     with ParquetTable(where, by, points) as table:
         sink = _Sink(table, by)
@@ -141,6 +149,17 @@ def _reading(topic: str | None, session: int | None, options: Mapping[str, str])
         given["domain"] = domain  # of this process, not of the one that started the JVM
     parse(given, "stream")
     return given
+
+
+def _check_topics(reading: Mapping[str, str], *, once: bool) -> None:
+    """A name that was mistyped would make an archive of nothing."""
+    options = parse(reading, "stream")
+    try:
+        check_topics(options, selected(options))
+    except ConfigError as error:
+        if once:
+            raise
+        _log.warning("%s; the archive waits for it", error)
 
 
 def _stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:

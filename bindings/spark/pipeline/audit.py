@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...engine.errors import ConfigError
-from ...engine.kept_topics import cut_points
+from ...engine.kept_topics import cut_points, topic_sources
 from ...engine.records import Columns, Records
 from ..options import Options
+from ..selection import unknown_topic
 from ..splits import Range, split, this_host
 from .checkpoint import CheckpointFile
 from .evidence import RangeLook, encoded_look, look
@@ -92,7 +92,7 @@ def audit(
 
         mark = stand()
         if absent := sorted(wanted - {source.topic for source in mark.sources.values()}):
-            raise ConfigError(f"no store keeps topic {absent[0]!r}", hint="holdfast stat shows the topics")
+            raise unknown_topic(absent[0], topic_sources(domain, places))
         reading = _Reading(list(mark.sources.values()), file, progress)
         reading.run(spark)
         now = stand()

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from ...engine.errors import ConfigError, CorruptionError
 from ...engine.records import Gap, Records
+from ..decode import payloads_of
 from ..errors import DataLossError
 from ..options import parse
 from ..selection import check_topics, ending, name_of, selected, starting, stores_of
@@ -233,9 +234,7 @@ class _StoreLogs:
                         raise error
                     _log.warning("%s", error)
                     continue
-                buffers = [None, pa.py_buffer(found.offsets), pa.py_buffer(found.values)]
-                values = pa.Array.from_buffers(pa.binary(), found.count, buffers)
-                yield _Chunk(found.sequence_number, found.timestamp_ns, values)
+                yield _Chunk(found.sequence_number, found.timestamp_ns, payloads_of(found))
         finally:
             records.close()
 

@@ -143,7 +143,7 @@ def standing(domain: str | None, directories: Sequence[Path], wanted: Callable[[
         ends = {uuid: source.any_next for uuid, source in found.items()}
         receivers = _receivers_of(directories)
         return Standing("", time.time_ns(), found, ends, {}, [], frozenset(), False, receivers)
-    place = Domain(domain, join=False)
+    place = Domain(domain, join=False, make=False)
     try:
         seen, stores = survey.take(place), {store.name: store for store in survey.store_files(place)}
     finally:
