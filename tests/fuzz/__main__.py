@@ -1,0 +1,142 @@
+"""Runs fuzz targets: replays each one's corpus, mutates it, and makes sure that it finds its planted bug.
+
+    make fuzz                       every target, some hundred mutants each: the same ones each time
+    make fuzz-long S=20 SEED=1      S seconds each, by what the mutants reach
+
+Prints a line for each; a finding leaves its input in build/fuzz/. Exit status 1: a finding, or a planted bug that was not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from evidence import record
+from fuzz.loop import CORPUS
+from fuzz.plant import PLANTED
+from fuzz.targets import TARGETS
+
+BUILD = Path(__file__).resolve().parents[2] / "build" / "fuzz"
+RUNS = {"segment": 250, "head": 250, "stream": 2500, "board": 300, "frames": 1500}
+"""Mutants of a short run: about a second each on a quiet machine."""
+PYTHON_RUNS = 1500
+PLANTED_RUNS = 20_000
+PATIENCE = 240
+"""Seconds that a run may take beyond those that it was given, on a machine that is busy with other things."""
+
+TEXT_LINES = 60
+"""Of what a target that failed has said."""
+
+
+class Verdict(NamedTuple):
+    """What came of one target."""
+
+    target: str
+    ok: bool
+    inputs: int = 0
+    executions: int = 0
+    planted: int = 0
+    text: str = ""
+
+
+def run(command: list[str], scratch: str, seconds: float) -> subprocess.CompletedProcess[str]:
+    """One program to its end, with a directory for what it writes; 124: it did not end."""
+    environment = {**os.environ, "TMPDIR": scratch}
+    try:
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, errors="replace", timeout=seconds + PATIENCE
+        )
+    except subprocess.TimeoutExpired as late:
+        return subprocess.CompletedProcess(command, 124, "", f"{late}\n")
+
+
+def counts(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """The last line of the output."""
+    return dict(json.loads((done.stdout.strip() or "{}").splitlines()[-1]))
+
+
+def limits(target: str, seconds: float, seed: int) -> list[str]:
+    """For a run with sanitizers, or in Python: so many mutants, or so many seconds."""
+    amount = ["--seconds", str(seconds)] if seconds else ["--runs", str(RUNS.get(target, PYTHON_RUNS))]
+    return [*amount, "--seed", str(seed), "--finding", str(BUILD / f"finding-{target}")]
+
+
+def run_c(target: str, seconds: float, seed: int, scratch: str) -> Verdict:
+    """A target in C: clean, then with its planted bug."""
+    corpus = str(CORPUS / target)
+    kind = "reach" if seconds else "asan"
+    done = run([str(BUILD / kind / target), *limits(target, seconds, seed), corpus], scratch, seconds)
+    if done.returncode != 0:
+        return Verdict(target, False, text=done.stderr)
+    told = counts(done)
+    bugged = [
+        str(BUILD / "planted" / target),
+        "--runs",
+        str(PLANTED_RUNS),
+        "--finding",
+        str(BUILD / f"planted-{target}"),
+    ]
+    caught = run([*bugged, corpus], scratch, seconds)
+    planted = int(caught.returncode == 1 and "finding: " in caught.stderr)
+    text = "" if planted else f"the planted bug was not found\n{caught.stderr}"
+    return Verdict(target, bool(planted), told["replayed"], told["executions"], planted, text)
+
+
+def run_python(target: str, seconds: float, seed: int, scratch: str) -> Verdict:
+    """A target in Python: its loop does both."""
+    done = run([sys.executable, "-m", "fuzz.loop", target, *limits(target, seconds, seed)], scratch, seconds)
+    told = counts(done)
+    planted = told.get("planted", 0)
+    text = done.stderr if done.returncode == 0 or not told else "the planted bug was not found\n"
+    return Verdict(target, done.returncode == 0, told.get("replayed", 0), told.get("executions", 0), planted, text)
+
+
+def main() -> int:
+    """See above."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("targets", nargs="*", choices=[[], *PLANTED, *TARGETS], metavar="TARGET")
+    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", "-j", type=int, default=os.cpu_count() or 1)
+    asked = parser.parse_args()
+    started = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="hf-fuzz-", dir="/dev/shm") as scratch,
+        ThreadPoolExecutor(asked.jobs) as pool,
+    ):
+        names = asked.targets or [*PLANTED, *TARGETS]
+        done = []
+        for verdict in pool.map(
+            lambda name: (run_c if name in PLANTED else run_python)(name, asked.seconds, asked.seed, scratch), names
+        ):
+            done.append(verdict)
+            print(*verdict.text.splitlines()[-TEXT_LINES:], sep="\n", end="\n" if verdict.text else "")
+            said = f"{verdict.target}: {verdict.inputs} inputs, {verdict.executions} mutants"
+            print(f"  {'ok  ' if verdict.ok else 'FAIL'}  {said}", flush=True)
+    failed = sum(not verdict.ok for verdict in done)
+    record(
+        "fuzz",
+        counts={
+            "targets": len(done),
+            "inputs": sum(verdict.inputs for verdict in done),
+            "mutants": sum(verdict.executions for verdict in done),
+        },
+        findings=sum(not verdict.ok and not verdict.executions for verdict in done),
+        planted=(sum(verdict.planted for verdict in done), len(done)),
+        seconds=time.monotonic() - started,
+        seed=asked.seed,
+    )
+    print(f"fuzz: {len(done) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
