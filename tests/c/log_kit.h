@@ -31,11 +31,14 @@ static inline int kit_subdirectory(int parent, const char *name)
 
 static inline void kit_empty(int parent, const char *name)
 {
-    char command[400];
-    CHECK((size_t)snprintf(command, sizeof command, "rm -rf -- '%s/%s'", check_directory_path(), name) <
-          sizeof command);
-    (void)parent;
-    CHECK(system(command) == 0);
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY);
+    DIR *d = fdopendir(fd);
+    CHECK(d != NULL);
+    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        CHECK(e->d_name[0] == '.' || unlinkat(fd, e->d_name, 0) == 0);
+    }
+    closedir(d);
+    CHECK(unlinkat(parent, name, AT_REMOVEDIR) == 0);
 }
 
 static inline struct hf_log_config kit_config(uint32_t level, uint64_t first, uint64_t max, uint64_t retain)

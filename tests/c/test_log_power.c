@@ -1,151 +1,13 @@
-/* A disk that loses its power while logs retire segments: it has what was synced, and any of the sectors and names that
- * came after. What was let go never comes back as damage, and what was kept is there.
- *
- * fdatasync and fsync are this program's: they note what is durable from then on. */
-#include "log_kit.h"
+/* test_log_power.c [images]: a disk that loses its power while logs retire segments: it has what was synced, and any of the
+ * sectors and names that came after. What was let go never comes back as damage, and what was kept is there. */
+#include "power_kit.h"
 
-#include <sys/stat.h>
-
-enum { FILES = 96, SEGMENT = 16384, FILE_BYTES = 2 * SEGMENT, SECTOR = 512, RUNS = 300 };
+enum { RUNS = 300, IMAGES = 20, CONTROLS = 60 };
 
 static int root;
-
-/* ---- the disk ---- */
-
-struct file {
-    ino_t ino;
-    uint32_t bytes; /* durable */
-    uint8_t data[FILE_BYTES];
-};
-
-struct name {
-    char name[40];
-    ino_t ino;
-};
-
-struct names {
-    int count;
-    struct name at[FILES];
-};
-
-static struct file *files; /* every one that was ever synced */
-static int file_count;
-static struct names durable;
-
-static struct file *find_file(ino_t ino)
-{
-    for (int i = 0; i < file_count; i++) {
-        if (files[i].ino == ino) {
-            return &files[i];
-        }
-    }
-    return NULL;
-}
-
-static struct names take_names(int dir)
-{
-    struct names found = {0};
-    DIR *d = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY));
-    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
-        if (e->d_name[0] != '.') {
-            CHECK(found.count < FILES && strlen(e->d_name) < sizeof found.at[0].name);
-            struct name *n = &found.at[found.count++];
-            memcpy(n->name, e->d_name, strlen(e->d_name) + 1);
-            n->ino = e->d_ino;
-        }
-    }
-    closedir(d);
-    return found;
-}
-
-static ino_t ino_of(const struct names *names, const char *name)
-{
-    for (int i = 0; i < names->count; i++) {
-        if (strcmp(names->at[i].name, name) == 0) {
-            return names->at[i].ino;
-        }
-    }
-    return 0;
-}
-
-int fdatasync(int fd)
-{
-    struct stat st;
-    CHECK_EQ(fstat(fd, &st), 0);
-    struct file *f = find_file(st.st_ino);
-    if (f == NULL) {
-        CHECK(file_count < FILES);
-        f = &files[file_count++];
-        f->ino = st.st_ino;
-    }
-    ssize_t n = pread(fd, f->data, FILE_BYTES, 0);
-    CHECK(n >= 0 && st.st_size <= FILE_BYTES);
-    f->bytes = (uint32_t)n;
-    return 0;
-}
-
-int fsync(int fd)
-{
-    durable = take_names(fd);
-    return 0;
-}
-
-/* ---- the power goes ---- */
-
-static uint64_t chance = 7;
-
-static uint64_t roll_dice(uint64_t sides)
-{
-    chance = chance * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (chance >> 33) % sides;
-}
-
-/* The file of this inode with some of its new sectors, of four as many as `taste`, under this name in `to`. */
-static void put_file(int from, int to, const struct names *now, const char *name, ino_t ino, uint64_t taste)
-{
-    static uint8_t mixed[FILE_BYTES], later[FILE_BYTES];
-    const struct file *f = find_file(ino);
-    uint32_t bytes = f == NULL ? 0 : f->bytes;
-    memset(mixed, 0, sizeof mixed);
-    if (f != NULL) {
-        memcpy(mixed, f->data, f->bytes);
-    }
-    for (int i = 0; i < now->count; i++) {
-        if (now->at[i].ino == ino) {
-            int fd = openat(from, now->at[i].name, O_RDONLY);
-            ssize_t n = read(fd, later, sizeof later);
-            CHECK(n >= 0);
-            close(fd);
-            for (uint32_t at = 0; at < (uint32_t)n; at += SECTOR) {
-                if (roll_dice(4) < taste) {
-                    memcpy(mixed + at, later + at, SECTOR);
-                }
-            }
-            bytes = (uint32_t)n;
-        }
-    }
-    int fd = openat(to, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    CHECK_EQ(write(fd, mixed, bytes), bytes);
-    close(fd);
-}
-
-static void cut_power(int from, int to)
-{
-    const struct names now = take_names(from), was = durable;
-    uint64_t taste = roll_dice(5);
-    for (int i = 0; i < was.count; i++) { /* some names are as they were, also those that are gone */
-        ino_t later = ino_of(&now, was.at[i].name);
-        ino_t ino = later == was.at[i].ino || roll_dice(2) == 0 ? was.at[i].ino : later;
-        if (ino != 0) {
-            put_file(from, to, &now, was.at[i].name, ino, taste);
-        }
-    }
-    for (int i = 0; i < now.count; i++) {
-        if (ino_of(&was, now.at[i].name) == 0 && roll_dice(2) == 0) {
-            put_file(from, to, &now, now.at[i].name, now.at[i].ino, taste);
-        }
-    }
-}
+static uint64_t images;
+static int lies;         /* the planted bug: what is appended is called stable */
+static uint64_t exposed; /* images that show it */
 
 /* ---- the test ---- */
 
@@ -184,29 +46,23 @@ static void expect_whole(int dir)
     }
 }
 
-static void one_run(uint64_t run)
+/* One image of the disk that `dir` is on, opened twice. */
+static void one_image(int dir, struct hf_log_config config, const struct hf_log_info *at_cut)
 {
-    int dir = kit_subdirectory(root, "before"), cut = kit_subdirectory(root, "after");
-    struct hf_log_config config = kit_config(HF_LEVEL_DISK, SEGMENT, SEGMENT, run % 2 == 0 ? 5 * SEGMENT : 0);
-    struct life life = {kit_open(dir, config), run % 2 == 0 ? UINT64_MAX : 0};
-    struct hf_log *dead = NULL;
-    CHECK_EQ(hf_log_begin(life.log, 1, 0), HF_OK);
-    live(&life, roll_dice(150), 1);
-    if (run % 3 == 0) {  /* a store that is killed: what it renamed is in no journal yet */
-        dead = life.log; /* not closed before the power goes: that would sync */
-        life.log = kit_open(dir, config);
-        live(&life, roll_dice(20), 0);
-    }
-    live(&life, roll_dice(60), run % 4 == 1);
-    const struct hf_log_info at_cut = kit_info(life.log);
+    int cut = kit_subdirectory(root, "after");
     cut_power(dir, cut);
+    elsewhere = 1;
     expect_whole(cut);
     for (int again = 0; again < 2; again++) {
         struct hf_log *log = kit_open(cut, config);
         const struct hf_log_info info = kit_info(log);
         CHECK_EQ(info.damaged, 0);
-        CHECK(info.next_sqn >= at_cut.next_sqn);
-        CHECK(again || info.oldest_sqn <= at_cut.oldest_sqn);
+        if (lies) {
+            exposed += !again && info.next_sqn < at_cut->appended_sqn ? 1 : 0;
+        } else {
+            CHECK(info.next_sqn >= at_cut->next_sqn);
+        }
+        CHECK(again || info.oldest_sqn <= at_cut->oldest_sqn);
         expect_whole(cut);
         struct hf_logr *r = kit_reader(cut);
         kit_expect(r, info.oldest_sqn, info.next_sqn, 0);
@@ -217,22 +73,56 @@ static void one_run(uint64_t run)
         hf_logr_close(r);
         hf_log_close(log);
     }
+    elsewhere = 0;
+    images++;
+    close(cut);
+    kit_empty(root, "after");
+}
+
+static void one_run(uint64_t run, uint64_t cuts)
+{
+    int dir = kit_subdirectory(root, "before");
+    struct hf_log_config config = kit_config(HF_LEVEL_DISK, SEGMENT, SEGMENT, run % 2 == 0 ? 5 * SEGMENT : 0);
+    struct life life = {kit_open(dir, config), run % 2 == 0 ? UINT64_MAX : 0};
+    struct hf_log *dead = NULL;
+    file_count = 0;
+    CHECK_EQ(hf_log_begin(life.log, 1, 0), HF_OK);
+    live(&life, roll_dice(150), 1);
+    if (run % 3 == 0) {  /* a store that is killed: what it renamed is in no journal yet */
+        dead = life.log; /* not closed before the power goes: that would sync */
+        life.log = kit_open(dir, config);
+        live(&life, roll_dice(20), 0);
+    }
+    live(&life, roll_dice(60), run % 4 == 1);
+    const struct hf_log_info at_cut = kit_info(life.log);
+    for (uint64_t i = 0; i < cuts; i++) {
+        one_image(dir, config, &at_cut);
+    }
     hf_log_close(life.log);
     if (dead != NULL) {
         hf_log_close(dead);
     }
     close(dir);
-    close(cut);
     kit_empty(root, "before");
-    kit_empty(root, "after");
 }
 
 static void a_power_cut_makes_no_damage_of_what_was_let_go(void)
 {
     for (uint64_t run = 0; run < RUNS; run++) {
-        file_count = 0;
-        one_run(run);
+        one_run(run, 1);
     }
+}
+
+static void a_log_that_calls_stable_what_is_not_synced_is_caught(void)
+{
+    uint64_t before = images;
+    lies = 1;
+    for (uint64_t run = 0; run < CONTROLS; run++) {
+        one_run(run, 1);
+    }
+    lies = 0;
+    CHECK(exposed * 2 > CONTROLS);
+    images = before;
 }
 
 static int by_value(const void *a, const void *b)
@@ -318,12 +208,19 @@ static void a_log_that_changes_to_memory_says_so_for_good(void)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    uint64_t wanted = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
     files = check_shared(FILES * sizeof *files);
     root = kit_directory();
     RUN(headers_that_did_not_arrive_are_a_torn_tail);
     RUN(a_power_cut_makes_no_damage_of_what_was_let_go);
     RUN(a_log_that_changes_to_memory_says_so_for_good);
+    RUN(a_log_that_calls_stable_what_is_not_synced_is_caught);
+    for (uint64_t run = RUNS; images < wanted; run++) { /* takes as long as it takes */
+        one_run(run, IMAGES);
+    }
+    printf("{\"evidence\": \"torn_images\", \"counts\": {\"images\": %llu}, \"findings\": 0, \"planted\": [1, 1]}\n",
+           (unsigned long long)images);
     return 0;
 }

@@ -1,0 +1,366 @@
+"""The matrix: every failpoint of the C core × killed, stopped, failed with EIO or ENOSPC × one, two and three stores.
+
+A cell is one process that passes one point and suffers there, while the others work. After a kill it is started again; after a
+stop it goes on; an error is the program's or the store's to deal with. In each case the judge beside them (group_scene.py) sees
+that nothing that was called stable is lost, that numbers have no gap and no repetition, and that work goes on.
+
+Errors are put where the core asks a system call, the points of HF_FAIL_STATUS. A sync that failed takes the log out of use for
+good (DESIGN 20), so these cells have a scene of their own each, and what is asked is less: everything stable is readable, and
+who ended did so with an error of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from process.children import preload
+from process.group_scene import GroupScene
+from process.oracle import Finding
+from process.points import CSRC, failpoints
+from process.spawn import until
+from process.torture_group import remove_objects
+from process.worker import STOP
+
+from torture_lab.lab import Lab, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from process.spawn import Worker
+
+AT_ONCE = ("bell.", "board.", "open.", "process.", "segment.", "wait.")
+"""Passed once or twice in a life: the first time it is."""
+WITH_NEW_LIFE = ("begin.", "roll.", "log.fallocate")
+"""A store passes them when a source begins anew."""
+WHEN_FULL = "retire."
+BY_CHANCE = "retire.renamed"
+"""Passed only where no spare segment was made ahead: test_kill.py has it."""
+AT_CLOSE = "board.closed"
+AT_CREATION = "segment."
+"""Objects that several processes may create: the first one passes these, in a domain that is new."""
+IN_REPAIR = "fill."
+"""A store passes them when it finds damage that another store can mend."""
+OF_MEMORY = ("drain.appended",)
+IN_VIEWS = "reader.pinned"
+FAILS = re.compile(r'HF_FAIL_STATUS\("([a-z._]+)"\)')
+PROGRESS = 20
+PATIENCE_S = 30.0
+FAILED = 70
+"""Exit status of a child that an error has ended (children.py)."""
+ERRNO_S = 1.0
+"""How long a scene with a failed call is watched when it does not go on."""
+OPTIONS = {"repository-disk-file-size-limit": 800_000}
+SEGMENT = 1 << 18
+
+
+def run(lab: Lab) -> Outcome:
+    """All cells with one seed, or with ten; in a tiny run, a few of them."""
+    preload()
+    outcome = Outcome()
+    for turn in range(lab.figure(0, 1, 10)):
+        for stores in (1, 2, 3):
+            Matrix(lab, outcome, lab.seed + turn, stores).run()
+    if not lab.size:
+        Matrix(lab, outcome, lab.seed, 1).taste()
+    outcome.plant(caught=_finds_early_publication(lab))
+    return outcome
+
+
+def points_of(role: str) -> list[str]:
+    """The points that a process of this role can pass at all."""
+    names = [name for name, passes in failpoints() if passes == role]
+    return names + (_repair_points() if role == "store" else [])
+
+
+def _repair_points() -> list[str]:
+    text = "".join(path.read_text() for path in sorted(CSRC.glob("*.c")))
+    return sorted(set(re.findall(r'HF_FAIL(?:_STATUS)?\("(fill\.[a-z_]+)"\)', text)))
+
+
+def status_points() -> set[str]:
+    """The points that can fail with an errno."""
+    return {name for path in CSRC.glob("*.c") for name in FAILS.findall(path.read_text())}
+
+
+class Matrix:
+    """All cells of one number of stores."""
+
+    def __init__(self, lab: Lab, outcome: Outcome, seed: int, stores: int) -> None:
+        self.lab, self.outcome, self.stores = lab, outcome, stores
+        self.random = random.Random(f"{seed} {stores}")
+        self.mutant = ""
+        self._number = 0
+
+    def run(self) -> None:
+        """Every cell."""
+        for action in ("kill", "stop"):
+            for role in ("source", "store", "receiver"):
+                names = [name for name in points_of(role) if not self._apart(role, name)]
+                self.row(action, role, names)
+            for role, name in self._in_new_domains():
+                self.row(action, role, [name], fresh=True)
+            retire = [name for name in points_of("store") if name.startswith(WHEN_FULL) and name != BY_CHANCE]
+            for name in retire:  # each with full segments that a store of one life has written
+                self.row(action, "store", [name], retaining=True)
+            self.row(action, "store", list(OF_MEMORY), kind="memory")
+        for name in sorted(status_points()):
+            for role in ("source", "store", "receiver"):
+                if name in points_of(role) and not (name.startswith(IN_REPAIR) and self.stores < 2):
+                    for error in ("EIO", "ENOSPC"):
+                        self.fail(role, name, error)
+
+    def taste(self) -> None:
+        """A few cells of each kind."""
+        pick = self.random
+        self.row("kill", "store", pick.sample([n for n in points_of("store") if n.startswith(("log.", "drain.s"))], 3))
+        self.row("stop", "receiver", pick.sample([n for n in points_of("receiver") if n.startswith("reader.")], 1))
+        self.fail("store", "log.pwrite", "ENOSPC")
+
+    def _apart(self, role: str, name: str) -> bool:
+        """It needs a scene of another kind."""
+        if name.startswith(IN_REPAIR):
+            return self.stores < 2
+        return name.startswith((WHEN_FULL, *OF_MEMORY)) or (name.startswith(AT_CREATION) and role != "source")
+
+    def _in_new_domains(self) -> list[tuple[str, str]]:
+        return [(r, n) for r in ("store", "receiver") for n in points_of(r) if n.startswith(AT_CREATION)]
+
+    def scene(self, kind: str = "disk", *, retaining: bool = False) -> tuple[GroupScene, str]:
+        """A new one, and the name of its domain."""
+        self._number += 1
+        domain = f"m{self.stores}-{self._number}"
+        where = self.lab.root / f"{domain}-{self.random.getrandbits(32):x}"
+        kinds = (kind,) * self.stores
+        options = {"ume_flight_size": 300 if retaining else 20}
+        scene = GroupScene(where, domain, self.random.getrandbits(48), kinds=kinds, forked=True, source_options=options)
+        if retaining:
+            for store in scene.stores:
+                store.settings = replace(store.settings, options=dict(OPTIONS), segment_bytes=SEGMENT)
+        return scene, domain
+
+    def row(
+        self, action: str, role: str, names: list[str], *, kind: str = "disk", fresh: bool = False,
+        retaining: bool = False,
+    ) -> None:  # fmt: skip
+        """One scene, one cell after the other. ``fresh``: the point is passed in a domain where nothing is yet."""
+        scene, domain = self.scene(kind, retaining=retaining)
+        try:
+            with scene:
+                if not fresh:
+                    scene.start()
+                    go_on(scene)
+                for name in names:
+                    self._cell(scene, action, role, name, fresh=fresh)
+                if not retaining:
+                    self.outcome.count("messages", scene.finish())
+        except Finding as found:
+            self.outcome.found(f"{self.stores} stores, {role}, {action}: {found}")
+        finally:
+            remove_objects(domain)
+
+    def _cell(self, scene: GroupScene, action: str, role: str, name: str, *, fresh: bool) -> None:
+        victim = {"source": scene.source, "store": scene.stores[-1], "receiver": scene.receivers[0]}[role]
+        if name == IN_VIEWS:
+            victim = scene.receivers[1]
+        if victim.process is not None:
+            scene.kill(victim)
+        if name.startswith(IN_REPAIR):
+            damage(scene, victim, self.random)
+        first = name.startswith((*AT_ONCE, *WITH_NEW_LIFE, IN_REPAIR, WHEN_FULL))
+        spec = f"{name}={action}@{1 if first else self.random.randint(1, 20)}"
+        victim.start(";".join(part for part in (spec, self.mutant if role == "store" else "") if part))
+        try:
+            suffer(scene, victim, action, name, look=not fresh)
+            if fresh:
+                for worker in scene.workers:
+                    if worker.process is None:
+                        worker.start()
+            elif action == "kill":
+                victim.start()
+            go_on(scene)
+        except Finding as found:
+            raise Finding(f"at {name}: {found}") from found
+        self.outcome.count("cells")
+        self.outcome.count({"kill": "kills", "stop": "stops"}[action])
+
+    def fail(self, role: str, name: str, error: str) -> None:
+        """One call fails in one process, once."""
+        scene, domain = self.scene()
+        victim = {"source": scene.source, "store": scene.stores[-1], "receiver": scene.receivers[0]}[role]
+        errors = self.lab.root / "errors"
+        nth = 1 if name.startswith((*AT_ONCE, *WITH_NEW_LIFE, IN_REPAIR)) else self.random.randint(1, 8)
+        try:
+            with scene, said_to(errors):
+                if name.startswith(IN_REPAIR):
+                    scene.start()
+                    go_on(scene)
+                    scene.kill(victim)
+                    damage(scene, victim, self.random)
+                elif not name.startswith(AT_CREATION):
+                    for worker in scene.workers:
+                        if worker is not victim:
+                            worker.start()
+                victim.start(f"{name}=errno:{error}@{nth}")
+                for worker in scene.workers:
+                    if worker.process is None:
+                        worker.start()
+                if name.startswith(WITH_NEW_LIFE) and role == "store":
+                    judge = partial(watch, scene, victim, errors)
+                    until("the store is open or gone", lambda: victim.ready or not victim.process, judge)
+                    if scene.source.process is not None:
+                        scene.kill(scene.source)
+                    scene.source.start()
+                self._watch(scene, victim, errors, mended=not name.startswith(IN_REPAIR))
+        except Finding as found:
+            self.outcome.found(f"{self.stores} stores, {role} at {name}, {error}: {found}")
+        finally:
+            remove_objects(domain)
+        self.outcome.count("cells")
+        self.outcome.count("errors")
+
+    def _watch(self, scene: GroupScene, victim: Worker, errors: Path, *, mended: bool) -> None:
+        """It goes on, or it does not: what was called stable is there, and whoever ended said why. ``mended``: no log is damaged;
+        else the victim's is, and its repair has failed."""
+        look = partial(watch, scene, victim, errors)
+        goal, deadline = scene.processed + PROGRESS, time.monotonic() + ERRNO_S
+        while scene.processed < goal and time.monotonic() < deadline:
+            look()
+            time.sleep(0.001)
+        others = [store for store in scene.stores if store is not victim]
+        if victim in scene.stores and len(others) >= scene.quorum:
+            until(f"{goal} is processed by the others", lambda: scene.processed >= goal, look)
+        for worker in scene.workers:
+            if worker.process is not None:
+                scene.kill(worker)
+        stable = int(scene.source.words[2])
+        held = scene.held_by_quorum()
+        if held < stable:
+            raise Finding(f"everything below {stable} was called stable, a quorum of the logs has {held}")
+        for store, log in scene.logs():
+            if store is victim and not mended:
+                continue
+            log.reopen()
+            log.verified = log.range()[0]
+            try:
+                log.verify()
+            except Finding as found:
+                raise Finding(f"the log of store {store.settings.name}: {found}") from found
+
+
+@contextlib.contextmanager
+def said_to(path: Path) -> Iterator[None]:
+    """What the processes that are started now write to stderr goes into this file."""
+    kept = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def watch(scene: GroupScene, victim: Worker, errors: Path) -> None:
+    """Judges. The victim may have ended with an error of ours; where the stores are no quorum without it, so may the others."""
+    scene.look()
+    spare = victim not in scene.stores or len(scene.stores) - 1 >= scene.quorum
+    for worker in [victim] if spare else scene.workers:
+        process = worker.process
+        if process is None or process.poll() is None:
+            continue
+        worker.process = None
+        said = errors.read_text().rstrip().rpartition("\n")[2]
+        if process.returncode != FAILED or not said.startswith("holdfast.engine.errors."):
+            raise Finding(f"the {worker.role} ended with status {process.returncode}: {said}")
+
+
+def go_on(scene: GroupScene) -> None:
+    """Until every receiver has processed so many numbers more."""
+    goal = scene.processed + PROGRESS
+    until(f"{goal} is processed", lambda: scene.processed >= goal, scene.look, *(w.check_alive for w in scene.workers))
+
+
+def suffer(scene: GroupScene, victim: Worker, action: str, name: str, *, look: bool) -> None:
+    """Waits until the victim, which was started with the point armed, has passed it and died there, or stands."""
+
+    def gone() -> bool:
+        if action == "stop":
+            return stands(victim)
+        return victim.process is None or victim.died()
+
+    judge = scene.look if look else time.monotonic
+    if name.startswith(WITH_NEW_LIFE):
+        until(f"{victim.role} is ready or gone", lambda: victim.ready or gone(), judge)
+        if not gone():
+            scene.kill(scene.source)
+            scene.source.start()
+    elif name == AT_CLOSE:
+        until(f"{victim.role} is ready", lambda: victim.ready, judge)
+        go_on(scene)  # so that it has a line
+        if victim.role == "store":
+            victim.send(signal.SIGTERM)
+        victim.words[STOP] = 1
+    until(f"{victim.role}: {action}", gone, judge)
+    if action == "kill":
+        victim.words[STOP] = 0
+        scene.judge(victim)
+        return
+    if victim in scene.stores and len(scene.stores) - 1 >= scene.quorum and look:
+        others = [worker for worker in scene.workers if worker is not victim]
+        goal = scene.processed + PROGRESS
+        until(f"{goal} without it", lambda: scene.processed >= goal, scene.look, *(w.check_alive for w in others))
+    victim.send(signal.SIGCONT)
+    if name == AT_CLOSE:
+        assert victim.process is not None
+        status = victim.process.wait(PATIENCE_S)
+        victim.process, victim.words[STOP] = None, 0
+        if status:
+            raise Finding(f"the {victim.role} ended with status {status}")
+        scene.judge(victim)
+        victim.start()
+
+
+def stands(victim: Worker) -> bool:
+    """The process is stopped. Raises Finding if it has ended."""
+    victim.check_alive()
+    assert victim.process is not None
+    stat = Path(f"/proc/{victim.process.pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] == "T"
+
+
+def damage(scene: GroupScene, store: Worker, pick: random.Random) -> None:
+    """A bit of a message that this store has published, and that its peers have, is flipped."""
+    log = dict(scene.logs())[store]
+    segments = sorted(path for path in log.path.glob("seg-*"))
+    for path in segments:
+        data = path.read_bytes()
+        used = len(data.rstrip(b"\0"))
+        if used > FRAMES_AT + 256:
+            with path.open("r+b") as file:
+                at = FRAMES_AT + pick.randrange(64, min(used - FRAMES_AT, 4096) - 64)
+                file.seek(at)
+                file.write(bytes([data[at] ^ 1 << pick.randrange(8)]))
+            return
+    raise Finding("no segment with a message")
+
+
+FRAMES_AT = 8192
+"""Of a segment file: where its first frame lies (layout.h)."""
+
+
+def _finds_early_publication(lab: Lab) -> bool:
+    """A store that calls stable what it has not copied yet, killed before it copies."""
+    outcome = Outcome()
+    matrix = Matrix(lab, outcome, lab.seed, 1)
+    matrix.mutant = "drain.publish_early=mutant"
+    matrix.row("kill", "store", ["log.staged"] * 5)
+    return bool(outcome.findings)
