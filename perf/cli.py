@@ -72,15 +72,25 @@ def run_one(script: Script) -> None:
 
 
 def run_all(scripts: Sequence[Script]) -> None:
-    """All questions: prints the tables, writes perf/results/<machine>.json and perf/README.md. Exits as run_one."""
+    """All questions: as run_written into perf/results/<machine>.json, and the tables into perf/README.md."""
+    run_written(scripts, RESULTS, slug(), README)
+
+
+def run_written(scripts: Sequence[Script], folder: Path, name: str, page: Path | None = None) -> None:
+    """Prints the tables, writes ``folder``/``name``.json and, where a page is given, its results. Exits as run_one.
+
+    ``name``: of the result file, unless ``--name`` gives another.
+    """
     parser = _parser()
-    parser.add_argument("--name", default=slug(), help="of the result file (default: the machine's)")
+    parser.add_argument("--name", default=name, help="of the result file (default: the machine's)")
     options = parser.parse_args()
     report = _report(scripts, options.runs, options.disk)
-    path = report.write(RESULTS, options.name)
-    insert_into(README, report.markdown())
+    written = [report.write(folder, options.name)]
+    if page is not None:
+        insert_into(page, report.markdown())
+        written.append(page)
     print(report.markdown())
-    print("written:", path, README)
+    print("written:", *written)
     sys.exit(verdict(report, gate=not options.no_gate))
 
 

@@ -91,6 +91,15 @@ class Series:
         """Of all runs together."""
         return merged(sample.latencies for sample in self.samples)
 
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Series:
+        """What ``as_json`` wrote, but for the latencies, which are only kept together."""
+        unit, sizes = found["unit"], (found["message_bytes"], found["count"], found["flight_bytes"])
+        runs = zip(found["values"], found["probe_ns"], strict=True)
+        return cls(
+            found["case"], found["title"], [Sample(value, unit, probe, *sizes, Counter()) for value, probe in runs]
+        )
+
     def as_json(self) -> dict[str, object]:
         """Everything that was measured."""
         first = self.samples[0]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from . import curves
 from .floors import judge
+from .harness import Series
 from .histogram import quantiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from .curves import Slope
     from .floors import Verdict
-    from .harness import Series
 
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 STEPS = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")),
     "msg/s": ((1e6, "M msg/s"), (1e3, "k msg/s"), (1.0, "msg/s")),
@@ -38,6 +39,11 @@ class Section:
     def verdicts(self) -> list[Verdict]:
         """Its floors."""
         return judge(self.script, {series.case: series for series in self.series if series.samples})
+
+    @property
+    def slopes(self) -> list[Slope]:
+        """Its curves."""
+        return curves.judge({series.case: series for series in self.series if series.samples})
 
     def markdown(self) -> str:
         """A heading, the question and a table of its figures."""
@@ -61,14 +67,22 @@ class Report:
         return [verdict for section in self.sections for verdict in section.verdicts]
 
     @property
+    def slopes(self) -> list[Slope]:
+        """Of all sections."""
+        return [slope for section in self.sections for slope in section.slopes]
+
+    @property
     def missed(self) -> list[str]:
-        """One line for each floor that does not hold."""
-        return [_missed(verdict) for verdict in self.verdicts if verdict.met is False]
+        """One line for each floor that does not hold, and for each curve that is too steep."""
+        floors = [_missed(verdict) for verdict in self.verdicts if verdict.met is False]
+        return floors + [_too_steep(slope) for slope in self.slopes if not slope.met]
 
     def markdown(self) -> str:
         """The table of floors, what was missed, then every section."""
         missed = [f"- **MISSED**: {line}" for line in self.missed] or ["All floors hold."]
-        floors = ["### Floors", "", _floor_table(self.verdicts), "", *missed]
+        tables = [_floor_table(self.verdicts)] if self.verdicts else []
+        tables += [curve_table(self.slopes)] if self.slopes else []
+        floors = ["### Floors", "", *(line for table in tables for line in (table, "")), *missed]
         facts = [f"- {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in self.machine.items()]
         sections = [part for section in self.sections for part in ("", section.markdown())]
         return "\n".join([*floors, *sections, "", "### Machine", "", *facts, ""])
@@ -79,6 +93,7 @@ class Report:
         document = {
             "machine": self.machine,
             "floors": [verdict.as_json() for verdict in self.verdicts],
+            "curves": [slope.as_json() for slope in self.slopes],
             "sections": {
                 section.script: {
                     "failed": section.failed,
@@ -92,13 +107,27 @@ class Report:
         return path
 
 
-def insert_into(page: Path, text: str) -> None:
-    """Replace what stands between the two markers of a Markdown page. Raises ValueError if they are not there."""
-    head, begin, rest = page.read_text().partition(BEGIN)
-    _, end, tail = rest.partition(END)
+def load(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Series]]]:
+    """What ``write`` wrote: the machine's facts, and script -> case -> runs. Raises ValueError for another file."""
+    try:
+        document = json.loads(path.read_text())
+        sections = {
+            script: {one["case"]: Series.from_json(one) for one in found["series"]}
+            for script, found in document["sections"].items()
+        }
+        return document["machine"], sections
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a result file of perf ({error!r}): measure anew") from None
+
+
+def insert_into(page: Path, text: str, part: str = "results") -> None:
+    """Replace what stands between the two markers of a part of a page. Raises ValueError if they are not there."""
+    first, last = f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
+    head, begin, rest = page.read_text().partition(first)
+    _, end, tail = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"{page} has no {BEGIN} ... {END}")
-    page.write_text(f"{head}{BEGIN}\n{text.strip()}\n{END}{tail}")
+        raise ValueError(f"{page} has no {first} ... {last}")
+    page.write_text(f"{head}{first}\n{text.strip()}\n{last}{tail}")
 
 
 def quantity(value: float, unit: str) -> str:
@@ -133,6 +162,35 @@ def _floor_table(verdicts: Sequence[Verdict]) -> str:
             f"| {MARKS[verdict.met]} | {verdict.series.probe_ns:.0f} ns | {pairs} |"
         )
     return "\n".join(lines)
+
+
+def curve_table(slopes: Sequence[Slope]) -> str:
+    """A row per curve: its cost at both ends, its exponent with the range of the runs, and what it may be."""
+    lines = [
+        "| as these grow | cost | from .. to | cost there | exponent [min .. max] | limit | met | not measured |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for slope in slopes:
+        x = [_x(slope, value) for value in slope.measured]
+        ends = " .. ".join(quantity(cost, "ns") for cost in slope.cost)
+        spread = f"{slope.exponent:.2f} [{min(slope.exponents):.2f} .. {max(slope.exponents):.2f}]"
+        start = slope.curve.judged_from
+        limit = f"≤ {slope.curve.limit:g}" + (f", from {_x(slope, start)} on" if start else "")
+        missing = ", ".join(_x(slope, value) for value in slope.missing)
+        lines.append(
+            f"| {slope.figure.title} | {slope.curve.title} | {x[0]} .. {x[-1]} | {ends} | {spread} | {limit} "
+            f"| {MARKS[slope.met]} | {missing} |"
+        )
+    return "\n".join(lines)
+
+
+def _x(slope: Slope, value: int) -> str:
+    return quantity(value, "B") if slope.figure.in_bytes else f"{value}"
+
+
+def _too_steep(slope: Slope) -> str:
+    what = f"{slope.figure.title}, {slope.curve.title}"
+    return f"{what}: ten times as many cost {10**slope.exponent:.2f} times as much, the limit is {10**slope.curve.limit:.2f}"
 
 
 def _missed(verdict: Verdict) -> str:

@@ -196,7 +196,8 @@ class Busy:
             self._on = False
 
 
-def _sends(context: hf.Context) -> Measures:
+def sends(context: hf.Context) -> Measures:
+    """Case -> (title, function) of the sends out of one process, and of the empty call beside them."""
     source = _source(context, "sends", {})
     send = partial(source.send, PAYLOAD)
     for _ in repeat(None, WARM_SENDS):
@@ -251,7 +252,7 @@ def _alone(bench: Bench) -> Iterator[Series]:
         singles = Singles(sources[0], stack.enter_context(Far(bench, take_singles, SPIN)))
         far = stack.enter_context(Far(bench, partial(take_batches, "batches"), SPIN))
         batches = Batches(sources[1], far, ROOMY_RING)
-        measures = _sends(context)
+        measures = sends(context)
         measures |= {
             "py-receive": ("Python receive, 128 B, one by one, no store", partial(singles.measure, "receive")),
             "py-next": ("Python iteration, 128 B, no store", partial(singles.measure, "next")),

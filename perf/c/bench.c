@@ -8,8 +8,9 @@
 
 #include "bench.h"
 
-static const struct bench_case *const tables[] = {limit_cases, disk_cases, stream_cases, log_cases, store_cases};
-enum { TABLES = sizeof tables / sizeof tables[0], PROBE_BLOCKS = 64 };
+static const struct bench_case *const tables[] = {limit_cases, disk_cases, stream_cases, log_cases,
+                                                  store_cases, fan_cases,  scale_cases,  path_cases};
+enum { TABLES = sizeof tables / sizeof tables[0], PROBE_BLOCKS = 64, CLOCK_READS = 10000 };
 
 void bench_die(const char *what, int64_t status)
 {
@@ -31,8 +32,10 @@ int64_t bench_must(int64_t status, const char *what)
 
 void bench_usage(const char *why)
 {
-    fprintf(stderr, "bench: %s\nusage: bench [--cores 0,1] [--memory DIR] [--disk DIR] RUNS CASE[:ARGUMENT...]...\n",
-            why);
+    fprintf(
+        stderr,
+        "bench: %s\nusage: bench [--cores 0,1] [--memory DIR] [--disk DIR] [--probes no] RUNS CASE[:ARGUMENT...]...\n",
+        why);
     for (int t = 0; t < TABLES; t++) {
         for (const struct bench_case *c = tables[t]; c->name != NULL; c++) {
             fprintf(stderr, "  %s%s\n", c->name, c->usage);
@@ -76,6 +79,22 @@ int64_t bench_now(void)
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t bench_cpu(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t bench_cpu_share(void)
+{
+    int64_t start = bench_cpu();
+    for (int i = 0; i < CLOCK_READS; i++) {
+        (void)bench_cpu();
+    }
+    return (bench_cpu() - start) / (CLOCK_READS + 1);
 }
 
 void bench_pin(const struct bench *bench, int index)
@@ -215,9 +234,9 @@ static void run_case(const struct bench *bench, const char *text, uint64_t run)
     const struct bench_case *c = find(words.word[0]);
     memset(&sample, 0, sizeof sample);
     bench_pin(bench, 0);
-    double before = line_round_trip(bench, PROBE_BLOCKS, NULL);
+    double before = bench->bare != 0 ? 0 : line_round_trip(bench, PROBE_BLOCKS, NULL);
     c->run(bench, &words, &sample);
-    double after = line_round_trip(bench, PROBE_BLOCKS, NULL);
+    double after = bench->bare != 0 ? 0 : line_round_trip(bench, PROBE_BLOCKS, NULL);
     print_sample(text, run, before, after, &sample);
     free(copy);
 }
@@ -245,6 +264,8 @@ int main(int argc, char **argv)
             bench.memory_dir = argv[at + 1];
         } else if (strcmp(argv[at], "--disk") == 0) {
             bench.disk_dir = argv[at + 1];
+        } else if (strcmp(argv[at], "--probes") == 0) {
+            bench.bare = strcmp(argv[at + 1], "no") == 0;
         } else {
             bench_usage("unknown option");
         }

@@ -29,6 +29,7 @@ struct bench {
     const char *disk_dir;   /* private, on the disk to be measured */
     int cores[16];
     int core_count; /* 0: no pinning */
+    int bare; /* 1: no probes around a run: two threads that spin take for ever where instructions are simulated */
 };
 
 /* HDR-style histogram of nanoseconds: bucket e * 128 + (v >> e), e = max(0, floor(log2 v) - 7). */
@@ -68,7 +69,9 @@ uint64_t bench_number(const struct words *words, int index, uint64_t otherwise);
 const char *bench_word(const struct words *words, int index, const char *otherwise);
 int bench_choice(const struct words *words, int index, const char *const *names, int count); /* exits on another word */
 
-int64_t bench_now(void); /* CLOCK_MONOTONIC, ns */
+int64_t bench_now(void);       /* CLOCK_MONOTONIC, ns */
+int64_t bench_cpu(void);       /* of this thread, ns: a system call */
+int64_t bench_cpu_share(void); /* what one reading of it puts between two */
 void bench_pin(const struct bench *bench, int index);
 int bench_alone(const struct bench *bench, int threads); /* 1: each of so many threads has a core of its own */
 void *bench_memory(uint64_t bytes);                      /* page-aligned, touched; free with free() */
@@ -96,6 +99,9 @@ extern const struct bench_case disk_cases[];
 extern const struct bench_case stream_cases[];
 extern const struct bench_case log_cases[];
 extern const struct bench_case store_cases[];
+extern const struct bench_case fan_cases[];
+extern const struct bench_case scale_cases[];
+extern const struct bench_case path_cases[];
 
 /* One empty turn of a spinning loop. No pause instruction: it would add tens of ns to what is measured. Gives the core away
  * after some 50 us, because on a busy machine the partner may be waiting for this very core. */

@@ -1,6 +1,7 @@
 /* log_world.c: a log as a store keeps it (log_world.h). */
 #include "log_world.h"
 
+#include <string.h>
 #include <time.h>
 
 enum { FLAGS = HF_FRAME_FIRST | HF_FRAME_LAST };
@@ -11,7 +12,7 @@ enum { FLAGS = HF_FRAME_FIRST | HF_FRAME_LAST };
 static void prepare(void *arg)
 {
     struct bench_log *log = arg;
-    while (hf_load_acquire_u32(&log->stop) == 0) { /* pairs with bench_log_close */
+    while (hf_load_acquire_u32(&log->stop) == 0) { /* pairs with bench_log_stop */
         if (bench_must(hf_log_prepare(log->log), "hf_log_prepare") == 0) {
             (void)nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
         }
@@ -91,11 +92,29 @@ void bench_log_open(struct bench_log *log, const struct bench *bench, const char
     log->spent_ns = 0;
 }
 
-void bench_log_close(struct bench_log *log)
+void bench_log_stop(struct bench_log *log)
 {
     hf_store_release_u32(&log->stop, 1); /* pairs with prepare */
     bench_join(&log->helper);
     hf_log_close(log->log);
     free(log->block);
+}
+
+void bench_log_close(struct bench_log *log)
+{
+    bench_log_stop(log);
     bench_remove(log->dir, log->name, log->fd);
+}
+
+struct hf_log *bench_memory_log(int fd, const uint8_t *uuid, uint64_t segment_bytes, uint64_t retain_bytes)
+{
+    struct hf_log *log = NULL;
+    struct hf_log_config config = {.first_segment_bytes = segment_bytes,
+                                   .max_segment_bytes = segment_bytes,
+                                   .retain_bytes = retain_bytes,
+                                   .level = HF_LEVEL_MEMORY};
+    memcpy(config.uuid, uuid, sizeof config.uuid);
+    bench_must(hf_log_open(fd, &config, &log), "hf_log_open");
+    bench_must(hf_log_begin(log, 1, 0), "hf_log_begin");
+    return log;
 }

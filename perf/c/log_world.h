@@ -34,5 +34,8 @@ void bench_log_open(struct bench_log *log, const struct bench *bench, const char
                     enum bench_segments segments);
 void bench_log_append(struct bench_log *log, uint64_t bytes); /* that many bytes of frames, synced as a store would */
 void bench_log_settle(struct bench_log *log);                 /* group commit of what is left */
-void bench_log_close(struct bench_log *log);
+void bench_log_stop(struct bench_log *log);                   /* closes it; its files and its fd stay */
+void bench_log_close(struct bench_log *log);                  /* closes it and removes its files */
+/* A new log in memory without a helper, of segments of one size; uuid: 16 bytes, of the source. */
+struct hf_log *bench_memory_log(int fd, const uint8_t *uuid, uint64_t segment_bytes, uint64_t retain_bytes);
 #endif

@@ -133,7 +133,7 @@ static void run_stable(const struct bench *bench, const struct words *words, str
  * The stores are forked processes with a bell each, as real ones are: a wake costs as much as it does there. The pace is even,
  * within the time that a store spins before it sleeps; reading the CPU clock is a system call, so its own share is taken off. */
 
-enum { BURST = 8, BURSTS = 16000, BURST_NS = 16000, STORES_MAX = 4, CLOCK_READS = 10000 };
+enum { BURST = 8, BURSTS = 16000, BURST_NS = 16000, STORES_MAX = 4 };
 
 struct paced_shared { /* between the parent and its children */
     uint32_t kick;
@@ -167,27 +167,9 @@ static void store_process(struct world *world, int index, int strategy, struct p
     _exit(0);
 }
 
-static int64_t thread_cpu(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* What two readings in a row put between themselves. */
-static double clock_share(void)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < CLOCK_READS; i++) {
-        int64_t start = thread_cpu();
-        sum += thread_cpu() - start;
-    }
-    return (double)sum / CLOCK_READS;
-}
-
 static int64_t burst(struct world *world, const uint8_t *payload)
 {
-    int64_t start = thread_cpu();
+    int64_t start = bench_cpu();
     for (int i = 0; i < BURST; i++) {
         int64_t sqn = hf_source_send(world->source, payload, BYTES);
         if (sqn == HF_RETENTION || sqn == HF_PINNED) {
@@ -198,7 +180,7 @@ static int64_t burst(struct world *world, const uint8_t *payload)
         bench_must(sqn, "hf_source_send");
     }
     world_release(world);
-    return thread_cpu() - start;
+    return bench_cpu() - start;
 }
 
 static void run_paced(const struct bench *bench, const struct words *words, struct sample *out)
@@ -234,7 +216,7 @@ static void run_paced(const struct bench *bench, const struct words *words, stru
         world.line[world.joined++] = hf_board_line_at(world.board, shared->line[i]);
     }
     uint8_t payload[BYTES] = {1};
-    double share = clock_share();
+    int64_t share = bench_cpu_share();
     int64_t cpu = 0;
     int64_t next = bench_now();
     for (int i = 0; i < BURSTS; i++, next += BURST_NS) {
@@ -244,7 +226,7 @@ static void run_paced(const struct bench *bench, const struct words *words, stru
         }
         cpu += burst(&world, payload);
     }
-    out->value = ((double)cpu - share * BURSTS) / (BURST * BURSTS);
+    out->value = (double)(cpu - share * BURSTS) / (BURST * BURSTS);
     out->unit = "ns";
     out->bytes = BYTES;
     out->count = BURST * BURSTS;

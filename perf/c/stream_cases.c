@@ -245,7 +245,7 @@ static void run_oneway(const struct bench *bench, const struct words *words, str
     uint64_t readers = bench_number(words, 4, 1);
     uint64_t ring = bench_number(words, 5, world_ring(shared.bytes <= 1024 ? 4096 : 64, shared.bytes));
     if (shared.bytes < WORLD_LENGTH_MIN || shared.bytes > ring / 8 || readers < 1 || readers > WORLD_PARTICIPANTS) {
-        bench_usage("oneway takes 8 bytes to an eighth of the ring, and 1 to 4 receivers");
+        bench_usage("oneway takes 8 bytes to an eighth of the ring, and 1 to 64 receivers");
     }
     shared.messages = shared.bytes <= 128 ? 4000000 : shared.bytes <= 1024 ? 1000000 : 20000;
     shared.batch_bytes = ring / 8;

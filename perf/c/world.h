@@ -8,7 +8,7 @@
 #include "stream.h"
 #include "wait.h"
 
-enum { WORLD_PARTICIPANTS = 4, WORLD_LENGTH_MIN = 8 };
+enum { WORLD_PARTICIPANTS = 64, WORLD_LENGTH_MIN = 8 };
 
 struct world {
     const struct bench *bench;

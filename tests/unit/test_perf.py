@@ -16,12 +16,13 @@ from perf.cli import verdict
 from perf.floors import FLOORS, Floor, Side, judge
 from perf.harness import Sample, Series
 from perf.histogram import histogram, merged, quantiles
-from perf.report import BEGIN, END, Report, Section, insert_into, quantity
+from perf.report import Report, Section, insert_into, quantity
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PROBE = 200.0
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
 def series(case: str, values: list[float], unit: str = "ns", probes: list[float] | None = None) -> Series:
