@@ -281,6 +281,17 @@ static void line_of_a_claimer_that_died_half_way_is_reused_when_no_other_is_left
     CHECK_EQ(claim_number(1001), HF_FULL);
 }
 
+/* A reader takes it for the version of a line without an owner. */
+static void time_of_a_claim_is_stored_behind_every_other_detail(void)
+{
+    fresh();
+    check_killed(check_fork(claim_under_failpoint, "board.described=kill@1"), SIGKILL);
+    const struct hf_board_line *line = hf_board_line_at(board, 0);
+    CHECK_EQ(line->role, HF_ROLE_RECEIVER);
+    CHECK_EQ(strcmp(line->name, "receiver"), 0);
+    CHECK_EQ(line->since_ns, 0);
+}
+
 static void stop_in_turn(void *argument)
 {
     (void)argument;
@@ -315,6 +326,7 @@ int main(void)
     RUN(exactly_one_claimer_gets_a_given_participants_line);
     RUN(claimer_killed_anywhere_blocks_nobody_and_loses_no_ack);
     RUN(line_of_a_claimer_that_died_half_way_is_reused_when_no_other_is_left);
+    RUN(time_of_a_claim_is_stored_behind_every_other_detail);
     RUN(stopped_claimer_makes_others_fail_and_never_overlap);
     hf_map_detach(board);
     hf_map_detach(bells);

@@ -381,6 +381,29 @@ static void a_log_without_its_head_finds_itself_again(void)
     close(dir);
 }
 
+/* Garbage that fits its check. No segment can begin there, so nothing appended behind it could be read. */
+static void an_end_that_no_log_has_is_none(void)
+{
+    int dir = kit_subdirectory(root, "end");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 16384, 16384, 0));
+    kit_append(log, 0, 10, 20, 0);
+    hf_log_close(log);
+    uint64_t words[2] = {UINT64_MAX - 4095, 0}, mask;
+    memcpy(&mask, kit_uuid, sizeof mask);
+    words[1] = words[0] ^ mask;
+    int head = openat(dir, "head", O_RDWR);
+    CHECK_EQ(pwrite(head, words, sizeof words, offsetof(struct hf_head, end)), sizeof words);
+    close(head);
+    log = kit_open(dir, kit_config(HF_LEVEL_DISK, 16384, 16384, 0));
+    kit_append(log, 10, 3, 20, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    struct hf_logr *r = kit_reader(dir);
+    kit_expect(r, 0, 13, 0);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
 int main(void)
 {
     root = kit_directory();
@@ -391,5 +414,6 @@ int main(void)
     RUN(a_power_cut_keeps_what_was_synced_and_never_cries_damage);
     RUN(old_valid_frames_beyond_a_cut_are_not_resurrected);
     RUN(a_log_without_its_head_finds_itself_again);
+    RUN(an_end_that_no_log_has_is_none);
     return 0;
 }

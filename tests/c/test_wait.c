@@ -1,47 +1,7 @@
 /* test_wait.c: bells, the sleeper's barrier, and the steps of a wait. */
-#include <pthread.h>
+#include "board_kit.h"
+
 #include <sched.h>
-
-#include "atomic.h"
-#include "board.h"
-#include "check.h"
-#include "process.h"
-#include "status.h"
-#include "wait.h"
-
-static int domain;
-static int board_fd, bells_fd;
-static struct hf_map *board, *bells;
-static const uint8_t source[16] = {9};
-
-static struct hf_map *make(int fd, uint32_t kind, uint64_t bytes)
-{
-    struct hf_map *map = NULL;
-    CHECK_EQ(hf_map_create(fd, kind, bytes, 0, source, 0, &map), HF_OK);
-    hf_map_publish(map);
-    return map;
-}
-
-static void fresh(void)
-{
-    hf_map_detach(board);
-    hf_map_detach(bells);
-    if (board_fd > 0) {
-        close(board_fd);
-        close(bells_fd);
-    }
-    board_fd = check_memory();
-    bells_fd = check_memory();
-    board = make(board_fd, HF_KIND_BOARD, sizeof(struct hf_board));
-    bells = make(bells_fd, HF_KIND_BELLS, sizeof(struct hf_bells));
-}
-
-/* A child's own mapping, in place of its parent's. */
-static void attach_here(void)
-{
-    CHECK_EQ(hf_map_attach(board_fd, HF_KIND_BOARD, 1, 1, &board), HF_OK);
-    CHECK_EQ(hf_map_attach(bells_fd, HF_KIND_BELLS, 1, 1, &bells), HF_OK);
-}
 
 static void bell_rung_between_read_and_wait_is_not_slept_through(void)
 {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOG = make.V1 / "logs" / make.SOURCE.hex()
-SHORT = 20.0
+SHORT = 90.0
 
 
 @pytest.fixture

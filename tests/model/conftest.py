@@ -1,8 +1,12 @@
-"""Hypothesis profiles of the model tests: seconds by default, ``HYPOTHESIS_PROFILE=long`` for more."""
+"""Hypothesis profiles of the model tests: seconds by default, ``HYPOTHESIS_PROFILE=long`` for more.
+
+By default the same examples are played every time, so that the verdict on the same sources is the same; ``long`` draws new ones.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, settings
@@ -23,3 +27,11 @@ COMMON = settings(
 settings.register_profile("model", COMMON, max_examples=80, stateful_step_count=50)
 settings.register_profile("long", COMMON, max_examples=2000, stateful_step_count=200)
 PROFILE = settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "model"))
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+
+
+def chosen_seed() -> int:
+    """Of the examples to play: ``HYPOTHESIS_SEED``, or as the module says. It is printed, to play them again."""
+    number = int(os.environ.get("HYPOTHESIS_SEED") or (random.getrandbits(32) if LONG else 1))
+    print(f"HYPOTHESIS_SEED={number}")
+    return number

@@ -7,8 +7,6 @@ example that caught each; ``python tests/model/test_persistence.py BUG`` looks f
 from __future__ import annotations
 
 import json
-import os
-import random
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +15,7 @@ import pytest
 from hypothesis import Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from model.conftest import COMMON
+from model.conftest import COMMON, LONG, chosen_seed
 from model.persistence import SESSIONS, Scenario
 from model.planted import PLANTED, plant
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CAUGHT = Path(__file__).parent / "caught"
-LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 PROFILE = settings(COMMON, max_examples=50_000 if LONG else 2_000, stateful_step_count=40)
 
 modes = st.sampled_from([None, 0, 1, 2, 3])
@@ -100,11 +97,9 @@ class Persistence(RuleBasedStateMachine):
             self.scenario.check()
 
 
-@pytest.mark.timeout(3600 if LONG else 300)  # 2,000 examples take about a minute: the number is the requirement
+@pytest.mark.timeout(3600 if LONG else 900)  # 2,000 examples take about a minute: the number is the requirement
 def test_everybody_is_told_the_truth_and_nothing_is_lost() -> None:
-    number = int(os.environ.get("HYPOTHESIS_SEED") or random.getrandbits(32))
-    print(f"HYPOTHESIS_SEED={number}")
-    run_state_machine_as_test(seed(number)(Persistence), settings=PROFILE)
+    run_state_machine_as_test(seed(chosen_seed())(Persistence), settings=PROFILE)
 
 
 @pytest.mark.parametrize("bug", PLANTED)

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from model.conftest import PROFILE
+from model.conftest import PROFILE, chosen_seed
 from model.reference import GRANULE, Message, Model, at, behind, fragments
 from model.world import RING, World
 
@@ -421,11 +421,9 @@ class StreamAndLog(RuleBasedStateMachine):
 
 
 def test_stream_and_log_do_what_the_lists_say(domain: str, tmp_path: Path) -> None:
-    number = int(os.environ.get("HYPOTHESIS_SEED") or random.getrandbits(32))
-    print(f"HYPOTHESIS_SEED={number}")
     joined = Domain(domain)
     machine = type("Machine", (StreamAndLog,), {"domain": joined, "root": tmp_path})
     try:
-        run_state_machine_as_test(seed(number)(machine), settings=PROFILE)
+        run_state_machine_as_test(seed(chosen_seed())(machine), settings=PROFILE)
     finally:
         joined.close()

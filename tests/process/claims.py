@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 CLAIMANT = Path(__file__).resolve().parent / "claimant.py"
-SHORT = 30.0
+SHORT = 90.0
 
 
 class Claimant:

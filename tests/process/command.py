@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHORT = 30.0
+SHORT = 90.0
 """Seconds that no wait here needs; a test that gets there has failed."""
 COMMAND = [sys.executable, "-m", "holdfast"]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T", bound=hf.Error)
-SHORT = 30.0
+SHORT = 90.0
 MIB = 1 << 20
 NOBODY = 65534
 

@@ -101,7 +101,8 @@ class Joined:
     def __init__(self, world: World) -> None:
         self.domain = Domain(world.domain)
         self.bells = Bells.of(self.domain)
-        self.board = own_board(self.domain, world.uuid)
+        with self.domain.exclusive():
+            self.board = own_board(self.domain, world.uuid)
         self.streams = Directory(self.domain)
         lib.hf_wait_setup()
 

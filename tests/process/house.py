@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HOUSE = Path(__file__).resolve()
-SHORT = 30.0
+SHORT = 90.0
 
 
 class House:

@@ -13,7 +13,7 @@ import time
 
 import holdfast as hf
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 
 
 def joined(topic: str, ctx: hf.Context) -> hf.Receiver:

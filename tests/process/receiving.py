@@ -10,7 +10,7 @@ import holdfast as hf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHORT = 30.0
+SHORT = 90.0
 """Seconds that no wait here needs; a test that gets there has failed."""
 SESSION = 77
 _Event = TypeVar("_Event")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 E = TypeVar("E")
-SHORT = 30.0
+SHORT = 90.0
 RING = 1 << 16
 OPTIONS: dict[str, Any] = {"ume_store_name": ["a:0:0"], "ring_size": RING, "fragment_size": 1024}
 

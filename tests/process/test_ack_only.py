@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 from process.receiving import SESSION, Told, send, source, take, until
+from process.three import everywhere
 
 import holdfast as hf
 from holdfast.engine import survey
@@ -156,7 +157,7 @@ def test_a_quorum_of_the_stores_will_do_and_the_others_learn_it(
     stores = {name: run_store(name, kind="disk") for name in "abc"}
     with hf.Context() as ctx:
         src = ctx.source("quotes", options={"ume_store_name": list("abc")})
-        src.wait_registered(30)
+        everywhere(src)
         send(src, 6)
         stores["c"].stop()
         rcv = session()

@@ -24,7 +24,7 @@ from holdfast.engine.domain import Domain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SHORT = 30.0
+SHORT = 90.0
 """Seconds that no wait here needs."""
 
 BEGIN = """

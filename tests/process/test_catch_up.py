@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from process.kept import kept, log_of, messages
 from process.spawn import Traces, Worker, stand_still, until
-from process.three import SHORT, SOURCE, send
+from process.three import SHORT, SOURCE, everywhere, send
 
 import holdfast as hf
 from holdfast.engine.core import ffi, lib
@@ -67,7 +67,7 @@ class Behind:
         self._line = lines
         self.stores = {name: run_store(name, "disk") for name in "abc"}
         self.src = ctx.source("quotes", options=SOURCE)
-        self.src.wait_registered(SHORT)
+        everywhere(self.src)
         self.sent = send(self.src, 10)
         until("c has it", lambda: has_all(lines("c"), 10))
         self.stores["c"].stop()
@@ -102,7 +102,7 @@ def test_a_store_with_a_fresh_directory_gets_everything_that_its_peers_have(
 ) -> None:
     stores = {name: run_store(name, kind if name == "c" else "memory") for name in "abc"}
     with hf.Context() as ctx, ctx.source("quotes", options=SOURCE) as src:
-        src.wait_registered(SHORT)
+        everywhere(src)
         stores["c"].stop()
         wipe("c")
         sent = send(src, 50_000)
@@ -110,7 +110,7 @@ def test_a_store_with_a_fresh_directory_gets_everything_that_its_peers_have(
         until("c has caught up", lambda: has_all(lines("c"), len(sent)))
         until("c counts", lambda: src.stats().stores["c"].state == "active")
         sent += send(src, 1)
-        until("c goes on", lambda: has_all(lines("c"), len(sent)))
+        until("c and a go on", lambda: all(has_all(lines(name), len(sent)) for name in "ca"))
     assert kept(stores["c"]) == kept(stores["a"]) == sent
 
 
@@ -143,7 +143,7 @@ def test_a_store_does_not_follow_its_peers_while_the_owner_of_the_ring_that_it_r
     stores = {name: run_store(name) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         with ctx.source("quotes", options=SOURCE) as src:
-            src.wait_registered(SHORT)
+            everywhere(src)
             sent = send(src, 10)
             until("c has it", lambda: has_all(lines("c"), 10))
             stores["c"].stop()
@@ -203,7 +203,7 @@ def test_a_store_that_is_killed_while_it_catches_up_goes_on_where_it_was(
         run_store(name)
     store = spawn("c", kind)
     with hf.Context() as ctx, ctx.source("quotes", options=SOURCE) as src:
-        src.wait_registered(SHORT)
+        everywhere(src)
         sent = send(src, 10)
         until("c has it", lambda: has_all(lines("c"), 10))
         store.strike()
@@ -252,7 +252,7 @@ def test_a_store_that_was_away_when_the_source_ended_catches_up_without_it(
     stores = {name: run_store(name, "disk") for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         with ctx.source("quotes", options=SOURCE) as src:
-            src.wait_registered(SHORT)
+            everywhere(src)
             sent = send(src, 10)
             stores["c"].stop()
         for _ in range(2):
@@ -269,7 +269,7 @@ def test_a_store_that_nobody_tells_looks_at_its_peers(run_store: Callable[..., T
     stores = {name: run_store(name, "disk") for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         with ctx.source("quotes", options=SOURCE) as src:
-            src.wait_registered(SHORT)
+            everywhere(src)
             sent = send(src, 10)
         (repository,) = stores["c"].store.drainer.repositories.values()
         until("c rests", lambda: repository.stream is None and repository.filling is None)

@@ -25,7 +25,7 @@ from holdfast.engine.sweep import sweep
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-WAIT = 30.0
+WAIT = 90.0
 SMALL = 1 << 18
 
 WRITE = """

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast as hf
 
-SHORT = 30.0
+SHORT = 90.0
 ROUNDS = 20
 """Each finds a context that closes too early with a chance of more than one half (seen when it did)."""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-SHORT = 30.0
+SHORT = 90.0
 
 XML = """<?xml version="1.0"?>
 <um-configuration version="1.0">

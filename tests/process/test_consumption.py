@@ -28,7 +28,7 @@ EXPLICIT: dict[str, object] = {"ume_explicit_ack_only": 1, **SESSION}
 FAST = {"ume_ack_batching_interval": 5}
 NEVER = {"ume_ack_batching_interval": 3_600_000}
 """No timer ends in a test: what is acknowledged was acknowledged at once."""
-SHORT = 30.0
+SHORT = 90.0
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ rcv = ctx.receiver("quotes", options=options)
 held = {}
 while len(held) < count:
     with contextlib.suppress(hf.RegIdInUseError):
-        message = rcv.receive(timeout=30)
+        message = rcv.receive(timeout=90)
         held[message.sequence_number] = message
 print("ready", flush=True)
 for line in sys.stdin:
@@ -466,7 +466,7 @@ import os, sys
 import holdfast as hf
 ctx = hf.Context()
 rcv = ctx.receiver("quotes", options={"ume_explicit_ack_only": 1})
-message = rcv.receive(timeout=30)
+message = rcv.receive(timeout=90)
 ack = message.extract_ack()
 child = os.fork()
 if child == 0:
@@ -485,6 +485,6 @@ sys.exit(os.waitstatus_to_exitcode(status))
 def test_an_ack_in_a_forked_child_is_refused(src: hf.Source) -> None:
     send(src, 1)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=180, check=False
     )
     assert (done.returncode, done.stderr) == (7, "")

@@ -11,8 +11,12 @@ import pytest
 from conftest import objects_of
 from process.events import Events
 from process.spawn import until
+from process.three import everywhere
 
 import holdfast as hf
+from holdfast.engine.core import ffi, lib
+from holdfast.engine.deregistration import SourceDeregistration
+from holdfast.engine.segments import attach_board, join_board, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +24,10 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-SHORT = 30.0
+    from holdfast.engine.domain import Domain
+    from holdfast.engine.segments import Mapping
+
+SHORT = 90.0
 SOURCE = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
 THREE = {**SOURCE, "ume_store_name": ["a", "b", "c"], "ume_registration_interval": 100}
 
@@ -136,8 +143,7 @@ def test_f7_a_store_that_is_down_is_asked_when_it_is_back(run_store: Callable[..
     with hf.Context(session_id=5) as ctx:
         events = Events()
         src = ctx.source("quotes", options=THREE, on_event=events)
-        src.wait_registered(SHORT)
-        until("all stores have it", lambda: len(src.registration_ids) == 3)
+        everywhere(src)
         src.send(b"x")
         src.wait_stable(timeout=SHORT)
         stores["b"].stop()
@@ -247,7 +253,7 @@ def test_f7_a_receiver_of_two_sources_ends_with_each(run_store: Callable[..., Th
         events = Events()
         sources = [ctx.source(topic, options=THREE) for topic in ("eu.a", "eu.b")]
         for src in sources:
-            src.wait_registered(SHORT)
+            everywhere(src)
         rcv = ctx.receiver(pattern="eu[.].", options={"ume_registration_interval": 100}, on_event=events)
         events.wait("RegistrationComplete", 2)
         events.wait("RegistrationSuccess", 6)
@@ -319,6 +325,42 @@ def test_what_somebody_else_goes_on_with_keeps_its_names(run_store: Callable[...
         rcv = other.receiver("quotes")
         heir.send(b"x")
         assert take(rcv) == b"x"
+
+
+def test_a_board_that_somebody_joins_while_its_source_is_forgotten_keeps_its_name(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who joins after the look whether anybody is there joins a new one, not the one that goes."""
+    run_store("a")
+    joined: list[tuple[Mapping, int]] = []
+    goes_on = SourceDeregistration._goes_on
+
+    def join(domain: Domain, uuid: bytes) -> None:
+        who = ffi.new("struct hf_identity *", {"role": lib.HF_ROLE_STORE, "uuid": b"s" * 16})
+        joined.append(join_board(domain, uuid, who))
+
+    with hf.Context() as ctx:
+        events = Events()
+        src = ctx.source("quotes", options=SOURCE, on_event=events)
+        src.wait_registered(SHORT)
+        uuid = src._machine.uuid
+        successor = threading.Thread(target=join, args=(ctx.domain, uuid))
+
+        def look_then_somebody_comes(self: SourceDeregistration) -> bool:
+            found = goes_on(self)
+            successor.start()
+            successor.join(0.2)  # as long as it may: it waits for us
+            return found
+
+        monkeypatch.setattr(SourceDeregistration, "_goes_on", look_then_somebody_comes)
+        src.deregister()
+        events.wait("DeregistrationComplete")
+        successor.join(SHORT)
+        (board, line) = joined[0]
+        with attach_board(ctx.domain, uuid) as named:
+            (view,) = read_lines(named, ctx.domain, test=True)
+        assert (view.index, view.alive) == (line, 1)
+        board.close()
 
 
 def test_a_source_whose_begin_has_renamed_it_is_forgotten_by_the_new_name(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-SHORT = 30.0
+SHORT = 90.0
 SENT = [b"one", b"\xff\x00", b"", b"x" * 200, b"y" * 100_000]
 """The last one has two fragments."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OPTIONS = {"ume_store_name": ["a:0:0"], "ume_flight_size": 100_000, "ring_size": 1 << 20}
-SHORT = 20.0
+SHORT = 90.0
 """Seconds that no wait here needs; a test that gets there has failed."""
 
 

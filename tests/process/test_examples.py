@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +16,6 @@ from holdfast.engine.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 TOPIC = "UME Example"
 ALL = [f"UME Message {number:02}" for number in range(1, 21)]
@@ -57,6 +58,12 @@ def look(domain: str) -> Iterator[Callable[[], survey.Survey]]:
     place.close()
 
 
+def stand_still(source: Example, look: Callable[[], survey.Survey], messages: int) -> None:
+    """So many are sent, and no more: it would end, and nobody could kill it then."""
+    wait(f"{messages} messages", lambda: any(row.next >= messages for row in look().sources), source.alive)
+    source.process.send_signal(signal.SIGSTOP)
+
+
 # The minimal programs -----------------------------------------------------------------------------------------------------
 
 
@@ -96,6 +103,7 @@ def test_saved_registration_ids_of_three_stores_let_a_killed_source_resume(
     file = tmp_path / "ids"
     receiver = start("ume_example_rcv")
     source = start("ume_example_src_3 --interval 0.2 --file", file)
+    stand_still(source, look, 5)
     receiver.until(RECEIVED, 5)
     source.kill()
     saved = dict(line.split(":") for line in file.read_text().split())
@@ -117,6 +125,7 @@ def test_a_receiver_with_a_chosen_registration_id_resumes_behind_its_acks(
 ) -> None:
     run_store()
     source = start("ume_example_src_2 --interval 0.2")
+    stand_still(source, look, 5)
     first = start("ume_example_rcv_2")
     assert first.until(r"\[(\d+)\] requesting RegID (\d+)") == [("1000", "1100")]
     wait("an acknowledgement", lambda: any(row.ack >= 2 for row in look().receivers))
@@ -142,6 +151,7 @@ def test_a_receiver_with_saved_registration_ids_resumes_behind_its_acks(
     stores = [run_store(name) for name in "abc"]
     ids, source_ids = tmp_path / "ids", tmp_path / "source-ids"
     source = start("ume_example_src_3 --interval 0.2 --file", source_ids)
+    stand_still(source, look, 5)
     first = start("ume_example_rcv_3 --file", ids)
     first.until("saved RegIDs", 3)
     saved = dict(line.rsplit("-", 1) for line in ids.read_text().split())
@@ -194,10 +204,12 @@ def test_umesrc_prints_what_becomes_of_its_messages(run: Callable[..., Example],
         store.stop()
 
 
-def test_umesrc_goes_on_when_its_store_is_back(start: Callable[..., Example], run_store: Any) -> None:
+def test_umesrc_goes_on_when_its_store_is_back(start: Callable[..., Example], run_store: Any, domain: str) -> None:
     store = run_store()
-    source = start("umesrc -t a -M 300 -m 100 -d 0 flights")
     receiver = start("umercv -v -r 300 flights")
+    processes = Path(os.environ["HOLDFAST_DIR"], domain, "processes")
+    wait("the receiver is there: the source sends for 5 s", lambda: len(list(processes.iterdir())) > 1, receiver.alive)
+    source = start("umesrc -t a -M 300 -m 60 -d 0 flights")
     receiver.until(DATA, 3)
     store.stop()
     source.until("unresponsive.*quorum lost")
@@ -244,7 +256,7 @@ def test_a_session_id_recovers_a_killed_receiver_and_is_refused_to_a_second(
     start: Callable[..., Example], run_store: Any, look: Callable[[], survey.Survey]
 ) -> None:
     run_store()
-    source = start("umesrc -t a -M 1000 -m 50 -d 0 flights")
+    source = start("umesrc -t a -M 100000 -m 50 -d 0 flights")
     first = start("umercv -v --session-id 0x2A flights")
     wait("an acknowledgement", lambda: any(row.ack >= 3 for row in look().receivers))
     second = start("umercv -v --session-id 42 -x flights")
@@ -316,7 +328,7 @@ def test_a_configuration_file_names_the_store_and_shows_receiving_contexts(
         "context ume_source_liveness_timeout 500\n"
     )
     receiving.write_text("context ume_receiver_liveness_interval 100\n")
-    source = start("umesrc -M 1000 -P 20 -d 0 -s 0.1 flights -c", sending)
+    source = start("umesrc -M 100000 -P 20 -d 0 -s 0.1 flights -c", sending)
     source.until("registration success. RegID 321")
     receiver = start("umercv -u 77 --session-id 5 flights -c", receiving)
     assert source.until(r"^Receiver detected: regid (\d+), Session ID") == ["77"]

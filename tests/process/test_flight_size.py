@@ -199,7 +199,8 @@ def test_d6_notify_over_inside_the_send_that_crosses_and_under_from_the_context(
         assert len(states(scene.events)) == 2 * round_
         source.send(bytes(10), timeout=0)
         assert states(scene.events)[2 * round_ :] == [FlightSizeState.OVER], "told before the send returned"
-        assert scene.events.all[-1][0] == threading.get_ident()
+        told = [thread for thread, event in scene.events.all if isinstance(event, FlightSizeNotification)]
+        assert told[-1] == threading.get_ident()
         for _ in range(20):
             source.send(bytes(10), timeout=0)
         assert len(states(scene.events)) == 2 * round_ + 1

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPTIONS = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 20}
-SHORT = 20.0
+SHORT = 90.0
 
 
 def in_child(work: Callable[[], None]) -> None:

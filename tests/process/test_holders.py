@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-SHORT = 30.0
+SHORT = 90.0
 SOURCE = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
 THREE = {**SOURCE, "ume_store_name": ["a", "b", "c"], "ume_registration_interval": 100}
 
@@ -99,6 +99,28 @@ def test_the_second_of_two_live_receivers_is_refused(
         message = first.receive(timeout=SHORT)
         assert message is not None
         assert bytes(message) == b"undisturbed"
+
+
+@pytest.mark.parametrize("form", ["receive", "receive_batch"])
+def test_what_a_store_refused_before_the_call_is_not_believed_by_a_call_that_waits(
+    run_store: Callable[..., ThreadStore], form: str
+) -> None:
+    """The holder has closed since. A call that does not wait tells what is known."""
+    run_store("a")
+    step = {"operational_mode": "sequential"}
+    with hf.Context() as one, hf.Context(options=step) as two:
+        src = source(one)
+        src.wait_registered(SHORT)
+        src.send(b"x")
+        first = one.receiver("quotes", options={"ume_session_id": 0x2A})
+        assert first.receive(timeout=SHORT) is not None, "and it is not consumed"
+        events = Events()
+        second = two.receiver("quotes", options={"ume_session_id": 0x2A}, on_event=events)
+        until("it is refused", lambda: events.of("RegistrationError"), lambda: two.poll(0))
+        first.close()
+        with pytest.raises(hf.RegIdInUseError):
+            getattr(second, form)(timeout=0)
+        assert getattr(second, form)(timeout=SHORT) is not None
 
 
 @pytest.mark.parametrize("role", ["source", "receiver"])
@@ -243,7 +265,7 @@ def lines_of(store: ThreadStore, role: int) -> list[bytes]:
     (repository,) = store.store.drainer.repositories.values()
 
     def look() -> list[bytes]:
-        lines = [view.line for view in repository.lines()]
+        lines = [view.line for view in repository.line.views()]
         return [bytes(line.uuid) for line in lines if line.role == role and line.state == lib.HF_LINE_ACTIVE]
 
     return store.store.drainer.call(look)

@@ -59,6 +59,7 @@ def test_a_receiver_goes_back_and_so_does_its_acknowledgement(stage: Stage) -> N
         again.release()
         assert take(rcv) == [8]
         until("the acks go on", lambda: line.ack == 9)
+        told.wait(events.BeginOfStream, 2)
         story = [name for name in told.names() if name.endswith("OfStream")]
         assert story == ["BeginOfStream", "EndOfStream", "BeginOfStream"]
         assert not told.of(events.UnrecoverableLoss)
@@ -154,7 +155,7 @@ if BEGINS:
 else:
     Outbound._announce = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 options = {"ume_store_name": ["a:0:0"], "ring_size": 65536 * 4}
-hf.Context(session_id=SESSION).source("quotes", options=options).wait_registered(30)
+hf.Context(session_id=SESSION).source("quotes", options=options).wait_registered(90)
 """
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from process.conftest import ThreadStore
 
 TESTS = Path(__file__).resolve().parents[1]
-SHORT = 30.0
+SHORT = 90.0
 OPTIONS = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 18, "ume_flight_size": 1000}
 LAYOUT_VERSION_AT = 8
 """Offset in every object's preamble (layout.h)."""
@@ -41,7 +41,7 @@ def scene(name: str, *arguments: str, mounts: tuple[str, ...] = (), base: Path |
         steps = [f"mount -t tmpfs -o size={mount.split()[0]} tmpfs '{mount.split()[1]}'" for mount in mounts]
         command = ["unshare", "-m", "sh", "-c", " && ".join([*steps, 'exec "$@"']), "sh", *command]
     environment = {**os.environ, "PYTHONPATH": str(TESTS), **({"HOLDFAST_DIR": str(base)} if base else {})}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

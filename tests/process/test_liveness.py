@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-SHORT = 30.0
+SHORT = 90.0
 TIMEOUT_MS = 300
 CONFIRMED = {"ume_confirmed_delivery_notification": 2}
 SHOWN = {"ume_receiver_liveness_interval": 50, "ume_user_receiver_registration_id": 77}

@@ -40,8 +40,10 @@ def test_events_follow_what_comes_goes_and_moves(
     following = start("events", "-f", "--json", "--interval", "0.05")
     line(following, event="store", state="running", name="a", pid=os.getpid())
     with hf.Context(session_id=5) as ctx:
-        src = source(ctx, 3)
-        line(following, event="source", state="live", topic="quotes", session_id=5, number=2)
+        src = source(ctx)
+        line(following, event="source", state="live", topic="quotes", session_id=5, number=-1)
+        send(src, 3)
+        line(following, event="stability", topic="quotes", number=2, behind=0)
         with hf.Context(session_id=7, name="reader") as receiving:
             take(receiving.receiver("quotes"), 3)
             line(following, event="receiver", state="live", name="reader", session_id=7)

@@ -247,8 +247,10 @@ def test_a_source_is_told_also_by_a_backup_that_has_no_seat(run_store: Callable[
         src.wait_registered(SHORT)
         bystander.source("trades", options={"ume_store_name": ["b"], **FAST}, on_event=others).wait_registered(SHORT)
         backup = stores[1].store.state
-        until("the backup is left", lambda: not stores[1].store.sources.connected(backup.sources[0]))
-        identity = next(each.registration_id for each in backup.sources if each.topic == "quotes")
+        until("the backup was asked", lambda: len(backup.sources) == 2)
+        (kept,) = (each for each in backup.sources if each.topic == "quotes")
+        until("the backup is left", lambda: not stores[1].store.sources.connected(kept))
+        identity = kept.registration_id
         with pytest.raises(hf.RegIdInUseError):
             deregister("b", identity, 0, False, SHORT, None)
         assert deregister("b", identity, 0, True, SHORT, None) == 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-SHORT = 30.0
+SHORT = 90.0
 STORE = {"source-activity-timeout": 50, "source-check-interval": 5, "allow-proxy-source": 1}
 THREE = {"ume_store_name": ["a:0:0", "b:0:0", "c:0:0"], "ume_registration_interval": 200}
 SOURCE: dict[str, Any] = {"ring_size": 1 << 17, "fragment_size": 4096, "ume_proxy_source": 1}
@@ -48,6 +48,8 @@ def identities(tmp_path: Path) -> None:
 def source(ctx: hf.Context, **options: Any) -> hf.Source:
     src = ctx.source("quotes", options={**SOURCE, **THREE, **options})
     src.wait_registered(SHORT)
+    # Where it has begun decides who stands in; a quorum would do for the registration.
+    until("it has begun everywhere", lambda: {at.state for at in src.stats().stores.values()} <= {"active", "idle"})
     return src
 
 

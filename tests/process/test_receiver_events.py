@@ -88,9 +88,9 @@ DYING = """
 import holdfast as hf
 ctx = hf.Context()
 src = ctx.source("quotes", options={"ring_size": 65536 * 4, "ume_store_name": [STORES]})
-src.wait_registered(30)
+src.wait_registered(90)
 src.send(b"last words")
-src.wait_stable(timeout=30)
+src.wait_stable(timeout=90)
 print("sent", flush=True)
 input()
 """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SOURCE: dict[str, object] = {"ume_store_name": ["a:0:0"], "ume_flight_size": 100_000, "ring_size": 1 << 21}
-SHORT = 30.0
+SHORT = 90.0
 ROUND = 2000
 ROUNDS = 10
 BLOCKS = 500

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from process.events import Events
 from process.spawn import until
+from process.three import everywhere
 
 import holdfast as hf
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-SHORT = 30.0
+SHORT = 90.0
 SOURCE = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
 THREE = {**SOURCE, "ume_store_name": ["a", "b", "c"], "ume_registration_interval": 100}
 
@@ -219,10 +220,9 @@ def test_a_store_that_knew_nothing_takes_over_the_identity_that_the_others_know(
             stores["c"] = run_store("c")
         with hf.Context(session_id=0x2A) as ctx:
             src = ctx.source("quotes", options={**THREE, "ume_registration_interval": 1000})
-            src.wait_registered(SHORT)
+            everywhere(src)
             src.send(b"x")
             src.wait_stable(timeout=SHORT)
-            until("c is registered", lambda: set(src.registration_ids) == set(stores))  # noqa: B023
     known = [store.store.state.sources for store in stores.values()]
     assert [len(sources) for sources in known] == [1, 1, 1]
     assert len({sources[0].uuid for sources in known}) == 1
@@ -237,7 +237,7 @@ def test_a_store_that_meets_a_receiver_late_takes_over_the_identity_that_the_oth
     stores = {name: run_store(name) for name in "abc"}
     with hf.Context() as ctx:
         src = source(ctx, ume_store_name=list("abc"), ume_registration_interval=100)
-        src.wait_registered(SHORT)
+        everywhere(src)
         stores["c"].stop()
         for number in range(5):
             src.send(b"%d" % number)
@@ -259,7 +259,8 @@ def test_a_store_that_meets_a_receiver_late_takes_over_the_identity_that_the_oth
                 src.send(b"5")
                 src.wait_stable(timeout=SHORT)
         (known,), (late,) = (stores[name].store.state.sources[0].receivers for name in "bc")
-        assert (late.uuid, late.ack) == (known.uuid, 6)
+        until("its ack is kept", lambda: late.ack == 6)
+        assert late.uuid == known.uuid
 
 
 def test_a_store_where_the_session_began_by_itself_says_what_to_do(run_store: Callable[..., ThreadStore]) -> None:
@@ -294,8 +295,41 @@ def test_a_store_where_the_session_began_by_itself_says_what_to_do(run_store: Ca
             alone.wait_registered(SHORT)
             alone.deregister()
             done.wait("DeregistrationComplete")
-        until("all three take part", lambda: set(src.registration_ids) == set("abc"))
+        until("a takes part", lambda: src.stats().stores["a"].state == "active")
         assert src.next_sequence_number == 2
+
+
+def test_a_store_where_a_claimant_began_that_sent_nothing_takes_part_for_the_one_that_did(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    """What it began for is gone, and no store has ever had a message of it. One that cannot be asked may have."""
+    stores = {name: run_store(name, "disk") for name in "abcd"}
+    with hf.Context(session_id=0x2A) as ctx:
+        for names in ("ad", "bc", "bc"):
+            src = source(ctx, ume_store_name=list(names))
+            src.wait_registered(SHORT)
+            if names != "ad":
+                src.send(b"x")
+                src.wait_stable(timeout=SHORT)
+            src.close()
+        (nothing,) = stores["a"].store.state.sources
+        until("its ring is gone", lambda: not stores["a"].store.domain.objects(nothing.uuid)[1:])
+        directory = stores["d"].store.directory.path
+        stores["d"].stop()
+        away = directory.rename(directory.with_name("away"))
+        events = Events()
+        src = ctx.source("quotes", options=THREE, on_event=events)
+        src.wait_registered(SHORT)
+        assert "another source than at the other stores" in events.wait("RegistrationError").text
+        asked = src._machine.slots[0]
+        for _ in range(3):
+            last = asked.asked_ns
+            until("a is asked again", lambda: asked.asked_ns != last)  # noqa: B023
+        assert [kept.uuid for kept in stores["a"].store.state.sources] == [nothing.uuid], "d may have had something"
+        away.rename(directory)
+        until("a takes part", lambda: src.stats().stores["a"].state == "active")
+        assert src.next_sequence_number == 2
+        assert [kept.uuid for kept in stores["a"].store.state.sources] == [src._machine.uuid]
 
 
 def test_a_closed_source_holds_nothing_where_it_took_no_part(run_store: Callable[..., ThreadStore]) -> None:

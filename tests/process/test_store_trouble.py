@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-SHORT = 30.0
+SHORT = 90.0
 SOURCE: dict[str, Any] = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
 
 
@@ -51,11 +51,11 @@ def test_a_log_that_cannot_be_looked_after_leaves_the_other_sources_alone(
         with monkeypatch.context() as broken:
             broken.setattr(own, work, full)
             until("it is said", lambda: "No space left" in drainer.failures.get(own.source.uuid, ""))
-            beats = drainer.call(lambda: repository(store, "well").lines()[0].line.heartbeat_ns)
+            beats = drainer.call(lambda: repository(store, "well").line.views()[0].line.heartbeat_ns)
             stable(well)
             until(
                 "the other one is looked after",
-                lambda: drainer.call(lambda: repository(store, "well").lines()[0].line.heartbeat_ns) > beats,
+                lambda: drainer.call(lambda: repository(store, "well").line.views()[0].line.heartbeat_ns) > beats,
             )
         assert not store.store.crashed
         stable(sick)

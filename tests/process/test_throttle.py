@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SOURCE: dict[str, object] = {"ume_store_name": ["a:0:0"], "ume_flight_size": 100_000, "ring_size": 1 << 20}
 MAXIMUM: dict[str, object] = {"ume_application_outstanding_maximum": 3}
 EXPLICIT: dict[str, object] = {**MAXIMUM, "ume_explicit_ack_only": 1, "ume_session_id": 9}
-SHORT = 30.0
+SHORT = 90.0
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-SHORT = 30.0
+SHORT = 90.0
 STOPS = """
 import sys
 import holdfast as hf

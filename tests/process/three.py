@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import Any
 
-if TYPE_CHECKING:
-    import holdfast as hf
+import pytest
+from process.spawn import until
 
-__all__ = ["SHORT", "SOURCE", "send"]
+import holdfast as hf
 
-SHORT = 30.0
+__all__ = ["SHORT", "SOURCE", "everywhere", "send", "waits"]
+
+SHORT = 90.0
 SOURCE: dict[str, Any] = {
     "ring_size": 1 << 17,
     "fragment_size": 4096,
@@ -17,6 +20,24 @@ SOURCE: dict[str, Any] = {
     "ume_store_check_interval": 50,
     "ume_store_name": list("abc"),
 }
+
+
+def everywhere(src: hf.Source) -> None:
+    """Waits until all its stores take part: it may send when a quorum does, and on a slow machine the last one comes later."""
+    src.wait_registered(SHORT)
+    until("all its stores take part", lambda: {at.state for at in src.stats().stores.values()} == {"active"})
+
+
+def waits(src: hf.Source, reason: str) -> None:
+    """It cannot register, and says why (a pattern), once the stores that are there have answered; and goes on waiting."""
+
+    def why(timeout: float) -> str:
+        with pytest.raises(hf.RegistrationTimeout) as late:
+            src.wait_registered(timeout)
+        return str(late.value)
+
+    until(f"it waits: {reason}", lambda: re.search(reason, why(0)))
+    assert re.search(reason, why(3 * SOURCE["ume_registration_interval"] / 1000))
 
 
 def send(src: hf.Source, count: int, pad: int = 0) -> list[tuple[int, bytes]]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-STUCK_S = 20.0
+STUCK_S = 60.0
 """Nothing here takes as long; what does is a finding."""
 BLOCK_BYTES = 1 << 18
 ENTRIES = 8192

@@ -107,7 +107,7 @@ class _Source:
             except hf.NotRegisteredError:
                 self.words[LOST_QUORUM] += 1
                 self._register()
-        self.source.wait_stable(timeout=60)
+        self.source.wait_stable(timeout=90)
         self.words[SENT] = self.source.next_sequence_number  # with what a send that failed had published
         self.words[STABLE] = self.source.stable_sequence_number + 1
         self.context.close()

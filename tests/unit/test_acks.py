@@ -293,11 +293,11 @@ def test_an_acknowledgement_does_not_wait_for_ever_for_another_threads_sweep(mon
     def sweep() -> None:
         with window._lock:
             inside.set()
-            leave.wait(30)
+            leave.wait(90)
 
     thread = threading.Thread(target=sweep)
     thread.start()
-    assert inside.wait(30)
+    assert inside.wait(90)
     assert window.advance() is None
     leave.set()
     thread.join()

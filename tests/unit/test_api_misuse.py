@@ -13,7 +13,7 @@ import holdfast as hf
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SHORT = 20.0
+SHORT = 90.0
 
 
 @pytest.fixture

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import errno
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.engine import old_streams
+from holdfast.engine import old_streams, store_expiry
 from holdfast.engine.core import ffi, lib
-from holdfast.engine.old_streams import OldStreams, _Left
+from holdfast.engine.domain import ObjectName
+from holdfast.engine.errors import Error, LayoutMismatchError, SharedMemoryFullError, SystemCallError
+from holdfast.engine.old_streams import OldStreams, _Left, living_ring
 from holdfast.engine.quorum import Groups
+from holdfast.engine.store_expiry import Expiry
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STORES = [bytes([number]) * 16 for number in range(3)]
 
@@ -59,3 +67,37 @@ def test_a_store_that_a_later_incarnation_has_begun_at_counts_by_what_it_holds_t
 def test_a_store_that_keeps_no_messages_is_not_waited_for(gone: list[str]) -> None:
     left().tidy([line(0, 2, 60), line(1, 0, 0, level=0)])
     assert gone == ["ring"]
+
+
+NO_DESCRIPTORS = SystemCallError("ring: Too many open files", errno.EMFILE, "EMFILE")
+
+
+def refusing(error: Exception) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return refuse
+
+
+def test_a_ring_that_cannot_be_looked_at_now_is_not_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held would be granted to another, and a source that lives forgotten with its messages."""
+    ring = ObjectName("ring", STORES[0], 1, "stream")
+    domain: Any = SimpleNamespace(objects=lambda _: [ring])
+    exhausted: list[Error] = [NO_DESCRIPTORS, SharedMemoryFullError(1 << 20, 0)]
+    for error in exhausted:
+        monkeypatch.setattr(old_streams, "attach_stream", refusing(error))
+        with pytest.raises(type(error)):
+            living_ring(domain, STORES[0])
+    for other in (LayoutMismatchError("1", "2"), FileNotFoundError("ring")):
+        monkeypatch.setattr(old_streams, "attach_stream", refusing(other))
+        assert living_ring(domain, STORES[0]) is None
+
+
+def test_no_store_is_elected_by_a_log_that_cannot_be_looked_at_now(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expiry: Any = SimpleNamespace(_began={})
+    monkeypatch.setattr(store_expiry, "log_view", refusing(NO_DESCRIPTORS))
+    with pytest.raises(SystemCallError):
+        Expiry._has_begun(expiry, STORES[0], tmp_path)
+    assert not Expiry._has_begun(expiry, STORES[0], tmp_path / "gone")

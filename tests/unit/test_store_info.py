@@ -12,10 +12,12 @@ from holdfast.engine import survey
 from holdfast.engine.doctor import examine
 from holdfast.engine.domain import Domain
 from holdfast.engine.logs import Block, Logs
-from holdfast.engine.store_info import StoreInfo, knows_nothing, peer_logs, read_info, write_info
+from holdfast.engine.store_info import StoreInfo, knows_nothing, never_held, peer_logs, read_info, write_info
+from holdfast.engine.store_state import SourceState, State, StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 OWN, OTHER, SOURCE = b"o" * 16, b"p" * 16, b"s" * 16
 WRITTEN = {
@@ -68,3 +70,20 @@ def test_a_store_of_which_nothing_is_known_counts_as_one_that_cannot_be_read(pla
     assert not logs.read(0, Block())
     assert (logs.undecided, logs.unreadable) == (2, 2)
     logs.close()
+
+
+@pytest.mark.parametrize(
+    ("kept", "never"),
+    [
+        (None, False),  # no state: it may have been wiped, or lie elsewhere
+        ([], True),
+        ([SourceState(SOURCE, "t", 7, 0)], True),  # asked, and nothing has begun
+        ([SourceState(SOURCE, "t", 7, 0, incarnation=1)], False),  # its log is gone, with what was in it
+    ],
+)
+def test_a_store_without_a_log_has_had_no_message_only_where_its_state_says_so(
+    tmp_path: Path, kept: list[SourceState] | None, never: bool
+) -> None:
+    if kept is not None:
+        StateFile(tmp_path).save(State("a", OWN, 1, 1, kept))
+    assert never_held(tmp_path / "logs" / SOURCE.hex()) == never
