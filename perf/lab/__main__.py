@@ -1,0 +1,58 @@
+"""``python -m perf.lab``: all products in turns, in less than twelve minutes; ``--quick``: fewer cases, in less than two."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from ..cli import HERE, RESULTS
+from ..harness import BUILD, Bench
+from ..machine import machine, slug
+from ..peers import domain
+from ..report import insert_into
+from .peers.aeron import Aeron
+from .tables import markdown, write
+from .workloads import FULL, QUICK, all_rows
+
+PAGE = HERE / "LAB.md"
+
+
+def main() -> int:
+    """Measure; write perf/results/lab-<machine>.json and perf/LAB.md. ``--quick`` writes under build/perf only.
+
+    Returns 1 if a product failed (a missing one has not).
+    """
+    parser = argparse.ArgumentParser(prog="python -m perf.lab", description="Measure; see perf/LAB.md.")
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and runs: a look, not a measurement")
+    parser.add_argument("--runs", type=int, help="runs that count, after one of warm-up (default: 5; --quick: 2)")
+    parser.add_argument("--disk", type=Path, help="a directory on the disk to be measured (default: under build/)")
+    parser.add_argument("--name", default=slug(), help="of the result file, after lab- (default: the machine's)")
+    parser.add_argument("--aeron", type=Path, metavar="DIR", help="a build of Aeron with its C samples")
+    options = parser.parse_args()
+    Aeron.build = options.aeron
+    plan = QUICK if options.quick else FULL
+    plan = replace(plan, runs=options.runs or plan.runs)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was made is removed on the way out
+    with Bench(plan.runs, options.disk) as bench, domain(bench), bench.pinned_to(0):
+        facts = machine(bench.cores, bench.disk)
+        rows = []
+        for row in all_rows(bench, plan):
+            print(f"{row.table}: {row.case}", file=sys.stderr)
+            rows.append(row)
+    facts["load_after"] = os.getloadavg()
+    text = markdown(rows, facts)
+    path = (BUILD if options.quick else RESULTS) / f"lab-{options.name}.json"
+    write(path, rows, facts)
+    if not options.quick:
+        insert_into(PAGE, text)
+    print(text)
+    print("written:", path)
+    return int(any(str(cell).startswith("failed") for row in rows for cell in row.cells.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""holdfast without a store, as the products beside it. Nothing holds a source back then, so the ring holds all of a reading."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING, ClassVar
+
+import holdfast as hf
+
+from ...peers import DOMAIN, SPIN, TIMEOUT_S
+from ..peer import Peer, Receiver, Sender
+
+if TYPE_CHECKING:
+    from ..data import Check
+    from ..peer import Place
+
+RING = 128 << 20
+TOPICS = itertools.count()
+
+
+class Holdfast(Peer):
+    """A source and its receivers with the default wait strategy: spin for a while, then sleep."""
+
+    name = "holdfast"
+    ours = True
+    batches = True
+    options: ClassVar[dict[str, str]] = {}
+
+    def start(self, place: Place) -> None:
+        super().start(place)
+        self.topic, self.directory = f"lab-{next(TOPICS)}", os.environ["HOLDFAST_DIR"]
+
+    def sender(self) -> Sender:
+        context = hf.Context(domain=DOMAIN, options=dict(self.options))
+        source = context.source(self.topic, options={"ring_size": RING} if self.place.roomy else {})
+        source.wait_registered(TIMEOUT_S)
+        return Sender(source.send, lambda messages: source.send_batch(messages.rows), close=context.close)
+
+    def receiver(self, index: int) -> Receiver:
+        os.environ["HOLDFAST_DIR"] = self.directory
+        context = hf.Context(domain=DOMAIN, options=dict(self.options))
+        receiver = context.receiver(self.topic)
+        messages = iter(receiver)
+
+        def take(check: Check) -> int:
+            batch = receiver.receive_batch(4096, TIMEOUT_S)
+            return check.frames(batch.frames, batch.memory, batch.release) if batch else 0
+
+        return Receiver(lambda: next(messages).data, take, close=context.close)
+
+
+class Spinning(Holdfast):
+    """The same, its waits spinning all along: for programs that have a core to themselves."""
+
+    name = "holdfast, busy_spin"
+    options = SPIN
