@@ -187,14 +187,14 @@ tsan: | tools ## the C tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory -j$(JOBS) build-tsan
 	@JOBS=$(JOBS) setarch -R sh tests/c/run.sh tsan $(tsan_BIN)
 
-# What the C tests reach of csrc. failpoint.c is not in the product. Below these figures it fails; they only ever rise (the goal for
-# branches is 90).
-COVERAGE := --fail-under-line 95 --fail-under-branch 84
+# What the C tests reach of csrc, but for test_log_damage, whose loops take minutes with counters in them; and failpoint.c is not in
+# the product. Below these figures it fails. They only ever rise; the goal for branches is 90.
+COVERAGE := --fail-under-line 96 --fail-under-branch 86
 
 coverage: $(VENV)/stamp ## which lines and branches of csrc the C tests reach; fails below the figures in the Makefile
 	@$(MAKE) --no-print-directory -j$(JOBS) build-cov
 	@find build/c/cov -name '*.gcda' -delete
-	@JOBS=$(JOBS) sh tests/c/run.sh coverage $(cov_BIN)
+	@JOBS=$(JOBS) sh tests/c/run.sh coverage $(filter-out %/test_log_damage,$(cov_BIN))
 	@$(VENV)/bin/gcovr --root . --filter 'csrc/' --exclude csrc/failpoint.c --gcov-ignore-parse-errors=suspicious_hits.warn_once_per_file \
 	    --sort uncovered-percent --txt - --txt-metric branch --txt-summary $(COVERAGE) build/c/cov/csrc
 
