@@ -1,17 +1,19 @@
 """Runs a command that has no record of its own, and writes one: ``python -m evidence_run NAME [--planted WORD] -- COMMAND...``.
 
-pytest is asked for its JUnit file: every test that passed counts, and those with WORD in their name as planted bugs. Of another
-command the exit code alone counts.
+pytest is asked for its JUnit file: every test that passed counts, those with WORD in their name as planted bugs. Another command
+may print the record itself, as C programs do ({"evidence": ...}); else its exit code alone counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from evidence import record
 from lxml import etree
@@ -33,14 +35,26 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         junit = Path(folder) / "junit.xml"
         begun = time.monotonic()
-        code = subprocess.run(
-            [*command, f"--junitxml={junit}"] if "pytest" in command else command, check=False
-        ).returncode
-        seconds = time.monotonic() - begun
+        whole = [*command, f"--junitxml={junit}"] if "pytest" in command else command
+        with subprocess.Popen(whole, stdout=subprocess.PIPE, text=True) as process:
+            told = _passed_on(process)
+        seconds, code = time.monotonic() - begun, process.returncode
         tests, planted = _tally(junit, given.planted)
     counts = {"tests": tests} if tests else {}
+    if told:
+        counts, planted = told["counts"], (told["planted"][0], told["planted"][1])
     record(given.name, counts=counts, findings=int(code != 0), planted=planted, seconds=seconds)
     return code
+
+
+def _passed_on(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Prints what the command prints, and returns its record, if there is one."""
+    told: dict[str, Any] = {}
+    for line in process.stdout or ():
+        print(line, end="", flush=True)
+        if line.startswith('{"evidence"'):
+            told = json.loads(line)
+    return told
 
 
 def _tally(junit: Path, word: str | None) -> tuple[int, tuple[int, int]]:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs C test programs, JOBS (2) at a time: run.sh NAME PROGRAM... A program passes with 0, is skipped with 77 (its last line says
-# why), and fails with anything else; then all that it printed is shown. The last line counts. With $HOLDFAST_EVIDENCE, what
-# there is to show goes there (tests/evidence_report.py), and the lines of the programs that begin with {"evidence".
+# why), and fails with anything else; then all that it printed is shown. The last line counts; with
+# $HOLDFAST_EVIDENCE it goes there, too (tests/evidence_report.py).
 set -u
 name=$1
 shift
@@ -30,10 +30,7 @@ passed=$(count passed) failed=$(count failed) skipped=$(count skipped)
 echo "$name: $passed passed, $failed failed, $skipped skipped"
 if [ -n "${HOLDFAST_EVIDENCE:-}" ]; then
 	mkdir -p "$HOLDFAST_EVIDENCE"
-	{
-		echo "{\"evidence\": \"$name\", \"counts\": {\"programs\": $passed}, \"findings\": $failed, \"planted\": [0, 0]," \
-			"\"seconds\": $(($(date +%s) - begun))}"
-		find "$verdicts" -type f ! -name '*.passed' ! -name '*.failed' ! -name '*.skipped' -exec grep -h '^{"evidence"' '{}' +
-	} >"$HOLDFAST_EVIDENCE/$name.jsonl"
+	echo "{\"name\": \"$name\", \"counts\": {\"programs\": $passed}, \"findings\": $failed, \"planted\": [0, 0]," \
+		"\"seconds\": $(($(date +%s) - begun))}" >"$HOLDFAST_EVIDENCE/$name.json"
 fi
 [ "$((passed + failed + skipped))" -eq $# ] && [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

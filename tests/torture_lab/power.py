@@ -38,14 +38,14 @@ MUTANT = "log.skip_sync=mutant"
 
 
 def run(lab: Lab) -> Outcome:
-    """100 cuts, or 10,000 (or 4); and the planted bug, which more than half of its cuts must show."""
+    """150 cuts, or 10,000 (or 4); and the planted bug, which more than half of its cuts must show."""
     _own_mounts(lab)
     preload()
     outcome = Outcome()
     domain = Domain("power", join=False)
     memory = Path(tempfile.mkdtemp(prefix="hf-lab-", dir=SHM_DIR))
     try:
-        _cuts(lab, domain, memory, outcome, lab.figure(4, 100, 10_000))
+        _cuts(lab, domain, memory, outcome, lab.figure(4, 150, 10_000))
         planted = Outcome()
         _cuts(lab, domain, memory, planted, lab.figure(8, 20, 100), MUTANT)
         outcome.count("cuts of the planted bug", planted.counts["cuts"])

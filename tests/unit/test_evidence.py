@@ -47,14 +47,22 @@ def test_a_harness_that_was_not_run_is_told(tmp_path: Path) -> None:
     assert verdict.wrong == "not run"
 
 
-def test_c_programs_write_lines_and_all_runs_of_a_harness_add_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_runs_of_a_harness_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, monkeypatch, counts={"kills": 40})
-    line = '{"evidence": "kills", "counts": {"kills": 60}, "findings": 0, "planted": [0, 0]}\n'
-    (tmp_path / "c.jsonl").write_text(line)
+    monkeypatch.setattr(evidence.os, "getpid", lambda: 1)
+    write(tmp_path, monkeypatch, counts={"kills": 60}, planted=(0, 0), seed=8)
     (verdict,) = judge([KILLS], records(tmp_path))
-    assert (verdict.counts, verdict.planted, verdict.seeds, verdict.wrong) == ({"kills": 100}, (1, 1), (7,), "")
+    assert (verdict.counts, verdict.planted, verdict.wrong) == ({"kills": 100}, (1, 1), "")
+    assert sorted(verdict.seeds) == [7, 8]
+
+
+def test_a_program_prints_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(evidence.DIRECTORY, str(tmp_path))
+    line = '{"evidence": "kills", "counts": {"kills": 60}, "findings": 0, "planted": [1, 1]}'
+    monkeypatch.setattr(sys, "argv", ["evidence_run", "kills", "--", "sh", "-c", f"echo hello; echo '{line}'; exit 3"])
+    assert evidence_run.main() == 3
+    (run,) = records(tmp_path)
+    assert (run.counts, run.planted, run.findings) == ({"kills": 60}, (1, 1), 1)
 
 
 def test_nothing_is_written_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
