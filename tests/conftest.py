@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,10 @@ os.environ["XDG_CACHE_HOME"] = str(ROOT / "cache")
 os.environ["NUMBA_CACHE_DIR"] = str(ROOT / "cache" / "numba")
 for variable in ("HOLDFAST_DOMAIN", "LBM_DEFAULT_CONFIG_FILE", "LBM_XML_CONFIG_FILENAME", "LBM_XML_CONFIG_APPNAME"):
     os.environ.pop(variable, None)
+
+# Whoever starts the tests in the background has SIGINT ignored, and so would every process that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _numbers = itertools.count()
 
