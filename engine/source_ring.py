@@ -36,7 +36,7 @@ class SourceRing(NamedTuple):
     def make(cls, context: Context, config: CData, incarnation: int) -> SourceRing:
         """Of ``incarnation``, or of the next one that nobody has had. ``config``: ``struct hf_stream_config *`` without it.
 
-        Raises Error; then no name is left.
+        Raises Error; then the ring has no name.
         """
         uuid = bytes(ffi.buffer(config.uuid))
         with context.domain.exclusive():  # who finds no newer ring under it may take the board away
