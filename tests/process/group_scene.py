@@ -114,12 +114,16 @@ class GroupScene:
             for seen in rows.seen[self._judged[i] :]:
                 self.lives.check(seen, rows.path)
             self._judged[i] = len(rows.seen)
+        self.source.words[LIMIT] = self.limit()
+
+    def limit(self) -> int:
+        """Number below which the source may send now."""
         ahead = {"batch": WINDOW}
         held = [
             rows.delivered + ahead.get(worker.settings.form, 10 * WINDOW)
             for rows, worker in zip(self.rows, self.receivers, strict=True)
         ]
-        self.source.words[LIMIT] = min(self.held_by_quorum() + WINDOW, *held)
+        return min(self.held_by_quorum() + WINDOW, *held)
 
     def _note_life(self) -> None:
         """A new life of the source goes on exactly where its last ring ended."""

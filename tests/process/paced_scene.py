@@ -81,12 +81,14 @@ class PacedGroupScene(GroupScene):
         self.source.words[LIMIT] = 0
 
     def look(self) -> None:
-        """As its base; nothing is sent before every store knows both receivers."""
+        """As its base. Sees when every store knows both receivers."""
         if self._unknown and self.receivers_known(self._unknown[-1]):
             self._unknown.pop()
         super().look()
-        if self._unknown:
-            self.source.words[LIMIT] = 0
+
+    def limit(self) -> int:
+        """Nothing before that, not for a moment: a receiver that comes later begins later."""
+        return 0 if self._unknown else super().limit()
 
     def receivers_known(self, store: Worker) -> bool:
         """By its state on disk, which no death takes back."""
