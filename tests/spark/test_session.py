@@ -115,7 +115,7 @@ def test_records_are_columns(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topic": "order"}, r"no store keeps topic 'order'; kept are: orders \(at a\)"),
+        ({"topic": "order"}, r"no store keeps topic 'order'; did you mean 'orders'\?"),
         ({"topc": "orders"}, r"there is no option 'topc'; did you mean topic\?"),
         (
             {"subscribe": "orders"},
