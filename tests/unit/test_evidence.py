@@ -49,7 +49,7 @@ def test_a_harness_that_was_not_run_is_told(tmp_path: Path) -> None:
 
 def test_all_runs_of_a_harness_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, monkeypatch, counts={"kills": 40})
-    monkeypatch.setattr(evidence.os, "getpid", lambda: 1)
+    monkeypatch.setattr("evidence.os.getpid", lambda: 1)
     write(tmp_path, monkeypatch, counts={"kills": 60}, planted=(0, 0), seed=8)
     (verdict,) = judge([KILLS], records(tmp_path))
     assert (verdict.counts, verdict.planted, verdict.wrong) == ({"kills": 100}, (1, 1), "")
