@@ -164,17 +164,21 @@ def test_steady_state_allocates_nothing_that_stays(src: hf.SmartSource) -> None:
             with src.claim(16) as view:
                 view[:] = data
 
-    claims(1000)
-    gc.collect()
-    tracemalloc.start()
-    try:
+    def growth() -> int:
         claims(100)
         before, _ = tracemalloc.get_traced_memory()
         claims(10_000)
         after, _ = tracemalloc.get_traced_memory()
+        return after - before
+
+    claims(1000)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        grown = [growth() for _ in range(3)]
     finally:
         tracemalloc.stop()
-    assert after - before < 10_000, "less than one byte per message"
+    assert min(grown) < 10_000, "less than one byte per message"  # the context's thread may hold something for an instant
 
 
 # What it refuses -------------------------------------------------------------------------------------------------------------
