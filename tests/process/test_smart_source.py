@@ -178,7 +178,8 @@ def test_steady_state_allocates_nothing_that_stays(src: hf.SmartSource) -> None:
         grown = [growth() for _ in range(3)]
     finally:
         tracemalloc.stop()
-    assert min(grown) < 10_000, "less than one byte per message"  # the context's thread may hold something for an instant
+    # the least: the context's thread may hold something for an instant
+    assert min(grown) < 10_000, "less than one byte per message"
 
 
 # What it refuses -------------------------------------------------------------------------------------------------------------
