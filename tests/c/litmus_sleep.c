@@ -30,22 +30,11 @@ static struct hf_board *shared(void)
     return (struct hf_board *)(void *)board->base;
 }
 
-static struct hf_map *map_of(uint32_t kind, uint64_t bytes)
-{
-    static const uint8_t uuid[16] = {7};
-    struct hf_map *map;
-    int fd = check_memory();
-    CHECK_EQ(hf_map_create(fd, kind, bytes, 0, uuid, 0, &map), HF_OK);
-    hf_map_publish(map);
-    close(fd);
-    return map;
-}
-
 static void scene(void)
 {
     struct hf_stream_config config = kit_config();
-    board = map_of(HF_KIND_BOARD, sizeof(struct hf_board));
-    bells = map_of(HF_KIND_BELLS, sizeof(struct hf_bells));
+    board = kit_map(HF_KIND_BOARD, sizeof(struct hf_board));
+    bells = kit_map(HF_KIND_BELLS, sizeof(struct hf_bells));
     bell = (uint32_t)hf_bell_claim(bells, domain);
     struct hf_identity who = {.uuid = {1}, .role = HF_ROLE_RECEIVER, .bell = bell};
     line = hf_board_claim(board, domain, &who, NULL);

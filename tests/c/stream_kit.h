@@ -35,15 +35,22 @@ static inline struct hf_source *kit_source(const struct hf_stream_config *config
     return s;
 }
 
-/* A board with nobody on it; tests write its lines by hand. */
-static inline struct hf_map *kit_board(void)
+/* A new board, or new bells, of the source of kit_config. */
+static inline struct hf_map *kit_map(uint32_t kind, uint64_t bytes)
 {
     static const uint8_t uuid[16] = {7};
     struct hf_map *map = NULL;
     int fd = check_memory();
-    CHECK_EQ(hf_map_create(fd, HF_KIND_BOARD, sizeof(struct hf_board), 0, uuid, 0, &map), HF_OK);
+    CHECK_EQ(hf_map_create(fd, kind, bytes, 0, uuid, 0, &map), HF_OK);
     hf_map_publish(map);
     close(fd);
+    return map;
+}
+
+/* A board with nobody on it; tests write its lines by hand. */
+static inline struct hf_map *kit_board(void)
+{
+    struct hf_map *map = kit_map(HF_KIND_BOARD, sizeof(struct hf_board));
     struct hf_board *board = (struct hf_board *)(void *)map->base;
     for (int i = 0; i < HF_BOARD_LINES; i++) {
         board->lines[i].pin = UINT64_MAX;

@@ -16,18 +16,14 @@ enum { LINE = 0, NOTHING_NS = 2000000 };
 /* One source, and one reader with a line. */
 static void scene(void)
 {
-    static const uint8_t uuid[16] = {7};
     struct hf_stream_config config = kit_config();
-    int fd = check_memory();
     board = kit_board();
-    CHECK_EQ(hf_map_create(fd, HF_KIND_BELLS, sizeof(struct hf_bells), 0, uuid, 0, &bells), HF_OK);
-    hf_map_publish(bells);
-    close(fd);
+    bells = kit_map(HF_KIND_BELLS, sizeof(struct hf_bells));
     uint32_t bell = (uint32_t)hf_bell_claim(bells, domain);
     struct hf_identity who = {.uuid = {1}, .role = HF_ROLE_RECEIVER, .bell = bell};
     CHECK_EQ(hf_board_claim(board, domain, &who, NULL), LINE);
     line = hf_board_line_at(board, LINE);
-    fd = check_memory();
+    int fd = check_memory();
     CHECK_EQ(hf_source_create(fd, &config, board, bells, &source), HF_OK);
     close(fd);
     CHECK_EQ(hf_reader_open(hf_source_map(source), board, bells, LINE, &reader), HF_OK);

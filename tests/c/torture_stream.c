@@ -243,23 +243,12 @@ static void *run_reader(void *argument)
     return NULL;
 }
 
-static struct hf_map *map_of(uint32_t kind, uint64_t bytes)
-{
-    static const uint8_t uuid[16] = {7};
-    struct hf_map *map;
-    int fd = check_memory();
-    CHECK_EQ(hf_map_create(fd, kind, bytes, 0, uuid, 0, &map), HF_OK);
-    hf_map_publish(map);
-    close(fd);
-    return map;
-}
-
 int main(int argc, char **argv)
 {
     uint64_t messages = argc > 1 ? strtoull(argv[1], NULL, 10) : MESSAGES;
     int domain = check_directory();
-    board = map_of(HF_KIND_BOARD, sizeof(struct hf_board));
-    bells = map_of(HF_KIND_BELLS, sizeof(struct hf_bells));
+    board = kit_map(HF_KIND_BOARD, sizeof(struct hf_board));
+    bells = kit_map(HF_KIND_BELLS, sizeof(struct hf_bells));
     struct hf_stream_config config = kit_config();
     config.ring_bytes = KIT_RING * 4;
     config.start_position = UINT64_C(0) - (UINT64_C(1) << 21);
