@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.engine.feed import Listener
 
 GRANULE = 32
+RECORDS = 8192
+"""Where a segment's records begin."""
 FIRST, LAST = 1, 2
 RING = 1 << 16
 PATIENCE_S = 10
@@ -88,6 +90,23 @@ class Log:
     def roll(self) -> None:
         """The next segment."""
         check(lib.hf_log_roll(self.handle))
+
+    def flip(self, content: bytes, *, times: int = 1) -> None:
+        """One bit of the oldest messages that begin with this turns over, and no digit stays one.
+
+        Payloads begin at granules: anywhere else the same bytes may be a checksum's.
+        """
+        for path in sorted(self.path.glob("seg-*")):
+            data = path.read_bytes()
+            starts = [at for at in range(RECORDS, len(data), GRANULE) if data.startswith(content, at)]
+            with path.open("r+b") as file:
+                for at in starts[:times]:
+                    file.seek(at)
+                    file.write(bytes([data[at] ^ 16]))
+            times -= len(starts[:times])
+            if not times:
+                return
+        raise AssertionError(content)
 
     def close(self) -> None:
         """Ends it; it stays readable."""

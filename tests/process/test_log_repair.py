@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from process.feeds import GRANULE, Log
+from process.feeds import Log
 
 from holdfast.engine.check import check_log
 from holdfast.engine.compare import compare_stores
@@ -39,21 +39,6 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Log]]:
 def repaired(log: Log, *peers: Log) -> LogRepair:
     with LogRepair(log.path, [peer.path for peer in peers]) as repair:
         return repair.run()
-
-
-def flip(log: Log, content: bytes) -> None:
-    """One bit of the message that begins with this."""
-    for path in log.path.glob("seg-*"):
-        data = path.read_bytes()
-        at = 8192
-        while (at := data.find(content, at)) >= 0:
-            if at % GRANULE == 0:
-                with path.open("r+b") as file:
-                    file.seek(at)
-                    file.write(bytes([data[at] ^ 1]))
-                return
-            at += 1
-    raise AssertionError(content)
 
 
 def compared(*logs: Log) -> tuple[int, int, int | None]:
@@ -125,8 +110,8 @@ def test_numbers_that_a_later_incarnation_took_over_do_not_come_back(make: Calla
     for log in (a, b):
         log.begin(2, 45)
         log.append(45, *([b"new %d" % number] for number in range(45, 60)))
-    flip(a, b"new 46")
-    flip(c, b"42")
+    a.flip(b"new 46")
+    c.flip(b"42")
     assert repaired(a, c).left == [Gap(46, 47, "damage")], "C has a 46, and it is void"
     assert repaired(a, c, b).filled == [Range(46, 47)]
     assert repaired(c, a).filled == [Range(42, 43)]
@@ -136,14 +121,14 @@ def test_numbers_that_a_later_incarnation_took_over_do_not_come_back(make: Calla
 
 def test_a_fill_is_void_once_a_later_incarnation_takes_its_numbers_over(make: Callable[..., Log]) -> None:
     a, b = (whole(make(name), 50) for name in "ab")
-    flip(a, b"46")
-    flip(a, b"43")
+    a.flip(b"46")
+    a.flip(b"43")
     assert repaired(a, b).filled == [Range(43, 44), Range(46, 47)]
     for log in (a, b):
         log.begin(2, 45)
         log.append(45, *([b"new %d" % number] for number in range(45, 60)))
     assert compared(a, b) == (0, 60, None)
-    flip(a, b"new 46")
+    a.flip(b"new 46")
     assert compared(a, b) == (0, 60, 46), "the old 46 is not taken for it"
     assert repaired(a, b).filled == [Range(46, 47)]
     assert compared(a, b) == (0, 60, None)
@@ -152,7 +137,7 @@ def test_a_fill_is_void_once_a_later_incarnation_takes_its_numbers_over(make: Ca
 def test_a_fill_that_is_damaged_in_its_turn_is_replaced(make: Callable[..., Log]) -> None:
     a, b = whole(make("a"), 50), whole(make("b"), 50)
     for number in range(40, 48):
-        flip(a, b"%d" % number)
+        a.flip(b"%d" % number)
     assert repaired(a, b).filled == [Range(40, 48)]
     (fill,) = a.path.glob("fill-*")
     data = bytearray(fill.read_bytes())
@@ -179,7 +164,7 @@ def test_messages_larger_than_any_buffer_are_copied(make: Callable[..., Log]) ->
         log.plain(0, 3)
         log.append(4, [b"%d" % i * 60_000 for i in range(10, 50)])
         log.plain(44, 46)
-    flip(a, b"19" * 60_000)
+    a.flip(b"19" * 60_000)
     assert repaired(a, b).filled == [Range(4, 44)]
     assert compared(a, b) == (0, 47, None)
     assert not check_log(a.path).damaged
@@ -205,7 +190,7 @@ def test_what_is_more_than_one_fill_takes_becomes_several(make: Callable[..., Lo
 
 def test_logs_of_other_sources_and_missing_ones_are_no_peers(make: Callable[..., Log]) -> None:
     a, b = whole(make("a"), 9), whole(make("b", b"another source of"[:16]), 9)
-    flip(a, b"5")
+    a.flip(b"5")
     with LogRepair(a.path, [b.path, a.path.parent / "nothing"]) as repair:
         assert repair.run().left == [Gap(5, 6, "damage")]
 
@@ -241,8 +226,8 @@ def test_only_what_all_of_them_keep_is_compared(make: Callable[..., Log]) -> Non
 
 def test_repair_within_a_range_looks_at_nothing_else(make: Callable[..., Log]) -> None:
     a, b = whole(make("a"), 90), whole(make("b"), 90)
-    flip(a, b"15")
-    flip(a, b"75")
+    a.flip(b"15")
+    a.flip(b"75")
     with LogRepair(a.path, [b.path], [Range(10, 20)]) as repair:
         assert repair.run().filled == [Range(15, 16)]
     assert repaired(a, b).filled == [Range(75, 76)]

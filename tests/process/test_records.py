@@ -96,14 +96,6 @@ def numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last + 1)]
 
 
-def flip(log: Log, text: bytes) -> None:
-    """One bit of a message turns over, in whichever segment it is."""
-    (segment,) = [path for path in log.path.glob("seg-*") if text in path.read_bytes()]
-    data = bytearray(segment.read_bytes())
-    data[data.index(text)] ^= 1
-    segment.write_bytes(data)
-
-
 # What was sent is what is read -------------------------------------------------------------------------------------------------
 
 
@@ -270,8 +262,8 @@ def test_what_is_damaged_at_one_store_is_read_from_another(shelves: Shelves) -> 
     for log in (a, b):
         log.plain(100, 139)
     shelves.close()
-    flip(a, b"117")
-    flip(b, b"125")
+    a.flip(b"117")
+    b.flip(b"125")
     logs = look(shelves).logs
     found = everything(Records(logs, 100, 140))
     assert texts(found) == numbers(100, 139)
@@ -288,7 +280,7 @@ def test_what_is_damaged_everywhere_is_a_gap(shelves: Shelves) -> None:
         log.plain(100, 139)
     shelves.close()
     for log, text in ((a, b"117"), (b, b"117"), (b, b"118")):
-        flip(log, text)
+        log.flip(text)
     found = texts(everything(Records(look(shelves).logs, 100, 140)))
     assert found == [*numbers(100, 116), Gap(117, 118, "damaged"), *numbers(118, 139)]
 

@@ -56,18 +56,6 @@ def filled(shelves: Shelves, names: str = "abc", **state: Any) -> list[Log]:
     return logs
 
 
-def flip(log: Log, content: bytes, *, times: int = 1) -> None:
-    """One bit of messages that begin with this."""
-    path = min(log.path.glob("seg-*"))
-    data = bytearray(path.read_bytes())
-    at = 8192
-    for _ in range(times):
-        at = data.index(content, at)
-        data[at] ^= 16
-        at += 1
-    path.write_bytes(data)
-
-
 def look(shelves: Shelves, **more: Any) -> Audit:
     return audit(directories=shelves.directories, **more)
 
@@ -94,7 +82,7 @@ def test_three_equal_logs_give_no_finding(shelves: Shelves) -> None:
 
 def test_a_flipped_byte_is_damage_at_that_store_and_no_divergence(shelves: Shelves) -> None:
     _, b, _ = filled(shelves)
-    flip(b, b"77")
+    b.flip(b"77")
     found = look(shelves)
     assert said(found) == [("damaged", "b", 77, 78)]
     assert found.findings[0].text == "number 77 is damaged at store b, and there at another one"
@@ -104,8 +92,8 @@ def test_a_flipped_byte_is_damage_at_that_store_and_no_divergence(shelves: Shelv
 def test_what_is_damaged_everywhere_is_a_gap(shelves: Shelves) -> None:
     logs = filled(shelves)
     for log in logs:
-        flip(log, b"50")
-    flip(logs[0], b"51")
+        log.flip(b"50")
+    logs[0].flip(b"51")
     found = look(shelves)
     assert said(found) == [("gap", "", 50, 51), ("damaged", "a", 51, 52)]
     assert "damaged at a; damaged at b; damaged at c" in found.findings[0].text
@@ -185,7 +173,7 @@ def test_ranges_are_audited_alike_wherever_they_are_cut(shelves: Shelves, monkey
         for first in range(0, 300, 3):
             data = b"other" if log is b and first == 150 else b"%d" % first
             log.append(first, [data, b"and", b"more"])
-    flip(a, b"222")
+    a.flip(b"222")
     whole = look(shelves)
     assert said(whole) == [("divergence", "b", 150, 153), ("damaged", "a", 222, 225)]
     assert whole.messages == 299
@@ -383,11 +371,11 @@ def test_what_retention_takes_while_the_audit_runs_is_no_finding(shelves: Shelve
 
 def test_what_is_mended_while_the_audit_runs_is_no_finding(shelves: Shelves) -> None:
     _, b, _ = filled(shelves)
-    flip(b, b"77")
+    b.flip(b"77")
 
     def mend(progress: Progress) -> None:
         if progress.done:
-            flip(b, bytes([ord("7") ^ 16]) + b"7")
+            b.flip(bytes([ord("7") ^ 16]) + b"7")
 
     found = look(shelves, progress=mend)
     assert (said(found), found.sources[0].stores[1].lacks) == ([], [])
@@ -418,10 +406,10 @@ def test_an_audit_goes_on_behind_what_was_in_order(shelves: Shelves, tmp_path: P
 def test_what_was_not_in_order_is_read_again_until_it_is(shelves: Shelves, tmp_path: Path) -> None:
     _, b, _ = filled(shelves)
     checkpoint = tmp_path / "audit.json"
-    flip(b, b"77")
+    b.flip(b"77")
     for _ in range(2):
         assert said(look(shelves, checkpoint=checkpoint)) == [("damaged", "b", 77, 78)]
-    flip(b, bytes([ord("7") ^ 16]) + b"7")
+    b.flip(bytes([ord("7") ^ 16]) + b"7")
     assert look(shelves, checkpoint=checkpoint).sources[0].audited_from == 77
     assert look(shelves, checkpoint=checkpoint).sources[0].audited_from == COUNT
 
@@ -477,7 +465,7 @@ def test_spark_finds_the_same(shelves: Shelves, spark: SparkSession) -> None:
         log.plain(0, 29)
         log.append(30, [b"other" if log is c else b"30"])
         log.plain(31, COUNT - 1)
-    flip(b, b"77")
+    b.flip(b"77")
     here = look(shelves)
     told: list[Progress] = []
     there = look(shelves, spark=spark, progress=told.append)
