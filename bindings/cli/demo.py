@@ -22,7 +22,7 @@ from ..engine.check import check_store
 from ..engine.compare import compare_stores
 from ..engine.domain import Domain
 from ..engine.sweep import sweep
-from .demo_actor import Actor, DemoError
+from .demo_actor import ENDS, Actor, DemoError
 from .demo_data import flights, save
 from .demo_pipeline import Archiving, archive_is_good, audits_are_good, missing, report_is_good
 from .demo_proof import Proof, digests_of, prove
@@ -238,7 +238,7 @@ def _stores_are_good(play: Play) -> bool:
 
 def _only_once() -> None:
     """Cleaning up must not be cut short by a second ^C."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDS:
         signal.signal(number, signal.SIG_IGN)
 
 

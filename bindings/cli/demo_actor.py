@@ -14,7 +14,9 @@ from ..engine.errors import Error
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Actor", "DemoError"]
+__all__ = ["ENDS", "Actor", "DemoError"]
+
+ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 class DemoError(Error):
@@ -35,8 +37,12 @@ class Actor:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """A fresh interpreter, in a session of its own: ^C is for us, and we see to the children."""
+        """A fresh interpreter, in a session of its own: ^C is for us, and we see to the children.
+
+        No signal comes between its start and our knowing of it. It takes them again by itself (demo_worker).
+        """
         with self._errors.open("ab") as errors, contextlib.ExitStack() as stack:
+            stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, signal.pthread_sigmask(signal.SIG_BLOCK, ENDS))
             out = stack.enter_context(self._out.open("wb")) if self._out is not None else errors
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
@@ -58,11 +64,11 @@ class Actor:
         self.end()
 
     def end(self) -> None:
-        """Kills it if it runs."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
+        """Kills it if it runs. One that was interrupted in here is ended by the next."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def stop(self) -> None:
         """SIGTERM; raises DemoError if that is not a clean end."""

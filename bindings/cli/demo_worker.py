@@ -18,6 +18,7 @@ from pathlib import Path
 from ..context import Context
 from ..engine.errors import NotRegisteredError, RegIdInUseError
 from . import main
+from .demo_actor import ENDS
 from .demo_data import Records
 
 __all__ = ["RECORD", "SOURCE_SESSION", "STORES", "TOPIC"]
@@ -46,6 +47,7 @@ def _die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
 
 
 def send(records: Records, rate: float) -> None:

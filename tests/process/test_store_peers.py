@@ -165,7 +165,6 @@ def test_a_begin_while_somebody_else_has_an_open_stream_is_refused(
         with ctx.source("quotes", options={"ume_store_name": ["b"], "ring_size": 1 << 17}) as src:
             src.wait_registered(SHORT)
             (kept,) = stores["a"].store.state.sources
-            assert kept.begins == [(1, 0)]
             domain = Domain()
             stream = domain.stream_name(kept.uuid, 3)
             domain.close()
@@ -175,7 +174,8 @@ def test_a_begin_while_somebody_else_has_an_open_stream_is_refused(
             speaker.say({**BEGIN, "uuid": kept.uuid, "incarnation": 3, "stream": stream, "begins": [(1, 0), (2, 0)]})
             answer = speaker.hear()
             assert isinstance(answer, wire.Refused)
-            assert (answer.code, kept.begins) == ("busy", [(1, 0)])
+            assert answer.code == "busy"
+            assert 3 not in dict(kept.begins), "of the second it may have heard from the other store"
             assert str(os.getpid()) in answer.text
 
 
