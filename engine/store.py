@@ -15,6 +15,7 @@ import logging
 import os
 import secrets
 import selectors
+import socket
 import threading
 import time
 from pathlib import Path
@@ -45,8 +46,6 @@ __all__ = ["Store", "StoreConfig", "adopt_empty", "first_state"]
 
 _log = logging.getLogger("holdfast.store")
 
-TURN_S = 0.2
-"""Longest wait of the control loop."""
 SAVE_ACKS_S = 1.0
 """Acks are saved at most this often; until then they stand on the boards."""
 RETRY_S = 0.002
@@ -88,6 +87,8 @@ class Store:
         self.operator = OperatorDesk(self.holdings, self._clients, self.sources, self.receivers, self._answer)
         self._expiry = Expiry(self.holdings, self.sources, self.receivers, self._stands_in)
         self._stop = threading.Event()
+        self._waker, self._waked = socket.socketpair()
+        self._selector.register(self._waked, selectors.EVENT_READ, "stop")
         self.drainer.on_crash = self._crash
         self.crashed = False
         """The drain thread has failed: nothing is lost, and the next process goes on where this one was."""
@@ -145,16 +146,19 @@ class Store:
 
     def run(self) -> None:
         """Serves until :meth:`stop`. Any thread."""
-        longest = min(TURN_S, self._expiry.interval_s)
         while not self._stop.is_set():
-            for key, _ in self._selector.select(RETRY_S if self.sources.waiting else longest):
+            for key, _ in self._selector.select(RETRY_S if self.sources.waiting else self._left_s()):
                 if key.fileobj is self._door.listener:
                     self._accept()
-                else:
+                elif key.data is None:
                     self._serve(key.fd)
             for client, request in self.sources.retry():
                 self._handle(client, request)
             self._look_after()
+
+    def _left_s(self) -> float:
+        """Until something is due."""
+        return max(0.0, min(self._saved_at + SAVE_ACKS_S, self._expiry.due_s) - time.monotonic())
 
     def _look_after(self) -> None:
         """What is done now and then. A full disk, for example, ends no store: it is tried again, and requests are answered."""
@@ -175,11 +179,13 @@ class Store:
 
     def _crash(self) -> None:
         self.crashed = True
-        self._stop.set()
+        self.stop()
 
     def stop(self) -> None:
         """Makes :meth:`run` return. Any thread, also a signal handler; any number of times."""
         self._stop.set()
+        with contextlib.suppress(OSError):  # closed
+            self._waker.send(b"!")
 
     def close(self) -> None:
         """Syncs and closes everything. After it, another store may use the directory, also where something could not be written:
@@ -190,6 +196,8 @@ class Store:
             last.callback(self._directories.close)
             last.callback(self._file.save, self.state)
             last.callback(self._selector.close)
+            last.callback(self._waker.close)
+            last.callback(self._waked.close)
             last.callback(self._drop_all)
             last.callback(self.drainer.stop)
             self._door.close()

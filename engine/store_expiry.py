@@ -50,13 +50,20 @@ class Expiry:
         """Sources with a ring in shared memory, at this look; None: nobody has asked yet."""
         self._began: dict[bytes, set[tuple[Path, int]]] = {}
         """Of a source: the stores' logs in which it has begun, with their inode numbers: a wiped store's has another one."""
-        self.interval_s: float = min(rules.options.source_check_interval for rules in holdings.topics.all()) / 1e3
-        self._due_s = self._unsent_s = time.monotonic() + self.interval_s
+        self._interval_s: float = min(rules.options.source_check_interval for rules in holdings.topics.all()) / 1e3
+        self.due_s: float = time.monotonic() + self._interval_s
+        self._unsent_s = self.due_s
 
     def turn(self) -> None:
         """One look at everything that is kept, if it is time."""
-        if time.monotonic() < self._due_s:
+        if time.monotonic() < self.due_s:
             return
+        try:
+            self._look_around()
+        finally:
+            self.due_s = time.monotonic() + self._interval_s
+
+    def _look_around(self) -> None:
         self._holdings.let_go_by_age()
         self._let_go_unsent()
         self._ringed = None
@@ -70,7 +77,6 @@ class Expiry:
         self._began = {source: logs for source, logs in self._began.items() if source in kept}
         if changed:
             self._holdings.save(sync=False)
-        self._due_s = time.monotonic() + self.interval_s
 
     def _let_go_unsent(self) -> None:
         if time.monotonic() < self._unsent_s:

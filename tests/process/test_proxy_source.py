@@ -58,8 +58,8 @@ def looks(*stores: ThreadStore) -> None:
     for store in stores:
         expiry = store.store._expiry
         for _ in range(20):
-            due = expiry._due_s
-            until("the store looks", lambda: expiry._due_s != due)  # noqa: B023
+            due = expiry.due_s
+            until("the store looks", lambda: expiry.due_s != due)  # noqa: B023
 
 
 def test_j2_exactly_one_store_stands_in_until_the_source_is_back(

@@ -53,8 +53,8 @@ def looks(store: ThreadStore, count: int = LOOKS) -> None:
     """Waits until the store has looked so often at everything that it keeps."""
     expiry = store.store._expiry
     for _ in range(count):
-        due = expiry._due_s
-        until("the store looks", lambda: expiry._due_s != due)  # noqa: B023
+        due = expiry.due_s
+        until("the store looks", lambda: expiry.due_s != due)  # noqa: B023
 
 
 def one_of_each(ctx: hf.Context, **options: Any) -> tuple[hf.Source, hf.Receiver]:
