@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .batch import Batch
 from .counters import ReceiverStats
 from .engine.columns import read_only_bytes
+from .engine.core import lib
 from .engine.errors import ClosedError, UsageError
 from .engine.receiver import Receiver as Driver
 from .engine.slot import FIRST, LAST
@@ -31,6 +32,7 @@ __all__ = ["Receiver", "ReceiverStats"]
 
 WAIT_NS = 100_000_000
 WAIT_S = WAIT_NS / 1e9
+_receive_wait = lib.hf_reader_receive_wait
 LEAVE_S = 0.25
 CALLBACKS_PER_TURN = 256
 BATCH_BYTES = 4 << 20
@@ -222,7 +224,7 @@ class Receiver(Driver):
         ring = feed.ring if feed is not None else None
         if feed is None or window is None or ring is None:
             return
-        receive, strategy, token, pool, free = ring.receive_wait, self.strategy, self._token, self.pool, self.pool.free
+        handle, strategy, token, pool, free = ring.handle, self.strategy, self._token, self.pool, self.pool.free
         take, live_from = pool.take, feed.live_from  # which moves only when the ring does
         self.settle()  # an iteration that was left (break, an exception) has not consumed its last message
         while feed.ring is ring and self.inbounds is inbounds and not (self._evicted or self.closed):
@@ -232,7 +234,7 @@ class Receiver(Driver):
             except IndexError:
                 self._enter()
             try:
-                status = receive(message.entry, message.memory, message.capacity, strategy, WAIT_NS)
+                status = _receive_wait(handle, message.entry, message.memory, message.capacity, strategy, WAIT_NS)
             finally:
                 token.append(None)
             if status != 1:

@@ -10,7 +10,6 @@ import logging
 import secrets
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import registration as reg
@@ -78,8 +77,8 @@ class Outbound:
         self._versions = [0] * len(self.stores)
         self._board: Mapping | None = None
         self._handle: CData = ffi.NULL
-        self._put: Callable[[bytes, int], int] = _not_open
-        """hf_source_send of this source; not where every message has to be recorded."""
+        self._direct: CData | None = None
+        """The handle, for sends that nobody has to hear of; None where every message is recorded."""
         self._name = ""
         self._settlement: Settlement | None = None
         self._may_send = False
@@ -340,7 +339,7 @@ class Outbound:
         )  # fmt: skip
         self._handle = ring.handle
         if not self._settlement.notices.records_all:
-            self._put = partial(lib.hf_source_send, ring.handle)
+            self._direct = ring.handle
         if not self.stores:
             self._write_sri()
         return self._machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
@@ -349,7 +348,7 @@ class Outbound:
         """Nothing was sent in it: it goes as if it had not been."""
         lib.hf_source_close(self._handle)
         unlink_object(self._name)
-        self._settlement, self._handle, self._put, self._name = None, ffi.NULL, _not_open, ""
+        self._settlement, self._direct, self._handle, self._name = None, None, ffi.NULL, ""
         self._versions = [0] * len(self.stores)
 
     def _write_sri(self) -> None:
@@ -449,10 +448,6 @@ class Outbound:
             slot = self._machine.slots[index]
             if link.up and (slot.grant is not None or slot.pending is not None):
                 yield link, wire.Leave(link.next_id(), "source", self._machine.uuid, self._proposal)
-
-
-def _not_open(_data: bytes, _size: int) -> int:
-    return int(lib.HF_AGAIN)
 
 
 def _taken(queue: list[object]) -> list[object]:

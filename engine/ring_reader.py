@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .core import CData, ffi, lib
 from .errors import EvictedError
 from .segments import Bells, Mapping, owned
 from .status import check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["RingReader", "View"]
 
@@ -29,10 +25,6 @@ class RingReader:
         self.handle = owned(out[0], lib.hf_reader_close, mapping.handle, board.handle, bells)
         self.start_sqn = int(mapping.stream.start_sqn)
         self.incarnation = int(mapping.preamble.incarnation)
-        self.receive_wait: Callable[[CData, CData, int, int, int], int] = partial(
-            lib.hf_reader_receive_wait, self.handle
-        )
-        """hf_reader_receive_wait of this reader: (entry, memory, capacity, strategy, timeout_ns)."""
         self._pins: list[int] = []
 
     @property
