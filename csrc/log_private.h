@@ -243,6 +243,8 @@ struct hf_spare {
 };
 
 /* A process that dies leaves nothing of this; what a crash leaves in the files, hf_log_open mends. */
+enum { HF_WRITE_AHEAD = 1 << 20 }; /* bytes that are worth a call */
+
 struct hf_log {
     struct hf_log_config config;
     uint64_t token; /* of the process that opened it */
@@ -258,6 +260,7 @@ struct hf_log {
     uint64_t appended_sqn;
     uint64_t tail_sqn; /* behind the last message in the active segment; BEGIN may put appended_sqn below it */
     uint64_t synced;   /* position below which all is published */
+    uint64_t ahead;    /* disk: position below which the disk was asked to begin */
     uint64_t incarnation;
     uint64_t begin_sqn;
     struct hf_begin begins[HF_INCARNATIONS];
