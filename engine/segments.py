@@ -59,9 +59,17 @@ class Mapping:
     batch that a program keeps, a reader that still pins, all refer to it. So a late use reads old bytes; it does not crash.
     """
 
-    def __init__(self, handle: CData, name: str) -> None:
+    def __init__(self, handle: CData, name: str, inode: int) -> None:
         self.handle = owned(handle, lib.hf_map_detach)
         self.name = name
+        self._inode = inode
+
+    def is_named(self) -> bool:
+        """Its name still leads to it, and not to another object that somebody has made since, or to none."""
+        try:
+            return os.stat(f"/dev/shm/{self.name}").st_ino == self._inode
+        except FileNotFoundError:
+            return False
 
     @property
     def preamble(self) -> CData:
@@ -103,7 +111,7 @@ def _attach(name: str, kind: int, *, writable: bool, populate: bool) -> Mapping:
         if status == lib.HF_AGAIN:
             raise UnpublishedError(name)
         check(status, what=name)
-        return Mapping(out[0], name)
+        return Mapping(out[0], name, os.fstat(fd).st_ino)
     finally:
         os.close(fd)
 
@@ -128,13 +136,13 @@ def _create(name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
         out = ffi.new("struct hf_map **")
         size = ffi.sizeof(struct)
         check(lib.hf_map_create(fd, kind, size, 0, uuid, 0, out), what=name, size=size)
+        lib.hf_map_publish(out[0])
+        return Mapping(out[0], name, os.fstat(fd).st_ino)
     except BaseException:
         unlink_object(name)
         raise
     finally:
         os.close(fd)
-    lib.hf_map_publish(out[0])
-    return Mapping(out[0], name)
 
 
 def _own(domain: Domain, name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
@@ -214,7 +222,7 @@ class Bells:
         key = (domain.prefix, int(lib.hf_process_token()))
         with cls._lock:
             bells = cls._known.get(key)
-            if bells is None or not os.path.exists(f"/dev/shm/{bells.mapping.name}"):
+            if bells is None or not bells.mapping.is_named():
                 bells = cls._known[key] = cls(domain)
             return bells
 

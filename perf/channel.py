@@ -111,6 +111,7 @@ def measure(bench: Bench) -> Iterator[Series]:
     batch, core = _batch(), bench.cores[-1]
     with ExitStack() as stack:
         stack.enter_context(domain(bench))
+        stack.enter_context(bench.pinned_to(0))
         ways = (lambda: _socket(core, batch, bench.memory / "socket"), lambda: _channel(core, batch))
         yield from bench.interleave({case: (CASES[case], way) for case, way in zip(CASES, ways, strict=True)})
 

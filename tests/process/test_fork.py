@@ -296,6 +296,19 @@ def make_stream(domain: Domain, board: Mapping, bells: Bells) -> CData:
     return made
 
 
+def test_doorbells_that_somebody_made_anew_are_taken(joined: tuple[Domain, Bells]) -> None:
+    """A domain that was removed and is used again, while a process lives that had been in it: all must ring the same bells."""
+    domain, bells = joined
+    unlink_object(domain.bells_name)
+    others = Bells(domain)  # as another process does, which has none yet
+    assert not bells.mapping.is_named()
+    assert others.mapping.is_named()
+    ours = Bells.of(domain)
+    assert ours.mapping.is_named()
+    ours.ring()
+    assert lib.hf_bell_read(others.handle, ours.index) == 1
+
+
 def test_streams_boards_and_bells_answer_forked_in_the_child(joined: tuple[Domain, Bells]) -> None:
     domain, bells = joined
     board = own_board(domain, bytes(16))
