@@ -32,7 +32,10 @@ __all__ = ["Receiver", "ReceiverStats"]
 
 WAIT_NS = 100_000_000
 WAIT_S = WAIT_NS / 1e9
+_receive_soon = lib.hf_reader_receive_soon
 _receive_wait = lib.hf_reader_receive_wait
+_SPINNING = {lib.HF_WAIT_BUSY_SPIN, lib.HF_WAIT_BACKOFF}
+SOON_NS = 5000
 LEAVE_S = 0.25
 CALLBACKS_PER_TURN = 256
 BATCH_BYTES = 4 << 20
@@ -226,6 +229,8 @@ class Receiver(Driver):
             return
         handle, strategy, token, pool, free = ring.handle, self.strategy, self._token, self.pool, self.pool.free
         take, live_from = pool.take, feed.live_from  # which moves only when the ring does
+        soon_ns = SOON_NS if strategy in _SPINNING else 0
+        flows = False  # while messages come, the next one is looked for before the GIL is given away
         self.settle()  # an iteration that was left (break, an exception) has not consumed its last message
         while feed.ring is ring and self.inbounds is inbounds and not (self._evicted or self.closed):
             message = take()
@@ -234,7 +239,12 @@ class Receiver(Driver):
             except IndexError:
                 self._enter()
             try:
-                status = _receive_wait(handle, message.entry, message.memory, message.capacity, strategy, WAIT_NS)
+                status = 0
+                if flows:
+                    status = _receive_soon(handle, message.entry, message.memory, message.capacity, soon_ns)
+                if status == 0:
+                    flows = False
+                    status = _receive_wait(handle, message.entry, message.memory, message.capacity, strategy, WAIT_NS)
             finally:
                 token.append(None)
             if status != 1:
@@ -242,6 +252,7 @@ class Receiver(Driver):
                 if status != 0 or feed.newer or self.context.callback_raised:
                     return
                 continue
+            flows = True
             last = message.words[LAST]
             message._inbound, message._ack_slot, message._last = inbound, ITERATED, last
             message._live_from, message._live, message._retained = live_from, True, False

@@ -33,7 +33,7 @@ FAILPOINTS = "-DHF_FAILPOINTS"
 
 KEEP_THE_GIL = {
     "source": "send send_rows send_binary claim commit abort close next limits release in_flight stable",
-    "reader": "receive ready next position base batch unpin",
+    "reader": "receive receive_soon ready next position base batch unpin",
     "take": "",
     "board": "ack line_at",
     "bell": "read",

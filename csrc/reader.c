@@ -293,6 +293,24 @@ int64_t hf_reader_receive_wait(struct hf_reader *r, struct hf_entry *entry, uint
     return status == 1 ? receive(r, entry, buf, capacity) : status;
 }
 
+int64_t hf_reader_receive_soon(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf, uint64_t capacity,
+                               int64_t within_ns)
+{
+    HF_ENTER(r);
+    int64_t status = receive(r, entry, buf, capacity);
+    if (status == 0 && within_ns > 0) {
+        int64_t end_ns = hf_now_ns() + (within_ns < HF_SOON_MAX_NS ? within_ns : HF_SOON_MAX_NS);
+        do {
+            hf_cpu_relax();
+            status = receive(r, entry, buf, capacity);
+        } while (status == 0 && hf_now_ns() < end_ns);
+    }
+    if (status != 0) {
+        wake_up(r);
+    }
+    return status;
+}
+
 /* ---- in place ---- */
 
 /* Pins `position`, unless a pin that still holds covers it. Pairs with trail_raise and pinned (send.c): either the

@@ -85,6 +85,8 @@ int64_t hf_reader_ready(struct hf_reader *r);
 /* One message, copied to buf. 1 and *entry (offset 0) filled; 0 nothing; HF_SMALL with entry->length telling the size needed
  * (nothing consumed); HF_LAPPED, HF_DAMAGED, HF_CLOSED. */
 int64_t hf_reader_receive(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf, uint64_t capacity);
+/* Same, and spins for within_ns (capped at 5 us). Python keeps the GIL: giving it away and taking it back costs as much. */
+int64_t hf_reader_receive_soon(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf, uint64_t capacity, int64_t within_ns);
 /* Same, after waiting with `strategy` (wait.h) for at most timeout_ns (capped at 50 ms). */
 int64_t hf_reader_receive_wait(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf, uint64_t capacity, int strategy, int64_t timeout_ns);
 int64_t hf_reader_wait(struct hf_reader *r, int strategy, int64_t timeout_ns); /* as hf_reader_ready */

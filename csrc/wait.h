@@ -32,6 +32,7 @@ enum {
     HF_BELL_MAX_NS = 500000000,   /* of one sleep on a bell, for a thread that waits for nothing else */
     HF_WAIT_NAP_NS = 1000000,     /* of one sleep without membarrier: what a lost wake costs */
     HF_WAIT_SPIN_NS = 20000,      /* backoff spins this long: a futex wake costs about as much */
+    HF_SOON_MAX_NS = 5000,        /* of a wait that keeps the GIL */
     HF_WAIT_SPIN_ROUNDS = 256,    /* rounds between two looks at the clock */
     HF_WAIT_YIELDS = 4            /* backoff then yields so often, for a peer that shares the core */
 };

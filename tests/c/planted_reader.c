@@ -9,6 +9,7 @@
 #define hf_reader_ready planted_reader_ready
 #define hf_reader_receive planted_reader_receive
 #define hf_reader_wait planted_reader_wait
+#define hf_reader_receive_soon planted_reader_receive_soon
 #define hf_reader_receive_wait planted_reader_receive_wait
 #define hf_reader_batch planted_reader_batch
 #define hf_reader_unpin planted_reader_unpin

@@ -347,13 +347,18 @@ static void a_wait_ends_with_a_message_or_with_its_time(void)
     for (int strategy = HF_WAIT_BUSY_SPIN; strategy <= HF_WAIT_BLOCK; strategy++) { /* without a line it never sleeps */
         CHECK_EQ(hf_reader_wait(r, strategy, 100000), 0);
         CHECK_EQ(hf_reader_receive_wait(r, &entry, buf, sizeof buf, strategy, 100000), 0);
+        CHECK_EQ(hf_reader_receive_soon(r, &entry, buf, sizeof buf, INT64_MAX), 0);
         kit_send(s, 20, 1);
         CHECK_EQ(hf_reader_wait(r, strategy, INT64_MAX), 1);
         CHECK_EQ(hf_reader_receive_wait(r, &entry, buf, sizeof buf, strategy, INT64_MAX), 1);
         CHECK(kit_is(buf, 20, 1));
+        kit_send(s, 21, 1);
+        CHECK_EQ(hf_reader_receive_soon(r, &entry, buf, sizeof buf, 0), 1);
+        CHECK(kit_is(buf, 21, 1));
     }
     hf_source_close(s);
     CHECK_EQ(hf_reader_wait(r, HF_WAIT_BLOCK, INT64_MAX), HF_CLOSED);
+    CHECK_EQ(hf_reader_receive_soon(r, &entry, buf, sizeof buf, INT64_MAX), HF_CLOSED);
     hf_reader_close(r);
     hf_source_destroy(s);
 }

@@ -330,6 +330,7 @@ def test_streams_boards_and_bells_answer_forked_in_the_child(joined: tuple[Domai
             (lib.hf_source_abort, (source,)),
             (lib.hf_source_release, (source, 1)),
             (lib.hf_reader_receive, (reader, entry, buf, 2000)),
+            (lib.hf_reader_receive_soon, (reader, entry, buf, 2000, 10**9)),
             (lib.hf_reader_receive_wait, (reader, entry, buf, 2000, lib.HF_WAIT_BLOCK, 10**9)),
             (lib.hf_reader_wait, (reader, lib.HF_WAIT_BLOCK, 10**9)),
             (lib.hf_reader_ready, (reader,)),
