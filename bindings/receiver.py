@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 from .batch import Batch
 from .counters import ReceiverStats
 from .engine.columns import read_only_bytes
-from .engine.core import lib
 from .engine.errors import ClosedError, UsageError
 from .engine.receiver import Receiver as Driver
+from .engine.ring_reader import receive_soon, receive_wait, soon_ns
 from .engine.slot import FIRST, LAST
 from .message import ITERATED, Message
 from .pool import EntriesPool, MessagePool
@@ -32,10 +32,6 @@ __all__ = ["Receiver", "ReceiverStats"]
 
 WAIT_NS = 100_000_000
 WAIT_S = WAIT_NS / 1e9
-_receive_soon = lib.hf_reader_receive_soon
-_receive_wait = lib.hf_reader_receive_wait
-_SPINNING = {lib.HF_WAIT_BUSY_SPIN, lib.HF_WAIT_BACKOFF}
-SOON_NS = 5000
 LEAVE_S = 0.25
 CALLBACKS_PER_TURN = 256
 BATCH_BYTES = 4 << 20
@@ -229,7 +225,7 @@ class Receiver(Driver):
             return
         handle, strategy, token, pool, free = ring.handle, self.strategy, self._token, self.pool, self.pool.free
         take, live_from = pool.take, feed.live_from  # which moves only when the ring does
-        soon_ns = SOON_NS if strategy in _SPINNING else 0
+        within_ns = soon_ns(strategy)
         flows = False  # while messages come, the next one is looked for before the GIL is given away
         self.settle()  # an iteration that was left (break, an exception) has not consumed its last message
         while feed.ring is ring and self.inbounds is inbounds and not (self._evicted or self.closed):
@@ -241,10 +237,10 @@ class Receiver(Driver):
             try:
                 status = 0
                 if flows:
-                    status = _receive_soon(handle, message.entry, message.memory, message.capacity, soon_ns)
+                    status = receive_soon(handle, message.entry, message.memory, message.capacity, within_ns)
                 if status == 0:
                     flows = False
-                    status = _receive_wait(handle, message.entry, message.memory, message.capacity, strategy, WAIT_NS)
+                    status = receive_wait(handle, message.entry, message.memory, message.capacity, strategy, WAIT_NS)
             finally:
                 token.append(None)
             if status != 1:

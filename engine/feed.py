@@ -16,7 +16,7 @@ from .columns import mark_retransmissions
 from .core import CData, ffi, lib
 from .errors import ForkedHandleError
 from .logs import FOR_EVER, Block, Logs
-from .ring_reader import RingReader, View
+from .ring_reader import RingReader, View, receive_wait
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Feed", "Listener", "RingReader", "View"]
 
 _receive = lib.hf_reader_receive
-_receive_wait = lib.hf_reader_receive_wait
 
 
 class Streams(Protocol):
@@ -166,7 +165,7 @@ class Feed:
         ring = self.ring
         if ring is None:
             return self.receive(slot)
-        status = _receive_wait(ring.handle, slot.entry, slot.memory, slot.capacity, strategy, timeout_ns)
+        status = receive_wait(ring.handle, slot.entry, slot.memory, slot.capacity, strategy, timeout_ns)
         return status == 1 or ((status != 0 or self.newer) and self.receive(slot))
 
     def ready(self) -> bool:

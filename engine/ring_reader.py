@@ -9,7 +9,18 @@ from .errors import EvictedError
 from .segments import Bells, Mapping, owned
 from .status import check
 
-__all__ = ["RingReader", "View"]
+__all__ = ["RingReader", "View", "receive_soon", "receive_wait", "soon_ns"]
+
+receive_soon = lib.hf_reader_receive_soon
+receive_wait = lib.hf_reader_receive_wait
+"""Both for who calls them by these names: through an attribute a call costs half as much again."""
+
+SOON_NS = 5000
+
+
+def soon_ns(strategy: int) -> int:
+    """How long a receiver that messages come to looks for the next one before it gives the GIL away: for who spins anyway."""
+    return SOON_NS if strategy in {lib.HF_WAIT_BUSY_SPIN, lib.HF_WAIT_BACKOFF} else 0
 
 
 class RingReader:

@@ -12,7 +12,7 @@ __all__ = ["diagnose"]
 
 def diagnose(json: bool, name: str | None) -> int:
     """Prints every finding, each that is not good with its remedy. 0 when all are good, else 1."""
-    domain = Domain(name, join=False)
+    domain = Domain(name, join=False, make=name is None)
     try:
         findings = examine(domain)
     finally:

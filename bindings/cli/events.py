@@ -20,7 +20,7 @@ __all__ = ["show"]
 def show(follow: bool, json: bool, interval: float, name: str | None) -> int:
     """What is there, as what has come; with ``follow`` then every change, one look in ``interval`` seconds."""
     tell = _tell_json if json else _tell
-    domain = Domain(name, join=False)
+    domain = Domain(name, join=False, make=name is None)
     before: survey.Survey | None = None
     try:
         while True:

@@ -17,7 +17,7 @@ __all__ = ["collect"]
 
 def collect(dry_run: bool, everything: bool, name: str | None) -> int:
     """Removes what is dead and not needed, and lists it with what is dead and kept."""
-    domain = Domain(name, join=False)
+    domain = Domain(name, join=False, make=name is None)
     try:
         items = sweep(domain, everything=everything, dry_run=dry_run) + _writers(domain.path / "spark", dry_run)
     finally:

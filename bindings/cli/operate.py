@@ -50,7 +50,7 @@ def mark(store: str, source: int, text: str, timeout: float, name: str | None) -
 
 
 def _asked(name: str | None, work: Callable[[Domain], wire.Answer]) -> wire.Answer:
-    domain = Domain(name)
+    domain = Domain(name, make=name is None)
     try:
         return work(domain)
     finally:

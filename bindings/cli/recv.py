@@ -38,7 +38,7 @@ def receive_lines(
     options: list[str],
 ) -> int:
     """Writes messages until ``count``, the end, or a signal. One is acknowledged only after it has been written."""
-    place = Domain(member.domain, join=False)
+    place = Domain(member.domain, join=False, make=member.domain is None)
     try:
         _check_somebody_is_there(place, topic)
         with member.context() as context:

@@ -19,7 +19,7 @@ __all__ = ["show", "table"]
 
 def show(json: bool, watch: float | None, name: str | None) -> int:
     """One picture, or one every ``watch`` seconds until a signal."""
-    domain = Domain(name, join=False)
+    domain = Domain(name, join=False, make=name is None)
     try:
         if json:
             _show_json(domain, watch)

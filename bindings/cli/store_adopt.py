@@ -35,7 +35,7 @@ def adopt(store: str, domain: str | None) -> int:
 
 
 def _place_of(store: str, name: str | None) -> Path:
-    domain = Domain(name, join=False)
+    domain = Domain(name, join=False, make=name is None)
     try:
         info = read_info(domain, store)
     finally:

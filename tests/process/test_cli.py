@@ -62,6 +62,21 @@ def test_a_receiver_that_waits_prints_each_message_when_it_comes(store: Program,
     assert sender.end()[0] == 0
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["stat"], ["events"], ["gc"], ["doctor"], ["recv", "quotes"], ["store", "adopt-empty", "a"],
+        ["store", "deregister", "a", "--source", "5"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_domain_that_is_not_there_is_named_and_not_made(store: Program, command: list[str]) -> None:
+    own = os.environ["HOLDFAST_DOMAIN"]
+    wrong = f"{own}x"
+    one_error(run(*command, "--domain", wrong), 2, f"there is no domain '{wrong}'", f"did you mean '{own}'?")
+    assert not (Path(os.environ["HOLDFAST_DIR"]) / wrong).exists()
+
+
 def test_json_carries_what_is_no_text_as_base64(store: Program) -> None:
     assert run("send", "quotes", stdin=b"\xff\xfe\n")[0] == 0
     code, out, _ = run("recv", "quotes", "--count", "1", "--json")

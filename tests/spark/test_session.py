@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import struct
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +17,6 @@ from holdfast.spark import SESSION_DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from process.conftest import ThreadStore
     from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).parents[2]
+SHORT = 180.0
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 BINARY = (
     "value binary, topic string, source_reg_id bigint, sequence_number bigint, timestamp timestamp, timestamp_ns bigint, "
@@ -49,6 +54,18 @@ def orders(run_store: Callable[..., ThreadStore], publish: Callable[..., hf.Sour
     source = publish("orders", said(100))
     store.stop()
     return source
+
+
+def test_the_example_of_the_readme_runs_as_it_stands(
+    run_store: Callable[..., ThreadStore], publish: Callable[..., hf.Source]
+) -> None:
+    """In a process of its own: Spark's workers take the domain from their environment, as a user's do."""
+    run_store("a")
+    publish("flights", [b"UA1545 EWR IAH"])
+    _, code, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SHORT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"\|(\w+ \w+ \w+)\|", done.stdout) == ["UA1545 EWR IAH"]
 
 
 def test_a_topic_is_a_table(spark: SparkSession, domain: str, orders: hf.Source) -> None:

@@ -62,8 +62,9 @@ class ArchiveTorture:
         self, folder: Path, count: int | None, rate: float, kills: int, seed: int, *, java: str = "",
         master: str = "local[2]", say: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
-        self._victims = [VICTIMS[index % len(VICTIMS)] for index in range(kills)]
         self._folder, self._random, self._say = folder, random.Random(seed), say
+        first = self._random.randrange(len(VICTIMS))  # of a single kill, too, it can be any
+        self._victims = [VICTIMS[(first + index) % len(VICTIMS)] for index in range(kills)]
         self._records = flights(count)
         save(self._records, folder / "records")
         self._environment = {**os.environ, **({"JAVA_HOME": java} if java else {})}
