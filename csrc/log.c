@@ -154,8 +154,9 @@ static int64_t write_failed(struct hf_log *log, int64_t status)
     return status == HF_ERRNO - ENOSPC || status == HF_ERRNO - EDQUOT ? status : hf_log_poison(log);
 }
 
-/* The disk begins with what is whole, while the rest of the group commit is copied; fdatasync finds less to do (perf: store, from 0.8 to 1.0 of bare writes).
- * It promises nothing, so nobody cares whether it fails: an error of the disk stays with the file until fdatasync asks. */
+/* The disk begins with what is whole, while the rest of the group commit is copied: fdatasync finds less to do (perf:
+ * store, from 0.8 of bare writes to more than 1). It promises nothing, so nobody cares whether it fails: an error of
+ * the disk stays with the file until fdatasync asks. */
 static void write_ahead(struct hf_log *log, const struct hf_seg *s)
 {
     uint64_t from = log->ahead > s->base ? log->ahead : s->base;

@@ -242,9 +242,9 @@ struct hf_spare {
     uint64_t bytes;
 };
 
-/* A process that dies leaves nothing of this; what a crash leaves in the files, hf_log_open mends. */
 enum { HF_WRITE_AHEAD = 1 << 20 }; /* bytes that are worth a call */
 
+/* A process that dies leaves nothing of this; what a crash leaves in the files, hf_log_open mends. */
 struct hf_log {
     struct hf_log_config config;
     uint64_t token; /* of the process that opened it */

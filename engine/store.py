@@ -184,8 +184,7 @@ class Store:
     def stop(self) -> None:
         """Makes :meth:`run` return. Any thread, also a signal handler; any number of times."""
         self._stop.set()
-        with contextlib.suppress(OSError):  # closed
-            self._waker.send(b"!")
+        self._waker.close()  # the end of the pair is what wakes the loop
 
     def close(self) -> None:
         """Syncs and closes everything. After it, another store may use the directory, also where something could not be written:
@@ -196,8 +195,8 @@ class Store:
             last.callback(self._directories.close)
             last.callback(self._file.save, self.state)
             last.callback(self._selector.close)
-            last.callback(self._waker.close)
             last.callback(self._waked.close)
+            last.callback(self._waker.close)
             last.callback(self._drop_all)
             last.callback(self.drainer.stop)
             self._door.close()
