@@ -5,6 +5,7 @@ A message belongs to the range that holds its last number, so that a cut between
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +29,11 @@ Span = tuple["TopicSource", int, int]
 
 TASKS = 64
 """A read is cut at the ends of segments, into about so many tasks at most where nobody asked for more: each one costs Spark
-some milliseconds."""
+some 20 ms of a core, in which it could read 100,000 messages."""
+TASKS_PER_CORE = 4
+"""So many do where there are few cores, which are all of this host ..."""
+ENOUGH = 2_000_000
+"""... unless that would make tasks of more messages than these: what fails, or ends last, should not be half of the read."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ def split(
     """
     wanted = [span for span in spans if span[1] < span[2]]
     total = sum(stop - first for _, first, stop in wanted)
-    least = max(1, total // TASKS)
+    least = _least(total)
     most = total or 1
     if options.min_partitions is not None:
         most = max(1, total // options.min_partitions)
@@ -83,6 +88,12 @@ def split(
             found.append(Range(source.topic, source.key, source.registration_id, begin, end, source.logs, stores, host))
             begin = end
     return found
+
+
+def _least(total: int) -> int:
+    """Numbers that a task has at least, where segments end often enough."""
+    few = TASKS_PER_CORE * len(os.sched_getaffinity(0))
+    return max(1, total // TASKS, min(ENOUGH, total // few))
 
 
 def _pieces(first: int, stop: int, cuts: Sequence[int], least: int, most: int) -> list[int]:

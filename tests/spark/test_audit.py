@@ -180,6 +180,7 @@ def test_ranges_are_audited_alike_wherever_they_are_cut(shelves: Shelves, monkey
     monkeypatch.setattr(evidence, "WINDOW", 7)
     assert said(look(shelves)) == said(whole)
     monkeypatch.setattr("holdfast.spark.splits.TASKS", 300)
+    monkeypatch.setattr("holdfast.spark.splits.TASKS_PER_CORE", 300)
     monkeypatch.setattr(
         "holdfast.spark.pipeline.audit.Options", lambda **given: _options(**{**given, "max_records_per_partition": 4})
     )

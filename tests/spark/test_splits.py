@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.engine.kept_topics import StoreLog, TopicSource
 from holdfast.spark.options import parse
-from holdfast.spark.splits import TASKS, Range, split, this_host
+from holdfast.spark.splits import ENOUGH, TASKS, Range, split, this_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,15 +33,28 @@ def ends(ranges: list[Range]) -> list[tuple[int, int]]:
     return [(part.first, part.stop) for part in ranges]
 
 
+def with_cores(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(count)))
+
+
 def test_tasks_end_where_segments_do() -> None:
     assert ends(cut([(source(), 0, 1000)], [300, 700])) == [(0, 300), (300, 700), (700, 1000)]
     assert ends(cut([(source(), 350, 650)], [300, 700])) == [(350, 650)]
 
 
-def test_small_segments_share_a_task() -> None:
-    ranges = cut([(source(following=64_000), 0, 64_000)], range(100, 64_000, 100))
-    assert len(ranges) == TASKS
-    assert all(part.stop - part.first == 1000 for part in ranges)
+@pytest.mark.parametrize(("cores", "total", "tasks"), [(2, 64_000, 8), (4, 64_000, 16), (99, 64_000, TASKS)])
+def test_small_segments_share_a_task(cores: int, total: int, tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_cores(cores, monkeypatch)
+    ranges = cut([(source(following=total), 0, total)], range(100, total, 100))
+    assert len(ranges) == tasks
+    assert {part.stop - part.first for part in ranges} == {total // tasks}
+
+
+def test_few_cores_make_no_huge_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_cores(1, monkeypatch)
+    total, segment = 32 * ENOUGH, ENOUGH // 4
+    ranges = cut([(source(following=total), 0, total)], range(segment, total, segment))
+    assert {part.stop - part.first for part in ranges} == {ENOUGH}
 
 
 def test_a_task_has_no_more_numbers_than_asked_for() -> None:
