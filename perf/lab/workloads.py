@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
@@ -181,9 +182,15 @@ def at_rest(bench: Bench, plan: Plan) -> Iterator[Row]:
         Metric("memory", "At rest: memory of a sender and its receiver", "MiB"),
     )
     message = Messages.numbered(1, 128)
-    links = partial(Link, bench=bench, size=128, roomy=False, others=plan.more)
-    kinds = plan.lines
-    yield from _turns(bench, "128 B", metrics, kinds, links, lambda link: link.at_rest(message, plan.rest_s))
+
+    def link(kind: type[Peer]) -> AbstractContextManager[Callable[[], Link]]:
+        return nullcontext(partial(Link, kind, bench=bench, size=128, roomy=False, others=plan.more))
+
+    def measure(fresh: Callable[[], Link]) -> Mapping[str, float]:
+        with fresh() as opened:  # in each turn new ends: what a process has grown to, it keeps
+            return opened.at_rest(message, plan.rest_s)
+
+    yield from _turns(bench, "128 B", metrics, plan.lines, link, measure)
 
 
 def programs(bench: Bench, plan: Plan) -> Iterator[Row]:
