@@ -28,6 +28,8 @@ for variable in ("HOLDFAST_DOMAIN", "LBM_DEFAULT_CONFIG_FILE", "LBM_XML_CONFIG_F
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+UNMEASURED = {Path(__file__).parent / name for name in ("model", "simulation")}
+
 _numbers = itertools.count()
 
 
@@ -35,6 +37,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Puts tmp_path below ROOT, unless --basetemp says otherwise."""
     if config.option.basetemp is None:
         config.option.basetemp = str(ROOT / "t")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps the long loops over seeds out of what is measured: they would take half as long again, and reach nothing more."""
+    for item in items:
+        if item.path.parent in UNMEASURED:
+            item.add_marker("no_cover")
 
 
 def pytest_unconfigure() -> None:
