@@ -1,12 +1,24 @@
-"""What the doctor makes of mount tables and of logind's configuration."""
+"""What the doctor makes of mount tables, of logind's configuration, and of machines that are not as this one is."""
 
 from __future__ import annotations
 
+import os
+import resource
+from importlib import metadata, util
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.doctor import file_system, removes_ipc
+from holdfast.engine import doctor
+from holdfast.engine.core import lib
+from holdfast.engine.doctor import Finding, file_system, removes_ipc
+from holdfast.engine.domain import SHM_DIR, Domain
+from holdfast.engine.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MOUNTS = r"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw
@@ -52,3 +64,134 @@ def test_without_a_mount_table_the_file_system_is_unknown() -> None:
 )
 def test_logind_removes_what_a_user_shares_unless_the_last_file_says_no(texts: list[str], removes: bool) -> None:
     assert removes_ipc(texts) == removes
+
+
+# Machines that are not as this one is ---------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def empty(domain: str) -> Iterator[Domain]:
+    made = Domain(domain, join=False)
+    yield made
+    made.close()
+
+
+def bad(found: list[Finding], check: str) -> Finding:
+    """The only finding of this check that is not good."""
+    (it,) = [each for each in found if each.check == check and not each.ok]
+    return it
+
+
+def memory(monkeypatch: pytest.MonkeyPatch, total: int, free: int) -> list[Finding]:
+    """What is said of a /dev/shm of so many MiB."""
+    size = SimpleNamespace(f_frsize=MIB, f_blocks=total, f_bavail=free)
+    monkeypatch.setattr(os, "statvfs", lambda _: size)
+    return list(doctor._shared_memory())
+
+
+def test_small_and_full_shared_memory_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_mounts", lambda: MOUNTS)
+    assert "size=1g" in bad(memory(monkeypatch, 64, 64), "shm").remedy
+    full = bad(memory(monkeypatch, 4096, 1), "shm")
+    assert full.found == "/dev/shm: 4,096 MiB, 1 MiB free"
+    assert full.remedy == "holdfast gc, or mount -o remount,size=8192m /dev/shm"
+    assert [each.ok for each in memory(monkeypatch, 4096, 4096)] == [True]
+
+
+def test_shared_memory_on_a_disk_is_found_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_mounts", lambda: "22 1 254:0 / / rw - ext4 /dev/root rw")
+    assert bad(memory(monkeypatch, 4096, 4096), "shm").found == "/dev/shm is ext4, not tmpfs"
+
+
+def test_a_machine_without_shared_memory_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "SHM_DIR", tmp_path / "shm")
+    (it,) = doctor._shared_memory()
+    assert (it.ok, it.found) == (False, f"{tmp_path / 'shm'}: No such file or directory")
+    assert it.remedy == f"mount -t tmpfs tmpfs {tmp_path / 'shm'}"
+
+
+def test_a_limit_of_files_or_of_their_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert [(each.ok, each.found.rpartition(" ")[2]) for each in doctor._limits()] == [(True, "unlimited")] * 2
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    assert [each.remedy.split(":")[0] for each in doctor._limits()] == [
+        f"ulimit -n {doctor.FILES_MIN} or more",
+        "ulimit -f unlimited",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("runs", "uid", "text", "ok", "found"),
+    [
+        (False, 1000, "", True, "systemd-logind does not run here"),
+        (True, 0, "", True, "uid 0 is a system user: logind keeps its shared memory"),
+        (True, 1000, "RemoveIPC=no", True, "RemoveIPC=no"),
+        (True, 1000, "", False, "RemoveIPC=yes: logind deletes this user's rings, boards and memory logs"),
+    ],
+)
+def test_logind_is_a_danger_to_a_user_of_its_own_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runs: bool, uid: int, text: str, ok: bool, found: str
+) -> None:
+    (tmp_path / "logind.conf.d").mkdir()
+    (tmp_path / "logind.conf.d" / "10.conf").write_text(f"[Login]\n{text}\n")
+    (tmp_path / "logind.conf.d" / "20.conf").symlink_to(tmp_path / "is not there")
+    monkeypatch.setattr(doctor, "LOGIND", [str(tmp_path / "logind.conf"), str(tmp_path / "logind.conf.d")])
+    monkeypatch.setattr(os.path, "isdir", lambda _: runs)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    it = doctor._remove_ipc()
+    assert (it.ok, bool(it.remedy)) == (ok, not ok)
+    assert it.found.startswith(found)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_container_that_forbids_membarrier_is_found(monkeypatch: pytest.MonkeyPatch, works: bool) -> None:
+    monkeypatch.setattr(doctor, "lib", SimpleNamespace(hf_wait_setup=lambda: int(works)))
+    it = doctor._membarrier()
+    assert (it.ok, "seccomp" in it.remedy) == (works, not works)
+
+
+def test_a_checkout_that_is_not_installed_has_no_version_and_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", none)
+    it = doctor._extension()
+    assert it.ok
+    assert it.found.startswith("holdfast (not installed), compiled core with layout ")
+
+
+def test_without_its_stub_a_package_wants_nothing_of_the_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(util, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    assert doctor._declared() == {}
+    assert doctor._extension().ok
+
+
+@pytest.mark.parametrize("data", [b"", b"too short for a preamble", bytes(4096)])
+def test_an_object_that_is_not_done_is_of_no_other_version(empty: Domain, data: bytes) -> None:
+    """Whoever makes it may be about to; what is not there at all neither."""
+    board = SHM_DIR / empty.board_name(b"source of a test")
+    kind = lib.HF_KIND_BOARD
+    assert not doctor._foreign_layout(board, kind)
+    board.write_bytes(data)
+    assert not doctor._foreign_layout(board, kind)
+
+
+def test_a_store_whose_info_file_is_damaged_is_found_and_named(empty: Domain) -> None:
+    empty.info_path("a").write_bytes(b"no info of a store")
+    it = bad(list(doctor._directories(empty)), "store")
+    assert it.found == "store a: its info file cannot be read"
+    assert str(empty.info_path("a")) in it.remedy
+
+
+def test_a_domain_that_cannot_be_looked_at_is_a_finding_and_no_traceback(
+    empty: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise CorruptionError("its objects make no sense")
+
+    monkeypatch.setattr(doctor, "sweep", fail)
+    it = bad(list(doctor._stale(empty)), "stale")
+    assert "the domain cannot be looked at: " in it.found
+    assert "its objects make no sense" in it.found
