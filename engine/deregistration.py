@@ -70,6 +70,7 @@ class Deregistration:
             self._ask(store)
 
     def _ask(self, store: int) -> None:
+        self._retry_ns.pop(store, None)  # it came back during the pause: else it would be asked, and told of, once more
         link = self._links[store]
         link.ask(self._request(store, link.next_id()), lambda answer: self._take(store, answer))
 
@@ -85,7 +86,6 @@ class Deregistration:
             if not due_ns:
                 self._retry_ns[store] = now_ns + RETRY_NS
             elif now_ns >= due_ns:
-                del self._retry_ns[store]
                 self._ask(store)
 
     def _take(self, store: int, answer: wire.Answer) -> None:
