@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import os
 import secrets
 import selectors
@@ -50,6 +51,8 @@ SAVE_ACKS_S = 1.0
 """Acks are saved at most this often; until then they stand on the boards."""
 RETRY_S = 0.002
 """How soon a registration that waits for a drain is looked at again."""
+DEAF_S = 1.0
+"""How soon clients are let in again, after one could not be: whoever waits in line would keep the loop busy meanwhile."""
 
 
 class Store:
@@ -93,6 +96,8 @@ class Store:
         self.crashed = False
         """The drain thread has failed: nothing is lost, and the next process goes on where this one was."""
         self._saved_at = 0.0
+        self._deaf_until = 0.0
+        """The listener is not looked at before; 0: it is."""
         self._trouble = ""
         """What was said last of work that failed."""
 
@@ -154,11 +159,15 @@ class Store:
                     self._serve(key.fd)
             for client, request in self.sources.retry():
                 self._handle(client, request)
+            if self._deaf_until and time.monotonic() >= self._deaf_until:
+                self._deaf_until = 0.0
+                self._selector.register(self._door.listener, selectors.EVENT_READ)
             self._look_after()
 
     def _left_s(self) -> float:
         """Until something is due."""
-        return max(0.0, min(self._saved_at + SAVE_ACKS_S, self._expiry.due_s) - time.monotonic())
+        due_s = min(self._saved_at + SAVE_ACKS_S, self._expiry.due_s, self._deaf_until or math.inf)
+        return max(0.0, due_s - time.monotonic())
 
     def _look_after(self) -> None:
         """What is done now and then. A full disk, for example, ends no store: it is tried again, and requests are answered."""
@@ -207,8 +216,10 @@ class Store:
     def _accept(self) -> None:
         try:
             sock, _ = self._door.listener.accept()
-        except OSError as error:  # out of descriptors: the client tries again
+        except OSError as error:  # out of descriptors: the client waits in line
             _log.warning("a client could not be accepted: %s", error)
+            self._selector.unregister(self._door.listener)
+            self._deaf_until = time.monotonic() + DEAF_S
             return
         try:
             pid = wire.check_peer(sock)

@@ -1,0 +1,167 @@
+"""Clients of a store that are none of ours, or that it cannot serve: each is let go by itself, and the others are served."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.engine import wire
+from holdfast.engine.core import lib
+from holdfast.engine.domain import Domain
+from holdfast.engine.errors import ForeignOwnerError
+from holdfast.engine.segments import Bells
+from holdfast.engine.store import DEAF_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from process.conftest import ThreadStore
+
+PATIENCE_S = 60.0
+LIST = wire.ListSources(1, "orders")
+
+
+@pytest.fixture
+def store(run_store: Callable[..., ThreadStore]) -> ThreadStore:
+    return run_store()
+
+
+@pytest.fixture
+def connect(store: ThreadStore, own_domain: str) -> Iterator[Callable[[], socket.socket]]:
+    """Connections to the store, of this process."""
+    domain = Domain(own_domain)
+    made: list[socket.socket] = []
+
+    def begin() -> socket.socket:
+        made.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        made[-1].settimeout(PATIENCE_S)
+        made[-1].connect(os.fspath(domain.socket_path("a")))
+        return made[-1]
+
+    yield begin
+    for sock in made:
+        sock.close()
+    domain.close()
+
+
+def hello(store: ThreadStore, protocol: int = wire.PROTOCOL) -> wire.Hello:
+    pid = os.getpid()
+    bell = Bells.of(store.store.domain).index
+    return wire.Hello(protocol, lib.hf_process_token(), pid, lib.hf_process_start(pid), bell)
+
+
+def asked(sock: socket.socket, request: wire.Request) -> wire.Answer | None:
+    """The answer; None: the store has hung up."""
+    sock.send(wire.encode(request))
+    return heard(sock)
+
+
+def heard(sock: socket.socket) -> wire.Answer | None:
+    packet = sock.recv(wire.PACKET_MAX)
+    return wire.decode_answer(packet) if packet else None
+
+
+def serves(store: ThreadStore, sock: socket.socket) -> bool:
+    """This client is answered as it should be."""
+    welcome, sources = asked(sock, hello(store)), asked(sock, LIST)
+    return isinstance(welcome, wire.Welcome) and isinstance(sources, wire.Sources) and sources.sources == []
+
+
+def test_a_client_of_another_version_learns_ours_and_is_let_go(
+    store: ThreadStore, connect: Callable[[], socket.socket], caplog: pytest.LogCaptureFixture
+) -> None:
+    other, good = connect(), connect()
+    welcome = asked(other, hello(store, wire.PROTOCOL + 1))
+    assert isinstance(welcome, wire.Welcome)
+    assert (welcome.protocol, welcome.name) == (wire.PROTOCOL, "a")
+    assert asked(other, LIST) is None
+    assert f"pid {os.getpid()} speaks another protocol; closed" in caplog.text
+    assert serves(store, good)
+
+
+def test_a_client_that_does_not_say_who_it_is_is_let_go(
+    store: ThreadStore, connect: Callable[[], socket.socket]
+) -> None:
+    assert asked(connect(), LIST) is None
+    assert serves(store, connect())
+
+
+def test_a_client_that_sends_garbage_is_let_go(
+    store: ThreadStore, connect: Callable[[], socket.socket], caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong, good = connect(), connect()
+    wrong.send(b"\xc1 is no packet of ours")
+    assert heard(wrong) is None
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert f"pid {os.getpid()}: " in caplog.text
+    assert serves(store, good)
+
+
+def test_another_users_process_is_let_go_unheard(
+    store: ThreadStore, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: socket.socket) -> int:
+        raise ForeignOwnerError("a process of uid 7 (pid 8) is at the other end of a control socket")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(wire, "check_peer", refuse)
+        assert heard(connect()) is None
+    assert serves(store, connect())
+
+
+@pytest.mark.parametrize("problem", [OSError(5, "Input/output error"), ForeignOwnerError("it is not ours")])
+def test_a_request_that_fails_is_refused_and_may_come_again(
+    store: ThreadStore, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    def fail(_: wire.ListSources) -> wire.Answer:
+        raise problem
+
+    sock = connect()
+    assert isinstance(asked(sock, hello(store)), wire.Welcome)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.store.sources, "listed", fail)
+        refused = asked(sock, LIST)
+    assert isinstance(refused, wire.Refused)
+    assert (refused.id, refused.code) == (LIST.id, "busy")
+    assert refused.text == f"the store failed to do this: {problem}"
+    assert isinstance(asked(sock, LIST), wire.Sources)
+
+
+def test_a_client_that_goes_without_its_answer_ends_nothing(
+    store: ThreadStore, connect: Callable[[], socket.socket]
+) -> None:
+    gone = connect()
+    gone.send(wire.encode(hello(store)))
+    gone.send(wire.encode(LIST))
+    gone.close()
+    assert serves(store, connect())
+
+
+def test_a_client_that_cannot_be_let_in_waits_and_does_not_keep_the_store_busy(
+    store: ThreadStore,
+    connect: Callable[[], socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Out of descriptors, the store tried again in each turn of its loop, without a pause, and said so each time."""
+    good = connect()
+    assert serves(store, good)
+
+    def exhausted(_: socket.socket) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "accept", exhausted)
+        began = time.monotonic()
+        late = connect()
+        for _ in range(300):
+            assert isinstance(asked(good, LIST), wire.Sources)
+        tries = caplog.text.count("a client could not be accepted: [Errno 24] Too many open files")
+        assert 1 <= tries <= 1 + (time.monotonic() - began) / DEAF_S
+    assert serves(store, late)
