@@ -276,8 +276,10 @@ static int64_t check_fills(struct check *k, const struct hf_head *head)
         if (mapped == HF_OK) {
             status = walk_fill(k, &s, hf_fill_void_from(&s, k->segs, k->count, k->begins, k->begin_count), &hurt);
             hf_seg_unmap(&s);
-        } else if (mapped != HF_GONE && mapped != HF_ERRNO - ENOENT) { /* expired by now */
+        } else if (mapped > HF_ERRNO && mapped != HF_GONE) {
             status = hf_ranges_add(&hurt, range.first, range.next);
+        } else if (mapped <= HF_ERRNO && mapped != HF_ERRNO - ENOENT) { /* not there: expired by now */
+            status = mapped; /* a call failed, which says nothing of the file */
         }
         k->sum.fills++;
     }
