@@ -144,9 +144,7 @@ static void describe(int fd)
         snprintf(hex + 2 * i, 3, "%02x", id[i]);
     }
     uint32_t pid = (uint32_t)getpid();
-    if (dprintf(fd, "%u %llu %s\n", pid, (unsigned long long)hf_process_start(pid), hex) < 0) {
-        return;
-    }
+    (void)dprintf(fd, "%u %llu %s\n", pid, (unsigned long long)hf_process_start(pid), hex);
 }
 
 /* A locked lock file for `token`. O_EXCL: a name that exists is somebody else's, even if nobody holds it. */
