@@ -16,6 +16,7 @@
 
 struct check {
     int dir;
+    const uint8_t *source_uuid;
     struct hf_finding *out;
     int64_t room;
     int64_t found;
@@ -208,7 +209,7 @@ static int64_t check_segment(struct check *k, int64_t i)
         }
     }
     k->sum.segments++;
-    if (status == HF_GONE || (k->found > found && !hf_seg_same(k->dir, s))) {
+    if (status == HF_GONE || (k->found > found && !hf_seg_same(k->dir, s, k->source_uuid))) {
         k->sum = before;
         k->found = found;
         status = HF_OK;
@@ -296,6 +297,7 @@ static int64_t check_fills(struct check *k, const struct hf_head *head)
 static int64_t check_log(struct check *k, const struct hf_head *head)
 {
     uint64_t version;
+    k->source_uuid = head->pre.uuid;
     k->published = hf_load_acquire_u64(&head->next_sqn);
     k->end = hf_load_acquire_u64(&head->end);
     int64_t begins = HF_AGAIN;

@@ -224,7 +224,7 @@ int64_t hf_logr_copy(struct hf_logr *r, int64_t i, const struct hf_request *q, u
         if (stop == STOP_END && c.chain.fragment == 0) {
             return hf_logr_beyond(r, i, q, c.position);
         }
-        if (!q->fresh || !hf_seg_same(r->dir, s)) {
+        if (!q->fresh || !hf_seg_same(r->dir, s, r->head->pre.uuid)) {
             return HF_LOGR_RETRY;
         }
         int64_t status = step_over(r, i, q, &c);

@@ -284,13 +284,14 @@ int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid)
     return status;
 }
 
-int hf_seg_same(int dir, const struct hf_seg *s)
+int hf_seg_same(int dir, const struct hf_seg *s, const uint8_t *source_uuid)
 {
     if (s->fill_next != 0) {
         return hf_fill_same(dir, s);
     }
     struct hf_seg now = {.base = s->base, .fd = -1};
-    return hf_seg_load(dir, &now, NULL) == HF_OK && now.state == s->state && memcmp(now.uuid, s->uuid, HF_UUID) == 0;
+    return hf_seg_load(dir, &now, source_uuid) == HF_OK && now.state == s->state &&
+           memcmp(now.uuid, s->uuid, HF_UUID) == 0;
 }
 
 int64_t hf_seg_map(int dir, struct hf_seg *s)

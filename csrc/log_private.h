@@ -84,8 +84,9 @@ void hf_seg_name(char name[HF_SEGMENT_NAME], uint64_t base);
 int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out);
 int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid); /* HF_OK or an errno; s->state says more */
 int64_t hf_seg_map(int dir, struct hf_seg *s); /* read-only; HF_GONE: the file is another one by now */
-/* 1: the file under this name is still the one that was listed. To be asked before anything in it is called damage. */
-int hf_seg_same(int dir, const struct hf_seg *s);
+/* 1: the file under this name is still the one that was listed, of this source. To be asked before anything in it is called
+ * damage. */
+int hf_seg_same(int dir, const struct hf_seg *s, const uint8_t *source_uuid);
 /* Maps `bytes` of the file read-only; a child of fork has no such map. */
 int64_t hf_seg_map_file(struct hf_seg *s, int fd, uint64_t bytes);
 void hf_seg_unmap(struct hf_seg *s);

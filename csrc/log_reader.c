@@ -308,7 +308,7 @@ int64_t hf_logr_here(struct hf_logr *r, const struct hf_request *q)
     }
     uint64_t position, sqn;
     status = seek(r, i, q, &position, &sqn);
-    if (status == HF_DAMAGED && !hf_seg_same(r->dir, &r->segs[i])) {
+    if (status == HF_DAMAGED && !hf_seg_same(r->dir, &r->segs[i], r->head->pre.uuid)) {
         return HF_LOGR_RETRY;
     }
     status = status == HF_LOGR_FOUND ? hf_logr_copy(r, i, q, position, sqn) : status;
