@@ -44,6 +44,7 @@ static struct {
     int nth; /* 0: nothing fails */
     int error;
     int struck;
+    int paused;
     const char *text; /* what read() gives instead of failing */
 } fault;
 
@@ -64,9 +65,15 @@ static inline int fault_over(void)
     return fault.struck;
 }
 
+/* 1: the calls that follow are the test's own. */
+static inline void fault_pause(int on)
+{
+    fault.paused = on;
+}
+
 static inline int strikes(enum call call)
 {
-    if (fault.nth == 0 || fault.call != call || --fault.nth != 0) {
+    if (fault.nth == 0 || fault.call != call || fault.paused || --fault.nth != 0) {
         return 0;
     }
     fault.struck = 1;

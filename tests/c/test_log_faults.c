@@ -122,12 +122,32 @@ static void a_log_of_another_source_or_layout_is_refused(void)
     close(dir);
 }
 
-static void child_of_fork(void *log)
+struct handles {
+    struct hf_log *log;
+    struct hf_logr *reader;
+};
+
+static void child_of_fork(void *handles)
 {
     static uint8_t block[KIT_BUFFER];
+    struct hf_log *log = ((struct handles *)handles)->log;
+    struct hf_logr *r = ((struct handles *)handles)->reader;
+    struct hf_begin begins[HF_INCARNATIONS] = {{1, 0}};
+    uint64_t a, b;
     CHECK_EQ(hf_log_append(log, block, kit_block(block, 1, 1, 64, 0)), HF_FORKED);
+    CHECK_EQ(hf_log_lost(log, 1, 1), HF_FORKED);
+    CHECK_EQ(hf_log_begin(log, 1, 1), HF_FORKED);
+    CHECK_EQ(hf_log_roll(log), HF_FORKED);
+    CHECK_EQ(hf_log_prepare(log), HF_FORKED);
+    CHECK_EQ(hf_log_release(log, 1), HF_FORKED);
     CHECK_EQ(hf_log_sync(log), HF_FORKED);
     hf_log_close(log);
+    CHECK_EQ(hf_logr_range(r, &a, &b), HF_FORKED);
+    CHECK_EQ(hf_logr_read(r, 0, block, sizeof block, &a), HF_FORKED);
+    CHECK_EQ(hf_logr_begin(r, &a, &b), HF_FORKED);
+    CHECK_EQ(hf_logr_begins(r, begins), HF_FORKED);
+    CHECK_EQ(hf_logr_learn(r, begins, 1), HF_FORKED);
+    hf_logr_close(r);
 }
 
 static void a_forked_child_cannot_touch_its_parents_log(void)
@@ -135,8 +155,34 @@ static void a_forked_child_cannot_touch_its_parents_log(void)
     int dir = fresh("forked");
     struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 0, 0, 0));
     kit_append(log, 0, 1, 64, 0);
-    check_exited(check_fork(child_of_fork, log));
+    struct hf_logr *r = kit_reader(dir);
+    kit_expect(r, 0, 1, 0);
+    check_exited(check_fork(child_of_fork, &(struct handles){log, r}));
     kit_append(log, 1, 1, 64, 0);
+    kit_expect(r, 0, 2, 0);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
+static void a_reader_knows_whose_log_it_is_and_the_plain_bytes_of_its_frames(void)
+{
+    static uint8_t block[KIT_BUFFER], plain[KIT_BUFFER];
+    uint8_t uuid[16];
+    int dir = fresh("plain");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 0, 0, 0));
+    kit_append(log, 0, 3, 50, 0);
+    struct hf_logr *r = kit_reader(dir);
+    hf_logr_uuid(r, uuid);
+    CHECK_EQ(memcmp(uuid, kit_uuid, sizeof uuid), 0);
+    uint64_t next, bytes = kit_block(plain, 0, 3, 50, 0);
+    CHECK_EQ(hf_logr_read(r, 0, block, sizeof block, &next), bytes);
+    CHECK(memcmp(block, plain, 32 + 50) != 0); /* position and checksum are this log's */
+    hf_frames_plain(block, bytes);
+    for (uint64_t at = 0; at < bytes; at += 96) { /* the garbage in the kit's padding aside */
+        CHECK_EQ(memcmp(block + at, plain + at, 32 + 50), 0);
+    }
+    hf_logr_close(r);
     hf_log_close(log);
     close(dir);
 }
@@ -149,5 +195,6 @@ int main(void)
     RUN(a_full_disk_is_an_error_and_appending_resumes_when_it_is_not);
     RUN(a_log_of_another_source_or_layout_is_refused);
     RUN(a_forked_child_cannot_touch_its_parents_log);
+    RUN(a_reader_knows_whose_log_it_is_and_the_plain_bytes_of_its_frames);
     return 0;
 }

@@ -424,11 +424,23 @@ static void use_parents_handles(void *argument)
     int64_t status;
     uint64_t a, b, c;
     CHECK_EQ(hf_source_send(h->s, NULL, 0), HF_FORKED);
+    CHECK_EQ(hf_source_send_rows(h->s, NULL, 1, 1, 1), HF_FORKED);
+    CHECK_EQ(hf_source_send_binary(h->s, NULL, NULL, 0, 0, 1), HF_FORKED);
+    CHECK_EQ(hf_source_commit(h->s), HF_FORKED);
+    CHECK_EQ(hf_source_abort(h->s), HF_FORKED);
     CHECK(hf_source_claim(h->s, 1, &status) == NULL && status == HF_FORKED);
     CHECK_EQ(hf_source_release(h->s, 1), HF_FORKED);
     CHECK_EQ(hf_source_next(h->s), 1);
     CHECK_EQ(hf_reader_ready(h->r), HF_FORKED);
     CHECK_EQ(hf_reader_receive(h->r, &entry, NULL, 0), HF_FORKED);
+    CHECK_EQ(hf_reader_receive_soon(h->r, &entry, NULL, 0, 1), HF_FORKED);
+    CHECK_EQ(hf_reader_receive_wait(h->r, &entry, NULL, 0, 0, 1), HF_FORKED);
+    CHECK_EQ(hf_reader_wait(h->r, 0, 1), HF_FORKED);
+    CHECK_EQ(hf_reader_seek(h->r, 1), HF_FORKED);
+    CHECK_EQ(hf_reader_seek_oldest(h->r), HF_FORKED);
+    CHECK_EQ(hf_reader_batch(h->r, &entry, 1, 1, &a, &b), HF_FORKED);
+    CHECK_EQ(hf_reader_unpin(h->r, 0, 0), HF_FORKED);
+    CHECK_EQ(hf_reader_copy(h->r, NULL, 0, &a, &b), HF_FORKED);
     hf_source_in_flight(h->s, &a, &b, &c);
     hf_source_stable(h->s, 1);
     hf_source_sri(h->s, NULL, 0, &(struct hf_sri_groups){.intergroup = 0});
@@ -439,14 +451,25 @@ static void use_parents_handles(void *argument)
 static void a_forked_child_gets_forked_and_leaves_the_parents_stream_alone(void)
 {
     struct hf_stream_config config = kit_config();
-    struct hf_source *s = kit_source(&config, NULL);
-    struct hf_reader *r = kit_reader(s, NULL, -1);
+    struct hf_map *board = kit_board();
+    struct hf_board_line *line = kit_line(board, 0);
+    struct hf_source *s = kit_source(&config, board);
+    struct hf_reader *r = kit_reader(s, board, 0);
+    struct hf_entry entry;
+    uint64_t from, to;
     kit_send(s, 1, 1);
+    CHECK_EQ(hf_reader_batch(r, &entry, 1, UINT64_MAX, &from, &to), 1);
+    uint64_t pin = line->pin;
+    CHECK(pin != UINT64_MAX);
     check_exited(check_fork(use_parents_handles, &(struct handles){s, r}));
     CHECK_EQ(kit_header(s)->state, HF_STREAM_OPEN);
-    kit_expect(r, 1, 1);
+    CHECK_EQ(line->pin, pin); /* the parent still looks at its batch */
+    CHECK_EQ(hf_reader_unpin(r, from, UINT64_MAX), HF_OK);
+    kit_send(s, 1, 2);
+    kit_expect(r, 1, 2);
     hf_reader_close(r);
     hf_source_destroy(s);
+    hf_map_detach(board);
 }
 
 int main(void)
