@@ -217,9 +217,8 @@ tsan: | tools ## the C tests under ThreadSanitizer
 	@JOBS=$(JOBS) setarch -R sh tests/c/run.sh tsan $(tsan_BIN)
 
 # What the C tests reach of csrc, but for test_log_damage, whose loops take minutes with counters in them; and failpoint.c is not in
-# the product. Below these figures it fails. They only ever rise; the goal for branches is 90. The engine's figure is PY_COVERAGE, above:
-# py-test measures it on its way.
-COVERAGE := --fail-under-line 96 --fail-under-branch 86
+# the product. Below these figures it fails. They only ever rise. The engine's figure is PY_COVERAGE, above: py-test measures it.
+COVERAGE := --fail-under-line 97 --fail-under-branch 90
 
 coverage: $(VENV)/stamp ## which lines and branches of csrc the C tests reach; fails below the figures in the Makefile
 	@$(MAKE) --no-print-directory -j$(JOBS) build-cov
