@@ -45,7 +45,7 @@ $(VENV)/stamp: pyproject.toml | tools
 	$(PY) -m pip install -q --no-deps $(FLIGHTS)
 	@mkdir -p build && touch $@ $(CORE)
 
-$(CORE): $(wildcard csrc/*.[ch]) csrc/build_core.py | $(VENV)/stamp
+$(CORE): $(wildcard csrc/*.[ch] csrc/python/*.[ch]) csrc/build_core.py | $(VENV)/stamp
 	CC=$(CC) $(PY) -W ignore csrc/build_core.py
 	@touch $@
 
@@ -67,7 +67,7 @@ test: ## everything below: lint types c-test asan tsan, a short torture, pytest,
 	@$(MAKE) --no-print-directory spark-test
 
 # Headers with a cffi region are tables set by hand; the formatter would take them apart.
-C_FILES = $(wildcard csrc/*.c tests/c/*.[ch] tests/fuzz/*.[ch] perf/c/*.[ch]) $(shell grep -L 'cffi: begin' csrc/*.h)
+C_FILES = $(wildcard csrc/*.c csrc/python/*.[ch] tests/c/*.[ch] tests/fuzz/*.[ch] perf/c/*.[ch]) $(shell grep -L 'cffi: begin' csrc/*.h)
 PY_FILES := bindings engine tests perf csrc
 
 lint: $(VENV)/stamp ## ruff and clang-format

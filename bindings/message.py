@@ -6,12 +6,10 @@ that a program keeps (``np.frombuffer(msg.data)``) turns the buffer into the pro
 
 from __future__ import annotations
 
-import contextlib
-from sys import getrefcount
 from typing import TYPE_CHECKING, Self
 
 from .engine.errors import ClosedError, UsageError
-from .engine.slot import FIRST, LENGTH, LENGTH_MASK, Slot
+from .engine.slot import ITERATED, Slot
 
 if TYPE_CHECKING:
     from .engine.inbound import Inbound
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Ack", "Message"]
 
-ITERATED = -1
-"""Instead of a slot of the ack window: the current message of an iteration."""
 NUMBERS = 2**63
 """Sequence numbers are below."""
 RETRANSMIT = 8
@@ -31,28 +27,24 @@ class Message(Slot):
     """One message. ``data`` and the numbers are valid until it is released; ``with msg:`` releases it at the end.
 
     Also when the block raises: to have it again after a restart, leave it unreleased.
+    ``data``, ``bytes(msg)``, ``len(msg)``, ``sequence_number``, ``timestamp_ns`` and ``released`` are in csrc/python/slot.c.
     """
 
-    __slots__ = (
-        "__weakref__", "_ack_slot", "_data", "_inbound", "_last", "_live", "_live_from", "_receiver", "_retained",
-    )  # fmt: skip
+    __slots__ = ("__weakref__",)
 
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
-        super().__init__()
-        self._inbound: Inbound | None = None
-        self._data: memoryview | None = None
-        self._ack_slot = ITERATED
-        self._last = -1
-        self._live_from = 0
-        self._live = False
-        self._retained = False
+    if TYPE_CHECKING:
 
-    def arrived(self, inbound: Inbound, ack_slot: int, last: int, live_from: int) -> None:
-        """The slot was filled (receiving thread). ``last``: its number."""
+        @property
+        def _receiver(self) -> Receiver: ...
+        @property
+        def _inbound(self) -> Inbound | None: ...
+        @_inbound.setter
+        def _inbound(self, inbound: Inbound) -> None: ...
+
+    def arrived(self, inbound: Inbound, ack_slot: int, live_from: int) -> None:
+        """The slot was filled (receiving thread)."""
         self._inbound = inbound
         self._ack_slot = ack_slot
-        self._last = last
         self._live_from = live_from
         self._live = True
         self._retained = False
@@ -63,50 +55,22 @@ class Message(Slot):
         self._receiver.pool.buffers += 1
 
     def _from(self) -> Inbound:
-        if not self._live or self._inbound is None or self._receiver.closed:
+        inbound = self._inbound
+        if not self._live or inbound is None or self._receiver.closed:
             raise ValueError("this message was released, or its receiver closed: its buffer belongs to another one now")
-        return self._inbound
-
-    @property
-    def data(self) -> memoryview:
-        """The payload, a read-only view. Raises ValueError after release."""
-        self._from()
-        if self._data is None:
-            self._data = memoryview(self.base)[: self.entry.length].toreadonly()
-        return self._data
-
-    def __bytes__(self) -> bytes:
-        if not self._live or self._receiver.closed:
-            self._from()
-        return self.base[: self.words[LENGTH] & LENGTH_MASK]
-
-    def __len__(self) -> int:
-        self._from()
-        return int(self.entry.length)
-
-    @property
-    def sequence_number(self) -> int:
-        """Of its last fragment."""
-        self._from()
-        return self._last
+        return inbound
 
     @property
     def first_sequence_number(self) -> int:
         """Of its first fragment."""
         self._from()
-        return int(self.entry.first_sequence_number)
+        return self.first_number
 
     @property
     def fragments(self) -> int:
         """How many; each has a sequence number, and together they are one message."""
         self._from()
-        return int(self.entry.fragments)
-
-    @property
-    def timestamp_ns(self) -> int:
-        """CLOCK_REALTIME at publish, nanoseconds."""
-        self._from()
-        return int(self.entry.timestamp_ns)
+        return self.entry_fragments
 
     @property
     def topic(self) -> str:
@@ -122,17 +86,12 @@ class Message(Slot):
     def is_retransmit(self) -> bool:
         """It was published before this receiver was registered, or read back after the ring had overtaken it."""
         self._from()
-        return self._last < self._live_from or bool(self.entry.flags & RETRANSMIT)
+        return self.last_number < self._live_from or bool(self.entry_flags & RETRANSMIT)
 
     @property
     def flags(self) -> int:
         """UM's message flags: LBM_MSG_FLAG_RETRANSMIT (8)."""
         return RETRANSMIT if self.is_retransmit else 0
-
-    @property
-    def released(self) -> bool:
-        """It was consumed, or the receiver was closed."""
-        return not self._live or self._receiver.closed
 
     def retain(self) -> Self:
         """Keeps the message beyond its callback or iteration, until :meth:`release`. Any thread."""
@@ -145,7 +104,7 @@ class Message(Slot):
         """Gets a record in the ack window, if it has none: something is delivered before this message is consumed."""
         inbound = self._inbound
         if self._live and self._ack_slot == ITERATED and inbound is not None and inbound.window is not None:
-            self._ack_slot = inbound.window.delivered(self.words[FIRST], self._last)
+            self._ack_slot = inbound.window.delivered(self.first_number, self.last_number)
 
     @property
     def retained(self) -> bool:
@@ -160,9 +119,9 @@ class Message(Slot):
         inbound = self._inbound
         if inbound is not None and inbound.window is not None:
             if self._ack_slot == ITERATED:
-                inbound.window.passed(self.words[FIRST], self._last)
+                inbound.window.passed(self.first_number, self.last_number)
             elif self._receiver.immediate:
-                inbound.consumed(self._ack_slot, self._last + 1)
+                inbound.consumed(self._ack_slot, self.last_number + 1)
             else:
                 inbound.window.consumed(self._ack_slot)
         self.forget()
@@ -171,12 +130,7 @@ class Message(Slot):
         """Ends the message without consuming it (close), and gives it back to the pool."""
         self._live = False
         pool = self._receiver.pool
-        if self._data is not None:
-            data, self._data = self._data, None
-            with contextlib.suppress(BufferError):
-                data.release()
-            del data
-        if getrefcount(self.base) > self.resting:  # somebody looks at the memory still: it is theirs now
+        if self.untie():  # somebody looks at the memory still: it is theirs now
             pool.kept(self._receiver.name)
             self.allocate(self.capacity)
         if len(pool.free) < pool.size:
@@ -200,7 +154,7 @@ class Message(Slot):
         """An acknowledgement that outlives the message and its buffer. One for each stream is enough."""
         inbound = self._from()
         self.settle()  # its record says which incarnation of the source it belongs to
-        return Ack(self._receiver, inbound, self._ack_slot, self._last)
+        return Ack(self._receiver, inbound, self._ack_slot, self.last_number)
 
     def __enter__(self) -> Self:
         return self
@@ -214,7 +168,7 @@ class Message(Slot):
     def __repr__(self) -> str:
         if not self._live or self._receiver.closed or self._inbound is None:
             return "<Message released>"
-        first, last = self.words[FIRST], self._last
+        first, last = self.first_number, self.last_number
         numbers = f"{last}" if first == last else f"{first}..{last}"
         again = " retransmission" if self.is_retransmit else ""
         held = " retained" if self._retained else ""

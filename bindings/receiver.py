@@ -6,27 +6,24 @@ import contextlib
 import os
 import time
 from collections import deque
-from sys import getrefcount
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from .batch import Batch
 from .counters import ReceiverStats
 from .engine.columns import read_only_bytes
 from .engine.errors import ClosedError, UsageError
 from .engine.receiver import Receiver as Driver
-from .engine.ring_reader import receive_soon, receive_wait, soon_ns
-from .engine.slot import FIRST, LAST
-from .message import ITERATED, Message
 from .pool import EntriesPool, MessagePool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from .engine.columns import Entries
     from .engine.context import Context
     from .engine.feed import View
     from .engine.inbound import Inbound
     from .engine.options import Options
+    from .message import Message
 
 __all__ = ["Receiver", "ReceiverStats"]
 
@@ -55,8 +52,7 @@ class Receiver(Driver):
         self._eventfd = -1
         self._awaited = False
         self._task_waits = False  # in receive_async: it needs the eventfd, and is the only one
-        self._iterated: Message | None = None
-        """The current message of an iteration: it has no record in the ack window until something else is delivered."""
+        self.iterated = None
         self._evicted: deque[tuple[Inbound, int]] = deque()
         self.immediate = not (options.ume_use_ack_batching or options.ume_explicit_ack_only)
         """Each consumed message is acknowledged at once, with its own number, as UM does."""
@@ -106,8 +102,8 @@ class Receiver(Driver):
 
     def settle(self) -> None:
         """Driver: the current message of an iteration gets its record before anything behind it."""
-        if self._iterated is not None:
-            self._iterated.settle()
+        if self.iterated is not None:
+            self.iterated.settle()
 
     def _check_pull(self) -> None:
         if self.closed:
@@ -156,10 +152,10 @@ class Receiver(Driver):
         feed, window = inbound.feed, inbound.window
         assert feed is not None
         assert window is not None
-        last = message.words[LAST]
-        if self._iterated is not None:
-            self._iterated.settle()
-        message.arrived(inbound, window.delivered(message.words[FIRST], last), last, feed.live_from)
+        last = message.last_number
+        if self.iterated is not None:
+            self.iterated.settle()
+        message.arrived(inbound, window.delivered(message.first_number, last), feed.live_from)
         inbound.delivered += 1
         if inbound.dozing:
             inbound.stir()
@@ -208,69 +204,19 @@ class Receiver(Driver):
                 self._done(message)
             del message  # or it would never be free for use again
 
-    def _live(self) -> Iterator[Message]:
-        """As :meth:`__iter__`, as long as there is one source and its ring serves.
-
-        One loop with everything in it, because calls cost more than what they do: take and give of the pool, Message.arrived
-        and Message.release. Until something else is delivered the current message needs no record in the ack window: the
-        acknowledgement passes it when the next one is asked for.
-        """
+    def _live(self) -> Iterable[Message]:
+        """As :meth:`__iter__`, as long as there is one source and its ring serves: the loop is in C (csrc/python/flow.c)."""
         inbounds = self.inbounds
         if len(inbounds) != 1 or self.context.sequential or self._on_message is not None or self.immediate:
-            return
+            return ()
         inbound = inbounds[0]
-        feed, window = inbound.feed, inbound.window
+        feed, live, window = inbound.feed, inbound.live, inbound.window
         ring = feed.ring if feed is not None else None
-        if feed is None or window is None or ring is None:
-            return
-        handle, strategy, token, pool, free = ring.handle, self.strategy, self._token, self.pool, self.pool.free
-        take, live_from = pool.take, feed.live_from  # which moves only when the ring does
-        within_ns = soon_ns(strategy)
-        flows = False  # while messages come, the next one is looked for before the GIL is given away
+        if live is None or window is None or ring is None:
+            return ()
+        window.sweep()
         self.settle()  # an iteration that was left (break, an exception) has not consumed its last message
-        while feed.ring is ring and self.inbounds is inbounds and not (self._evicted or self.closed):
-            message = take()
-            try:
-                token.pop()
-            except IndexError:
-                self._enter()
-            try:
-                status = 0
-                if flows:
-                    status = receive_soon(handle, message.entry, message.memory, message.capacity, within_ns)
-                if status == 0:
-                    flows = False
-                    status = receive_wait(handle, message.entry, message.memory, message.capacity, strategy, WAIT_NS)
-            finally:
-                token.append(None)
-            if status != 1:
-                pool.give(message)
-                if status != 0 or feed.newer or self.context.callback_raised:
-                    return
-                continue
-            flows = True
-            last = message.words[LAST]
-            message._inbound, message._ack_slot, message._last = inbound, ITERATED, last
-            message._live_from, message._live, message._retained = live_from, True, False
-            inbound.delivered += 1
-            if inbound.dozing:
-                inbound.stir()
-            if last < live_from:
-                inbound.redelivered += 1
-            self._iterated = message
-            yield message
-            self._iterated = None
-            if message._live and not message._retained:
-                if message._ack_slot == ITERATED and window.idle():
-                    message._live = False
-                    window.passed_below = last + 1
-                    if message._data is None and getrefcount(message.base) == message.resting:
-                        free.append(message)
-                    else:
-                        message.forget()
-                else:
-                    message.release()
-            del message
+        return cast("Iterable[Message]", ring.flow(self, inbound, live, self.strategy, WAIT_NS))
 
     @staticmethod
     def _done(message: Message) -> None:
@@ -313,8 +259,8 @@ class Receiver(Driver):
         feed, window = inbound.feed, inbound.window
         assert feed is not None
         assert window is not None
-        if self._iterated is not None:
-            self._iterated.settle()
+        if self.iterated is not None:
+            self.iterated.settle()
         frames = entries.frames(view.count, feed.live_from)
         first, last = int(frames["first_sequence_number"][0]), int(frames["sequence_number"][-1])
         inbound.delivered += view.count

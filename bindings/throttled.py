@@ -9,7 +9,7 @@ from .engine.receiver import FOR_EVER_NS
 from .receiver import Receiver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from .batch import Batch
@@ -63,9 +63,9 @@ class ThrottledReceiver(Receiver):
         self._wait_any(limit_ns)
         return self._try_receive()
 
-    def _live(self) -> Iterator[Message]:
+    def _live(self) -> Iterable[Message]:
         """No short cut: each message is counted."""
-        yield from ()
+        return ()
 
     def _try_batch(self, maximum: int) -> Batch | None:
         room = self._room()

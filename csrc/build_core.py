@@ -1,4 +1,4 @@
-"""Build time only: csrc's headers and sources become the compiled module ``holdfast._core``.
+"""Build time only: csrc's headers and sources become the compiled module ``holdfast._core``, csrc/python ``holdfast._receive``.
 
 There is no second list of declarations. The text between the cffi markers of each header is what C compiles and what
 cffi parses, and cffi checks every size and offset of it against the compiler.
@@ -41,6 +41,8 @@ KEEP_THE_GIL = {
 }
 """hf_<key>_<word> (or hf_<key>): calls that never wait keep it (DESIGN 25). It costs as much as they do, and it is the lock that
 serialises a source's senders."""
+
+KINDS = {".c", ".h", ".py", ".md"}
 
 _MARKED = re.compile(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", re.DOTALL)
 
@@ -90,19 +92,24 @@ class BuildCore(build_ext):
         """In place: the module with failpoints too, and strict (run() hides ``inplace`` from build_extension)."""
         self.development = bool(self.inplace or self.editable_mode)
         extensions = self.distribution.ext_modules or []
-        if self.development and len(extensions) == 1:
+        if self.development and not any(one.name.endswith("_fp") for one in extensions):
             extensions.append(Extension("holdfast._core_fp", [], py_limited_api=True))
         super().finalize_options()
 
     def get_source_files(self) -> list[str]:
         """All of csrc, for the source distribution."""
-        return sorted(f"csrc/{path.name}" for path in HERE.iterdir() if path.suffix in {".c", ".h", ".py", ".md"})
+        return sorted(f"csrc/{path.relative_to(HERE)}" for path in HERE.rglob("*") if path.suffix in KINDS)
 
     def build_extension(self, ext: Extension) -> None:
         """Generate, compile our files strictly, and let build_ext compile the generated one and link."""
         variant = Path(self.build_temp) / ext.name.rpartition(".")[2]
         flags = [*COMPILE, FAILPOINTS] if ext.name.endswith("_fp") else COMPILE
         flags_of_ours = [*flags, *WARN, *(["-Werror"] if self.development else [])]
+        ext.include_dirs, ext.extra_link_args = [str(HERE)], LINK
+        if not ext.name.rpartition(".")[2].startswith("_core"):  # all of it is ours
+            ext.extra_compile_args = flags_of_ours
+            super().build_extension(ext)
+            return
         generated = variant / "module.c"
         emit(ext.name, generated)
 
@@ -112,14 +119,12 @@ class BuildCore(build_ext):
             )
             return made
 
-        sources = [name for name in self.get_source_files() if name.endswith(".c")]
+        sources = [f"csrc/{path.name}" for path in sorted(HERE.glob("*.c")) if not path.name.startswith("_")]
         with ThreadPoolExecutor() as pool:
             ext.extra_objects = [made for objects in pool.map(compiled, sources) for made in objects]
         ext.depends = ext.extra_objects  # so that it links again when only they changed
         ext.sources = [str(generated)]
-        ext.include_dirs = [str(HERE)]
         ext.extra_compile_args = flags
-        ext.extra_link_args = LINK
         super().build_extension(ext)
 
 

@@ -116,6 +116,10 @@ class AckWindow:
         """No record is outstanding: the receiving thread may assign `passed_below` instead of calling `passed`."""
         return self._head == self._tail
 
+    def sweep(self) -> None:
+        """Forget what is consumed, so that the window may be idle. An acknowledgement does it, too."""
+        self._sweep(LOOK_S)
+
     def passed(self, first: int, last: int) -> None:
         """Record that numbers first..last were delivered and are consumed, before anything else is delivered.
 
@@ -289,6 +293,9 @@ class ExplicitWindow:
     def idle(self) -> bool:
         """The receiving thread may assign `passed_below`."""
         return True
+
+    def sweep(self) -> None:
+        """Nothing: there are no records."""
 
     def passed(self, first: int, last: int) -> None:
         """Nothing: releasing is no acknowledgement here."""

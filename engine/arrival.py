@@ -47,6 +47,9 @@ class ArrivalWindow:
         """Never: which part a message belongs to is told by its number."""
         return False
 
+    def sweep(self) -> None:
+        """Nothing, for it is never idle."""
+
     def delivered(self, first: int, last: int) -> int:
         """As AckWindow."""
         live = first >= self.split

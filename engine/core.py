@@ -4,6 +4,9 @@
 failpoints compiled in. A process that was started with ``HOLDFAST_FAILPOINTS`` set uses that one; a spec in it arms
 them (csrc/process.h, hf_failpoint_arm), an empty one does not. Wheels lack the module: the variable fails there,
 loudly.
+
+``holdfast._receive`` (csrc/python) has what Python and C both write of each message that is received, and the loop of an
+iteration. It calls whichever core this process uses.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-__all__ = ["CData", "ffi", "lib"]
+from .._receive import ITERATED, Block, Counts, Flow, Gate, Served, Slot
+
+__all__ = ["ITERATED", "Block", "CData", "Counts", "Flow", "Gate", "Served", "Slot", "ffi", "lib"]
 
 if TYPE_CHECKING:
     from .._core import CData, ffi, lib

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from .columns import mark_retransmissions
-from .core import CData, ffi, lib
+from .core import CData, Served, ffi, lib
 from .errors import ForkedHandleError
 from .logs import FOR_EVER, Block, Logs
 from .ring_reader import RingReader, View, receive_wait
@@ -54,7 +54,7 @@ class Listener(Protocol):
         """Everything from now on is read under this incarnation, acks too; what was delivered from ``start`` on is void."""
 
 
-class Feed:
+class Feed(Served):
     """See the module.
 
     ``begun``: (incarnation, its first number) that ``start`` was chosen under. ``live_from``: messages below it were published
@@ -150,7 +150,7 @@ class Feed:
                 if status == 0 and not self.newer:
                     return False
                 if status == lib.HF_SMALL:
-                    slot.allocate(_room(slot.entry.length))
+                    slot.grow()
                     continue
                 if not self._left_ring(status):
                     return False
@@ -182,11 +182,11 @@ class Feed:
         source = block.entries + block.index
         status = lib.hf_take(block.memory, source, slot.entry, slot.memory, slot.capacity)
         if status == lib.HF_SMALL:
-            slot.allocate(_room(slot.entry.length))
+            slot.grow()
             status = lib.hf_take(block.memory, source, slot.entry, slot.memory, slot.capacity)
         check(status, what="block")
         block.index += 1
-        self._next = slot.entry.sequence_number + 1
+        self._next = slot.last_number + 1
 
     # Many messages --------------------------------------------------------------------------------------------------------
 
@@ -354,8 +354,3 @@ class Feed:
         if self._ended < incarnation:
             self._ended = incarnation
             self._listener.ended()
-
-
-def _room(length: int) -> int:
-    """Capacity for a message of ``length`` bytes: the next power of two, so that a pool settles."""
-    return 1 << max(13, (int(length) - 1).bit_length())

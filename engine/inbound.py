@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .arrival import ArrivalFeed, ArrivalWindow
-from .core import ffi, lib
+from .core import Counts, ffi, lib
 from .events import info as callbacks
 from .events import receiver as events
 from .feed import Feed
@@ -56,7 +56,7 @@ class Found:
         """How a store says that they are grouped; an SRI goes before that."""
 
 
-class Inbound:
+class Inbound(Counts):
     """See the module. ``feed`` is None until registration is complete."""
 
     def __init__(self, receiver: Receiver, found: Found) -> None:
@@ -67,7 +67,7 @@ class Inbound:
         self.source = f"holdfast:{found.topic}:{found.uuid.hex()[:12]}"
         self.client_data: object = None
         self.feed: Feed | ArrivalFeed | None = None
-        self._live: Feed | None = None
+        self.live: Feed | None = None
         """The feed that reads the ring in place."""
         self.window: Window | ArrivalWindow | None = None
         self.failure: Exception | None = None
@@ -125,7 +125,7 @@ class Inbound:
         if self.watch.incarnation != self._incarnation:
             self._incarnation = self.watch.incarnation
             self.receiver.wake()  # there is a ring to look into
-        feed = self._live
+        feed = self.live
         ring = feed.ring if feed is not None else None
         if feed is None or ring is None or feed.newer:
             return
@@ -143,7 +143,7 @@ class Inbound:
 
     def gone(self) -> bool:
         """The source was deregistered: read to its end, and neither a ring nor a log of it is left."""
-        feed = self._live
+        feed = self.live
         return feed is not None and feed.ended and not self.watch.ring and feed.logs.gone()
 
     def fail(self, error: Exception) -> None:
@@ -217,10 +217,10 @@ class Inbound:
             self.feed = ArrivalFeed(
                 lambda both: (feed(both, -1, start, live_from), feed(both, self.line, live_from, FOR_EVER)), self
             )
-            self._live = self.feed.live
+            self.live = self.feed.live
         else:
             self.window = receiver.new_window(start)
-            self.feed = self._live = feed(self, self.line, start, FOR_EVER)
+            self.feed = self.live = feed(self, self.line, start, FOR_EVER)
 
     def _logs(self) -> list[str]:
         """Where the source's logs are, another one first for each receiver: the reading spreads over the stores' disks."""

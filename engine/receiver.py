@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import kernels, wire
 from .acks import AckWindow, ExplicitWindow
-from .core import lib
+from .core import Gate, lib
 from .deregistration import check_deregister
 from .errors import ClosedError, ConfigError, RegistrationError
 from .events import info as callbacks
@@ -46,7 +46,7 @@ WARM_AFTER = 4096
 """Messages after which the compiled kernels are worth loading."""
 
 
-class Receiver:
+class Receiver(Gate):
     """See the module. Subclassed by the binding, which implements :meth:`dispatch` and :meth:`wants_messages`."""
 
     def __init__(

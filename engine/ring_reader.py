@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from .core import CData, ffi, lib
+from .core import CData, Counts, Flow, Gate, Served, ffi, lib
 from .errors import EvictedError
 from .segments import Bells, Mapping, owned
 from .status import check
 
-__all__ = ["RingReader", "View", "receive_soon", "receive_wait", "soon_ns"]
+__all__ = ["RingReader", "View", "receive_wait"]
 
-receive_soon = lib.hf_reader_receive_soon
 receive_wait = lib.hf_reader_receive_wait
-"""Both for who calls them by these names: through an attribute a call costs half as much again."""
+"""For who calls it by this name: through an attribute a call costs half as much again."""
 
 SOON_NS = 5000
+"""How long a receiver that messages come to looks for the next one before it gives the GIL away, if it spins anyway."""
 
 
-def soon_ns(strategy: int) -> int:
-    """How long a receiver that messages come to looks for the next one before it gives the GIL away: for who spins anyway."""
-    return SOON_NS if strategy in {lib.HF_WAIT_BUSY_SPIN, lib.HF_WAIT_BACKOFF} else 0
+def _address(pointer: CData) -> int:
+    return int(ffi.cast("uintptr_t", pointer))
+
+
+_SOON = _address(ffi.addressof(lib, "hf_reader_receive_soon"))
+_WAIT = _address(ffi.addressof(lib, "hf_reader_receive_wait"))
 
 
 class RingReader:
@@ -46,6 +49,14 @@ class RingReader:
     def oldest(self) -> int | None:
         """Number of the oldest message that the ring still has; the reader stands there. None when that cannot be told."""
         return self.next if lib.hf_reader_seek_oldest(self.handle) == lib.HF_OK else None
+
+    def flow(self, receiver: Gate, inbound: Counts, feed: Served, strategy: int, look_ns: int) -> Flow:
+        """The messages of this ring one by one, until something else must be looked at (csrc/python/flow.c).
+
+        It waits as ``strategy`` says, and looks around every ``look_ns``. Keeps this reader.
+        """
+        soon_ns = SOON_NS if strategy in {lib.HF_WAIT_BUSY_SPIN, lib.HF_WAIT_BACKOFF} else 0
+        return Flow(receiver, inbound, feed, (_SOON, _WAIT, _address(self.handle)), strategy, soon_ns, look_ns)
 
     def pin(self, start: int) -> None:
         """A view from ring position ``start`` on was handed out."""

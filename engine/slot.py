@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-import sys
+from .core import ITERATED, Block, CData, Gate, ffi
+from .core import Slot as Cells
 
-from .core import CData, ffi
+__all__ = ["ITERATED", "Slot"]
 
-__all__ = ["FIRST", "LAST", "LENGTH", "LENGTH_MASK", "Slot"]
+# ITERATED instead of a slot of the ack window: the current message of an iteration.
 
-LAST = ffi.offsetof("struct hf_entry", "sequence_number") // 8
-FIRST = ffi.offsetof("struct hf_entry", "first_sequence_number") // 8
-LENGTH = ffi.offsetof("struct hf_entry", "length") // 8
-"""Indexes into a slot's ``words``; the length is what LENGTH_MASK leaves of its word."""
-LENGTH_MASK = 2 ** (8 * ffi.sizeof("uint32_t")) - 1
 SMALL = 8192
 """Bytes of a new slot's buffer: messages below it are always copied (DESIGN 26)."""
 
 
-class Slot:
+class Slot(Cells):
     """``entry`` (struct hf_entry) and ``memory`` (uint8_t[capacity]) are what the C core fills.
 
-    ``base`` exposes the memory to Python. Every view of it, and every view of a view, holds a reference to it: a reference
-    count above ``resting`` means that the program still looks at the memory.
+    ``block`` owns the memory and counts the views of it that are out. See csrc/python/slot.h for the other fields.
     """
 
-    __slots__ = ("base", "capacity", "entry", "memory", "resting", "words")
+    __slots__ = ("entry", "memory")
 
-    def __init__(self, capacity: int = SMALL) -> None:
-        self.entry: CData = ffi.new("struct hf_entry *")
-        self.words = memoryview(ffi.buffer(self.entry)).cast("Q")
-        """The entry again, as 64-bit words: reading one costs half of a field's price."""
-        self.allocate(capacity)
+    def __init__(self, receiver: Gate) -> None:
+        super().__init__()
+        self.entry: CData = ffi.cast("struct hf_entry *", self.entry_address)
+        self.allocate(SMALL)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of the buffer."""
+        return self.block.capacity
 
     def allocate(self, capacity: int) -> None:
         """A new buffer; the old one lives as long as somebody looks at it."""
-        self.capacity = capacity
-        self.memory: CData = ffi.new("uint8_t[]", capacity)
-        self.base = ffi.buffer(self.memory, capacity)
-        self.resting = sys.getrefcount(self.base)
+        self.block = Block(capacity)
+        self.memory: CData = ffi.cast("uint8_t *", self.block.address)
+
+    def grow(self) -> None:
+        """A buffer for a message as long as ``entry`` says: the next power of two, so that a pool settles."""
+        self.allocate(max(SMALL, 1 << (self.length - 1).bit_length()))

@@ -102,7 +102,7 @@ def wrong_direction(name: str, source: str, *, package: bool = False) -> list[st
     wanted = imports(name, source, package=package)
     parts = {part for imported in wanted if (part := engine_part(imported))}
     roots = {imported.partition(".")[0] for imported in wanted}
-    core = {"_core"} & {imported.split(".")[1] for imported in wanted if imported.startswith("holdfast.")}
+    core = {"_core", "_receive"} & {imported.split(".")[1] for imported in wanted if imported.startswith("holdfast.")}
     part = engine_part(name)
     own = engine_stems()
     if not part:
@@ -126,7 +126,7 @@ def engine_stems() -> set[str]:
 
 def is_binding(imported: str) -> bool:
     parts = imported.split(".")
-    return parts[0] == "holdfast" and len(parts) > 1 and parts[1] not in {"engine", "_core", "_core_fp"}
+    return parts[0] == "holdfast" and len(parts) > 1 and parts[1] not in {"engine", "_core", "_core_fp", "_receive"}
 
 
 PLANTED = [

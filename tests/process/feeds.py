@@ -7,7 +7,7 @@ import secrets
 import struct
 from typing import TYPE_CHECKING
 
-from holdfast.engine.core import CData, ffi, lib
+from holdfast.engine.core import CData, Gate, ffi, lib
 from holdfast.engine.directory import Directory
 from holdfast.engine.domain import Domain, open_object, unlink_object
 from holdfast.engine.feed import Feed
@@ -182,7 +182,7 @@ class Stage:
         self.now_ns = 0
         self.told: list[object] = []
         """What the feed said, in order; messages among it, as their payload."""
-        self.slot = Slot()
+        self.slot = Slot(Gate())
         who = ffi.new("struct hf_identity *", {"role": lib.HF_ROLE_RECEIVER, "bell": self.bells.index})
         ffi.memmove(who.uuid, secrets.token_bytes(16), 16)
         self.line = int(check(lib.hf_board_claim(self.board.handle, self.domain.fd, who, ffi.NULL)))
@@ -212,7 +212,7 @@ class Stage:
         assert feed is not None
         self.told.clear()
         while feed.receive(self.slot):
-            self.told.append(bytes(self.slot.base[: self.slot.entry.length]).rstrip())
+            self.told.append(payload(self.slot).rstrip())
         return list(self.told)
 
     def lost(self, first: int, last: int) -> None:
@@ -240,6 +240,11 @@ class Stage:
         for ring in self.rings:
             ring.free()
         lib.hf_board_release(self.board.handle, self.line)
+
+
+def payload(slot: Slot) -> bytes:
+    """What was received into it."""
+    return bytes(ffi.buffer(slot.memory, slot.length))
 
 
 def numbers(first: int, last: int) -> list[bytes]:

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from process.feeds import payload
 from process.oracle import ROW, Content, Finding
 
 from holdfast.engine.columns import entries_array, new_entries
-from holdfast.engine.core import CData, ffi, lib
+from holdfast.engine.core import CData, Gate, ffi, lib
 from holdfast.engine.directory import Directory
 from holdfast.engine.domain import Domain, open_object
 from holdfast.engine.errors import EvictedError
@@ -306,7 +307,7 @@ def receiver(world: World) -> None:
     feed = Feed(
         world.uuid, me.board, me.bells, line, me.streams, logs, start, 0, begun, _Told(), Gap(2**62), time.monotonic_ns
     )
-    slot, entries = Slot(), new_entries(BATCH)
+    slot, entries = Slot(Gate()), new_entries(BATCH)
     singly = os.getpid() % 2 == 0
     told = 0
     while not world.orphaned():
@@ -347,7 +348,7 @@ def _one(world: World, feed: Feed, slot: Slot) -> NDArray[Any] | None:
     if not feed.receive(slot):
         return None
     entry = slot.entry
-    words = np.frombuffer(bytes(slot.base), np.uint64, entry.length // 8)
+    words = np.frombuffer(payload(slot), np.uint64, entry.length // 8)
     digest = world.content.digests(words, [0], [entry.length])[0]
     row = (entry.first_sequence_number, entry.sequence_number, words[0], entry.length, digest)
     return np.array([row], ROW)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from process.feeds import Ring, Stage, numbers
+from process.feeds import Ring, Stage, numbers, payload
 from process.receiving import SESSION, SHORT, Told, send, source, until
 
 import holdfast as hf
@@ -44,7 +44,7 @@ def both(stage: Stage, start: int, split: int) -> ArrivalFeed:
 def drain(stage: Stage, feed: ArrivalFeed) -> list[object]:
     stage.told.clear()
     while feed.receive(stage.slot):
-        stage.told.append(bytes(stage.slot.base[: stage.slot.entry.length]))
+        stage.told.append(payload(stage.slot))
     return list(stage.told)
 
 
@@ -127,7 +127,7 @@ def test_a_new_incarnation_below_the_live_part_ends_recovery_there(stage: Stage)
     before = []
     for _ in range(4):
         assert feed.receive(stage.slot)
-        before.append(bytes(stage.slot.base[: stage.slot.entry.length]))
+        before.append(payload(stage.slot))
     assert sorted(before) == [b"0", b"1", b"10", b"11"], "2 to 9 are in a block"
     log.plain(0, 4)
     new = Ring(stage, 2, 5)

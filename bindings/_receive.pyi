@@ -1,0 +1,73 @@
+"""csrc/python: what Python and C both write of each message that is received. slot.h says what the fields are."""
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+from typing_extensions import Buffer
+
+ITERATED: int
+
+class Block(Buffer):
+    address: int
+    capacity: int
+    views: int
+    def __new__(cls, capacity: int, /) -> Self: ...
+
+class Gate:
+    inbounds: tuple[object, ...]
+    iterated: Any
+    closed: bool
+
+class Counts:
+    delivered: int
+    redelivered: int
+    dozing: bool
+
+class Served:
+    ring: object | None
+    newer: bool
+
+class Slot:
+    block: Block
+    _ack_slot: int
+    _live_from: int
+    _live: bool
+    _retained: bool
+    def __new__(cls, receiver: Gate, /) -> Self: ...
+    @property
+    def entry_address(self) -> int: ...
+    @property
+    def first_number(self) -> int: ...
+    @property
+    def last_number(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def entry_flags(self) -> int: ...
+    @property
+    def entry_fragments(self) -> int: ...
+    @property
+    def data(self) -> memoryview: ...
+    @property
+    def sequence_number(self) -> int: ...
+    @property
+    def timestamp_ns(self) -> int: ...
+    @property
+    def released(self) -> bool: ...
+    def __bytes__(self) -> bytes: ...
+    def __len__(self) -> int: ...
+    def untie(self) -> bool: ...
+
+class Flow(Iterator[Slot]):
+    def __new__(
+        cls,
+        receiver: Gate,
+        inbound: Counts,
+        feed: Served,
+        addresses: tuple[int, int, int],
+        strategy: int,
+        within_ns: int,
+        look_ns: int,
+        /,
+    ) -> Self: ...
+    def __next__(self) -> Slot: ...

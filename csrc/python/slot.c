@@ -1,0 +1,393 @@
+/* slot.c: where one message lands, and the fields of the objects around it (slot.h). */
+#include "slot.h"
+
+PyObject *hf_iterated;
+PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_type, *hf_served_type;
+
+static const char RELEASED[] =
+    "this message was released, or its receiver closed: its buffer belongs to another one now";
+
+/* ---- Block ---- */
+
+static PyObject *block_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    Py_ssize_t capacity;
+    if (keywords != NULL && PyDict_Size(keywords) > 0) {
+        PyErr_SetString(PyExc_TypeError, "Block takes no keywords");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "n:Block", &capacity)) {
+        return NULL;
+    }
+    if (capacity < 1) {
+        return PyErr_Format(PyExc_ValueError, "a block of %zd bytes", capacity);
+    }
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct block *block = (struct block *)allocate(type, 0);
+    if (block == NULL) {
+        return NULL;
+    }
+    block->bytes = PyMem_Malloc((size_t)capacity);
+    if (block->bytes == NULL) {
+        Py_DECREF(block);
+        return PyErr_NoMemory();
+    }
+    block->capacity = block->length = capacity;
+    return (PyObject *)block;
+}
+
+static void block_dealloc(struct block *block)
+{
+    PyTypeObject *type = Py_TYPE(OBJECT(block));
+    PyMem_Free(block->bytes);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(block);
+    Py_DECREF(type);
+}
+
+static int block_get(struct block *block, Py_buffer *view, int flags)
+{
+    int status = PyBuffer_FillInfo(view, (PyObject *)block, block->bytes, block->length, 1, flags);
+    block->views += status == 0;
+    return status;
+}
+
+static void block_release(struct block *block, Py_buffer *view)
+{
+    (void)view;
+    block->views--;
+}
+
+static PyObject *block_address(struct block *block, void *closure)
+{
+    (void)closure;
+    return PyLong_FromVoidPtr(block->bytes);
+}
+
+static PyGetSetDef block_fields[] = {{"address", (getter)block_address, NULL, NULL, NULL}, {NULL}};
+static PyMemberDef block_members[] = {{"capacity", T_PYSSIZET, offsetof(struct block, capacity), READONLY, NULL},
+                                      {"views", T_PYSSIZET, offsetof(struct block, views), READONLY, NULL},
+                                      {NULL}};
+static PyType_Slot block_slots[] = {{Py_tp_new, block_new},
+                                    {Py_tp_dealloc, block_dealloc},
+                                    {Py_tp_getset, block_fields},
+                                    {Py_tp_members, block_members},
+                                    {Py_bf_getbuffer, block_get},
+                                    {Py_bf_releasebuffer, block_release},
+                                    {0, NULL}};
+static PyType_Spec block_spec = {"holdfast._receive.Block", sizeof(struct block), 0, Py_TPFLAGS_DEFAULT, block_slots};
+
+/* ---- Gate, Counts, Served: fields and nothing else ---- */
+
+static int gate_traverse(struct gate *g, visitproc visit, void *arg)
+{
+    Py_VISIT(g->inbounds);
+    Py_VISIT(g->iterated);
+    Py_VISIT(Py_TYPE(OBJECT(g)));
+    return 0;
+}
+
+static int gate_clear(PyObject *self)
+{
+    struct gate *g = (struct gate *)self;
+    Py_CLEAR(g->inbounds);
+    Py_CLEAR(g->iterated);
+    return 0;
+}
+
+static int served_traverse(struct served *s, visitproc visit, void *arg)
+{
+    Py_VISIT(s->ring);
+    Py_VISIT(Py_TYPE(OBJECT(s)));
+    return 0;
+}
+
+static int served_clear(PyObject *self)
+{
+    Py_CLEAR(((struct served *)self)->ring);
+    return 0;
+}
+
+static int counts_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    return 0;
+}
+
+static int counts_clear(PyObject *self)
+{
+    (void)self;
+    return 0;
+}
+
+/* Not by the type's slot: that is the deriving class's, which has ended its part already. */
+static void dealloc(PyObject *self, int (*clear)(PyObject *))
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef gate_members[] = {{"inbounds", T_OBJECT_EX, offsetof(struct gate, inbounds), 0, NULL},
+                                     {"iterated", T_OBJECT, offsetof(struct gate, iterated), 0, NULL},
+                                     {"closed", T_BOOL, offsetof(struct gate, closed), 0, NULL},
+                                     {NULL}};
+static PyMemberDef counts_members[] = {{"delivered", T_LONGLONG, offsetof(struct counts, delivered), 0, NULL},
+                                       {"redelivered", T_LONGLONG, offsetof(struct counts, redelivered), 0, NULL},
+                                       {"dozing", T_BOOL, offsetof(struct counts, dozing), 0, NULL},
+                                       {NULL}};
+static PyMemberDef served_members[] = {{"ring", T_OBJECT, offsetof(struct served, ring), 0, NULL},
+                                       {"newer", T_BOOL, offsetof(struct served, newer), 0, NULL},
+                                       {NULL}};
+
+#define CELLS(name)                                                                                                    \
+    static void name##_dealloc(PyObject *self)                                                                         \
+    {                                                                                                                  \
+        dealloc(self, name##_clear);                                                                                   \
+    }                                                                                                                  \
+    static PyType_Slot name##_slots[] = {{Py_tp_dealloc, name##_dealloc},                                              \
+                                         {Py_tp_traverse, name##_traverse},                                            \
+                                         {Py_tp_clear, name##_clear},                                                  \
+                                         {Py_tp_members, name##_members},                                              \
+                                         {0, NULL}};                                                                   \
+    static PyType_Spec name##_spec = {"holdfast._receive." #name, sizeof(struct name), 0,                              \
+                                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, name##_slots}
+CELLS(gate);
+CELLS(counts);
+CELLS(served);
+
+/* ---- Slot ---- */
+
+static int slot_traverse(struct slot *s, visitproc visit, void *arg)
+{
+    Py_VISIT(s->block);
+    Py_VISIT(s->receiver);
+    Py_VISIT(s->inbound);
+    Py_VISIT(s->view);
+    Py_VISIT(s->ack_slot);
+    Py_VISIT(Py_TYPE(OBJECT(s)));
+    return 0;
+}
+
+static int slot_clear(PyObject *self)
+{
+    struct slot *s = (struct slot *)self;
+    Py_CLEAR(s->view);
+    Py_CLEAR(s->block);
+    Py_CLEAR(s->receiver);
+    Py_CLEAR(s->inbound);
+    Py_CLEAR(s->ack_slot);
+    return 0;
+}
+
+/* NULL and ValueError where nothing may be asked of it any more. */
+static struct slot *usable(struct slot *s)
+{
+    if (s->live && s->block != NULL && s->receiver != NULL && !s->receiver->closed) {
+        return s;
+    }
+    PyErr_SetString(PyExc_ValueError, RELEASED);
+    return NULL;
+}
+
+static PyObject *slot_data(struct slot *s, void *closure)
+{
+    (void)closure;
+    if (usable(s) == NULL) {
+        return NULL;
+    }
+    if (s->view == NULL) {
+        s->block->length = (Py_ssize_t)s->entry.length;
+        s->view = PyMemoryView_FromObject((PyObject *)s->block);
+    }
+    Py_XINCREF(s->view);
+    return s->view;
+}
+
+static PyObject *slot_bytes(struct slot *s, PyObject *none)
+{
+    (void)none;
+    return usable(s) ? PyBytes_FromStringAndSize((char *)s->block->bytes, (Py_ssize_t)s->entry.length) : NULL;
+}
+
+static Py_ssize_t slot_length(struct slot *s)
+{
+    return usable(s) ? (Py_ssize_t)s->entry.length : -1;
+}
+
+static PyObject *slot_number(struct slot *s, void *closure)
+{
+    (void)closure;
+    return usable(s) ? PyLong_FromUnsignedLongLong(s->entry.sequence_number) : NULL;
+}
+
+static PyObject *slot_time(struct slot *s, void *closure)
+{
+    (void)closure;
+    return usable(s) ? PyLong_FromLongLong(s->entry.timestamp_ns) : NULL;
+}
+
+static PyObject *slot_released(struct slot *s, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(!s->live || s->receiver == NULL || s->receiver->closed);
+}
+
+static PyObject *slot_address(struct slot *s, void *closure)
+{
+    (void)closure;
+    return PyLong_FromVoidPtr(&s->entry);
+}
+
+static PyObject *slot_block(struct slot *s, void *closure)
+{
+    (void)closure;
+    PyObject *block = s->block ? (PyObject *)s->block : Py_None;
+    Py_INCREF(block);
+    return block;
+}
+
+/* Sets a field that only objects of one type may be in: C looks into them. */
+static int set_checked(PyObject **field, PyObject *value, PyTypeObject *type, const char *name)
+{
+    if (value == NULL || !PyObject_TypeCheck(value, type)) {
+        PyErr_Format(PyExc_TypeError, "%s takes another type of object", name);
+        return -1;
+    }
+    PyObject *before = *field;
+    Py_INCREF(value);
+    *field = value;
+    Py_XDECREF(before);
+    return 0;
+}
+
+static int slot_set_block(struct slot *s, PyObject *value, void *closure)
+{
+    (void)closure;
+    return set_checked((PyObject **)&s->block, value, hf_block_type, "block");
+}
+
+static PyObject *slot_inbound(struct slot *s, void *closure)
+{
+    (void)closure;
+    PyObject *inbound = s->inbound ? s->inbound : Py_None;
+    Py_INCREF(inbound);
+    return inbound;
+}
+
+static int slot_set_inbound(struct slot *s, PyObject *value, void *closure)
+{
+    (void)closure;
+    return set_checked(&s->inbound, value, hf_counts_type, "_inbound");
+}
+
+static PyObject *slot_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    PyObject *receiver;
+    if (keywords != NULL && PyDict_Size(keywords) > 0) {
+        PyErr_SetString(PyExc_TypeError, "Slot takes no keywords");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "O!:Slot", hf_gate_type, &receiver)) {
+        return NULL;
+    }
+    struct slot *s = (struct slot *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (s != NULL) {
+        Py_INCREF(receiver);
+        s->receiver = (struct gate *)receiver;
+        Py_INCREF(hf_iterated);
+        s->ack_slot = hf_iterated;
+    }
+    return (PyObject *)s;
+}
+
+int hf_slot_untie(struct slot *s)
+{
+    if (s->view != NULL) {
+        PyObject *view = s->view;
+        s->view = NULL;
+        if (Py_REFCNT(view) > 1) { /* the program has it: it may not read the next message through it */
+            PyObject *done = PyObject_CallMethod(view, "release", NULL);
+            if (done == NULL && !PyErr_ExceptionMatches(PyExc_BufferError)) {
+                Py_DECREF(view);
+                return -1;
+            }
+            PyErr_Clear(); /* BufferError: somebody looks through it, which `views` says */
+            Py_XDECREF(done);
+        }
+        Py_DECREF(view);
+    }
+    return s->block != NULL && s->block->views > 0;
+}
+
+static PyObject *slot_untie(struct slot *s, PyObject *none)
+{
+    (void)none;
+    int out = hf_slot_untie(s);
+    return out < 0 ? NULL : PyBool_FromLong(out);
+}
+
+static PyGetSetDef slot_fields[] = {
+    {"data", (getter)slot_data, NULL, "The payload, a read-only view. Raises ValueError after release.", NULL},
+    {"sequence_number", (getter)slot_number, NULL, "Of its last fragment.", NULL},
+    {"timestamp_ns", (getter)slot_time, NULL, "CLOCK_REALTIME at publish, nanoseconds.", NULL},
+    {"released", (getter)slot_released, NULL, "It was consumed, or the receiver was closed.", NULL},
+    {"entry_address", (getter)slot_address, NULL, NULL, NULL},
+    {"block", (getter)slot_block, (setter)slot_set_block, NULL, NULL},
+    {"_inbound", (getter)slot_inbound, (setter)slot_set_inbound, NULL, NULL},
+    {NULL}};
+static PyMethodDef slot_methods[] = {{"__bytes__", (PyCFunction)slot_bytes, METH_NOARGS, NULL},
+                                     {"untie", (PyCFunction)slot_untie, METH_NOARGS, NULL},
+                                     {NULL}};
+#define ENTRY(field) (offsetof(struct slot, entry) + offsetof(struct hf_entry, field))
+static PyMemberDef slot_members[] = {{"first_number", T_ULONGLONG, ENTRY(first_sequence_number), READONLY, NULL},
+                                     {"last_number", T_ULONGLONG, ENTRY(sequence_number), READONLY, NULL},
+                                     {"length", T_UINT, ENTRY(length), READONLY, NULL},
+                                     {"entry_flags", T_USHORT, ENTRY(flags), READONLY, NULL},
+                                     {"entry_fragments", T_USHORT, ENTRY(fragments), READONLY, NULL},
+                                     {"_receiver", T_OBJECT, offsetof(struct slot, receiver), READONLY, NULL},
+                                     {"_ack_slot", T_OBJECT, offsetof(struct slot, ack_slot), 0, NULL},
+                                     {"_live_from", T_ULONGLONG, offsetof(struct slot, live_from), 0, NULL},
+                                     {"_live", T_BOOL, offsetof(struct slot, live), 0, NULL},
+                                     {"_retained", T_BOOL, offsetof(struct slot, retained), 0, NULL},
+                                     {NULL}};
+
+static void slot_dealloc(PyObject *self)
+{
+    dealloc(self, slot_clear);
+}
+
+static PyType_Slot slot_slots[] = {
+    {Py_tp_new, slot_new},         {Py_tp_dealloc, slot_dealloc}, {Py_tp_traverse, slot_traverse},
+    {Py_tp_clear, slot_clear},     {Py_tp_getset, slot_fields},   {Py_tp_members, slot_members},
+    {Py_tp_methods, slot_methods}, {Py_sq_length, slot_length},   {0, NULL}};
+static PyType_Spec slot_spec = {"holdfast._receive.Slot", sizeof(struct slot), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slot_slots};
+
+/* ---- all of them ---- */
+
+static PyTypeObject *add(PyObject *module, const char *name, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromSpec(spec);
+    if (type == NULL || PyModule_AddObjectRef(module, name, type) < 0) {
+        Py_XDECREF(type);
+        return NULL;
+    }
+    return (PyTypeObject *)type; /* the module's types live as long as the process */
+}
+
+int hf_slot_types(PyObject *module)
+{
+    hf_iterated = PyLong_FromLong(-1);
+    hf_block_type = add(module, "Block", &block_spec);
+    hf_gate_type = add(module, "Gate", &gate_spec);
+    hf_counts_type = add(module, "Counts", &counts_spec);
+    hf_served_type = add(module, "Served", &served_spec);
+    hf_slot_type = add(module, "Slot", &slot_spec);
+    if (hf_iterated == NULL || hf_block_type == NULL || hf_gate_type == NULL || hf_counts_type == NULL ||
+        hf_served_type == NULL || hf_slot_type == NULL) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, "ITERATED", hf_iterated);
+}

@@ -1,0 +1,58 @@
+/* slot.h: the Python objects whose fields change with every message, and that both C (flow.c) and Python write. Python's classes
+ * derive from them: Message from Slot, Inbound from Counts, Feed from Served, Receiver from Gate. Whoever holds the GIL may write. */
+#ifndef HF_PYTHON_SLOT_H
+#define HF_PYTHON_SLOT_H
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+#include <structmember.h>
+
+#include "layout.h"
+
+#define OBJECT(o) ((PyObject *)(o))
+
+/* The memory of one message, seen by Python as read-only bytes of its length. `views` counts the buffers that are out: a view of a
+ * view holds the same one. */
+struct block {
+    PyObject_HEAD uint8_t *bytes;
+    Py_ssize_t capacity;
+    Py_ssize_t length;
+    Py_ssize_t views;
+};
+
+struct gate {
+    PyObject_HEAD PyObject *inbounds; /* tuple of Inbound; replaced as a whole */
+    PyObject *iterated;               /* the current message of an iteration, or None */
+    char closed;
+};
+
+struct counts {
+    PyObject_HEAD long long delivered;
+    long long redelivered;
+    char dozing;
+};
+
+struct served {
+    PyObject_HEAD PyObject *ring; /* what serves now, in place; None while a log does */
+    char newer;
+};
+
+struct slot {
+    PyObject_HEAD struct hf_entry entry;
+    struct block *block;
+    struct gate *receiver;
+    PyObject *inbound;  /* struct counts, or None */
+    PyObject *view;     /* what `data` gave, or NULL */
+    PyObject *ack_slot; /* of the ack window; hf_iterated: none yet */
+    unsigned long long live_from;
+    char live;
+    char retained;
+};
+
+extern PyObject *hf_iterated;
+extern PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_type, *hf_served_type;
+
+int hf_slot_types(PyObject *module);
+int hf_flow_type(PyObject *module);
+int hf_slot_untie(struct slot *s); /* ends what `data` gave; 1: a view of the memory is still out, -1: an exception */
+#endif

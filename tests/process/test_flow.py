@@ -1,0 +1,269 @@
+"""The loop of an iteration, which is in C (csrc/python/flow.c), and the objects that it shares with Python."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import threading
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from process.receiving import SHORT, send, source, until
+
+import holdfast as hf
+from holdfast.engine.core import Block, Counts, Flow, Gate, Served
+from holdfast.engine.core import Slot as Cells
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from process.conftest import ThreadStore
+
+
+@pytest.fixture
+def ctx(run_store: Callable[..., ThreadStore]) -> Iterator[hf.Context]:
+    run_store()
+    with hf.Context(options={"ume_ack_batching_interval": 60_000}) as context:
+        yield context
+
+
+@pytest.fixture
+def src(ctx: hf.Context) -> hf.Source:
+    return source(ctx)
+
+
+@pytest.fixture
+def rcv(ctx: hf.Context, src: hf.Source) -> hf.Receiver:
+    """Registered with it."""
+    receiver = ctx.receiver("quotes")
+    until("registered", lambda: receiver.stats().sources == 1)
+    return receiver
+
+
+def flowing(src: hf.Source, rcv: hf.Receiver) -> Iterator[hf.Message]:
+    """An iteration whose next message comes by a flow: the ring serves, and nothing is outstanding."""
+    messages = iter(rcv)
+    send(src, 2)
+    assert [next(messages).sequence_number for _ in range(2)] == [0, 1]
+    (inbound,) = rcv.inbounds
+    assert inbound.live is not None
+    assert inbound.live.ring is not None
+    assert inbound.window is not None
+    assert inbound.window.idle()
+    return messages
+
+
+def acknowledged(receiver: hf.Receiver) -> int:
+    """As the timer would do it now."""
+    receiver.acknowledge(0)
+    (number,) = receiver.stats().acknowledged.values()
+    return number
+
+
+# What the acknowledgement may pass --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["released first", "held", "retained", "explicitly released later"])
+def test_what_is_received_within_an_iteration_holds_its_ack_back(src: hf.Source, rcv: hf.Receiver, how: str) -> None:
+    """However the loop's own message ends: the window was idle when that was delivered, and is not any more."""
+    messages = flowing(src, rcv)
+    send(src, 10)
+    mine = next(messages)
+    if how == "released first":
+        mine.release()
+    if how == "retained":
+        mine.retain()
+    held = rcv.receive(SHORT)
+    assert held is not None
+    if how == "explicitly released later":
+        mine.release()
+    assert [message.sequence_number for message in islice(messages, 5)] == [4, 5, 6, 7, 8]
+    assert acknowledged(rcv) == (1 if how == "retained" else 2)
+    mine.release()
+    assert acknowledged(rcv) == 2
+    held.release()
+    assert acknowledged(rcv) == 7, "the next one is the loop's still"
+    assert next(messages).sequence_number == 9
+    assert acknowledged(rcv) == 8
+
+
+def test_a_batch_within_an_iteration_holds_its_ack_back(src: hf.Source, rcv: hf.Receiver) -> None:
+    messages = flowing(src, rcv)
+    send(src, 10)
+    next(messages).release()
+    batch = rcv.receive_batch(3, SHORT)
+    assert batch is not None
+    assert [next(messages).sequence_number for _ in range(2)] == [6, 7]
+    assert acknowledged(rcv) == 2
+    batch.release()
+    assert acknowledged(rcv) == 6
+
+
+# Whose memory it is -----------------------------------------------------------------------------------------------------------
+
+
+def test_messages_that_a_program_keeps_are_not_used_again(src: hf.Source, rcv: hf.Receiver) -> None:
+    messages = flowing(src, rcv)
+    send(src, 20)
+    kept = list(islice(messages, 20))
+    assert len({id(message) for message in kept}) == 20
+    assert [message.released for message in kept] == [True] * 19 + [False]
+    send(src, 20)
+    more = list(islice(messages, 20))
+    assert not {id(message) for message in kept} & {id(message) for message in more}
+
+
+def test_iterations_that_are_left_and_begun_again_make_no_messages(src: hf.Source, rcv: hf.Receiver) -> None:
+
+    def some() -> None:
+        send(src, 10)
+        for _ in range(5):
+            for message in islice(rcv, 2):
+                message.release()
+
+    some()
+    before = rcv.stats().pool_allocated
+    for _ in range(50):
+        some()
+    assert rcv.stats().pool_allocated == before
+
+
+def test_a_view_of_a_view_keeps_the_memory(src: hf.Source, rcv: hf.Receiver) -> None:
+    messages = flowing(src, rcv)
+    views: list[Any] = []
+    for number in range(6):
+        src.send(b"number %d" % number)
+        data = next(messages).data
+        views.append([data[7:], np.frombuffer(data, np.uint8)[7:], memoryview(data).cast("b")[7:]][number % 3])
+        del data
+    assert [bytes(view) for view in views] == [b"%d" % number for number in range(6)]
+    assert rcv.stats().pool_kept_views == 5
+    del views
+
+
+def test_a_view_that_outlives_its_message_says_so(src: hf.Source, rcv: hf.Receiver) -> None:
+    messages = flowing(src, rcv)
+    src.send(b"first")
+    data = next(messages).data
+    src.send(b"other")
+    assert bytes(next(messages)) == b"other"
+    with pytest.raises(ValueError, match="released"):
+        bytes(data)
+
+
+def test_a_message_grows_where_one_is_larger(src: hf.Source, rcv: hf.Receiver) -> None:
+    messages = flowing(src, rcv)
+    sizes = [1, 8192, 8193, 20, 100_000, 0, 70_000]
+    for size in sizes:
+        src.send(b"x" * size)
+    assert [len(bytes(message)) for message in islice(messages, len(sizes))] == sizes
+
+
+# What ends it -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_signal_ends_a_wait_and_the_receiver_goes_on(src: hf.Source, rcv: hf.Receiver) -> None:
+    messages = flowing(src, rcv)
+    begun = threading.Event()
+
+    def interrupt() -> None:
+        begun.wait()
+        until("it waits", lambda: not rcv._token)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    begun.set()
+    with pytest.raises(KeyboardInterrupt):
+        next(messages)
+    other.join()
+    send(src, 1)
+    message = rcv.receive(SHORT)
+    assert message is not None
+    assert message.sequence_number == 2
+
+
+def test_two_threads_cannot_iterate(rcv: hf.Receiver) -> None:
+    def iterate() -> None:
+        with pytest.raises(hf.ClosedError):
+            next(iter(rcv))
+
+    other = threading.Thread(target=iterate)
+    other.start()
+    until("it waits", lambda: not rcv._token)
+    with pytest.raises(hf.UsageError, match="another thread"):
+        next(iter(rcv))
+    rcv.close()
+    other.join()
+
+
+def test_a_flow_keeps_nothing_alive(src: hf.Source, rcv: hf.Receiver) -> None:
+    send(src, 100)
+
+    def counted() -> int:
+        for _ in range(20):
+            next(iter(rcv)).release()
+        gc.collect()
+        return sys.getrefcount(rcv)
+
+    before = counted()  # the messages in the pool refer to it, too
+    assert counted() == before
+
+
+# What C looks into --------------------------------------------------------------------------------------------------------------
+
+
+def test_objects_of_another_type_are_refused() -> None:
+    with pytest.raises(TypeError):
+        Cells(object())  # type: ignore[arg-type]
+    slot = Cells(Gate())
+    for name, value in (("block", b"bytes"), ("block", None), ("_inbound", object()), ("_inbound", None)):
+        with pytest.raises(TypeError, match=name):
+            setattr(slot, name, value)
+    for size in (0, -1):
+        with pytest.raises(ValueError, match="block of"):
+            Block(size)
+
+
+def test_a_slot_without_memory_is_not_read() -> None:
+    slot = Cells(Gate())
+    slot._live = True
+    for look in (lambda: slot.data, lambda: bytes(slot), lambda: len(slot), lambda: slot.sequence_number):
+        with pytest.raises(ValueError, match="released"):
+            look()
+
+
+def test_a_flow_of_nothing_is_refused() -> None:
+    class Receiver(Gate):
+        _token, _evicted, pool = [None], (), None
+
+    class Inbound(Counts):
+        window = None
+
+    class Feed(Served):
+        live_from = 0
+
+    gate, inbound, feed = Receiver(), Inbound(), Feed()
+    with pytest.raises(AttributeError, match="inbounds"):
+        Flow(gate, inbound, feed, (1, 1, 1), 0, 0, 0)
+    gate.inbounds = (inbound,)
+    with pytest.raises(ValueError, match="address"):
+        Flow(gate, inbound, feed, (1, 1, 0), 0, 0, 0)
+    with pytest.raises(TypeError):
+        Flow(gate, inbound, object(), (1, 1, 1), 0, 0, 0)  # type: ignore[arg-type]
+
+
+def test_a_block_counts_the_views_of_it() -> None:
+    block = Block(10)
+    view: memoryview | None = memoryview(block)
+    assert view is not None
+    assert view.readonly
+    other: memoryview | None = view[2:4]
+    view = None
+    assert block.views == 1
+    assert len(bytes(other or b"")) == 2
+    other = None
+    assert block.views == 0
