@@ -56,12 +56,14 @@ setup: $(CORE) ## .venv with everything, the extension built in place
 demo: $(CORE) ## the flights of a year through sources, stores and receivers that are killed on the way
 	@$(PY) -m holdfast demo
 
-test: ## everything below: lint types c-test asan tsan, a short torture, pytest, Spark
+# The C tests plain are those that count what they reach: the same, with counters.
+test: ## everything below: lint types coverage asan tsan fuzz, a short torture, pytest, Spark
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory types
-	@$(MAKE) --no-print-directory c-test
+	@$(MAKE) --no-print-directory coverage
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory tsan
+	@$(MAKE) --no-print-directory fuzz
 	@$(MAKE) --no-print-directory torture
 	@$(MAKE) --no-print-directory py-test
 	@$(MAKE) --no-print-directory spark-test
@@ -218,7 +220,7 @@ tsan: | tools ## the C tests under ThreadSanitizer
 
 # What the C tests reach of csrc, but for test_log_damage, whose loops take minutes with counters in them; and failpoint.c is not in
 # the product. Below these figures it fails. They only ever rise. The engine's figure is PY_COVERAGE, above: py-test measures it.
-COVERAGE := --fail-under-line 97 --fail-under-branch 90
+COVERAGE := --fail-under-line 98 --fail-under-branch 92
 
 coverage: $(VENV)/stamp ## which lines and branches of csrc the C tests reach; fails below the figures in the Makefile
 	@$(MAKE) --no-print-directory -j$(JOBS) build-cov
