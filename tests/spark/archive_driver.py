@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -60,6 +61,7 @@ def session_settings(where: Path, master: str = "local[2]") -> dict[str, bool | 
 def main(given: dict[str, Any]) -> None:
     """Archives; a traceback and exit code 1 where it fails."""
     settings = Settings(**given)
+    faulthandler.register(signal.SIGUSR1)  # who waits for it in vain asks what it does
     from pyspark.sql import SparkSession
 
     import holdfast.spark as hs

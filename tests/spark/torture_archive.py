@@ -14,6 +14,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,7 @@ VICTIMS = ("driver", "jvm", "worker", "store")
 PATIENCE_S = 180.0
 """No micro-batch takes as long, and no other step, on a machine that has much to do."""
 LOOK_S = 0.05
+LAST_WORDS_S = 2.0
 
 
 class Tally(NamedTuple):
@@ -159,6 +161,8 @@ class ArchiveTorture:
             if batches != (batches := self._committed()[0]):
                 deadline = time.monotonic() + PATIENCE_S
             if time.monotonic() > deadline:
+                self._driver.send_signal(signal.SIGUSR1)  # its threads' stacks, into its log
+                time.sleep(LAST_WORDS_S)
                 raise AssertionError(f"the time is over: {what}")
             self._check_acknowledged()
             time.sleep(LOOK_S)
