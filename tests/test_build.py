@@ -85,5 +85,6 @@ def test_a_wheel_made_from_the_source_distribution_holds_the_package_and_nothing
     wanted = {name.replace("holdfast/spark/shim/", "pyspark_holdfast/") for name in wanted}
     assert packed == {name for name in wanted if "__pycache__" not in name} | {
         "holdfast/_core.abi3.so",
+        "holdfast/_receive.abi3.so",
         "holdfast/py.typed",
     }

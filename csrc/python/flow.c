@@ -320,7 +320,8 @@ static PyObject *arrived(struct flow *f, struct slot *s)
     f->current = s;
     if (inbound->dozing) {
         PyObject *done = PyObject_CallMethod(OBJECT(inbound), "stir", NULL);
-        if (done == NULL) {
+        if (done == NULL) { /* the program has not seen it, so it is not consumed */
+            Py_CLEAR(f->current);
             return NULL;
         }
         Py_DECREF(done);

@@ -141,7 +141,7 @@ static PyMemberDef served_members[] = {{"ring", T_OBJECT, offsetof(struct served
                                        {"newer", T_BOOL, offsetof(struct served, newer), 0, NULL},
                                        {NULL}};
 
-#define CELLS(name)                                                                                                    \
+#define CELLS(name, shown)                                                                                             \
     static void name##_dealloc(PyObject *self)                                                                         \
     {                                                                                                                  \
         dealloc(self, name##_clear);                                                                                   \
@@ -151,11 +151,11 @@ static PyMemberDef served_members[] = {{"ring", T_OBJECT, offsetof(struct served
                                          {Py_tp_clear, name##_clear},                                                  \
                                          {Py_tp_members, name##_members},                                              \
                                          {0, NULL}};                                                                   \
-    static PyType_Spec name##_spec = {"holdfast._receive." #name, sizeof(struct name), 0,                              \
+    static PyType_Spec name##_spec = {"holdfast._receive." shown, sizeof(struct name), 0,                              \
                                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, name##_slots}
-CELLS(gate);
-CELLS(counts);
-CELLS(served);
+CELLS(gate, "Gate");
+CELLS(counts, "Counts");
+CELLS(served, "Served");
 
 /* ---- Slot ---- */
 

@@ -201,16 +201,16 @@ def test_two_threads_cannot_iterate(rcv: hf.Receiver) -> None:
 
 
 def test_a_flow_keeps_nothing_alive(src: hf.Source, rcv: hf.Receiver) -> None:
-    send(src, 100)
+    send(src, 400)
 
     def counted() -> int:
-        for _ in range(20):
+        for _ in range(200):
             next(iter(rcv)).release()
         gc.collect()
         return sys.getrefcount(rcv)
 
-    before = counted()  # the messages in the pool refer to it, too
-    assert counted() == before
+    before = counted()  # the messages in the pool refer to it, too, and the context's thread now and then
+    assert counted() < before + 50
 
 
 # What C looks into --------------------------------------------------------------------------------------------------------------
