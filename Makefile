@@ -295,5 +295,5 @@ else
 endif
 
 clean: ## remove what was built, .venv included
-	rm -rf build dist .venv *.egg-info bindings/_core*.so
+	rm -rf build dist .venv *.egg-info bindings/_core*.so bindings/_receive*.so
 	find bindings engine tests perf csrc -name __pycache__ -prune -exec rm -rf {} +

@@ -24,7 +24,8 @@ class Counts:
     dozing: bool
 
 class Served:
-    ring: object | None
+    ring: Any
+    live_from: int
     newer: bool
 
 class Slot:
@@ -64,6 +65,7 @@ class Flow(Iterator[Slot]):
         receiver: Gate,
         inbound: Counts,
         feed: Served,
+        ring: object,
         addresses: tuple[int, int, int],
         strategy: int,
         within_ns: int,

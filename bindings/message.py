@@ -27,7 +27,8 @@ class Message(Slot):
     """One message. ``data`` and the numbers are valid until it is released; ``with msg:`` releases it at the end.
 
     Also when the block raises: to have it again after a restart, leave it unreleased.
-    ``data``, ``bytes(msg)``, ``len(msg)``, ``sequence_number``, ``timestamp_ns`` and ``released`` are in csrc/python/slot.c.
+    ``data``, ``bytes(msg)``, ``len(msg)``, ``sequence_number``, ``timestamp_ns`` and ``released`` are in csrc/python/slot.c;
+    ``_from`` gives its source, or raises ValueError.
     """
 
     __slots__ = ("__weakref__",)
@@ -40,6 +41,7 @@ class Message(Slot):
         def _inbound(self) -> Inbound | None: ...
         @_inbound.setter
         def _inbound(self, inbound: Inbound) -> None: ...
+        def _from(self) -> Inbound: ...
 
     def arrived(self, inbound: Inbound, ack_slot: int, live_from: int) -> None:
         """The slot was filled (receiving thread)."""
@@ -53,12 +55,6 @@ class Message(Slot):
         """As Slot, and counts it."""
         super().allocate(capacity)
         self._receiver.pool.buffers += 1
-
-    def _from(self) -> Inbound:
-        inbound = self._inbound
-        if not self._live or inbound is None or self._receiver.closed:
-            raise ValueError("this message was released, or its receiver closed: its buffer belongs to another one now")
-        return inbound
 
     @property
     def first_sequence_number(self) -> int:

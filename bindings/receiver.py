@@ -288,6 +288,7 @@ class Receiver(Driver):
 
     def _go_back(self) -> None:
         """Everything from an evicted batch on is delivered again. Until then its record holds the acks back."""
+        self.settle()  # the current message of an iteration was delivered behind the batch, and is forgotten with it
         while self._evicted:
             inbound, ack_slot = self._evicted.popleft()
             if inbound.window is not None and inbound.feed is not None:

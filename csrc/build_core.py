@@ -108,6 +108,7 @@ class BuildCore(build_ext):
         ext.include_dirs, ext.extra_link_args = [str(HERE)], LINK
         if not ext.name.rpartition(".")[2].startswith("_core"):  # all of it is ours
             ext.extra_compile_args = flags_of_ours
+            ext.depends = [*map(str, sorted(HERE.rglob("*.h"))), __file__]
             super().build_extension(ext)
             return
         generated = variant / "module.c"

@@ -56,7 +56,7 @@ class RingReader:
         It waits as ``strategy`` says, and looks around every ``look_ns``. Keeps this reader.
         """
         soon_ns = SOON_NS if strategy in {lib.HF_WAIT_BUSY_SPIN, lib.HF_WAIT_BACKOFF} else 0
-        return Flow(receiver, inbound, feed, (_SOON, _WAIT, _address(self.handle)), strategy, soon_ns, look_ns)
+        return Flow(receiver, inbound, feed, self, (_SOON, _WAIT, _address(self.handle)), strategy, soon_ns, look_ns)
 
     def pin(self, start: int) -> None:
         """A view from ring position ``start`` on was handed out."""

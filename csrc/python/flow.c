@@ -2,7 +2,8 @@
  *
  * Until something else is delivered the current message needs no record in the ack window: the acknowledgement passes it when the
  * next one is asked for. Whatever else delivers calls Receiver.settle first, which gives it one (`_ack_slot`); so a window that was
- * idle when it was delivered is idle still when it has none. Every exception to that takes the way through Python. */
+ * idle when it was delivered is idle still when it has none. Between two messages there is no current one, and a signal handler may
+ * receive: whoever delivers counts in `delivered`, which therefore tells whether the window has to be asked again. */
 #include "slot.h"
 #include "status.h"
 
@@ -13,21 +14,24 @@ typedef int64_t wait_function(void *reader, struct hf_entry *entry, uint8_t *to,
                               int64_t timeout_ns);
 
 struct flow {
-    PyObject_HEAD struct gate *receiver;
+    PyObject_HEAD
+    struct gate *receiver;
     struct counts *inbound;
     struct served *feed;
-    PyObject *inbounds, *ring, *window, *token, *evicted,
-        *pool; /* as they were when the loop began; NULL: it has ended */
+    PyObject *inbounds; /* of the receiver, when the loop began */
+    PyObject *ring;     /* it owns `reader` */
+    PyObject *window, *token, *evicted;
+    PyObject *pool; /* NULL: the loop has ended */
     struct slot *current;
     struct slot *spare[2];
     soon_function *soon;
     wait_function *wait;
-    void *reader; /* the ring's */
-    unsigned long long live_from;
+    void *reader;
     long long within_ns, look_ns;
+    long long delivered; /* of `inbound`, when the window was asked */
     int strategy;
     char flows; /* while messages come, the next one is looked for before the GIL is given away */
-    char idle;  /* the window has no record */
+    char idle;  /* the window had no record then */
 };
 
 static int flow_traverse(struct flow *f, visitproc visit, void *arg)
@@ -107,7 +111,7 @@ static void flow_dealloc(PyObject *self)
 
 static PyObject *attribute(PyObject *of, const char *name, PyTypeObject *type)
 {
-    PyObject *found = PyObject_GetAttrString(of, name);
+    PyObject *found = PyErr_Occurred() ? NULL : PyObject_GetAttrString(of, name);
     if (found != NULL && type != NULL && !PyObject_TypeCheck(found, type)) {
         PyErr_Format(PyExc_TypeError, "Flow: %s is of another type", name);
         Py_CLEAR(found);
@@ -115,18 +119,18 @@ static PyObject *attribute(PyObject *of, const char *name, PyTypeObject *type)
     return found;
 }
 
-/* Flow(receiver, inbound, feed, (soon, wait, reader), strategy, within_ns, look_ns): addresses as integers. */
+/* Flow(receiver, inbound, feed, ring, (soon, wait, reader), strategy, within_ns, look_ns): addresses as integers. */
 static PyObject *flow_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    PyObject *receiver, *inbound, *feed, *soon, *wait, *reader;
+    PyObject *receiver, *inbound, *feed, *ring, *soon, *wait, *reader;
     int strategy;
     long long within_ns, look_ns;
     if (keywords != NULL && PyDict_Size(keywords) > 0) {
         PyErr_SetString(PyExc_TypeError, "Flow takes no keywords");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "O!O!O!(OOO)iLL:Flow", hf_gate_type, &receiver, hf_counts_type, &inbound,
-                          hf_served_type, &feed, &soon, &wait, &reader, &strategy, &within_ns, &look_ns)) {
+    if (!PyArg_ParseTuple(args, "O!O!O!O(OOO)iLL:Flow", hf_gate_type, &receiver, hf_counts_type, &inbound,
+                          hf_served_type, &feed, &ring, &soon, &wait, &reader, &strategy, &within_ns, &look_ns)) {
         return NULL;
     }
     struct flow *f = (struct flow *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
@@ -145,17 +149,13 @@ static PyObject *flow_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     f->inbound = (struct counts *)inbound;
     Py_INCREF(feed);
     f->feed = (struct served *)feed;
+    Py_INCREF(ring);
+    f->ring = ring;
     f->inbounds = attribute(receiver, "inbounds", NULL);
     f->window = attribute(inbound, "window", NULL);
     f->token = attribute(receiver, "_token", &PyList_Type);
     f->evicted = attribute(receiver, "_evicted", NULL);
     f->pool = attribute(receiver, "pool", NULL);
-    if (!PyErr_Occurred()) {
-        f->ring = attribute(OBJECT(f->feed), "ring", NULL);
-        PyObject *live_from = attribute(OBJECT(f->feed), "live_from", NULL); /* it moves only when the ring does */
-        f->live_from = live_from == NULL ? 0 : PyLong_AsUnsignedLongLong(live_from);
-        Py_XDECREF(live_from);
-    }
     if (PyErr_Occurred() || f->soon == NULL || f->wait == NULL || f->reader == NULL) {
         if (!PyErr_Occurred()) {
             PyErr_SetString(PyExc_ValueError, "Flow: an address is 0");
@@ -186,8 +186,7 @@ static int consume(struct flow *f)
         f->receiver->iterated = NULL;
         Py_DECREF(OBJECT(s));
     }
-    if (!s->live || s->retained) { /* what was delivered since may have no consumer yet */
-        f->idle = 0;
+    if (!s->live || s->retained) {
         Py_DECREF(OBJECT(s));
         return 0;
     }
@@ -223,7 +222,7 @@ static struct slot *fresh(struct flow *f)
 {
     for (int i = 0; i < 2; i++) {
         struct slot *s = f->spare[i];
-        if (s != NULL && Py_REFCNT(OBJECT(s)) == 1) {
+        if (s != NULL && s->block != NULL && Py_REFCNT(OBJECT(s)) == 1) {
             f->spare[i] = NULL;
             return s;
         }
@@ -255,15 +254,17 @@ static int64_t look(struct flow *f, struct slot *s)
     }
     int64_t status = 0;
     struct block *block = s->block;
+    Py_INCREF(OBJECT(block)); /* C writes to it without the GIL */
     if (f->flows) {
         status = f->soon(f->reader, &s->entry, block->bytes, (uint64_t)block->capacity, f->within_ns);
     }
     if (status == 0) {
         f->flows = 0;
-        Py_BEGIN_ALLOW_THREADS status =
-            f->wait(f->reader, &s->entry, block->bytes, (uint64_t)block->capacity, f->strategy, f->look_ns);
+        Py_BEGIN_ALLOW_THREADS
+        status = f->wait(f->reader, &s->entry, block->bytes, (uint64_t)block->capacity, f->strategy, f->look_ns);
         Py_END_ALLOW_THREADS
     }
+    Py_DECREF(OBJECT(block));
     if (PyList_Append(f->token, Py_None) < 0 || (status == 0 && PyErr_CheckSignals() < 0)) {
         return -1;
     }
@@ -284,12 +285,28 @@ static int worth_waiting(struct flow *f)
     return found < 0 ? -1 : !found;
 }
 
-static int window_idle(struct flow *f)
+/* Before a look, for after it nothing may fail. A loop within this one may have left a message that has no record. -1: an exception. */
+static int look_at_window(struct flow *f)
 {
+    PyObject *left = f->receiver->iterated;
+    if (left != NULL && left != Py_None) {
+        PyObject *done = PyObject_CallMethod(OBJECT(f->receiver), "settle", NULL);
+        if (done == NULL) {
+            return -1;
+        }
+        Py_DECREF(done);
+        f->idle = 0;
+    }
+    if (f->idle && f->delivered == f->inbound->delivered) {
+        return 0;
+    }
+    long long delivered = f->inbound->delivered;
     PyObject *idle = PyObject_CallMethod(f->window, "idle", NULL);
     int found = idle == NULL ? -1 : PyObject_IsTrue(idle);
     Py_XDECREF(idle);
-    return found;
+    f->idle = found > 0;
+    f->delivered = delivered;
+    return found < 0 ? -1 : 0;
 }
 
 /* `s` was filled: the caller's from now on, and the current message. NULL: an exception. */
@@ -308,11 +325,12 @@ static PyObject *arrived(struct flow *f, struct slot *s)
         s->ack_slot = hf_iterated;
         Py_XDECREF(before);
     }
-    s->live_from = f->live_from;
+    s->live_from = f->feed->live_from;
     s->live = 1;
     s->retained = 0;
-    inbound->delivered++;
-    inbound->redelivered += s->entry.sequence_number < f->live_from;
+    f->idle = f->idle && f->delivered == inbound->delivered;
+    f->delivered = ++inbound->delivered;
+    inbound->redelivered += s->entry.sequence_number < s->live_from;
     PyObject *before = f->receiver->iterated;
     Py_INCREF(OBJECT(s));
     f->receiver->iterated = OBJECT(s);
@@ -341,25 +359,17 @@ static PyObject *flow_next(struct flow *f)
         if (s == NULL) {
             return NULL;
         }
-        int64_t found = look(f, s);
+        int64_t found = look_at_window(f) < 0 ? -1 : look(f, s);
+        while (found == HF_SMALL) {
+            PyObject *grown = PyObject_CallMethod(OBJECT(s), "grow", NULL);
+            found = grown == NULL || look_at_window(f) < 0 ? -1 : look(f, s);
+            Py_XDECREF(grown);
+        }
         if (found == 1) {
             f->flows = 1;
-            if (!f->idle) {
-                int idle = window_idle(f);
-                if (idle < 0) {
-                    return NULL;
-                }
-                f->idle = (char)idle;
-            }
             return arrived(f, s);
         }
-        if (found == HF_SMALL) {
-            PyObject *grown = PyObject_CallMethod(OBJECT(s), "grow", NULL);
-            status = grown == NULL ? -1 : 1;
-            Py_XDECREF(grown);
-        } else {
-            status = found == -1 ? -1 : found == 0 ? worth_waiting(f) : 0;
-        }
+        status = found == -1 ? -1 : found == 0 ? worth_waiting(f) : 0;
         if (status < 0) {
             Py_DECREF(OBJECT(s));
         } else if (give_back(f, s) < 0) {

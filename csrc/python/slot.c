@@ -137,7 +137,8 @@ static PyMemberDef counts_members[] = {{"delivered", T_LONGLONG, offsetof(struct
                                        {"redelivered", T_LONGLONG, offsetof(struct counts, redelivered), 0, NULL},
                                        {"dozing", T_BOOL, offsetof(struct counts, dozing), 0, NULL},
                                        {NULL}};
-static PyMemberDef served_members[] = {{"ring", T_OBJECT, offsetof(struct served, ring), 0, NULL},
+static PyMemberDef served_members[] = {{"live_from", T_ULONGLONG, offsetof(struct served, live_from), 0, NULL},
+                                       {"ring", T_OBJECT, offsetof(struct served, ring), 0, NULL},
                                        {"newer", T_BOOL, offsetof(struct served, newer), 0, NULL},
                                        {NULL}};
 
@@ -184,7 +185,8 @@ static int slot_clear(PyObject *self)
 /* NULL and ValueError where nothing may be asked of it any more. */
 static struct slot *usable(struct slot *s)
 {
-    if (s->live && s->block != NULL && s->receiver != NULL && !s->receiver->closed) {
+    if (s->live && s->inbound != NULL && s->block != NULL && s->entry.length <= (size_t)s->block->capacity &&
+        s->receiver != NULL && !s->receiver->closed) {
         return s;
     }
     PyErr_SetString(PyExc_ValueError, RELEASED);
@@ -209,6 +211,16 @@ static PyObject *slot_bytes(struct slot *s, PyObject *none)
 {
     (void)none;
     return usable(s) ? PyBytes_FromStringAndSize((char *)s->block->bytes, (Py_ssize_t)s->entry.length) : NULL;
+}
+
+static PyObject *slot_from(struct slot *s, PyObject *none)
+{
+    (void)none;
+    if (usable(s) == NULL) {
+        return NULL;
+    }
+    Py_INCREF(s->inbound);
+    return s->inbound;
 }
 
 static Py_ssize_t slot_length(struct slot *s)
@@ -338,6 +350,7 @@ static PyGetSetDef slot_fields[] = {
     {"_inbound", (getter)slot_inbound, (setter)slot_set_inbound, NULL, NULL},
     {NULL}};
 static PyMethodDef slot_methods[] = {{"__bytes__", (PyCFunction)slot_bytes, METH_NOARGS, NULL},
+                                     {"_from", (PyCFunction)slot_from, METH_NOARGS, NULL},
                                      {"untie", (PyCFunction)slot_untie, METH_NOARGS, NULL},
                                      {NULL}};
 #define ENTRY(field) (offsetof(struct slot, entry) + offsetof(struct hf_entry, field))

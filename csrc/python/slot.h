@@ -14,34 +14,40 @@
 /* The memory of one message, seen by Python as read-only bytes of its length. `views` counts the buffers that are out: a view of a
  * view holds the same one. */
 struct block {
-    PyObject_HEAD uint8_t *bytes;
+    PyObject_HEAD
+    uint8_t *bytes;
     Py_ssize_t capacity;
     Py_ssize_t length;
     Py_ssize_t views;
 };
 
 struct gate {
-    PyObject_HEAD PyObject *inbounds; /* tuple of Inbound; replaced as a whole */
-    PyObject *iterated;               /* the current message of an iteration, or None */
+    PyObject_HEAD
+    PyObject *inbounds; /* tuple of Inbound; replaced as a whole */
+    PyObject *iterated; /* the current message of an iteration; NULL or None: there is none */
     char closed;
 };
 
 struct counts {
-    PyObject_HEAD long long delivered;
+    PyObject_HEAD
+    long long delivered;
     long long redelivered;
     char dozing;
 };
 
 struct served {
-    PyObject_HEAD PyObject *ring; /* what serves now, in place; None while a log does */
+    PyObject_HEAD
+    PyObject *ring; /* what serves now, in place; None while a log does */
+    unsigned long long live_from;
     char newer;
 };
 
 struct slot {
-    PyObject_HEAD struct hf_entry entry;
+    PyObject_HEAD
+    struct hf_entry entry;
     struct block *block;
     struct gate *receiver;
-    PyObject *inbound;  /* struct counts, or None */
+    PyObject *inbound;  /* struct counts, or NULL */
     PyObject *view;     /* what `data` gave, or NULL */
     PyObject *ack_slot; /* of the ack window; hf_iterated: none yet */
     unsigned long long live_from;

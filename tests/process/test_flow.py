@@ -56,6 +56,16 @@ def flowing(src: hf.Source, rcv: hf.Receiver) -> Iterator[hf.Message]:
     return messages
 
 
+def interrupting(rcv: hf.Receiver, number: signal.Signals) -> None:
+    """As soon as the main thread waits for a message."""
+
+    def interrupt() -> None:
+        until("it waits", lambda: not rcv._token)
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+    threading.Thread(target=interrupt).start()
+
+
 def acknowledged(receiver: hf.Receiver) -> int:
     """As the timer would do it now."""
     receiver.acknowledge(0)
@@ -100,6 +110,62 @@ def test_a_batch_within_an_iteration_holds_its_ack_back(src: hf.Source, rcv: hf.
     assert acknowledged(rcv) == 2
     batch.release()
     assert acknowledged(rcv) == 6
+
+
+def test_what_a_signal_handler_receives_during_a_wait_holds_its_ack_back(src: hf.Source, rcv: hf.Receiver) -> None:
+    """Between two messages the loop has none that could be settled."""
+    messages = flowing(src, rcv)
+    held: list[hf.Message | None] = []
+
+    def receive(*_: object) -> None:
+        send(src, 1)
+        held.append(rcv.receive(SHORT))
+        send(src, 4)
+
+    before = signal.signal(signal.SIGUSR1, receive)
+    try:
+        interrupting(rcv, signal.SIGUSR1)
+        assert [next(messages).sequence_number for _ in range(4)] == [3, 4, 5, 6]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert acknowledged(rcv) == 1
+    (message,) = held
+    assert message is not None
+    message.release()
+    assert acknowledged(rcv) == 5
+
+
+def test_a_message_that_a_loop_within_a_loop_was_left_at_holds_its_ack_back(src: hf.Source, rcv: hf.Receiver) -> None:
+    messages = flowing(src, rcv)
+    send(src, 6)
+    assert next(messages).sequence_number == 2
+    left = next(iter(rcv))
+    assert left.sequence_number == 3
+    assert [next(messages).sequence_number for _ in range(3)] == [4, 5, 6]
+    assert acknowledged(rcv) == 2
+    left.release()
+    assert acknowledged(rcv) == 5
+
+
+def test_what_comes_again_after_an_eviction_is_not_passed_by_what_was_delivered_behind_it(
+    src: hf.Source, rcv: hf.Receiver
+) -> None:
+    messages = flowing(src, rcv)
+    send(src, 8)
+    batch = rcv.receive_batch(3, SHORT)
+    assert batch is not None
+    mine = next(messages)
+    assert mine.sequence_number == 5
+    (inbound,) = rcv.inbounds
+    rcv.batch_evicted(inbound, batch._ack_slot)
+    again = rcv.receive(SHORT)
+    assert again is not None
+    assert again.sequence_number == 2
+    mine.release()
+    assert [next(messages).sequence_number for _ in range(4)] == [3, 4, 5, 6]
+    assert acknowledged(rcv) == 1
+    again.release()
+    assert acknowledged(rcv) == 5
 
 
 # Whose memory it is -----------------------------------------------------------------------------------------------------------
@@ -162,24 +228,27 @@ def test_a_message_grows_where_one_is_larger(src: hf.Source, rcv: hf.Receiver) -
     assert [len(bytes(message)) for message in islice(messages, len(sizes))] == sizes
 
 
+def test_a_large_message_makes_one_buffer_grow(src: hf.Source, rcv: hf.Receiver) -> None:
+    messages = flowing(src, rcv)
+    send(src, 50)
+    kept = list(islice(messages, 50))  # the pool has as many then
+    del kept
+    send(src, 50)
+    assert len(list(islice(messages, 50))) == 50
+    before = rcv.stats().pool_buffers
+    src.send(b"x" * 100_000)
+    assert len(next(messages)) == 100_000
+    assert rcv.stats().pool_buffers == before + 1
+
+
 # What ends it -----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_signal_ends_a_wait_and_the_receiver_goes_on(src: hf.Source, rcv: hf.Receiver) -> None:
     messages = flowing(src, rcv)
-    begun = threading.Event()
-
-    def interrupt() -> None:
-        begun.wait()
-        until("it waits", lambda: not rcv._token)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    other = threading.Thread(target=interrupt)
-    other.start()
-    begun.set()
+    interrupting(rcv, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         next(messages)
-    other.join()
     send(src, 1)
     message = rcv.receive(SHORT)
     assert message is not None
@@ -236,6 +305,16 @@ def test_a_slot_without_memory_is_not_read() -> None:
             look()
 
 
+def test_no_more_is_read_than_the_memory_has(src: hf.Source, rcv: hf.Receiver) -> None:
+    messages = flowing(src, rcv)
+    src.send(b"x" * 100)
+    message = next(messages)
+    message.block = Block(99)
+    for look in (lambda: message.data, lambda: bytes(message), lambda: len(message)):
+        with pytest.raises(ValueError, match="released"):
+            look()
+
+
 def test_a_flow_of_nothing_is_refused() -> None:
     class Receiver(Gate):
         _token, _evicted, pool = [None], (), None
@@ -244,16 +323,16 @@ def test_a_flow_of_nothing_is_refused() -> None:
         window = None
 
     class Feed(Served):
-        live_from = 0
+        pass
 
     gate, inbound, feed = Receiver(), Inbound(), Feed()
     with pytest.raises(AttributeError, match="inbounds"):
-        Flow(gate, inbound, feed, (1, 1, 1), 0, 0, 0)
+        Flow(gate, inbound, feed, None, (1, 1, 1), 0, 0, 0)
     gate.inbounds = (inbound,)
     with pytest.raises(ValueError, match="address"):
-        Flow(gate, inbound, feed, (1, 1, 0), 0, 0, 0)
+        Flow(gate, inbound, feed, None, (1, 1, 0), 0, 0, 0)
     with pytest.raises(TypeError):
-        Flow(gate, inbound, object(), (1, 1, 1), 0, 0, 0)  # type: ignore[arg-type]
+        Flow(gate, inbound, object(), None, (1, 1, 1), 0, 0, 0)  # type: ignore[arg-type]
 
 
 def test_a_block_counts_the_views_of_it() -> None:
