@@ -96,9 +96,11 @@ simulate: $(CORE) ## a million seeds of the simulated machine, over all cores (N
 
 # Below this share of the engine's lines it fails. It only ever rises.
 PY_COVERAGE := --cov --cov-fail-under 95
+# One more than there are cores: many tests wait for processes.
+PY_JOBS := $(shell expr $(JOBS) + 1)
 
 py-test: $(CORE) ## pytest, without the tests that start Spark; fails below the engine's coverage in the Makefile
-	$(PY) -m pytest -q --ignore=tests/spark $(PY_COVERAGE)
+	$(PY) -m pytest -q -n$(PY_JOBS) --ignore=tests/spark $(PY_COVERAGE)
 
 # One JVM serves all of them: one process.
 spark-test: $(CORE) ## the tests of the data source, with Spark
