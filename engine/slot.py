@@ -1,4 +1,7 @@
-"""Where one message lands: a recycled buffer and the entry that describes it. A message of the public API is a slot."""
+"""Where one message lands: a recycled buffer and the entry that describes it. A message of the public API is a slot.
+
+ITERATED stands instead of a slot of the ack window: this is the current message of an iteration.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ from .core import ITERATED, Block, CData, Gate, ffi
 from .core import Slot as Cells
 
 __all__ = ["ITERATED", "Slot"]
-
-# ITERATED instead of a slot of the ack window: the current message of an iteration.
 
 SMALL = 8192
 """Bytes of a new slot's buffer: messages below it are always copied (DESIGN 26)."""
@@ -25,11 +26,6 @@ class Slot(Cells):
         super().__init__()
         self.entry: CData = ffi.cast("struct hf_entry *", self.entry_address)
         self.allocate(SMALL)
-
-    @property
-    def capacity(self) -> int:
-        """Bytes of the buffer."""
-        return self.block.capacity
 
     def allocate(self, capacity: int) -> None:
         """A new buffer; the old one lives as long as somebody looks at it."""

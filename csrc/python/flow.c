@@ -125,11 +125,8 @@ static PyObject *flow_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     PyObject *receiver, *inbound, *feed, *ring, *soon, *wait, *reader;
     int strategy;
     long long within_ns, look_ns;
-    if (keywords != NULL && PyDict_Size(keywords) > 0) {
-        PyErr_SetString(PyExc_TypeError, "Flow takes no keywords");
-        return NULL;
-    }
-    if (!PyArg_ParseTuple(args, "O!O!O!O(OOO)iLL:Flow", hf_gate_type, &receiver, hf_counts_type, &inbound,
+    if (!hf_no_keywords(keywords) ||
+        !PyArg_ParseTuple(args, "O!O!O!O(OOO)iLL:Flow", hf_gate_type, &receiver, hf_counts_type, &inbound,
                           hf_served_type, &feed, &ring, &soon, &wait, &reader, &strategy, &within_ns, &look_ns)) {
         return NULL;
     }

@@ -7,16 +7,21 @@ PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_type, *hf_
 static const char RELEASED[] =
     "this message was released, or its receiver closed: its buffer belongs to another one now";
 
+int hf_no_keywords(PyObject *keywords)
+{
+    if (keywords == NULL || PyDict_Size(keywords) == 0) {
+        return 1;
+    }
+    PyErr_SetString(PyExc_TypeError, "this type takes no keywords");
+    return 0;
+}
+
 /* ---- Block ---- */
 
 static PyObject *block_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     Py_ssize_t capacity;
-    if (keywords != NULL && PyDict_Size(keywords) > 0) {
-        PyErr_SetString(PyExc_TypeError, "Block takes no keywords");
-        return NULL;
-    }
-    if (!PyArg_ParseTuple(args, "n:Block", &capacity)) {
+    if (!hf_no_keywords(keywords) || !PyArg_ParseTuple(args, "n:Block", &capacity)) {
         return NULL;
     }
     if (capacity < 1) {
@@ -252,6 +257,12 @@ static PyObject *slot_address(struct slot *s, void *closure)
     return PyLong_FromVoidPtr(&s->entry);
 }
 
+static PyObject *slot_capacity(struct slot *s, void *closure)
+{
+    (void)closure;
+    return PyLong_FromSsize_t(s->block ? s->block->capacity : 0);
+}
+
 static PyObject *slot_block(struct slot *s, void *closure)
 {
     (void)closure;
@@ -297,11 +308,7 @@ static int slot_set_inbound(struct slot *s, PyObject *value, void *closure)
 static PyObject *slot_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     PyObject *receiver;
-    if (keywords != NULL && PyDict_Size(keywords) > 0) {
-        PyErr_SetString(PyExc_TypeError, "Slot takes no keywords");
-        return NULL;
-    }
-    if (!PyArg_ParseTuple(args, "O!:Slot", hf_gate_type, &receiver)) {
+    if (!hf_no_keywords(keywords) || !PyArg_ParseTuple(args, "O!:Slot", hf_gate_type, &receiver)) {
         return NULL;
     }
     struct slot *s = (struct slot *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
@@ -347,6 +354,7 @@ static PyGetSetDef slot_fields[] = {
     {"released", (getter)slot_released, NULL, "It was consumed, or the receiver was closed.", NULL},
     {"entry_address", (getter)slot_address, NULL, NULL, NULL},
     {"block", (getter)slot_block, (setter)slot_set_block, NULL, NULL},
+    {"capacity", (getter)slot_capacity, NULL, "Bytes of the buffer.", NULL},
     {"_inbound", (getter)slot_inbound, (setter)slot_set_inbound, NULL, NULL},
     {NULL}};
 static PyMethodDef slot_methods[] = {{"__bytes__", (PyCFunction)slot_bytes, METH_NOARGS, NULL},

@@ -58,6 +58,7 @@ struct slot {
 extern PyObject *hf_iterated;
 extern PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_type, *hf_served_type;
 
+int hf_no_keywords(PyObject *keywords); /* 0: there are some, and a TypeError */
 int hf_slot_types(PyObject *module);
 int hf_flow_type(PyObject *module);
 int hf_slot_untie(struct slot *s); /* ends what `data` gave; 1: a view of the memory is still out, -1: an exception */
