@@ -94,3 +94,11 @@ def wipe(tmp_path: Path) -> Callable[[str], None]:
             here.rename(there)
 
     return move
+
+
+@pytest.fixture
+def ctx(run_store: Callable[..., ThreadStore]) -> Iterator[hf.Context]:
+    """Beside a store; no timer acknowledges while a test goes on."""
+    run_store()
+    with hf.Context(options={"ume_ack_batching_interval": 60_000}) as context:
+        yield context

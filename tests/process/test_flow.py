@@ -18,16 +18,7 @@ from holdfast.engine.core import Block, Counts, Flow, Gate, Served
 from holdfast.engine.core import Slot as Cells
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from process.conftest import ThreadStore
-
-
-@pytest.fixture
-def ctx(run_store: Callable[..., ThreadStore]) -> Iterator[hf.Context]:
-    run_store()
-    with hf.Context(options={"ume_ack_batching_interval": 60_000}) as context:
-        yield context
+    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -5,24 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 from process.receiving import SHORT, send, source, take, until
 
 import holdfast as hf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from process.conftest import ThreadStore
-
-
-@pytest.fixture
-def ctx(run_store: Callable[..., ThreadStore]) -> Iterator[hf.Context]:
-    run_store()
-    with hf.Context(options={"ume_ack_batching_interval": 60_000}) as context:
-        yield context
 
 
 def acknowledged(rcv: hf.Receiver) -> list[int]:
