@@ -200,10 +200,11 @@ class Drainer:
         except (Error, OSError) as error:
             repo.item.status = lib.HF_DAMAGED
             self._halted(repo, error)
+        else:  # what was lost is published now, so that the helper thread can see it
+            while repo.losses:
+                self.repair(repo.source.uuid, *repo.losses.pop(0))
         if repo.item.rolls != rolls:
             self._spare_wanted.set()
-        while repo.losses:
-            self.repair(repo.source.uuid, *repo.losses.pop(0))
 
     def _finish(self) -> None:
         self._kick[0] = 1  # a round takes what is there, and does not wait for more

@@ -31,6 +31,8 @@ class Turn(NamedTuple):
     within: tuple[Range, ...]
     urgent: bool
     """Nobody has looked yet, or something is known to be missing."""
+    asked: tuple[Range, ...] = ()
+    """What was known to be missing when it began. A look at the whole log, too, ends where the log ended then."""
 
 
 class Allowance:
@@ -108,8 +110,8 @@ class Plan:
         _, uuid = min(due)
         log = self._logs[uuid]
         if log.whole_ns is not None and log.whole_ns <= now_ns:
-            return Turn(uuid, WHOLE, log.urgent)
-        return Turn(uuid, log.missing, urgent=True)
+            return Turn(uuid, WHOLE, log.urgent, log.missing)
+        return Turn(uuid, log.missing, urgent=True, asked=log.missing)
 
     def done(self, turn: Turn, left: tuple[Range, ...], now_ns: int) -> None:
         """That turn is over; ``left``: what the log still lacks in the range of the turn."""
@@ -119,8 +121,8 @@ class Plan:
         if turn.within == WHOLE:
             log.whole_ns = now_ns + self._interval_ns if self._interval_ns else None
             log.urgent = False
-        else:  # numbers that were lost meanwhile are still to be asked for
-            left = (*left, *(missing for missing in log.missing if missing not in turn.within))
+        # Numbers that were lost meanwhile are still to be asked for.
+        left = (*left, *(missing for missing in log.missing if missing not in turn.asked))
         fewer = bool(log.missing) and left != log.missing
         log.pause_ns = RETRY_NS if fewer else log.pause_ns
         log.missing = left

@@ -81,6 +81,8 @@ class GroupScene:
         self._logs: dict[Worker, Log] = {}
         self._known_life = 0
         self._end = 0
+        self._lack = ""
+        """What a log that was looked at last was short of."""
         self._judged = [0 for _ in self.rows]
         """Of each receiver, how many arrays of its rows have been judged by the lives."""
 
@@ -196,15 +198,16 @@ class GroupScene:
         for receiver in self.receivers:
             receiver.stop()
         for store in self.stores:
-            until(f"the log of store {store.settings.name} is whole up to {end}", partial(self._whole, store, end))
+            until(lambda: f"a log is whole up to {end}; {self._lack}", partial(self._whole, store, end))
         for store in self.stores:
             store.stop()
         return self._compare(end)
 
     def _whole(self, store: Worker, end: int) -> bool:
         """Everything is there; what it missed and could not find at first, it repairs in the background."""
-        log = self._log(store)
+        log, name = self._log(store), store.settings.name
         if log is None or log.range()[1] < end:
+            self._lack = f"store {name}: it ends at {log.range()[1] if log is not None else None}"
             return False
         log.reopen()
         log.verified = 0
@@ -213,6 +216,7 @@ class GroupScene:
             log.verify()
         except Finding as found:
             if "the log gives HF_" in str(found):  # not yet
+                self._lack = f"store {name}: {found}"
                 return False
             raise
         return log.verified == end

@@ -30,14 +30,14 @@ DEADLINE_S = 90.0
 """No step of any of these tests takes as long."""
 
 
-def until(what: str, true: Callable[[], object], *also: Callable[[], object]) -> None:
-    """Waits until ``true()``; ``also`` is called meanwhile. Raises Finding when the time is over."""
+def until(what: str | Callable[[], str], true: Callable[[], object], *also: Callable[[], object]) -> None:
+    """Waits until ``true()``; ``also`` is called meanwhile. Raises Finding, which says ``what``, when the time is over."""
     deadline = time.monotonic() + DEADLINE_S
     while not true():
         for call in also:
             call()
         if time.monotonic() > deadline:
-            raise Finding(f"waited {DEADLINE_S:.0f} s: {what}")
+            raise Finding(f"waited {DEADLINE_S:.0f} s: {what if isinstance(what, str) else what()}")
         time.sleep(0.001)
 
 

@@ -10,6 +10,7 @@ import pytest
 from holdfast.engine import drainer as module
 from holdfast.engine.core import lib
 from holdfast.engine.drainer import FILL_NS, Drainer
+from holdfast.engine.scrub_plan import Range
 
 
 class Clock:
@@ -69,3 +70,21 @@ def test_all_are_filled_where_there_is_time(clock: Clock) -> None:
     drainer, filled = catching_up(clock, "abc", 1)
     drainer._fill(clock.now)
     assert filled == ["a", "b", "c"]
+
+
+def test_what_was_lost_is_asked_for_once_it_is_published(clock: Clock) -> None:
+    """As long as a sync fails, the log's readers see no such record, and would find nothing missing."""
+    drainer, _ = catching_up(clock, "a", 1)
+    repo: Any = drainer.repositories[b"a"]
+    repo.source, repo.losses = SimpleNamespace(uuid=b"a"), [(5, 9)]
+
+    def full(_: int) -> None:
+        raise OSError(28, "no space left on device")
+
+    good, repo.fill = repo.fill, full
+    drainer._fill(clock.now)
+    assert drainer._scrub.losses.empty()
+    repo.fill, repo.item.status = good, lib.HF_OK
+    drainer._fill(clock.now)
+    assert drainer._scrub.losses.get_nowait() == (b"a", Range(5, 9))
+    assert repo.losses == []

@@ -10,6 +10,11 @@ S = 1_000_000_000
 A, B = b"a", b"b"
 
 
+def for_missing(*missing: Range) -> Turn:
+    """The turn in which A is looked through for these."""
+    return Turn(A, missing, urgent=True, asked=missing)
+
+
 def test_what_is_within_the_burst_is_not_held_up() -> None:
     allowance = Allowance(100, 10)
     for _ in range(10):
@@ -75,7 +80,7 @@ def test_what_nobody_has_is_asked_for_again_with_growing_pauses() -> None:
         pauses.append(wait)
         now += wait
         turn = plan.turn(now)
-        assert turn == Turn(A, left, urgent=True)
+        assert turn == for_missing(*left)
     assert pauses == [RETRY_NS << i for i in range(7)] + [RETRY_MAX_NS] * 2
 
 
@@ -83,11 +88,11 @@ def test_the_pauses_begin_anew_when_something_came() -> None:
     plan = Plan(0)
     plan.add(A, 0)
     plan.done(Turn(A, WHOLE, urgent=True), (Range(5, 9), Range(20, 30)), 0)
-    plan.done(Turn(A, (Range(5, 9), Range(20, 30)), urgent=True), (Range(5, 9), Range(20, 30)), 0)
+    plan.done(for_missing(Range(5, 9), Range(20, 30)), (Range(5, 9), Range(20, 30)), 0)
     assert plan.wait_ns(0) == 2 * RETRY_NS
-    plan.done(Turn(A, (Range(5, 9), Range(20, 30)), urgent=True), (Range(5, 9),), 0)
+    plan.done(for_missing(Range(5, 9), Range(20, 30)), (Range(5, 9),), 0)
     assert plan.wait_ns(0) == RETRY_NS
-    plan.done(Turn(A, (Range(5, 9),), urgent=True), (), 0)
+    plan.done(for_missing(Range(5, 9)), (), 0)
     assert plan.wait_ns(0) is None
 
 
@@ -97,10 +102,31 @@ def test_a_loss_is_asked_for_at_once_and_not_forgotten_over_an_older_turn() -> N
     plan.done(Turn(A, WHOLE, urgent=True), (Range(5, 9),), 0)
     plan.lacks(A, Range(50, 60), 10)
     turn = plan.turn(10)
-    assert turn == Turn(A, (Range(5, 9), Range(50, 60)), urgent=True)
+    assert turn == for_missing(Range(5, 9), Range(50, 60))
     plan.lacks(A, Range(70, 80), 11)
     plan.done(turn, (), 12)
-    assert plan.turn(12 + RETRY_NS) == Turn(A, (Range(70, 80),), urgent=True)
+    assert plan.turn(12 + RETRY_NS) == for_missing(Range(70, 80))
+
+
+def test_a_loss_behind_the_end_of_the_first_look_is_asked_for_when_that_is_over() -> None:
+    """The look began when the log ended at 50: what is lost since is no news to it, but must not be taken for looked at."""
+    plan = Plan(0)
+    plan.add(A, 0)
+    look = plan.turn(0)
+    assert look == Turn(A, WHOLE, urgent=True)
+    plan.lacks(A, Range(50, 60), 1)
+    plan.done(look, (Range(5, 9),), 2)
+    assert plan.turn(2 + RETRY_NS) == for_missing(Range(5, 9), Range(50, 60))
+
+
+def test_what_the_look_at_a_whole_log_does_not_find_missing_is_not_asked_for_again() -> None:
+    plan = Plan(10)
+    plan.add(A, 0)
+    plan.done(Turn(A, WHOLE, urgent=True), (Range(5, 9),), 0)
+    look = plan.turn(RETRY_NS)
+    assert look == Turn(A, WHOLE, urgent=False, asked=(Range(5, 9),))
+    plan.done(look, (), RETRY_NS)
+    assert plan.turn(RETRY_NS + 9) is None
 
 
 def test_a_log_that_is_removed_is_not_asked_for() -> None:
