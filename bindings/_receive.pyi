@@ -17,11 +17,16 @@ class Gate:
     inbounds: tuple[object, ...]
     iterated: Any
     closed: bool
+    receiving: bool
+    def enter(self) -> bool: ...
 
 class Counts:
     delivered: int
     redelivered: int
     dozing: bool
+
+class Passed:
+    passed_below: int
 
 class Served:
     ring: Any

@@ -46,8 +46,6 @@ class Receiver(Driver):
         self.pool = MessagePool(self)
         self.entries = EntriesPool()
         self._on_message = on_message
-        self._token: list[None] = [None]
-        """Held by the thread that is receiving."""
         self._turn_of = 0
         self._eventfd = -1
         self._awaited = False
@@ -76,14 +74,12 @@ class Receiver(Driver):
                 message = self._wait_receive(timeout)
             return message
         finally:
-            self._token.append(None)
+            self.receiving = False
 
     def _enter(self) -> None:
-        """Takes the token that only one thread can have; list.pop is atomic, and a tenth of a lock's price."""
-        try:
-            self._token.pop()
-        except IndexError:
-            raise UsageError("another thread is receiving from this receiver", hint="one thread at a time") from None
+        """Only one thread receives; who has entered sets ``receiving`` to False in the end."""
+        if not self.enter():
+            raise UsageError("another thread is receiving from this receiver", hint="one thread at a time")
 
     @contextlib.contextmanager
     def not_receiving(self) -> Iterator[None]:
@@ -92,13 +88,13 @@ class Receiver(Driver):
         Longer than LEAVE_S means that it is this thread, interrupted by the signal handler that closes: then it goes on.
         """
         deadline = time.monotonic() + LEAVE_S
-        while not self._token and time.monotonic() < deadline:
+        while not (entered := self.enter()) and time.monotonic() < deadline:
             time.sleep(0.001)
-        taken = [self._token.pop()] if self._token else []
         try:
             yield
         finally:
-            self._token += taken
+            if entered:
+                self.receiving = False
 
     def settle(self) -> None:
         """Driver: the current message of an iteration gets its record before anything behind it."""
@@ -240,7 +236,7 @@ class Receiver(Driver):
                 self._wait_any(limit)
             return batch
         finally:
-            self._token.append(None)
+            self.receiving = False
 
     def _try_batch(self, maximum: int) -> Batch | None:
         self._check_pull()

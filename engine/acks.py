@@ -17,6 +17,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from . import kernels
+from .core import Passed
 from .errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class _Ring:
         self.records: NDArray[Any] = np.frombuffer(memory, kernels.ack_record())
 
 
-class AckWindow:
+class AckWindow(Passed):
     """The deliveries of one receiver from one source."""
 
     def __init__(self, start: int, *, slots: int = INITIAL_SLOTS, maximum: int = MAXIMUM_SLOTS) -> None:
@@ -251,7 +252,7 @@ class AckWindow:
         return new
 
 
-class ExplicitWindow:
+class ExplicitWindow(Passed):
     """The deliveries of one receiver from one source where only the program acknowledges (um_semantics G.4).
 
     As AckWindow, but no delivery is kept: a slot is the number that its delivery begins with, and above its 64 bits how many

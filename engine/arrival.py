@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .core import Passed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ArrivalFeed", "ArrivalWindow"]
 
 
-class ArrivalWindow:
+class ArrivalWindow(Passed):
     """As acks.AckWindow, over two of them: numbers below ``split``, and from there on. A slot is 2 x slot + (1 if live)."""
 
     def __init__(self, old: Window, live: Window, split: int) -> None:

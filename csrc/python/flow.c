@@ -7,8 +7,6 @@
 #include "slot.h"
 #include "status.h"
 
-static PyObject *passed_below; /* the name */
-
 typedef int64_t soon_function(void *reader, struct hf_entry *entry, uint8_t *to, uint64_t capacity, int64_t within_ns);
 typedef int64_t wait_function(void *reader, struct hf_entry *entry, uint8_t *to, uint64_t capacity, int strategy,
                               int64_t timeout_ns);
@@ -20,7 +18,8 @@ struct flow {
     struct served *feed;
     PyObject *inbounds; /* of the receiver, when the loop began */
     PyObject *ring;     /* it owns `reader` */
-    PyObject *window, *token, *evicted;
+    struct passed *window;
+    PyObject *evicted;
     PyObject *pool; /* NULL: the loop has ended */
     struct slot *current;
     struct slot *spare[2];
@@ -42,7 +41,6 @@ static int flow_traverse(struct flow *f, visitproc visit, void *arg)
     Py_VISIT(f->inbounds);
     Py_VISIT(f->ring);
     Py_VISIT(f->window);
-    Py_VISIT(f->token);
     Py_VISIT(f->evicted);
     Py_VISIT(f->pool);
     Py_VISIT(f->current);
@@ -63,7 +61,6 @@ static int flow_clear(struct flow *f)
     Py_CLEAR(f->inbounds);
     Py_CLEAR(f->ring);
     Py_CLEAR(f->window);
-    Py_CLEAR(f->token);
     Py_CLEAR(f->evicted);
     Py_CLEAR(f->pool);
     return 0;
@@ -149,8 +146,7 @@ static PyObject *flow_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     Py_INCREF(ring);
     f->ring = ring;
     f->inbounds = attribute(receiver, "inbounds", NULL);
-    f->window = attribute(inbound, "window", NULL);
-    f->token = attribute(receiver, "_token", &PyList_Type);
+    f->window = (struct passed *)attribute(inbound, "window", hf_passed_type);
     f->evicted = attribute(receiver, "_evicted", NULL);
     f->pool = attribute(receiver, "pool", NULL);
     if (PyErr_Occurred() || f->soon == NULL || f->wait == NULL || f->reader == NULL) {
@@ -194,12 +190,10 @@ static int consume(struct flow *f)
         Py_XDECREF(done);
         return done == NULL ? -1 : 0;
     }
-    PyObject *below = PyLong_FromUnsignedLongLong(s->entry.sequence_number + 1);
-    int status = below == NULL ? -1 : PyObject_SetAttr(f->window, passed_below, below);
-    Py_XDECREF(below);
+    f->window->passed_below = s->entry.sequence_number + 1;
     s->live = 0;
-    int out = status < 0 ? 0 : hf_slot_untie(s);
-    if (status < 0 || out != 0) {
+    int out = hf_slot_untie(s);
+    if (out != 0) {
         PyObject *done = out > 0 ? PyObject_CallMethod(OBJECT(s), "forget", NULL) : NULL;
         Py_DECREF(OBJECT(s));
         Py_XDECREF(done);
@@ -232,11 +226,12 @@ static struct slot *fresh(struct flow *f)
     return (struct slot *)made;
 }
 
-/* Only one thread receives; the list has the token while none does. -1: an exception. */
+/* Only one thread receives. -1: an exception. */
 static int enter(struct flow *f)
 {
-    if (PyList_Size(f->token) == 1) {
-        return PyList_SetSlice(f->token, 0, 1, NULL);
+    if (!f->receiver->receiving) {
+        f->receiver->receiving = 1;
+        return 0;
     }
     PyObject *done = PyObject_CallMethod(OBJECT(f->receiver), "_enter", NULL); /* which raises */
     Py_XDECREF(done);
@@ -262,7 +257,8 @@ static int64_t look(struct flow *f, struct slot *s)
         Py_END_ALLOW_THREADS
     }
     Py_DECREF(OBJECT(block));
-    if (PyList_Append(f->token, Py_None) < 0 || (status == 0 && PyErr_CheckSignals() < 0)) {
+    f->receiver->receiving = 0;
+    if (status == 0 && PyErr_CheckSignals() < 0) {
         return -1;
     }
     return status == -1 ? HF_USAGE : status;
@@ -298,7 +294,7 @@ static int look_at_window(struct flow *f)
         return 0;
     }
     long long delivered = f->inbound->delivered;
-    PyObject *idle = PyObject_CallMethod(f->window, "idle", NULL);
+    PyObject *idle = PyObject_CallMethod(OBJECT(f->window), "idle", NULL);
     int found = idle == NULL ? -1 : PyObject_IsTrue(idle);
     Py_XDECREF(idle);
     f->idle = found > 0;
@@ -391,8 +387,7 @@ static PyType_Spec flow_spec = {"holdfast._receive.Flow", sizeof(struct flow), 0
 
 int hf_flow_type(PyObject *module)
 {
-    passed_below = PyUnicode_InternFromString("passed_below");
-    PyObject *type = passed_below == NULL ? NULL : PyType_FromSpec(&flow_spec);
+    PyObject *type = PyType_FromSpec(&flow_spec);
     int status = type == NULL ? -1 : PyModule_AddObjectRef(module, "Flow", type);
     Py_XDECREF(type);
     return status;

@@ -2,7 +2,8 @@
 #include "slot.h"
 
 PyObject *hf_iterated;
-PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_type, *hf_served_type;
+PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_type, *hf_served_type, *hf_passed_type;
+static PyObject *release; /* memoryview.release */
 
 static const char RELEASED[] =
     "this message was released, or its receiver closed: its buffer belongs to another one now";
@@ -81,7 +82,7 @@ static PyType_Slot block_slots[] = {{Py_tp_new, block_new},
                                     {0, NULL}};
 static PyType_Spec block_spec = {"holdfast._receive.Block", sizeof(struct block), 0, Py_TPFLAGS_DEFAULT, block_slots};
 
-/* ---- Gate, Counts, Served: fields and nothing else ---- */
+/* ---- Gate, Counts, Served, Passed: fields, and little else ---- */
 
 static int gate_traverse(struct gate *g, visitproc visit, void *arg)
 {
@@ -112,16 +113,25 @@ static int served_clear(PyObject *self)
     return 0;
 }
 
-static int counts_traverse(PyObject *self, visitproc visit, void *arg)
+static int numbers_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
     return 0;
 }
 
-static int counts_clear(PyObject *self)
+static int numbers_clear(PyObject *self)
 {
     (void)self;
     return 0;
+}
+
+/* True: the caller receives now, and sets `receiving` to False when it is done. False: another thread does. */
+static PyObject *gate_enter(struct gate *g, PyObject *none)
+{
+    (void)none;
+    int free = !g->receiving;
+    g->receiving = 1;
+    return PyBool_FromLong(free);
 }
 
 /* Not by the type's slot: that is the deriving class's, which has ended its part already. */
@@ -137,7 +147,9 @@ static void dealloc(PyObject *self, int (*clear)(PyObject *))
 static PyMemberDef gate_members[] = {{"inbounds", T_OBJECT_EX, offsetof(struct gate, inbounds), 0, NULL},
                                      {"iterated", T_OBJECT, offsetof(struct gate, iterated), 0, NULL},
                                      {"closed", T_BOOL, offsetof(struct gate, closed), 0, NULL},
+                                     {"receiving", T_BOOL, offsetof(struct gate, receiving), 0, NULL},
                                      {NULL}};
+static PyMethodDef gate_methods[] = {{"enter", (PyCFunction)gate_enter, METH_NOARGS, NULL}, {NULL}};
 static PyMemberDef counts_members[] = {{"delivered", T_LONGLONG, offsetof(struct counts, delivered), 0, NULL},
                                        {"redelivered", T_LONGLONG, offsetof(struct counts, redelivered), 0, NULL},
                                        {"dozing", T_BOOL, offsetof(struct counts, dozing), 0, NULL},
@@ -147,21 +159,24 @@ static PyMemberDef served_members[] = {{"live_from", T_ULONGLONG, offsetof(struc
                                        {"newer", T_BOOL, offsetof(struct served, newer), 0, NULL},
                                        {NULL}};
 
-#define CELLS(name, shown)                                                                                             \
+static PyMemberDef passed_members[] = {{"passed_below", T_ULONGLONG, offsetof(struct passed, passed_below), 0, NULL},
+                                       {NULL}};
+static PyMethodDef no_methods[] = {{NULL}};
+
+#define CELLS(name, shown, visit, clear, methods)                                                                      \
     static void name##_dealloc(PyObject *self)                                                                         \
     {                                                                                                                  \
-        dealloc(self, name##_clear);                                                                                   \
+        dealloc(self, clear);                                                                                          \
     }                                                                                                                  \
-    static PyType_Slot name##_slots[] = {{Py_tp_dealloc, name##_dealloc},                                              \
-                                         {Py_tp_traverse, name##_traverse},                                            \
-                                         {Py_tp_clear, name##_clear},                                                  \
-                                         {Py_tp_members, name##_members},                                              \
-                                         {0, NULL}};                                                                   \
+    static PyType_Slot name##_slots[] = {                                                                              \
+        {Py_tp_dealloc, name##_dealloc}, {Py_tp_traverse, visit},  {Py_tp_clear, clear},                               \
+        {Py_tp_members, name##_members}, {Py_tp_methods, methods}, {0, NULL}};                                         \
     static PyType_Spec name##_spec = {"holdfast._receive." shown, sizeof(struct name), 0,                              \
                                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, name##_slots}
-CELLS(gate, "Gate");
-CELLS(counts, "Counts");
-CELLS(served, "Served");
+CELLS(gate, "Gate", gate_traverse, gate_clear, gate_methods);
+CELLS(counts, "Counts", numbers_traverse, numbers_clear, no_methods);
+CELLS(served, "Served", served_traverse, served_clear, no_methods);
+CELLS(passed, "Passed", numbers_traverse, numbers_clear, no_methods);
 
 /* ---- Slot ---- */
 
@@ -327,7 +342,7 @@ int hf_slot_untie(struct slot *s)
         PyObject *view = s->view;
         s->view = NULL;
         if (Py_REFCNT(view) > 1) { /* the program has it: it may not read the next message through it */
-            PyObject *done = PyObject_CallMethod(view, "release", NULL);
+            PyObject *done = PyObject_CallFunctionObjArgs(release, view, NULL);
             if (done == NULL && !PyErr_ExceptionMatches(PyExc_BufferError)) {
                 Py_DECREF(view);
                 return -1;
@@ -405,9 +420,11 @@ int hf_slot_types(PyObject *module)
     hf_gate_type = add(module, "Gate", &gate_spec);
     hf_counts_type = add(module, "Counts", &counts_spec);
     hf_served_type = add(module, "Served", &served_spec);
+    hf_passed_type = add(module, "Passed", &passed_spec);
     hf_slot_type = add(module, "Slot", &slot_spec);
+    release = PyObject_GetAttrString(OBJECT(&PyMemoryView_Type), "release");
     if (hf_iterated == NULL || hf_block_type == NULL || hf_gate_type == NULL || hf_counts_type == NULL ||
-        hf_served_type == NULL || hf_slot_type == NULL) {
+        hf_served_type == NULL || hf_passed_type == NULL || hf_slot_type == NULL || release == NULL) {
         return -1;
     }
     return PyModule_AddObjectRef(module, "ITERATED", hf_iterated);

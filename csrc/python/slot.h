@@ -1,5 +1,6 @@
 /* slot.h: the Python objects whose fields change with every message, and that both C (flow.c) and Python write. Python's classes
- * derive from them: Message from Slot, Inbound from Counts, Feed from Served, Receiver from Gate. Whoever holds the GIL may write. */
+ * derive from them: Message from Slot, Inbound from Counts, Feed from Served, Receiver from Gate, ack windows from Passed. Whoever
+ * holds the GIL may write. */
 #ifndef HF_PYTHON_SLOT_H
 #define HF_PYTHON_SLOT_H
 #define PY_SSIZE_T_CLEAN
@@ -26,6 +27,12 @@ struct gate {
     PyObject *inbounds; /* tuple of Inbound; replaced as a whole */
     PyObject *iterated; /* the current message of an iteration; NULL or None: there is none */
     char closed;
+    char receiving; /* a thread does: only one may */
+};
+
+struct passed {
+    PyObject_HEAD
+    unsigned long long passed_below; /* consumed without a record (engine/acks.py) */
 };
 
 struct counts {
@@ -56,7 +63,7 @@ struct slot {
 };
 
 extern PyObject *hf_iterated;
-extern PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_type, *hf_served_type;
+extern PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_type, *hf_served_type, *hf_passed_type;
 
 int hf_no_keywords(PyObject *keywords); /* 0: there are some, and a TypeError */
 int hf_slot_types(PyObject *module);

@@ -14,7 +14,7 @@ import pytest
 from process.receiving import SHORT, send, source, until
 
 import holdfast as hf
-from holdfast.engine.core import Block, Counts, Flow, Gate, Served
+from holdfast.engine.core import Block, Counts, Flow, Gate, Passed, Served
 from holdfast.engine.core import Slot as Cells
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def interrupting(rcv: hf.Receiver, number: signal.Signals) -> None:
     """As soon as the main thread waits for a message."""
 
     def interrupt() -> None:
-        until("it waits", lambda: not rcv._token)
+        until("it waits", lambda: rcv.receiving)
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     threading.Thread(target=interrupt).start()
@@ -253,7 +253,7 @@ def test_two_threads_cannot_iterate(rcv: hf.Receiver) -> None:
 
     other = threading.Thread(target=iterate)
     other.start()
-    until("it waits", lambda: not rcv._token)
+    until("it waits", lambda: rcv.receiving)
     with pytest.raises(hf.UsageError, match="another thread"):
         next(iter(rcv))
     rcv.close()
@@ -308,10 +308,10 @@ def test_no_more_is_read_than_the_memory_has(src: hf.Source, rcv: hf.Receiver) -
 
 def test_a_flow_of_nothing_is_refused() -> None:
     class Receiver(Gate):
-        _token, _evicted, pool = [None], (), None
+        _evicted, pool = (), None
 
     class Inbound(Counts):
-        window = None
+        window: Any = None
 
     class Feed(Served):
         pass
@@ -320,6 +320,9 @@ def test_a_flow_of_nothing_is_refused() -> None:
     with pytest.raises(AttributeError, match="inbounds"):
         Flow(gate, inbound, feed, None, (1, 1, 1), 0, 0, 0)
     gate.inbounds = (inbound,)
+    with pytest.raises(TypeError, match="window"):
+        Flow(gate, inbound, feed, None, (1, 1, 1), 0, 0, 0)
+    inbound.window = Passed()
     with pytest.raises(ValueError, match="address"):
         Flow(gate, inbound, feed, None, (1, 1, 0), 0, 0, 0)
     with pytest.raises(TypeError):

@@ -70,7 +70,7 @@ def test_a_release_from_another_thread_wakes_a_receive_that_waits(src: hf.Source
     got: list[int] = []
     waiting = threading.Thread(target=lambda: got.append(take(receiver).sequence_number))
     waiting.start()
-    until("it waits", lambda: not receiver._token)
+    until("it waits", lambda: receiver.receiving)
     rings = count_rings(ctx)
     until("the pause is noticed", lambda: receiver._outstanding._paused)  # type: ignore[attr-defined]
     held[0].release()

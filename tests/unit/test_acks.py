@@ -196,7 +196,7 @@ def test_threads_that_release_while_the_window_grows_lose_nothing() -> None:
     done = threading.Event()
 
     def release(mine: list[int]) -> None:
-        while mine or not done.is_set():
+        while not done.is_set() or mine:  # in this order: the last one comes before done
             if mine:
                 window.consumed(mine.pop())
             window.advance()
