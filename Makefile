@@ -120,22 +120,28 @@ torture-long: $(CORE) | tools ## the torture lab with the figures of a night (te
 	for part in matrix power flips peers; do PYTHONPATH=tests $(PY) -m torture_lab $$part || exit 1; done
 
 # What one push owes (tests/evidence_report.py has the figures). Each part leaves a record, and the report is the judge: a part that
-# fails does not stop the others.
+# fails does not stop the others. Those that keep one core busy run side by side, the longest first.
+SINGLES := torn_images bit_flips failing_calls properties models simulation_planted
+torn_images := -- build/c/plain/test_log_power 200000
+bit_flips := -- build/c/plain/torture_flips all
+failing_calls := -- build/c/plain/torture_syscalls 1
+properties := --planted planted_bug -- $(PY) -m pytest -q tests/model
+models := --planted broken_protocol -- $(PY) -m pytest -q tests/models
+simulation_planted := --planted planted_bug -- $(PY) -m pytest -q tests/simulation/test_planted.py
+
+single-%: $(CORE)
+	@$(PY) -m evidence_run $* $($*)
+
 evidence: export HOLDFAST_EVIDENCE := $(CURDIR)/build/evidence
 evidence: export PYTHONPATH := tests
 evidence: $(CORE) | tools ## run every harness and write EVIDENCE.md from what they did; about 40 minutes
-	@rm -rf build/evidence && $(MAKE) --no-print-directory -j$(JOBS) build-plain build-asan build-tsan build-fuzz
+	@rm -rf build/evidence && $(MAKE) --no-print-directory -j$(JOBS) build-plain build-asan build-tsan build-fuzz-long
 	-@$(MAKE) --no-print-directory c-test
 	-@$(MAKE) --no-print-directory asan
 	-@$(MAKE) --no-print-directory tsan
-	-@$(MAKE) --no-print-directory fuzz
+	-@$(MAKE) --no-print-directory fuzz S=60
 	-@$(PY) -m simulation -n 10000 -j $(JOBS)
-	-@$(PY) -m evidence_run simulation_planted --planted planted_bug -- $(PY) -m pytest -q tests/simulation/test_planted.py
-	-@$(PY) -m evidence_run models --planted broken_protocol -- $(PY) -m pytest -q tests/models
-	-@$(PY) -m evidence_run properties --planted planted_bug -- $(PY) -m pytest -q tests/model
-	-@$(PY) -m evidence_run failing_calls -- build/c/plain/torture_syscalls 1
-	-@$(PY) -m evidence_run bit_flips -- build/c/plain/torture_flips all
-	-@$(PY) -m evidence_run torn_images -- build/c/plain/test_log_power 200000
+	-@$(MAKE) --no-print-directory -k -j$(JOBS) $(SINGLES:%=single-%)
 	-@for part in commit pin sleep; do $(PY) -m evidence_run litmus_$$part -- build/c/plain/litmus_$$part 1000000; done
 	-@for part in matrix power flips peers; do $(PY) -m torture_lab $$part --short; done
 	-@$(PY) tests/process/torture.py --kills 60 --core 60 --exec 0 --mutant drain.publish_early
@@ -268,11 +274,14 @@ build/fuzz/planted/%: build/fuzz/planted/%.c build/c/asan/tests/fuzz/fuzz_%.o $(
 build-fuzz: $(FUZZ_BIN)
 build-fuzz-long: $(FUZZ_BIN) $(REACH_BIN)
 
-fuzz: $(CORE) ## replay the fuzz corpora, then some hundred mutants of each, and find the planted bugs
+# S=0: some hundred mutants of each, the same ones every time.
+fuzz: S = 20
+fuzz: SEED = 1
+fuzz: $(CORE) ## replay the fuzz corpora, S=20 seconds of mutants each by what they reach (SEED=1), and find the planted bugs
 	@mkdir -p build/c
 	@$(call SANITIZE_CHECK,address,libasan8 (gcc brings it))
-	@$(MAKE) --no-print-directory -j$(JOBS) build-fuzz
-	@PYTHONPATH=tests $(PY) -m fuzz -j $(JOBS)
+	@$(MAKE) --no-print-directory -j$(JOBS) build-fuzz$(if $(filter-out 0,$(S)),-long)
+	@PYTHONPATH=tests $(PY) -m fuzz -j $(JOBS) --seconds $(S) --seed $(SEED)
 
 # The committed corpora anew: valid objects and what mutants of them reach. Files with names of their own (findings) stay.
 fuzz-corpus: S = 60
@@ -284,24 +293,19 @@ fuzz-corpus: $(CORE) ## grow the committed fuzz corpora for S=60 seconds each, a
 	@for t in $$(PYTHONPATH=tests $(PY) -c 'from fuzz.targets import TARGETS; print(*TARGETS)'); do \
 	    PYTHONPATH=tests $(PY) -m fuzz.loop $$t --seeds tests/fuzz/corpus/$$t || exit 1; done
 
-# Hours of it: with libFuzzer. Its crashes lie in build/fuzz/.
-fuzz-long: S = 20
-fuzz-long: SEED = 1
-fuzz-long: $(CORE) ## mutants for S=20 seconds each, by what they reach (SEED=1); CLANG=clang-19 S=3600: with libFuzzer
-ifdef CLANG
+# Its crashes lie in build/fuzz/.
+fuzz-long: S = 3600
+fuzz-long: CLANG = clang-19
+fuzz-long: | tools ## the fuzz targets under libFuzzer, S=3600 seconds each (CLANG=clang-19)
+	@mkdir -p build/c build/fuzz/libfuzzer
 	@echo 'int LLVMFuzzerTestOneInput(const char *, long); int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' | \
 	    $(CLANG) -fsanitize=fuzzer,address,undefined -xc - -o build/c/probe 2>/dev/null || { \
 	    echo "$(CLANG) cannot link -fsanitize=fuzzer: install the Debian packages clang-19 and libclang-rt-19-dev"; exit 1; }
-	@mkdir -p build/fuzz/libfuzzer
 	@for t in $(FUZZ); do mkdir -p build/fuzz/libfuzzer/$$t.corpus && \
 	    $(CLANG) -std=c11 -D_GNU_SOURCE -DHF_FAILPOINTS -Icsrc -Itests/c -pthread -O1 -g -fsanitize=fuzzer,address,undefined \
 	    $(CORE_C) tests/fuzz/log_object.c tests/fuzz/fuzz_$$t.c -o build/fuzz/libfuzzer/$$t && \
 	    build/fuzz/libfuzzer/$$t -timeout=2 -max_total_time=$(S) -max_len=65536 -artifact_prefix=build/fuzz/$$t- \
 	    build/fuzz/libfuzzer/$$t.corpus tests/fuzz/corpus/$$t || exit 1; done
-else
-	@$(MAKE) --no-print-directory -j$(JOBS) build-fuzz-long
-	@PYTHONPATH=tests $(PY) -m fuzz -j $(JOBS) --seconds $(S) --seed $(SEED)
-endif
 
 clean: ## remove what was built, .venv included
 	rm -rf build dist .venv *.egg-info bindings/_core*.so bindings/_receive*.so

@@ -139,7 +139,7 @@ static int64_t ring_end(const struct hf_ring *ring, int oldest, uint64_t *positi
             return hf_after(published, *position) ? HF_DAMAGED : HF_OK; /* a hole in what was published */
         }
         if (status != HF_LAPPED) {
-            return status;
+            return status > 0 ? HF_DAMAGED : status; /* UINT64_MAX is no message's number */
         }
     }
     return HF_AGAIN;

@@ -1,7 +1,7 @@
 """Runs fuzz targets: replays each one's corpus, mutates it, and makes sure that it finds its planted bug.
 
-    make fuzz                       every target, some hundred mutants each: the same ones each time
-    make fuzz-long S=20 SEED=1      S seconds each, by what the mutants reach
+    make fuzz                       every target, for 20 seconds each, by what the mutants reach
+    make fuzz S=0                   some hundred mutants each: the same ones each time
 
 Prints a line for each; a finding leaves its input in build/fuzz/. Exit status 1: a finding, or a planted bug that was not found.
 """
@@ -26,7 +26,7 @@ from fuzz.targets import TARGETS
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "fuzz"
 RUNS = {"segment": 250, "head": 250, "stream": 2500, "board": 300, "frames": 1500}
-"""Mutants of a short run: about a second each on a quiet machine."""
+"""Mutants of a run without a time: about a second each on a quiet machine."""
 PYTHON_RUNS = 1500
 PLANTED_RUNS = 20_000
 PATIENCE = 240

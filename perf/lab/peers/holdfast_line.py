@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 import holdfast as hf
@@ -41,13 +42,13 @@ class Holdfast(Peer):
         os.environ["HOLDFAST_DIR"] = self.directory
         context = hf.Context(domain=DOMAIN, options=dict(self.options))
         receiver = context.receiver(self.topic)
-        messages = iter(receiver)
+        payloads = map(attrgetter("data"), receiver)
 
         def take(check: Check) -> int:
             batch = receiver.receive_batch(4096, TIMEOUT_S)
             return check.frames(batch.frames, batch.memory, batch.release) if batch else 0
 
-        return Receiver(lambda: next(messages).data, take, close=context.close)
+        return Receiver(payloads.__next__, take, close=context.close)
 
 
 class Spinning(Holdfast):
