@@ -241,6 +241,10 @@ static int64_t arrived(const struct hf_walk *w, const struct hf_request *q, uint
         *q->next = start_sqn;
         return HF_DAMAGED;
     }
+    if (w->frame.fragment != HF_CONTROL_LOST) { /* a sync: all that it says is which number comes */
+        *q->next = w->frame.sequence_number;
+        return HF_DAMAGED;
+    }
     if (w->body.first <= q->sqn) {
         *q->next = w->body.last + 1;
         return HF_LOST;

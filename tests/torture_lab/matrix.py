@@ -30,6 +30,7 @@ from process.spawn import until
 from process.torture_group import remove_objects
 from process.worker import STOP
 
+from holdfast.engine.core import ffi, lib
 from torture_lab.lab import Lab, Outcome
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class Matrix:
         self.random = random.Random(f"{seed} {stores}")
         self.mutant = ""
         self._number = 0
+        self._damaged = 0
+        """Messages of the scene."""
 
     def run(self) -> None:
         """Every cell."""
@@ -137,6 +140,7 @@ class Matrix:
     def scene(self, kind: str = "disk", *, retaining: bool = False) -> tuple[GroupScene, str]:
         """A new one, and the name of its domain."""
         self._number += 1
+        self._damaged = 0
         domain = f"m{self.stores}-{self._number}"
         where = self.lab.root / f"{domain}-{self.random.getrandbits(32):x}"
         kinds = (kind,) * self.stores
@@ -174,7 +178,8 @@ class Matrix:
         if victim.process is not None:
             scene.kill(victim)
         if name.startswith(IN_REPAIR):
-            damage(scene, victim, self.random)
+            damage(scene, victim, self._damaged, self.random)
+            self._damaged += 1
         first = name.startswith((*AT_ONCE, *WITH_NEW_LIFE, IN_REPAIR, WHEN_FULL))
         spec = f"{name}={action}@{1 if first else self.random.randint(1, 20)}"
         victim.start(";".join(part for part in (spec, self.mutant if role == "store" else "") if part))
@@ -204,7 +209,7 @@ class Matrix:
                     scene.start()
                     go_on(scene)
                     scene.kill(victim)
-                    damage(scene, victim, self.random)
+                    damage(scene, victim, 0, self.random)
                 elif not name.startswith(AT_CREATION):
                     for worker in scene.workers:
                         if worker is not victim:
@@ -213,12 +218,10 @@ class Matrix:
                 for worker in scene.workers:
                     if worker.process is None:
                         worker.start()
-                if name.startswith(WITH_NEW_LIFE) and role == "store":
+                if name.startswith((AT_CREATION, *WITH_NEW_LIFE)) and role == "store":
                     judge = partial(watch, scene, victim, errors)
                     until("the store is open or gone", lambda: victim.ready or not victim.process, judge)
-                    if scene.source.process is not None:
-                        scene.kill(scene.source)
-                    scene.source.start()
+                    self._go_on_after(scene, victim, name)
                 self._watch(scene, victim, errors, mended=not name.startswith(IN_REPAIR))
         except Finding as found:
             self.outcome.found(f"{self.stores} stores, {role} at {name}, {error}: {found}")
@@ -226,6 +229,16 @@ class Matrix:
             remove_objects(domain)
         self.outcome.count("cells")
         self.outcome.count("errors")
+
+    @staticmethod
+    def _go_on_after(scene: GroupScene, store: Worker, name: str) -> None:
+        """What the others need after this store's first look at the world has failed."""
+        if not name.startswith(AT_CREATION):
+            if scene.source.process is not None:
+                scene.kill(scene.source)
+            scene.source.start()
+        elif store.process is None:  # stores that know nothing wait for each other (DESIGN 15)
+            store.start()
 
     def _watch(self, scene: GroupScene, victim: Worker, errors: Path, *, mended: bool) -> None:
         """It goes on, or it does not: what was called stable is there, and whoever ended said why. ``mended``: no log is damaged;
@@ -337,20 +350,27 @@ def stands(victim: Worker) -> bool:
     return stat.rpartition(")")[2].split()[0] == "T"
 
 
-def damage(scene: GroupScene, store: Worker, pick: random.Random) -> None:
-    """A bit of a message that this store has published, and that its peers have, is flipped."""
+def damage(scene: GroupScene, store: Worker, nth: int, pick: random.Random) -> None:
+    """A bit of a payload that this store published early, and that its peers have, is flipped: of another one for each ``nth``,
+    for what was mended once is not mended again."""
     log = dict(scene.logs())[store]
-    segments = sorted(path for path in log.path.glob("seg-*"))
-    for path in segments:
-        data = path.read_bytes()
-        used = len(data.rstrip(b"\0"))
-        if used > FRAMES_AT + 256:
-            with path.open("r+b") as file:
-                at = FRAMES_AT + pick.randrange(64, min(used - FRAMES_AT, 4096) - 64)
-                file.seek(at)
-                file.write(bytes([data[at] ^ 1 << pick.randrange(8)]))
-            return
-    raise Finding("no segment with a message")
+    path = min(log.path.glob("seg-*"))
+    with path.open("r+b") as file:
+        at, length = list(beginnings(file.read()))[nth + 1]
+        at += pick.randrange(lib.HF_GRANULE, length)  # not in the header, by which the next one is found
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << pick.randrange(8)]))
+
+
+def beginnings(segment: bytes) -> Iterator[tuple[int, int]]:
+    """(offset, bytes) of the first frame of each message, header included."""
+    at, flags = FRAMES_AT, ffi.offsetof("struct hf_frame", "flags")
+    while length := int.from_bytes(segment[at : at + 4], "little"):
+        if segment[at + flags] & lib.HF_FRAME_FIRST:
+            yield at, length
+        at += -(-length // lib.HF_GRANULE) * lib.HF_GRANULE
 
 
 FRAMES_AT = 8192
