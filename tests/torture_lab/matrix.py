@@ -93,12 +93,12 @@ def status_points() -> set[str]:
 
 
 class Matrix:
-    """All cells of one number of stores."""
+    """All cells of one number of stores. ``mutant``: a bug that is switched on in the stores."""
 
-    def __init__(self, lab: Lab, outcome: Outcome, seed: int, stores: int) -> None:
+    def __init__(self, lab: Lab, outcome: Outcome, seed: int, stores: int, mutant: str = "") -> None:
         self.lab, self.outcome, self.stores = lab, outcome, stores
-        self.random = random.Random(f"{seed} {stores}")
-        self.mutant = ""
+        self.random = random.Random(f"{seed} {stores} {mutant}")
+        self.mutant = mutant
         self._number = 0
         self._damaged = 0
         """Messages of the scene."""
@@ -141,7 +141,7 @@ class Matrix:
         """A new one, and the name of its domain."""
         self._number += 1
         self._damaged = 0
-        domain = f"m{self.stores}-{self._number}"
+        domain = f"{'p' if self.mutant else 'm'}{self.stores}-{self._number}"
         where = self.lab.root / f"{domain}-{self.random.getrandbits(32):x}"
         kinds = (kind,) * self.stores
         options = {"ume_flight_size": 300 if retaining else 20}
@@ -380,7 +380,5 @@ FRAMES_AT = 8192
 def _finds_early_publication(lab: Lab) -> bool:
     """A store that calls stable what it has not copied yet, killed before it copies."""
     outcome = Outcome()
-    matrix = Matrix(lab, outcome, lab.seed, 1)
-    matrix.mutant = "drain.publish_early=mutant"
-    matrix.row("kill", "store", ["log.staged"] * 5)
+    Matrix(lab, outcome, lab.seed, 1, "drain.publish_early=mutant").row("kill", "store", ["log.staged"] * 5)
     return bool(outcome.findings)
