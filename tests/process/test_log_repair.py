@@ -83,6 +83,18 @@ def test_what_nobody_has_is_left_and_the_rest_is_filled(make: Callable[..., Log]
     assert compared(a, b) == (0, 41, None), "both lack the same"
 
 
+def test_one_damaged_message_before_a_sync_record_is_all_that_is_filled(make: Callable[..., Log]) -> None:
+    """A sync record carries a position; a look-up that met one behind the damage took it for the number to go on at."""
+    a, b = (make(name, level=lib.HF_LEVEL_DISK) for name in "ab")
+    for log in (a, b):
+        log.begin(1, 0)
+        for number in range(40):
+            log.plain(number, number)
+    a.flip(b"7")
+    with LogRepair(a.path, [b.path], [Range(7, 40)]) as repair:
+        assert repair.run().filled == [Range(7, 8)]
+
+
 def test_a_hole_between_two_incarnations_is_filled(make: Callable[..., Log]) -> None:
     a, b = make("a"), whole(make("b"), 50)
     whole(a, 20)
