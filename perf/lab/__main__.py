@@ -1,4 +1,4 @@
-"""``python -m perf.lab``: all products in turns, in less than twelve minutes; ``--quick``: fewer cases, in less than two."""
+"""``python -m perf.lab``: all products in turns, in a quarter of an hour; ``--quick``: fewer cases, in less than two."""
 
 from __future__ import annotations
 

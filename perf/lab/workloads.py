@@ -55,6 +55,8 @@ FRAME_BYTES = 32
 LEAST = {16: 5000, 128: 5000, KIB: 5000, 64 * KIB: 200, 4 * MIB: 6}
 """Messages of a first reading, which tells how many the others take."""
 SYNCED_LEAST = 20
+LIVE_TIMES = 4
+"""So much longer is a reading in which two wait for each other: how they begin must not be all of it."""
 LEVELS: dict[Level, str] = {"memory": "no sync per commit", "disk": "synced"}
 
 
@@ -153,7 +155,8 @@ def _commits(bench: Bench, plan: Plan, level: Level, size: int, batch: int, *, l
     each = "1,000 messages per commit" if batch > 1 else "a message per commit"
     case = f"{quantity(size, 'B')}, {each}{', read meanwhile' if live else ''}"
     least = 5 * batch if batch > 1 else SYNCED_LEAST if level == "disk" else LEAST[128]
-    links = partial(Link, bench=bench, size=size, level=level, reading_s=plan.reading_s)
+    reading_s = plan.reading_s * (LIVE_TIMES if live else 1)
+    links = partial(Link, bench=bench, size=size, level=level, reading_s=reading_s)
     kinds = [kind for kind in plan.logs if level in kind.levels]
     yield from _turns(
         bench, case, _rate(table), kinds, links, lambda link: link.commits(messages, batch, least, live=live)
