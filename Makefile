@@ -125,10 +125,11 @@ SINGLES := torn_images bit_flips failing_calls properties models simulation_plan
 torn_images := -- build/c/plain/test_log_power 200000
 bit_flips := -- build/c/plain/torture_flips all
 failing_calls := -- build/c/plain/torture_syscalls 1
-properties := --planted planted_bug -- $(PY) -m pytest -q tests/model
-models := --planted broken_protocol -- $(PY) -m pytest -q tests/models
-simulation_planted := --planted planted_bug -- $(PY) -m pytest -q tests/simulation/test_planted.py
+properties := --planted planted_bug -- $(PY) -m pytest -q -n0 tests/model
+models := --planted broken_protocol -- $(PY) -m pytest -q -n0 tests/models
+simulation_planted := --planted planted_bug -- $(PY) -m pytest -q -n0 tests/simulation/test_planted.py
 
+single-%: export PYTHONPATH := tests
 single-%: $(CORE)
 	@$(PY) -m evidence_run $* $($*)
 
@@ -277,7 +278,7 @@ build-fuzz-long: $(FUZZ_BIN) $(REACH_BIN)
 # S=0: some hundred mutants of each, the same ones every time.
 fuzz: S = 20
 fuzz: SEED = 1
-fuzz: $(CORE) ## replay the fuzz corpora, S=20 seconds of mutants each by what they reach (SEED=1), and find the planted bugs
+fuzz: $(CORE) ## replay the fuzz corpora, S=20 seconds of mutants each (those in C by what they reach, SEED=1), and find the planted bugs
 	@mkdir -p build/c
 	@$(call SANITIZE_CHECK,address,libasan8 (gcc brings it))
 	@$(MAKE) --no-print-directory -j$(JOBS) build-fuzz$(if $(filter-out 0,$(S)),-long)
@@ -296,7 +297,7 @@ fuzz-corpus: $(CORE) ## grow the committed fuzz corpora for S=60 seconds each, a
 # Its crashes lie in build/fuzz/.
 fuzz-long: S = 3600
 fuzz-long: CLANG = clang-19
-fuzz-long: | tools ## the fuzz targets under libFuzzer, S=3600 seconds each (CLANG=clang-19)
+fuzz-long: | tools ## the fuzz targets in C under libFuzzer, S=3600 seconds each (CLANG=clang-19)
 	@mkdir -p build/c build/fuzz/libfuzzer
 	@echo 'int LLVMFuzzerTestOneInput(const char *, long); int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' | \
 	    $(CLANG) -fsanitize=fuzzer,address,undefined -xc - -o build/c/probe 2>/dev/null || { \

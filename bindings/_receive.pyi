@@ -18,7 +18,6 @@ class Gate:
     iterated: Any
     closed: bool
     receiving: bool
-    def enter(self) -> bool: ...
 
 class Counts:
     delivered: int

@@ -77,9 +77,14 @@ class Receiver(Driver):
             self.receiving = False
 
     def _enter(self) -> None:
-        """Only one thread receives; who has entered sets ``receiving`` to False in the end."""
-        if not self.enter():
+        """Only one thread receives; who has entered sets ``receiving`` to False in the end.
+
+        No call lies between the look, the store and the caller's ``try``: neither another thread nor a signal handler that
+        raises comes in between.
+        """
+        if self.receiving:
             raise UsageError("another thread is receiving from this receiver", hint="one thread at a time")
+        self.receiving = True
 
     @contextlib.contextmanager
     def not_receiving(self) -> Iterator[None]:
@@ -88,8 +93,11 @@ class Receiver(Driver):
         Longer than LEAVE_S means that it is this thread, interrupted by the signal handler that closes: then it goes on.
         """
         deadline = time.monotonic() + LEAVE_S
-        while not (entered := self.enter()) and time.monotonic() < deadline:
+        while self.receiving and time.monotonic() < deadline:
             time.sleep(0.001)
+        entered = not self.receiving
+        if entered:
+            self.receiving = True
         try:
             yield
         finally:

@@ -56,7 +56,7 @@ int64_t hf_ring_message(const struct hf_ring *ring, uint64_t position, uint64_t 
             m.fragments = index + 1;
             m.next = sqn + m.fragments;
             *out = m;
-            return 1;
+            return m.next > sqn ? 1 : HF_DAMAGED; /* numbers do not begin anew */
         }
     }
     return HF_DAMAGED;

@@ -31,8 +31,6 @@ class ArrivalWindow(Passed):
     def __init__(self, old: Window, live: Window, split: int) -> None:
         self._parts = old, live
         self.split = split
-        self.passed_below = 0
-        """Not used: see :meth:`idle`."""
 
     @property
     def ack(self) -> int:

@@ -200,11 +200,14 @@ class Drainer:
         except (Error, OSError) as error:
             repo.item.status = lib.HF_DAMAGED
             self._halted(repo, error)
-        else:  # what was lost is published now, so that the helper thread can see it
-            while repo.losses:
-                self.repair(repo.source.uuid, *repo.losses.pop(0))
         if repo.item.rolls != rolls:
             self._spare_wanted.set()
+        self._ask_peers(repo)
+
+    def _ask_peers(self, repo: Repository) -> None:
+        """For what was lost, once that is published: the helper thread reads the log as any reader does."""
+        while repo.losses and repo.losses[0][1] <= repo.next_sqn:
+            self.repair(repo.source.uuid, *repo.losses.pop(0))
 
     def _finish(self) -> None:
         self._kick[0] = 1  # a round takes what is there, and does not wait for more
@@ -315,6 +318,7 @@ class Drainer:
         if repo.stream is not None and repo.owner_gone() and repo.drained():
             repo.leave()
             repo.resume()
+        self._ask_peers(repo)
         repo.tidy()
         repo.beat(now_ns)
 

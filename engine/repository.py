@@ -81,7 +81,7 @@ class Repository:
         self.caught_up = False
         """It has everything that its peers have: from then on it has a say again, whatever it had lost before."""
         self.losses: list[tuple[int, int]] = []
-        """What was lost since the drain thread last looked: (first, following)."""
+        """What was lost and nobody was asked for yet: (first, following), oldest first."""
         self.lost_below = source.lost_below
         """Number behind the last one that this store never had; the state takes it in."""
         self.pacer: Pacer | None = None

@@ -32,7 +32,7 @@ class Turn(NamedTuple):
     urgent: bool
     """Nobody has looked yet, or something is known to be missing."""
     asked: tuple[Range, ...] = ()
-    """What was known to be missing when it began. A look at the whole log, too, ends where the log ended then."""
+    """What was known to be missing when it was given. A look at the whole log, too, ends where the log ends when it begins."""
 
 
 class Allowance:
@@ -121,8 +121,9 @@ class Plan:
         if turn.within == WHOLE:
             log.whole_ns = now_ns + self._interval_ns if self._interval_ns else None
             log.urgent = False
-        # Numbers that were lost meanwhile are still to be asked for.
-        left = (*left, *(missing for missing in log.missing if missing not in turn.asked))
+        for missing in log.missing:  # numbers that were lost meanwhile are still to be asked for
+            if missing not in turn.asked and not any(r.first <= missing.first and missing.next <= r.next for r in left):
+                left = (*left, missing)
         fewer = bool(log.missing) and left != log.missing
         log.pause_ns = RETRY_NS if fewer else log.pause_ns
         log.missing = left

@@ -233,7 +233,7 @@ static int enter(struct flow *f)
         f->receiver->receiving = 1;
         return 0;
     }
-    PyObject *done = PyObject_CallMethod(OBJECT(f->receiver), "_enter", NULL); /* which raises */
+    PyObject *done = PyObject_CallMethod(OBJECT(f->receiver), "_enter", NULL); /* which raises, as a rule */
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
 }

@@ -82,7 +82,7 @@ static PyType_Slot block_slots[] = {{Py_tp_new, block_new},
                                     {0, NULL}};
 static PyType_Spec block_spec = {"holdfast._receive.Block", sizeof(struct block), 0, Py_TPFLAGS_DEFAULT, block_slots};
 
-/* ---- Gate, Counts, Served, Passed: fields, and little else ---- */
+/* ---- Gate, Counts, Served, Passed: fields and nothing else ---- */
 
 static int gate_traverse(struct gate *g, visitproc visit, void *arg)
 {
@@ -125,15 +125,6 @@ static int numbers_clear(PyObject *self)
     return 0;
 }
 
-/* True: the caller receives now, and sets `receiving` to False when it is done. False: another thread does. */
-static PyObject *gate_enter(struct gate *g, PyObject *none)
-{
-    (void)none;
-    int free = !g->receiving;
-    g->receiving = 1;
-    return PyBool_FromLong(free);
-}
-
 /* Not by the type's slot: that is the deriving class's, which has ended its part already. */
 static void dealloc(PyObject *self, int (*clear)(PyObject *))
 {
@@ -149,7 +140,6 @@ static PyMemberDef gate_members[] = {{"inbounds", T_OBJECT_EX, offsetof(struct g
                                      {"closed", T_BOOL, offsetof(struct gate, closed), 0, NULL},
                                      {"receiving", T_BOOL, offsetof(struct gate, receiving), 0, NULL},
                                      {NULL}};
-static PyMethodDef gate_methods[] = {{"enter", (PyCFunction)gate_enter, METH_NOARGS, NULL}, {NULL}};
 static PyMemberDef counts_members[] = {{"delivered", T_LONGLONG, offsetof(struct counts, delivered), 0, NULL},
                                        {"redelivered", T_LONGLONG, offsetof(struct counts, redelivered), 0, NULL},
                                        {"dozing", T_BOOL, offsetof(struct counts, dozing), 0, NULL},
@@ -161,22 +151,23 @@ static PyMemberDef served_members[] = {{"live_from", T_ULONGLONG, offsetof(struc
 
 static PyMemberDef passed_members[] = {{"passed_below", T_ULONGLONG, offsetof(struct passed, passed_below), 0, NULL},
                                        {NULL}};
-static PyMethodDef no_methods[] = {{NULL}};
 
-#define CELLS(name, shown, visit, clear, methods)                                                                      \
+#define CELLS(name, shown, visit, clear)                                                                               \
     static void name##_dealloc(PyObject *self)                                                                         \
     {                                                                                                                  \
         dealloc(self, clear);                                                                                          \
     }                                                                                                                  \
-    static PyType_Slot name##_slots[] = {                                                                              \
-        {Py_tp_dealloc, name##_dealloc}, {Py_tp_traverse, visit},  {Py_tp_clear, clear},                               \
-        {Py_tp_members, name##_members}, {Py_tp_methods, methods}, {0, NULL}};                                         \
+    static PyType_Slot name##_slots[] = {{Py_tp_dealloc, name##_dealloc},                                              \
+                                         {Py_tp_traverse, visit},                                                      \
+                                         {Py_tp_clear, clear},                                                         \
+                                         {Py_tp_members, name##_members},                                              \
+                                         {0, NULL}};                                                                   \
     static PyType_Spec name##_spec = {"holdfast._receive." shown, sizeof(struct name), 0,                              \
                                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, name##_slots}
-CELLS(gate, "Gate", gate_traverse, gate_clear, gate_methods);
-CELLS(counts, "Counts", numbers_traverse, numbers_clear, no_methods);
-CELLS(served, "Served", served_traverse, served_clear, no_methods);
-CELLS(passed, "Passed", numbers_traverse, numbers_clear, no_methods);
+CELLS(gate, "Gate", gate_traverse, gate_clear);
+CELLS(counts, "Counts", numbers_traverse, numbers_clear);
+CELLS(served, "Served", served_traverse, served_clear);
+CELLS(passed, "Passed", numbers_traverse, numbers_clear);
 
 /* ---- Slot ---- */
 

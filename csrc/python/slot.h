@@ -32,7 +32,7 @@ struct gate {
 
 struct passed {
     PyObject_HEAD
-    unsigned long long passed_below; /* consumed without a record (engine/acks.py) */
+    unsigned long long passed_below; /* see engine/acks.py */
 };
 
 struct counts {

@@ -142,7 +142,7 @@ def _is_bad(memory: NDArray[np.uint8], at: int, size: int, number: int) -> bool:
         return True
     damage = np.uint8(0)
     for j in range(begin + eight, begin + np.uint64(size)):
-        damage |= memory[j] ^ np.uint8(FILL)
+        damage = np.uint8(damage | np.uint8(memory[j] ^ np.uint8(FILL)))
     return bool(damage != 0)
 
 

@@ -226,6 +226,36 @@ static void spoil(struct hf_source *s)
     }
 }
 
+/* The numbers of a message of `fragments` are forged to begin with `first`. The end that the ring has then. */
+static int64_t end_with(uint64_t first, uint16_t fragments, uint64_t *next)
+{
+    struct hf_source *s = source(0);
+    struct hf_stream_header *header = kit_header(s);
+    uint64_t tail, length = (uint64_t)(fragments - 1) * header->fragment_bytes + 1;
+    CHECK(kit_send(s, length, 0) >= 0);
+    for (uint64_t at = header->start_position, n = 0; at != s->position; n++) {
+        struct hf_frame *frame = kit_frame(s, at);
+        frame->sequence_number = first + n;
+        at += hf_frame_span((uint32_t)frame->commit);
+    }
+    header->start_sqn = first;
+    memset(header->marks, 0, sizeof header->marks);
+    int64_t status = hf_stream_end(hf_source_map(s), &tail, next);
+    hf_source_destroy(s);
+    return status;
+}
+
+static void numbers_that_end_or_would_begin_anew_are_damage(void)
+{
+    uint64_t next;
+    CHECK_EQ(end_with(UINT64_MAX - 4, 3, &next), HF_OK);
+    CHECK_EQ(next, UINT64_MAX - 1);
+    CHECK_EQ(end_with(UINT64_MAX - 3, 3, &next), HF_DAMAGED); /* no message has the number that would come next */
+    CHECK_EQ(end_with(UINT64_MAX - 2, 3, &next), HF_DAMAGED);
+    CHECK_EQ(end_with(UINT64_MAX - 1, 3, &next), HF_DAMAGED);
+    CHECK_EQ(end_with(UINT64_MAX, 1, &next), HF_DAMAGED);
+}
+
 static int is_answer(int64_t status)
 {
     return status == HF_LAPPED || status == HF_DAMAGED || status == HF_CLOSED || status == HF_AHEAD ||
@@ -310,6 +340,7 @@ int main(void)
     RUN(a_scan_refuses_nonsense_but_delivers_what_lies_before_it);
     RUN(columns_have_each_message_once_over_any_number_of_calls);
     RUN(columns_end_before_what_has_no_room_and_leave_out_what_is_not_wanted);
+    RUN(numbers_that_end_or_would_begin_anew_are_damage);
     RUN(readers_survive_any_bytes_in_the_ring_and_its_header);
     return 0;
 }

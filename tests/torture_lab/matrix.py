@@ -101,7 +101,7 @@ class Matrix:
         self.mutant = mutant
         self._number = 0
         self._damaged = 0
-        """Messages of the scene."""
+        """Messages of the scene that were damaged so far."""
 
     def run(self) -> None:
         """Every cell."""
@@ -175,6 +175,8 @@ class Matrix:
         victim = {"source": scene.source, "store": scene.stores[-1], "receiver": scene.receivers[0]}[role]
         if name == IN_VIEWS:
             victim = scene.receivers[1]
+        if name.startswith(IN_REPAIR):
+            caught_up(scene, victim)
         if victim.process is not None:
             scene.kill(victim)
         if name.startswith(IN_REPAIR):
@@ -208,6 +210,7 @@ class Matrix:
                 if name.startswith(IN_REPAIR):
                     scene.start()
                     go_on(scene)
+                    caught_up(scene, victim)
                     scene.kill(victim)
                     damage(scene, victim, 0, self.random)
                 elif not name.startswith(AT_CREATION):
@@ -302,6 +305,17 @@ def go_on(scene: GroupScene) -> None:
     until(f"{goal} is processed", lambda: scene.processed >= goal, scene.look, *(w.check_alive for w in scene.workers))
 
 
+def caught_up(scene: GroupScene, store: Worker) -> None:
+    """Until this store, too, has what the receivers have now."""
+    number = scene.processed
+
+    def there() -> bool:
+        log = dict(scene.logs()).get(store)
+        return log is not None and log.range()[1] >= number
+
+    until(f"store {store.settings.name} has {number}", there, scene.look)
+
+
 def suffer(scene: GroupScene, victim: Worker, action: str, name: str, *, look: bool) -> None:
     """Waits until the victim, which was started with the point armed, has passed it and died there, or stands."""
 
@@ -354,9 +368,12 @@ def damage(scene: GroupScene, store: Worker, nth: int, pick: random.Random) -> N
     """A bit of a payload that this store published early, and that its peers have, is flipped: of another one for each ``nth``,
     for what was mended once is not mended again."""
     log = dict(scene.logs())[store]
-    path = min(log.path.glob("seg-*"))
+    path = log.path / FIRST_SEGMENT
     with path.open("r+b") as file:
-        at, length = list(beginnings(file.read()))[nth + 1]
+        there = list(beginnings(file.read()))
+        if len(there) < nth + 2:
+            raise Finding(f"store {store.settings.name} has only {len(there)} messages in {path}")
+        at, length = there[nth + 1]
         at += pick.randrange(lib.HF_GRANULE, length)  # not in the header, by which the next one is found
         file.seek(at)
         (byte,) = file.read(1)
@@ -373,6 +390,7 @@ def beginnings(segment: bytes) -> Iterator[tuple[int, int]]:
         at += -(-length // lib.HF_GRANULE) * lib.HF_GRANULE
 
 
+FIRST_SEGMENT = "seg-0000000000000000"
 FRAMES_AT = 8192
 """Of a segment file: where its first frame lies (layout.h)."""
 

@@ -76,7 +76,7 @@ def test_what_was_lost_is_asked_for_once_it_is_published(clock: Clock) -> None:
     """As long as a sync fails, the log's readers see no such record, and would find nothing missing."""
     drainer, _ = catching_up(clock, "a", 1)
     repo: Any = drainer.repositories[b"a"]
-    repo.source, repo.losses = SimpleNamespace(uuid=b"a"), [(5, 9)]
+    repo.source, repo.losses, repo.next_sqn = SimpleNamespace(uuid=b"a"), [(5, 9), (12, 14)], 5
 
     def full(_: int) -> None:
         raise OSError(28, "no space left on device")
@@ -84,7 +84,19 @@ def test_what_was_lost_is_asked_for_once_it_is_published(clock: Clock) -> None:
     good, repo.fill = repo.fill, full
     drainer._fill(clock.now)
     assert drainer._scrub.losses.empty()
-    repo.fill, repo.item.status = good, lib.HF_OK
+    repo.fill, repo.item.status, repo.next_sqn = good, lib.HF_OK, 9
     drainer._fill(clock.now)
     assert drainer._scrub.losses.get_nowait() == (b"a", Range(5, 9))
-    assert repo.losses == []
+    assert repo.losses == [(12, 14)]
+    assert drainer._scrub.losses.empty()
+
+
+def test_a_log_that_is_not_filled_any_more_asks_for_what_it_lost_when_that_is_published(clock: Clock) -> None:
+    drainer, _ = catching_up(clock, "a", 1)
+    repo: Any = drainer.repositories[b"a"]
+    repo.source, repo.losses, repo.next_sqn = SimpleNamespace(uuid=b"a"), [(5, 9)], 9
+    repo.filling, repo.stream = None, object()
+    repo.owner_gone = repo.drained = lambda: False
+    repo.tidy, repo.beat = (lambda: None), (lambda _: None)
+    drainer._tend(clock.now)
+    assert drainer._scrub.losses.get_nowait() == (b"a", Range(5, 9))
