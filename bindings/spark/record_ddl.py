@@ -20,7 +20,8 @@ SIZED = ("char", "binary")
 """Types that say their width: text padded with NUL or blanks, and bytes as they are."""
 RECORD_MAX = 1 << 20
 
-_FIELD = re.compile(r"\s*(?:`([^`]+)`|(\w+))\s*(?::|\s)\s*(\w+)\s*(?:\(\s*(\d+)\s*\))?\s*")
+# No two parts next to each other take blanks: how to share a long run of them would be tried in all ways.
+_FIELD = re.compile(r"\s*(?:`([^`]+)`|(\w+))(?:\s*:\s*|\s+)(\w+)\s*(?:\(\s*(\d+)\s*\)\s*)?")
 
 
 class Field(NamedTuple):

@@ -95,7 +95,7 @@ static void claim_line(struct hf_map *board, struct hf_map *bells, const struct 
     hf_line_range(hf_board_line_at(board, index), s->from, s->to);
     hf_board_ack(board, bells, index, s->ack, s->position);
     FUZZ_CHECK(hf_board_copy(board, index, &line) == 1 && line.from_sqn == s->from && line.to_sqn == s->to);
-    FUZZ_CHECK(line.ack == (had > s->ack ? had : s->ack) && line.position >= line.ack);
+    FUZZ_CHECK(line.ack == (had > s->ack ? had : s->ack) && line.position >= s->ack && line.position >= s->position);
     hf_board_rebase(board, index, s->who.incarnation, s->from);
     FUZZ_CHECK(hf_board_release(board, index) == HF_OK && hf_board_release(board, index) == HF_USAGE);
 }

@@ -321,7 +321,8 @@ def receiver(world: World) -> None:
         if rows is not None:
             continue
         ring = feed.ring
-        feed.newer = ring is not None and any(k > ring.incarnation for k, _ in me.streams.streams(world.uuid))
+        newest = max((incarnation for incarnation, _ in me.streams.streams(world.uuid)), default=0)
+        feed.newer = ring is not None and newest != ring.incarnation  # also when its name is gone: then the log goes on
         if ring is not None and not feed.newer:
             lib.hf_reader_wait(ring.handle, lib.HF_WAIT_BACKOFF, 2_000_000)
         else:
