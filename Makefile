@@ -136,7 +136,7 @@ single-%: $(CORE)
 evidence: export HOLDFAST_EVIDENCE := $(CURDIR)/build/evidence
 evidence: export PYTHONPATH := tests
 evidence: $(CORE) | tools ## run every harness and write EVIDENCE.md from what they did; about 40 minutes
-	@rm -rf build/evidence && $(MAKE) --no-print-directory -j$(JOBS) build-plain build-asan build-tsan build-fuzz-long
+	@rm -rf build/evidence && $(MAKE) --no-print-directory -j$(JOBS) build-plain build-asan build-tsan build-fuzz-reach
 	-@$(MAKE) --no-print-directory c-test
 	-@$(MAKE) --no-print-directory asan
 	-@$(MAKE) --no-print-directory tsan
@@ -271,9 +271,9 @@ build/fuzz/planted/%: build/fuzz/planted/%.c build/c/asan/tests/fuzz/fuzz_%.o $(
 -include $(FUZZ_KIT:.o=.d) $(FUZZ:%=build/c/asan/tests/fuzz/fuzz_%.d)
 .SECONDARY: $(FUZZ:%=build/c/asan/tests/fuzz/fuzz_%.o) $(FUZZ_KIT) $(FUZZ:%=build/fuzz/planted/%.c)
 
-.PHONY: build-fuzz build-fuzz-long
+.PHONY: build-fuzz build-fuzz-reach
 build-fuzz: $(FUZZ_BIN)
-build-fuzz-long: $(FUZZ_BIN) $(REACH_BIN)
+build-fuzz-reach: $(FUZZ_BIN) $(REACH_BIN)
 
 # S=0: some hundred mutants of each, the same ones every time.
 fuzz: S = 20
@@ -281,13 +281,13 @@ fuzz: SEED = 1
 fuzz: $(CORE) ## replay the fuzz corpora, S=20 seconds of mutants each (those in C by what they reach, SEED=1), and find the planted bugs
 	@mkdir -p build/c
 	@$(call SANITIZE_CHECK,address,libasan8 (gcc brings it))
-	@$(MAKE) --no-print-directory -j$(JOBS) build-fuzz$(if $(filter-out 0,$(S)),-long)
+	@$(MAKE) --no-print-directory -j$(JOBS) build-fuzz$(if $(filter-out 0,$(S)),-reach)
 	@PYTHONPATH=tests $(PY) -m fuzz -j $(JOBS) --seconds $(S) --seed $(SEED)
 
 # The committed corpora anew: valid objects and what mutants of them reach. Files with names of their own (findings) stay.
 fuzz-corpus: S = 60
 fuzz-corpus: $(CORE) ## grow the committed fuzz corpora for S=60 seconds each, and keep the smallest inputs that reach all of it
-	@$(MAKE) --no-print-directory -j$(JOBS) build-fuzz-long
+	@$(MAKE) --no-print-directory -j$(JOBS) build-fuzz-reach
 	@for t in $(FUZZ); do g=build/fuzz/grown/$$t c=tests/fuzz/corpus/$$t r=build/fuzz/reach/$$t && mkdir -p $$g $$c && \
 	    $$r --seeds $$g && $$r --seconds $(S) --keep $$g --finding build/fuzz/finding-$$t $$c $$g && \
 	    find $$g -size +5k -delete && find $$c -name '????????????????' -delete && $$r --merge $$c $$g || exit 1; done

@@ -263,8 +263,7 @@ class Receiver(Driver):
         feed, window = inbound.feed, inbound.window
         assert feed is not None
         assert window is not None
-        if self.iterated is not None:
-            self.iterated.settle()
+        self.settle()
         frames = entries.frames(view.count, feed.live_from)
         first, last = int(frames["first_sequence_number"][0]), int(frames["sequence_number"][-1])
         inbound.delivered += view.count
