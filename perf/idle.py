@@ -50,8 +50,8 @@ def blocked_receiver(connection: Connection, context: hf.Context) -> None:
 
 
 def cpu_ns(pid: int) -> int:
-    """Time on a core of all threads of a process, in ns. Threads that have ended are not counted."""
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    """Time on a core of all threads that a process has or had, in ns: its CPU-time clock (clock_getcpuclockid(3))."""
+    return time.clock_gettime_ns((~pid << 3) | 2)
 
 
 def private_bytes(pid: int) -> int:

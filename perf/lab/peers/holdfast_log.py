@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import holdfast as hf
 
-from ...peers import DOMAIN, TIMEOUT_S, store_options
+from ...peers import DOMAIN, store_options
 from ..peer import Sender
 from ..server import Served
 from .holdfast_line import Holdfast
@@ -37,7 +37,7 @@ class HoldfastLog(Served, Holdfast):
         context = hf.Context(domain=DOMAIN)
         source = context.source(self.topic, options={**store_options(self.topic), "ume_flight_size": FLIGHT})
         source.wait_registered(STORE_WAIT_S)
-        wait = partial(source.wait_stable, timeout=TIMEOUT_S)
+        wait = partial(source.wait_stable, timeout=STORE_WAIT_S)
 
         def send_many(messages: Messages) -> None:
             source.send_batch(messages.rows)
