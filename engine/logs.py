@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["FOR_EVER", "Block", "Logs", "check_openable", "table_of"]
 
-BLOCK_BYTES = 256 * 1024
+BLOCK_BYTES = 512 * 1024
+"""Read at once: a good half of a core's second cache, where the program finds it warm."""
 FRAME_BYTES: int = ffi.sizeof("struct hf_frame")
 SHARE_BYTES = 8 << 20
 """Read from one store before it is another's turn: enough for the kernel to read ahead, and for the seek to cost nothing."""
 SCAN_MAX = 8192
 """Entries taken from one block at a time."""
+_new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 
 
 class Block:
@@ -67,7 +69,7 @@ class Block:
     def room(self, size: int) -> int:
         """Bytes of the memory, ``size`` at least."""
         if self.lent or not self.memory or ffi.sizeof(self.memory) < size:
-            self.memory, self.lent = ffi.new("uint8_t[]", max(size, BLOCK_BYTES)), False
+            self.memory, self.lent = _new_uncleared("uint8_t[]", max(size, BLOCK_BYTES)), False
         if not self.entries:
             self.entries = ffi.new("struct hf_entry[]", SCAN_MAX)
         return int(ffi.sizeof(self.memory))
