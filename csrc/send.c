@@ -11,7 +11,6 @@
 
 #define HF_FAR (UINT64_C(1) << 62) /* no limit: so far away that it is looked at again once in 2^62 bytes */
 #define HF_PUBLISH_EVERY 64        /* messages of one batch between two stores of the tail line */
-#define HF_LEAD 1024               /* bytes of ring whose lines are on their way here before they are written */
 #define HF_NOW INT64_MIN           /* in place of a timestamp: the clock is read when it is needed */
 
 /* ---- admission ---- */
@@ -306,11 +305,6 @@ static inline int64_t put(struct hf_source *s, const uint8_t *data, uint64_t len
     return HF_OK;
 }
 
-static inline uint64_t lesser(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* How many messages of `length`, up to `most`, go in after one look at the room, as one advance. 0: put decides. */
 static inline uint64_t run_length(const struct hf_source *s, uint64_t length, uint64_t most)
 {
@@ -320,9 +314,9 @@ static inline uint64_t run_length(const struct hf_source *s, uint64_t length, ui
     }
     uint64_t stripe = ((s->stripe + 1) << s->stripe_shift) - s->position;
     uint64_t step = UINT64_C(1) << s->step_shift;
-    uint64_t bytes = lesser(stripe, s->room_position - s->position - HF_GRANULE);
+    uint64_t bytes = hf_lesser(stripe, s->room_position - s->position - HF_GRANULE);
     uint64_t payload = s->room_payload - s->payload;
-    most = lesser(lesser(most, step - (s->next_sqn & (step - 1))), s->room_sqn - s->next_sqn);
+    most = hf_lesser(hf_lesser(most, step - (s->next_sqn & (step - 1))), s->room_sqn - s->next_sqn);
     most = most * span > bytes ? bytes / span : most;
     return most * length > payload ? payload / length : most;
 }
@@ -362,10 +356,13 @@ static inline void leave(struct hf_source *s)
 }
 
 /* The number of the last fragment, once a message is in. */
-static inline int64_t finish(struct hf_source *s)
+static inline int64_t finish(struct hf_source *s, uint64_t length, int64_t begin_ns)
 {
     publish(s);
     wake(s);
+    if (begin_ns != 0) {
+        hf_source_fetch_ahead(s, length, begin_ns);
+    }
     int64_t sqn = (int64_t)(s->next_sqn - 1);
     leave(s);
     return sqn;
@@ -377,12 +374,13 @@ int64_t hf_source_send(struct hf_source *s, const uint8_t *data, uint64_t length
     if (!enter(s)) {
         return HF_BUSY;
     }
+    int64_t begin_ns = HF_LIKELY(length < HF_LARGE) ? 0 : hf_now_ns();
     int64_t status = put(s, data, length, HF_NOW);
     if (status != HF_OK) {
         leave(s);
         return status;
     }
-    return finish(s);
+    return finish(s, length, begin_ns);
 }
 
 /* What both batches do after their loop: sent messages become visible in the tail line, sleepers wake once. */
@@ -406,7 +404,7 @@ int64_t hf_source_send_rows(struct hf_source *s, const uint8_t *rows, uint64_t w
     int64_t timestamp_ns = time_of(HF_NOW);
     uint64_t sent = 0;
     while (sent < count && status >= 0) {
-        uint64_t most = lesser(count - sent, HF_PUBLISH_EVERY - sent % HF_PUBLISH_EVERY);
+        uint64_t most = hf_lesser(count - sent, HF_PUBLISH_EVERY - sent % HF_PUBLISH_EVERY);
         status = rows_put(s, rows + sent * stride, width, stride, most, timestamp_ns);
         sent += status > 0 ? (uint64_t)status : 0;
         if (status > 0 && sent % HF_PUBLISH_EVERY == 0) {
@@ -482,7 +480,7 @@ int64_t hf_source_commit(struct hf_source *s)
     frame_commit(frame, s->position, length + HF_GRANULE);
     HF_FAIL("source.committed");
     advance(s, span, 1, length, 1);
-    return finish(s);
+    return finish(s, 0, 0);
 }
 
 /* The word at the position is still 0; whatever was written behind it is nothing. */

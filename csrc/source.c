@@ -6,6 +6,7 @@
 #include "source.h"
 #include "wait.h"
 
+#define HF_AHEAD_MAX UINT64_C(65536)   /* bytes: a part of the core's second cache */
 #define HF_SQN_MAX (UINT64_C(1) << 62) /* of a start: every later number stays a positive int64 */
 
 enum { STEP_SHIFT = 6, STEPS_MAX = 65536 }; /* a step per 64 numbers, wider in rings above 128 MiB */
@@ -294,4 +295,16 @@ void hf_source_sri(struct hf_source *s, const struct hf_sri_store *stores, uint3
         }
     }
     hf_store_release_u64(&header->sri_version, version + 2); /* pairs with hf_stream_sri */
+}
+
+void hf_source_fetch_ahead(struct hf_source *s, uint64_t length, int64_t begin_ns)
+{
+    int64_t idle_ns = begin_ns - s->sent_ns;
+    s->sent_ns = hf_now_ns();
+    if (idle_ns > s->sent_ns - begin_ns && length <= s->fragment_bytes) {
+        const uint8_t *next = s->ring + (s->position & s->mask); /* the second mapping follows the ring */
+        for (uint64_t i = 0; i < hf_lesser(length, HF_AHEAD_MAX); i += 64) {
+            hf_prefetch_write(next + i);
+        }
+    }
 }
