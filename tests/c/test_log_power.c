@@ -8,6 +8,7 @@ static int root;
 static uint64_t images;
 static int lies;         /* the planted bug: what is appended is called stable */
 static uint64_t exposed; /* images that show it */
+static int caught;       /* more than half of them do */
 
 /* ---- the test ---- */
 
@@ -121,7 +122,8 @@ static void a_log_that_calls_stable_what_is_not_synced_is_caught(void)
         one_run(run, 1);
     }
     lies = 0;
-    CHECK(exposed * 2 > CONTROLS);
+    caught = exposed * 2 > CONTROLS;
+    CHECK(caught);
     images = before;
 }
 
@@ -220,7 +222,7 @@ int main(int argc, char **argv)
     for (uint64_t run = RUNS; images < wanted; run++) { /* takes as long as it takes */
         one_run(run, IMAGES);
     }
-    printf("{\"evidence\": \"torn_images\", \"counts\": {\"images\": %llu}, \"findings\": 0, \"planted\": [1, 1]}\n",
-           (unsigned long long)images);
+    printf("{\"evidence\": \"torn_images\", \"counts\": {\"images\": %llu}, \"findings\": 0, \"planted\": [%d, 1]}\n",
+           (unsigned long long)images, caught);
     return 0;
 }

@@ -1,6 +1,9 @@
 /* torture_flips.c [all]: bits of a full segment of 64 KiB flip, one at a time; with `all`, every one of them. Check tells each
- * flip, it costs the record that it lies in and no other, and a reader is never given the bit. */
+ * flip, it costs the record that it lies in and no other, and a reader is never given the bit.
+ *
+ * The planted bug is a checksum that fits whatever the payload has become: then check says nothing, and readers are given the bit. */
 #include "log_kit.h"
+#include "log_private.h"
 
 enum { FILE_BYTES = 65536, DATA = 8192, GRANULES = (FILE_BYTES - DATA) / HF_GRANULE, PAYLOAD = 100, READ_EVERY = 41 };
 
@@ -11,6 +14,8 @@ static uint64_t step = 1999; /* bits from one flip to the next */
 static uint64_t step = 211;
 #endif
 static uint64_t flips, read_back;
+static uint64_t given; /* readings that had the record with the bit in it */
+static uint64_t planted, caught;
 
 /* The numbers that the record at each granule of the data has; a control frame has none: first = next. */
 struct numbers {
@@ -63,7 +68,7 @@ static uint64_t build(int dir)
     return next;
 }
 
-/* Everything but what the record at `lost` has is read, as it was. */
+/* Everything but what the record at `lost` has is read, as it was; where that is read, too, it is counted. */
 static void expect_all_but(int dir, uint64_t next, struct numbers lost)
 {
     static uint8_t buf[KIT_BUFFER];
@@ -75,35 +80,58 @@ static void expect_all_but(int dir, uint64_t next, struct numbers lost)
             CHECK_EQ(behind, lost.next);
         } else {
             CHECK(n > 0);
-            CHECK_EQ(kit_verify(buf, n, at, 0), behind);
-            CHECK(behind <= lost.first || at >= lost.next);
+            int hit = behind > lost.first && at < lost.next;
+            given += hit != 0;
+            CHECK(hit || kit_verify(buf, n, at, 0) == behind);
         }
     }
     hf_logr_close(r);
-    read_back++;
 }
 
-/* Whether check tells of a flip of this bit, and of nothing else. */
-static int is_told(int dir, uint64_t next, uint64_t bit)
+/* Whether check tells that this record is hurt, and of nothing else. `reads`: a reader looks, too. */
+static int is_told(int dir, uint64_t next, struct numbers lost, int reads)
 {
     struct hf_finding found[4];
     struct hf_check_summary sum;
-    struct numbers lost = {0, 0};
-    if (bit / 8 >= DATA && bit / 8 < DATA + used) {
-        lost = at_granule[(bit / 8 - DATA) / HF_GRANULE];
-    }
-    segment[bit / 8] ^= (uint8_t)(1 << bit % 8);
     int64_t n = hf_log_check(dir, found, 4, &sum);
     CHECK(n >= 0 && n <= 2);
     for (int64_t i = 0; i < n; i++) {
         CHECK(found[i].first_sqn == found[i].next_sqn ||
               (found[i].first_sqn == lost.first && found[i].next_sqn == lost.next));
     }
-    if (++flips % READ_EVERY == 0) {
+    if (reads) {
         expect_all_but(dir, next, lost);
     }
-    segment[bit / 8] ^= (uint8_t)(1 << bit % 8);
     return n > 0;
+}
+
+static void flip(uint64_t bit)
+{
+    segment[bit / 8] ^= (uint8_t)(1 << bit % 8);
+}
+
+/* The same judge must report each: nothing is told, and the reader is given the bit. */
+static void plant_in_every_record(int dir, uint64_t next)
+{
+    struct hf_segment_header h;
+    memcpy(&h, segment, sizeof h);
+    for (uint64_t at = 0; at < used; at += HF_GRANULE) {
+        struct numbers lost = at_granule[at / HF_GRANULE];
+        if (lost.first == lost.next || (at > 0 && at_granule[at / HF_GRANULE - 1].next == lost.next)) {
+            continue;
+        }
+        struct hf_frame kept;
+        memcpy(&kept, segment + DATA + at, sizeof kept);
+        uint64_t bit = (DATA + at + sizeof kept + planted % PAYLOAD) * 8 + planted % 8, before = given;
+        flip(bit);
+        hf_frames_stamp((uint8_t *const[3]){segment + DATA + at}, 1, hf_seed(h.pre.uuid, h.pre.incarnation));
+        caught += !is_told(dir, next, lost, 1) && given > before;
+        planted++;
+        flip(bit);
+        memcpy(segment + DATA + at, &kept, sizeof kept);
+    }
+    CHECK(planted > 0);
+    CHECK_EQ(caught, planted);
 }
 
 static void every_flip_is_told_and_costs_one_record(void)
@@ -112,15 +140,20 @@ static void every_flip_is_told_and_costs_one_record(void)
     uint64_t next = build(dir);
     CHECK(FILE_BYTES - DATA - used < 2 * (32 + PAYLOAD + 32));
     for (uint64_t bit = 0; bit < (DATA + used) * 8; bit += step) {
-        if (!is_told(dir, next, bit)) {
+        struct numbers lost = bit / 8 < DATA ? (struct numbers){0, 0} : at_granule[(bit / 8 - DATA) / HF_GRANULE];
+        int reads = ++flips % READ_EVERY == 0, told;
+        flip(bit);
+        told = is_told(dir, next, lost, reads);
+        flip(bit);
+        read_back += reads != 0;
+        if (!told) {
             fprintf(stderr, "bit %llu of byte %llu\n", (unsigned long long)bit % 8, (unsigned long long)bit / 8);
             CHECK(!"a flip that nobody notices");
         }
     }
-    if (used < FILE_BYTES - DATA) { /* the control: what belongs to no record is not looked at */
-        CHECK(!is_told(dir, next, (DATA + used) * 8));
-    }
     CHECK(read_back > 0);
+    CHECK_EQ(given, 0);
+    plant_in_every_record(dir, next);
     CHECK(munmap(segment, FILE_BYTES) == 0);
     close(dir);
     kit_empty(root, "flips");
@@ -136,7 +169,8 @@ int main(int argc, char **argv)
         RUN(every_flip_is_told_and_costs_one_record);
     }
     printf("{\"evidence\": \"bit_flips\", \"counts\": {\"flips\": %llu, \"read_back\": %llu}, \"findings\": 0, "
-           "\"planted\": [1, 1]}\n",
-           (unsigned long long)flips, (unsigned long long)read_back);
+           "\"planted\": [%llu, %llu]}\n",
+           (unsigned long long)flips, (unsigned long long)read_back, (unsigned long long)caught,
+           (unsigned long long)planted);
     return 0;
 }

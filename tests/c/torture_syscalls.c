@@ -99,6 +99,7 @@ void *mmap(void *where, size_t bytes, int protection, int flags, int fd, off_t o
 struct told {
     uint64_t stable; /* number behind what was published */
     int poisoned;
+    int lost; /* the judge's word: something stable is not there */
 };
 
 static struct told *told;   /* outlives the process */
@@ -214,6 +215,7 @@ static void expect_stable(int dir, uint32_t level, const char *where)
     if (opened == HF_OK) {
         struct hf_log_info info = kit_info(log);
         if (info.next_sqn < told->stable || info.damaged) {
+            told->lost = info.next_sqn < told->stable;
             fprintf(stderr, "call %llu, %d, level %u, %s: %llu was stable, the log ends at %llu, damaged %llu\n",
                     (unsigned long long)at, how, level, where, (unsigned long long)told->stable,
                     (unsigned long long)info.next_sqn, (unsigned long long)info.damaged);
@@ -310,10 +312,15 @@ static void lie(void *nothing)
     every_call_fails_once(HF_LEVEL_DISK);
 }
 
+static int caught;
+
+/* By the judge: another check that fails ends the child as well, and says nothing. */
 static void a_store_that_calls_stable_what_is_not_synced_is_caught(void)
 {
     int status = check_wait(check_fork(lie, NULL));
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    caught = told->lost;
+    CHECK(caught);
     for (int i = 0; i < 2; i++) {
         if (faccessat(root, i == 0 ? "life" : "cut", F_OK, 0) == 0) {
             kit_empty(root, i == 0 ? "life" : "cut");
@@ -433,7 +440,7 @@ int main(int argc, char **argv)
         openings_that_die_do_no_harm_to_the_next_one();
     }
     printf("{\"evidence\": \"failing_calls\", \"counts\": {\"calls_failed\": %llu, \"deaths\": %llu}, \"findings\": 0, "
-           "\"planted\": [1, 1]}\n",
-           (unsigned long long)experiments, (unsigned long long)deaths);
+           "\"planted\": [%d, 1]}\n",
+           (unsigned long long)experiments, (unsigned long long)deaths, caught);
     return 0;
 }
