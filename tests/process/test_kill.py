@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -362,3 +363,20 @@ def test_the_torture_finds_a_store_that_publishes_before_it_copies() -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "oracle.Finding" in done.stderr
     assert "--seed 1 --mutant drain.publish_early" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "planted"), [("Finding", [[1, 1]]), ("OSError", [[0, 1]]), ("KeyboardInterrupt", [])]
+)
+def test_nothing_but_what_the_judges_find_catches_a_planted_bug(
+    error: str, planted: list[list[int]], tmp_path: Path
+) -> None:
+    program = (
+        "import sys; from process import torture; from process.oracle import Finding\n"
+        f"def fail(*_): raise {error}\n"
+        "torture._torture = fail; sys.argv[1:] = ['--mutant', 'some']; sys.exit(torture.main())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "HOLDFAST_EVIDENCE": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert [json.loads(path.read_text())["planted"] for path in tmp_path.glob("torture_planted-*")] == planted
+    assert len(list(tmp_path.iterdir())) == len(planted)

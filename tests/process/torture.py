@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from evidence import record
 from process.children import preload
+from process.oracle import Finding
 from process.torture_core import Episode, Tally
 from process.torture_group import GroupKills, remove_objects
 
@@ -42,7 +43,7 @@ EVERY_S = 5.0
 
 
 def main() -> int:
-    """The exit code: 0 nothing was found, 1 something was, 2 wrong arguments, 130 interrupted."""
+    """The exit code: 0 nothing was found, 1 something was or the torture failed itself, 2 wrong arguments, 130 interrupted."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--kills", type=int, default=2000, metavar="N")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), metavar="S")
@@ -64,32 +65,40 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="hft", dir="/tmp"))
     os.environ["HOLDFAST_DIR"] = str(root / "run")
     os.environ["XDG_CACHE_HOME"] = str(root / "cache")
-    code, tally, begin = 1, Tally(), time.monotonic()
+    code, found, tally, begin = 1, False, Tally(), time.monotonic()
     try:
         _torture(given, core, by_exec, root, tally)
         code = 0
     except KeyboardInterrupt:
         print("torture: interrupted", file=sys.stderr)
         code = 130
-    except Exception:
+    except Exception as error:
+        found = isinstance(error, Finding)
         traceback.print_exc()
         again = f"--kills {given.kills} --core {core} --exec {by_exec} --seed {given.seed}"
         again += f" --mutant {given.mutant}" if given.mutant else ""
         again += " --paced" if given.paced else ""
         print(
-            f"torture: FOUND, see above. The same plan again:\n  PYTHONPATH=tests {sys.executable} {sys.argv[0]} {again}"
+            f"torture: {'FOUND' if found else 'it failed itself'}, see above. The same plan again:\n"
+            f"  PYTHONPATH=tests {sys.executable} {sys.argv[0]} {again}"
         )
     finally:
         if code == 1 and given.keep:
             print(f"torture: kept {root}")
         else:
             _remove(root)
-    counts, seconds = {"kills": tally.total}, time.monotonic() - begin
-    if given.mutant:
-        record("torture_planted", counts=counts, findings=0, planted=(code, 1), seconds=seconds, seed=given.seed)
-    elif code != 130:
-        record("torture", counts=counts, findings=code, seconds=seconds, seed=given.seed)
+    if code != 130:
+        _record(given, tally, code, time.monotonic() - begin, found=found)
     return code
+
+
+def _record(given: argparse.Namespace, tally: Tally, code: int, seconds: float, *, found: bool) -> None:
+    """With a bug planted only what the judges found counts: a torture that fails in another way has caught nothing."""
+    counts = {"kills": tally.total, "stops": tally.stops}
+    if given.mutant:
+        record("torture_planted", counts=counts, findings=0, planted=(int(found), 1), seconds=seconds, seed=given.seed)
+    else:
+        record("torture", counts=counts, findings=code, seconds=seconds, seed=given.seed)
 
 
 def _interrupt(*_: object) -> NoReturn:
@@ -113,7 +122,7 @@ def _torture(given: argparse.Namespace, core: int, by_exec: int, root: Path, tal
     print(
         f"torture: {tally.total} kills ({parts}), seed {given.seed}: 0 lost, 0 reordered, 0 resurrected, 0 duplicated beyond"
         f" the ack batch\n"
-        f"         {tally.kills}, {tally.at_failpoints} at failpoints; {tally.messages} messages compared,"
+        f"         {tally.kills}, {tally.at_failpoints} at failpoints; {tally.stops} stops; {tally.messages} messages compared,"
         f" {tally.repeated} repeated after a kill; {time.monotonic() - begin:.0f} s"
     )
 

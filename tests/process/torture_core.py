@@ -53,6 +53,7 @@ class Tally:
     def __init__(self) -> None:
         self.kills = dict.fromkeys(ROLES, 0)
         self.at_failpoints = 0
+        self.stops = 0
         self.messages = 0
         self.repeated = 0
 

@@ -138,6 +138,7 @@ class GroupKills:
             return
         if worker.ready and self.random.random() < 0.15:
             worker.send(signal.SIGSTOP)
+            self.tally.stops += 1
             self._clocks[worker] = _Clock(now + self.random.random() * 0.2, 0, "still")
         else:
             self._strike(worker)
