@@ -32,6 +32,8 @@ class Evidence(msgspec.Struct, forbid_unknown_fields=True):
     """Planted bugs: caught, of how many."""
     seconds: float
     seed: int | None = None
+    skipped: str = ""
+    """Why it could not run on this machine; then it shows nothing, and nothing is held against it."""
 
 
 def record(
@@ -42,6 +44,7 @@ def record(
     planted: tuple[int, int] = (0, 0),
     seconds: float,
     seed: int | None = None,
+    skipped: str = "",
 ) -> None:
     """Writes one run down, where $HOLDFAST_EVIDENCE says. Raises OSError when that directory cannot be written."""
     directory = os.environ.get(DIRECTORY)
@@ -49,5 +52,5 @@ def record(
         return
     path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)
-    run = Evidence(name, dict(counts), findings, planted, round(seconds, 1), seed)
+    run = Evidence(name, dict(counts), findings, planted, round(seconds, 1), seed, skipped)
     (path / f"{name}-{os.getpid()}.json").write_bytes(msgspec.json.encode(run))

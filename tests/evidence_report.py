@@ -1,7 +1,9 @@
 """Writes EVIDENCE.md from what the harnesses wrote down, and judges it: ``python -m evidence_report DIRECTORY EVIDENCE.md``.
 
 Each row of the report is a harness (ROWS). It is good when it did at least what reliability.md §3.3 asks of one push, found
-nothing, and caught every bug that was planted in it. A harness that left no record is a row, too: it was not run.
+nothing, and caught every bug that was planted in it. A harness that left no record is a row, too: it was not run. One that is not
+possible on this machine says why: that is nobody's fault, and shows nothing. The whole must be done within WALL_MINUTES by the
+clock, from when DIRECTORY/begun was written, in seconds since 1970 (`date +%s`).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,58 +24,102 @@ from evidence import Evidence
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["ROWS", "Row", "Verdict", "judge", "main", "records", "report"]
+__all__ = ["ROWS", "Row", "Verdict", "by_the_clock", "judge", "main", "records", "report"]
+
+WALL_MINUTES = 40
+FUZZ = (
+    "segment", "head", "stream", "board", "frames", "state", "wire", "info", "flat", "xml", "store_xml", "offsets", "ddl",
+)  # fmt: skip
+"""The fuzz targets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A harness. ``least``: what it must have done; ``planted``: so many planted bugs it must have caught."""
+    """A harness. ``least``: what it must have done; ``planted``: so many planted bugs it must have caught; ``asked``: what §3.3
+    asks, where that is more."""
 
     name: str
     what: str
     least: Mapping[str, int] = field(default_factory=dict)
     planted: int = 0
+    asked: str = ""
 
 
 ROWS = (
-    Row("torture", "kill -9 of sources, stores, receivers at random moments; 1 and 3 stores", {"kills": 20_000}),
+    Row(
+        "torture",
+        "kill -9 and SIGSTOP of sources, stores, receivers at random moments; 1 and 3 stores",
+        {"kills": 20_000, "stops": 500},
+    ),
     Row("torture_planted", "the same with a bug planted", planted=1),
-    Row("torture_matrix", "every failpoint: killed, stopped, failing; 1, 2 and 3 stores", {"cells": 100}, planted=1),
+    Row(
+        "torture_matrix",
+        "every failpoint: killed, stopped, failing; 1, 2 and 3 stores",
+        {"cells": 468},
+        planted=1,
+        asked="three seeds; this is one, and make torture-long has ten",
+    ),
     Row(
         "failing_calls",
-        "the N-th system call of a log's life fails, or the process dies there",
-        {"calls_failed": 1000},
+        "the N-th system call of a log's life fails; or the process dies there, and so do three openings after it",
+        {"calls_failed": 1500, "deaths": 900},
         1,
     ),
     Row("torture_power", "power cuts of an ext4 image under a store", {"cuts": 150}, planted=1),
     Row(
         "torn_images", "images of a log with any mixture of sectors since its last sync", {"images": 200_000}, planted=1
     ),
-    Row("bit_flips", "each bit of a segment of 64 KiB", {"flips": 524_288}, planted=1),
-    Row("torture_flips", "each bit of a store's state; bits of a log, mended from a peer", planted=1),
-    Row("torture_peers", "garbage in ring and board, names removed, clocks days off", planted=1),
+    Row("bit_flips", "each bit of a segment of 64 KiB", {"flips": 524_288}, planted=200),
+    Row(
+        "torture_flips",
+        "each bit of a store's state; bits of a log, mended from a peer",
+        {"bits of state": 20_000, "bits of logs": 500, "mended": 500},
+        planted=1,
+    ),
+    Row(
+        "torture_peers",
+        "garbage in ring and board, names removed, clocks days off",
+        {"clocks stepped": 90, "messages": 10_000, "times spoiled": 500, "names removed": 15},
+        planted=1,
+    ),
     Row("simulation", "protocol machines under a simulated clock, disk and scheduler", {"seeds": 10_000}),
-    Row("simulation_planted", "the same with a bug planted, each found within 2,000 seeds", planted=20),
-    Row("models", "Spin models of ring, board and BEGIN, whole state space, and their mutants", planted=20),
+    Row("simulation_planted", "the same with a bug planted, each found within 2,000 seeds", planted=50),
+    Row(
+        "models",
+        "Spin models of ring, board and BEGIN, whole state space, and their mutants",
+        {"states": 28_000_000},
+        planted=60,
+    ),
     Row("litmus_commit", "payload and commit word, two threads", {"rounds": 1_000_000}, planted=1),
     Row("litmus_pin", "pin against eviction (store-load), two threads", {"rounds": 1_000_000}, planted=2),
     Row(
         "litmus_sleep",
         "sleeping flag against commit and ack (store-load), two threads",
-        {"rounds": 1_000_000},
+        {"rounds": 2_000_000, "rounds with membarrier": 200_000},
         planted=2,
     ),
-    Row("fuzz", "files, ring, board, frames, messages, configuration", {"targets": 13}, planted=13),
-    Row("properties", "Hypothesis: stream, log and persistence against models", {"tests": 2}, planted=1),
-    Row("c-test", "C tests", {"programs": 20}),
-    Row("asan", "C tests under AddressSanitizer and UBSan", {"programs": 20}),
-    Row("tsan", "C tests under ThreadSanitizer", {"programs": 20}),
+    Row(
+        "fuzz",
+        "files, ring, board, frames, messages, configuration",
+        {"targets": len(FUZZ), "mutants": 5_000_000} | {f"mutants of {target}": 10_000 for target in FUZZ},
+        planted=len(FUZZ),
+        asked="50,000,000 mutants; with files, sanitizers and Python a minute each gives this many",
+    ),
+    Row(
+        "properties",
+        "Hypothesis: stream, log and persistence against models",
+        {"tests": 2, "examples": 2000},
+        planted=5,
+    ),
+    Row("c-test", "C tests", {"programs": 35}),
+    Row("asan", "C tests under AddressSanitizer and UBSan", {"programs": 35}),
+    Row("tsan", "C tests under ThreadSanitizer", {"programs": 35}),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A row with all that was recorded for it. ``wrong``: why it is not good; empty: it is."""
+    """A row with all that was recorded for it. ``wrong``: why it is not good; ``skipped``: why it did not run; neither: good."""
 
     row: Row
     counts: Mapping[str, int]
@@ -81,6 +128,7 @@ class Verdict:
     seconds: float
     seeds: tuple[int, ...]
     wrong: str
+    skipped: str = ""
 
 
 def records(directory: Path) -> list[Evidence]:
@@ -104,11 +152,12 @@ def _judged(row: Row, runs: list[Evidence]) -> Verdict:
         for what, number in run.counts.items():
             counts[what] = counts.get(what, 0) + number
     findings = sum(run.findings for run in runs)
+    skipped = "; ".join(run.skipped for run in runs) if all(run.skipped for run in runs) else ""
     planted = sum(run.planted[0] for run in runs), sum(run.planted[1] for run in runs)
     wrong = []
     if not runs:
         wrong.append("not run")
-    else:
+    elif not skipped:
         wrong += [
             f"{counts.get(what, 0):,} of {number:,} {what}"
             for what, number in row.least.items()
@@ -121,21 +170,36 @@ def _judged(row: Row, runs: list[Evidence]) -> Verdict:
     if planted[0] < planted[1]:
         wrong.append(f"{planted[1] - planted[0]} planted bugs not caught")
     seeds = tuple(run.seed for run in runs if run.seed is not None)
-    return Verdict(row, counts, findings, planted, sum(run.seconds for run in runs), seeds, "; ".join(wrong))
+    return Verdict(row, counts, findings, planted, sum(run.seconds for run in runs), seeds, "; ".join(wrong), skipped)
+
+
+def by_the_clock(begun: Path, now: float) -> Verdict:
+    """What the whole took, with all that was built for it: a row, too."""
+    row = Row(
+        "by the clock", f"all of it, from the first line of make evidence to this one: at most {WALL_MINUTES} minutes"
+    )
+    if not begun.exists():
+        return Verdict(row, {}, 0, (0, 0), 0.0, (), f"when it began is not written in {begun}")
+    seconds = now - int(begun.read_text())
+    wrong = "" if seconds <= 60 * WALL_MINUTES else f"{seconds / 60:.1f} of {WALL_MINUTES} minutes"
+    return Verdict(row, {}, 0, (0, 0), seconds, (), wrong)
 
 
 def report(verdicts: list[Verdict], machine: Mapping[str, str]) -> str:
     """EVIDENCE.md."""
     bad = [verdict for verdict in verdicts if verdict.wrong]
+    skipped = [verdict for verdict in verdicts if verdict.skipped and not verdict.wrong]
     lines = [
         "# Evidence",
         "",
         "How do you know that it does not lose my data? By what the harnesses below did to it and what they found.",
         "`make evidence` runs them and writes this file; nothing in it is typed by hand. Targets:",
-        "the column “per push” of the arsenal that the project set itself (tests/README.md).",
+        "the column “per push” of the arsenal that the project set itself (tests/README.md). Where it asks for more than",
+        "is reached here, the row says so.",
         "",
         *(f"- {what}: {value}" for what, value in machine.items()),
-        f"- result: {'**' + str(len(bad)) + ' rows are not good**' if bad else 'all rows are good'}",
+        f"- result: {'**' + str(len(bad)) + ' rows are not good**' if bad else 'all rows are good'}"
+        + (f", but {len(skipped)} could not run on this machine" if skipped else ""),
         "",
         "| harness | what it does | done | found | planted bugs caught | time | seeds | good |",
         "|---|---|---|---|---|---|---|---|",
@@ -143,16 +207,20 @@ def report(verdicts: list[Verdict], machine: Mapping[str, str]) -> str:
     for verdict in verdicts:
         done = ", ".join(f"{number:,} {what}" for what, number in verdict.counts.items()) or "–"
         planted = f"{verdict.planted[0]} of {verdict.planted[1]}" if verdict.planted[1] else "–"
+        what = (verdict.row.what or "–") + (f" (asked: {verdict.row.asked})" if verdict.row.asked else "")
+        good = (
+            f"**NO**: {verdict.wrong}" if verdict.wrong else f"skipped: {verdict.skipped}" if verdict.skipped else "yes"
+        )
         seeds = ", ".join(map(str, verdict.seeds[:3])) + (" …" if len(verdict.seeds) > 3 else "") or "–"
         lines.append(
-            f"| {verdict.row.name} | {verdict.row.what or '–'} | {done} | {verdict.findings} | {planted} |"
-            f" {verdict.seconds:,.0f} s | {seeds} | {'**NO**: ' + verdict.wrong if verdict.wrong else 'yes'} |"
+            f"| {verdict.row.name} | {what} | {done} | {verdict.findings} | {planted} |"
+            f" {verdict.seconds:,.0f} s | {seeds} | {good} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def _machine(seconds: float) -> dict[str, str]:
-    """Commit, processor, kernel."""
+def _machine(seconds: float, clock: float) -> dict[str, str]:
+    """Commit, processor, kernel, time."""
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], stdout=subprocess.PIPE, text=True, check=False)
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     processor = names[0].partition(": ")[2] if names else platform.machine()
@@ -160,7 +228,7 @@ def _machine(seconds: float) -> dict[str, str]:
         "commit": commit.stdout.strip() or "unknown",
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{processor}, {os.cpu_count()} cores, Linux {platform.release()}",
-        "time of all harnesses": f"{seconds / 60:.1f} minutes",
+        "time of all harnesses": f"{seconds / 60:.1f} minutes one after another; by the clock, with building: {clock / 60:.1f}",
     }
 
 
@@ -169,8 +237,11 @@ def main() -> int:
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
         return 2
-    verdicts = judge(ROWS, records(Path(sys.argv[1])))
-    text = report(verdicts, _machine(sum(verdict.seconds for verdict in verdicts)))
+    directory = Path(sys.argv[1])
+    verdicts, clock = judge(ROWS, records(directory)), by_the_clock(directory / "begun", time.time())
+    machine = _machine(sum(verdict.seconds for verdict in verdicts), clock.seconds)
+    verdicts.append(clock)
+    text = report(verdicts, machine)
     Path(sys.argv[2]).write_text(text)
     for verdict in verdicts:
         if verdict.wrong:

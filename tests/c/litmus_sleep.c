@@ -1,4 +1,4 @@
-/* litmus_sleep.c [rounds]: the sleeping flags, two store-load races (Dekker's):
+/* litmus_sleep.c [rounds [rounds with membarrier]]: the sleeping flags, two store-load races (Dekker's):
  *
  *     source    commit word = own    looks at board.sleepers          send.c wake
  *     reader    sleeping, sleepers = 1    looks at the commit word    wait.c hf_line_sleeps
@@ -14,7 +14,7 @@
 
 enum form { COMMITS, ACKS };
 
-/* A round with membarrier interrupts the other core: one for every hundred with fences. */
+/* A round with membarrier interrupts the other core: unless they are counted, too, one for every hundred with fences. */
 enum { MEMBARRIER_EVERY = 100 };
 
 static int domain;
@@ -163,15 +163,17 @@ int main(int argc, char **argv)
     if (!hf_wait_setup()) {
         SKIP("no membarrier here: the fences held, what does without them was not tried");
     }
-    uint64_t rare = (rounds + MEMBARRIER_EVERY - 1) / MEMBARRIER_EVERY;
-    done += holds("membarrier", COMMITS, rare) + holds("membarrier", ACKS, rare);
+    uint64_t rare = argc > 2 ? strtoull(argv[2], NULL, 10) : (rounds + MEMBARRIER_EVERY - 1) / MEMBARRIER_EVERY;
+    uint64_t interrupted = holds("membarrier", COMMITS, rare) + holds("membarrier", ACKS, rare);
     int n = litmus_controls() ? 2 : 0, caught = 0;
     hf_failpoint_arm("wait.barrier=errno:EPERM");
     for (int form = 0; form < n; form++) {
         struct seen seen = run((enum form)form, 0, 1);
         caught += litmus_caught(names[form], seen.harm, seen.rounds);
     }
-    litmus_evidence("litmus_sleep", done, caught, n);
+    printf("{\"evidence\": \"litmus_sleep\", \"counts\": {\"rounds\": %llu, \"rounds with membarrier\": %llu}, "
+           "\"findings\": 0, \"planted\": [%d, %d]}\n",
+           (unsigned long long)done, (unsigned long long)interrupted, caught, n);
     close(domain);
     return 0;
 }

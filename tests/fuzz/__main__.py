@@ -128,6 +128,7 @@ def main() -> int:
             "targets": len(done),
             "inputs": sum(verdict.inputs for verdict in done),
             "mutants": sum(verdict.executions for verdict in done),
+            **{f"mutants of {verdict.target}": verdict.executions for verdict in done},
         },
         findings=sum(not verdict.ok and not verdict.executions for verdict in done),
         planted=(sum(verdict.planted for verdict in done), len(done)),

@@ -33,6 +33,8 @@ class Persistence(RuleBasedStateMachine):
     """Draws a scenario. Every step is written down in ``played``."""
 
     played: ClassVar[list[Any]]
+    examples: ClassVar[int] = 0
+    """That were played to their end."""
 
     @initialize(
         stability=modes, confirmation=st.integers(0, 3), unique=st.integers(0, 2), flight=st.sampled_from([1, 4, 1000]),
@@ -96,10 +98,14 @@ class Persistence(RuleBasedStateMachine):
         if hasattr(self, "scenario"):
             self.scenario.check()
 
+    def teardown(self) -> None:
+        Persistence.examples += 1
+
 
 @pytest.mark.timeout(3600 if LONG else 900)  # 2,000 examples take about a minute: the number is the requirement
-def test_everybody_is_told_the_truth_and_nothing_is_lost() -> None:
+def test_everybody_is_told_the_truth_and_nothing_is_lost(record_property: Callable[[str, object], None]) -> None:
     run_state_machine_as_test(seed(chosen_seed())(Persistence), settings=PROFILE)
+    record_property("examples", Persistence.examples)
 
 
 @pytest.mark.parametrize("bug", PLANTED)

@@ -53,6 +53,7 @@ def main() -> int:
         outcome: Outcome = part.run(Lab(root, given.seed, given.size))
     except Skip as why:
         print(f"{given.part}: skipped: {why}")
+        record(f"torture_{given.part}", counts={}, findings=0, seconds=0, seed=given.seed, skipped=str(why))
         return SKIPPED
     finally:
         for directory in (root / "run").glob("*"):

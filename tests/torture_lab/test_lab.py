@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from evidence_report import records
 
 TESTS = Path(__file__).resolve().parents[1]
 SKIPPED = 77
@@ -22,3 +23,13 @@ def test_a_part_finds_nothing_but_what_is_planted(part: str) -> None:
         pytest.skip(done.stdout.splitlines()[-1])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 findings, planted bugs caught 1 of 1" in done.stdout
+
+
+def test_a_part_that_is_not_possible_here_leaves_a_record_that_says_why(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "PATH": str(tmp_path), "HOLDFAST_EVIDENCE": str(tmp_path)}
+    command = [sys.executable, "-m", "torture_lab", "power", "--tiny"]  # wants root, and mkfs.ext4 in PATH
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == SKIPPED, done.stdout + done.stderr
+    (run,) = records(tmp_path)
+    assert run.skipped
+    assert done.stdout.endswith(f"skipped: {run.skipped}\n")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import evidence
 import evidence_report
 import evidence_run
 import pytest
-from evidence_report import Row, judge, records, report
+from evidence_report import WALL_MINUTES, Row, by_the_clock, judge, records, report
+from fuzz.plant import PLANTED
+from fuzz.targets import TARGETS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +50,45 @@ def test_a_harness_that_was_not_run_is_told(tmp_path: Path) -> None:
     assert verdict.wrong == "not run"
 
 
+def test_a_harness_that_is_not_possible_here_is_neither_wrong_nor_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, monkeypatch, counts={}, planted=(0, 0), skipped="no root")
+    (verdict,) = judge([KILLS], records(tmp_path))
+    assert (verdict.wrong, verdict.skipped) == ("", "no root")
+    text = report([verdict], {})
+    assert "| skipped: no root |" in text
+    assert "all rows are good, but 1 could not run on this machine" in text
+
+
+def test_a_run_that_was_skipped_excuses_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, monkeypatch, counts={"kills": 99})
+    monkeypatch.setattr("evidence.os.getpid", lambda: 1)
+    write(tmp_path, monkeypatch, counts={}, planted=(0, 0), skipped="no root")
+    (verdict,) = judge([KILLS], records(tmp_path))
+    assert (verdict.wrong, verdict.skipped) == ("99 of 100 kills", "")
+
+
+def test_less_than_the_arsenal_asks_is_said_in_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, monkeypatch)
+    row = Row("kills", "kills things", {"kills": 100}, asked="a thousand")
+    assert "| kills things (asked: a thousand) |" in report(judge([row], records(tmp_path)), {})
+
+
+def test_the_whole_is_measured_by_the_clock(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    assert "is not written" in by_the_clock(begun, 0.0).wrong
+    begun.write_text("1000\n")
+    in_time = by_the_clock(begun, 1000.0 + 60 * WALL_MINUTES)
+    assert (in_time.wrong, in_time.seconds) == ("", 60.0 * WALL_MINUTES)
+    assert by_the_clock(begun, 1001.0 + 60 * WALL_MINUTES).wrong
+    assert by_the_clock(begun, 1060.0 + 60 * WALL_MINUTES).wrong == f"{WALL_MINUTES + 1:.1f} of {WALL_MINUTES} minutes"
+
+
+def test_every_fuzz_target_has_a_floor() -> None:
+    assert set(evidence_report.FUZZ) == {*PLANTED, *TARGETS}
+
+
 def test_all_runs_of_a_harness_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, monkeypatch, counts={"kills": 40})
     monkeypatch.setattr("evidence.os.getpid", lambda: 1)
@@ -65,6 +107,14 @@ def test_a_program_prints_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (run.counts, run.planted, run.findings) == ({"kills": 60}, (1, 1), 1)
 
 
+def test_a_program_that_cannot_run_here_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(evidence.DIRECTORY, str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["evidence_run", "kills", "--", "sh", "-c", "echo 'skipped: no root'; exit 77"])
+    assert evidence_run.main() == 77
+    (run,) = records(tmp_path)
+    assert (run.skipped, run.findings) == ("no root", 0)
+
+
 def test_nothing_is_written_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(evidence.DIRECTORY, raising=False)
@@ -74,23 +124,40 @@ def test_nothing_is_written_unless_it_is_asked_for(tmp_path: Path, monkeypatch: 
 
 def test_the_report_is_a_file_and_an_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, monkeypatch)
+    (tmp_path / "begun").write_text(str(int(time.time())))
     monkeypatch.setattr(evidence_report, "ROWS", (KILLS,))
     monkeypatch.setattr(sys, "argv", ["evidence_report", str(tmp_path), str(tmp_path / "EVIDENCE.md")])
     assert evidence_report.main() == 0
     assert "| kills | kills things | 100 kills | 0 | 1 of 1 |" in (tmp_path / "EVIDENCE.md").read_text()
     monkeypatch.setattr(evidence_report, "ROWS", (KILLS, Row("other", "was not run")))
     assert evidence_report.main() == 1
+    monkeypatch.setattr(evidence_report, "ROWS", (KILLS,))
+    (tmp_path / "begun").write_text("0")
+    assert evidence_report.main() == 1
+    assert "| by the clock |" in (tmp_path / "EVIDENCE.md").read_text()
 
 
 def test_a_command_without_a_record_of_its_own_gets_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test that was skipped shows nothing; a planted bug that is not caught is a finding."""
     monkeypatch.setenv(evidence.DIRECTORY, str(tmp_path / "evidence"))
     (tmp_path / "test_some.py").write_text(
-        "import pytest\ndef test_good(): pass\ndef test_planted_one(): pass\n"
+        "import pytest\ndef test_good(record_property): record_property('kills', 7)\ndef test_planted_one(): pass\n"
         "def test_planted_two(): assert False\ndef test_planted_three(): pytest.importorskip('no_such_module')\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-c", "/dev/null", str(tmp_path / "test_some.py")]
     monkeypatch.setattr(sys, "argv", ["evidence_run", "some", "--planted", "planted", "--", *command])
     assert evidence_run.main() == 1
     (run,) = records(tmp_path / "evidence")
-    assert (run.counts, run.planted, run.findings) == ({"tests": 1}, (1, 2), 1)
+    assert (run.counts, run.planted, run.findings) == ({"tests": 1, "kills": 7}, (1, 2), 1)
+
+
+def test_tests_that_were_all_skipped_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(evidence.DIRECTORY, str(tmp_path / "evidence"))
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\npytestmark = pytest.mark.skipif(True, reason='no spin')\ndef test_one(): pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-c", "/dev/null", str(tmp_path / "test_some.py")]
+    monkeypatch.setattr(sys, "argv", ["evidence_run", "some", "--", *command])
+    assert evidence_run.main() == 0
+    (run,) = records(tmp_path / "evidence")
+    assert (run.counts, run.findings, run.skipped) == ({}, 0, "no spin")
