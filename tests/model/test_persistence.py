@@ -34,7 +34,7 @@ class Persistence(RuleBasedStateMachine):
 
     played: ClassVar[list[Any]]
     examples: ClassVar[int] = 0
-    """That were played to their end."""
+    """That were played, the few that Hypothesis gave up included."""
 
     @initialize(
         stability=modes, confirmation=st.integers(0, 3), unique=st.integers(0, 2), flight=st.sampled_from([1, 4, 1000]),

@@ -7,6 +7,7 @@ import random
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import seed
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -17,7 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from model.conftest import PROFILE, chosen_seed
+from model.conftest import LONG, PROFILE, chosen_seed
 from model.reference import GRANULE, Message, Model, at, behind, fragments
 from model.world import RING, World
 
@@ -420,6 +421,7 @@ class StreamAndLog(RuleBasedStateMachine):
             self.model.log = [m for m in self.model.log if m.first >= self.oldest]
 
 
+@pytest.mark.timeout(3600 if LONG else 400)
 def test_stream_and_log_do_what_the_lists_say(domain: str, tmp_path: Path) -> None:
     joined = Domain(domain)
     machine = type("Machine", (StreamAndLog,), {"domain": joined, "root": tmp_path})
