@@ -199,7 +199,7 @@ def report(verdicts: list[Verdict], machine: Mapping[str, str]) -> str:
         "",
         *(f"- {what}: {value}" for what, value in machine.items()),
         f"- result: {'**' + str(len(bad)) + ' rows are not good**' if bad else 'all rows are good'}"
-        + (f", but {len(skipped)} could not run on this machine" if skipped else ""),
+        + (f"; {len(skipped)} could not run on this machine" if skipped else ""),
         "",
         "| harness | what it does | done | found | planted bugs caught | time | seeds | good |",
         "|---|---|---|---|---|---|---|---|",

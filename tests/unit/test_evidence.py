@@ -58,7 +58,7 @@ def test_a_harness_that_is_not_possible_here_is_neither_wrong_nor_done(
     assert (verdict.wrong, verdict.skipped) == ("", "no root")
     text = report([verdict], {})
     assert "| skipped: no root |" in text
-    assert "all rows are good, but 1 could not run on this machine" in text
+    assert "all rows are good; 1 could not run on this machine" in text
 
 
 def test_a_run_that_was_skipped_excuses_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
