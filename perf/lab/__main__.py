@@ -8,6 +8,7 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..cli import HERE, RESULTS
 from ..harness import BUILD, Bench
@@ -15,24 +16,44 @@ from ..machine import machine, slug
 from ..peers import domain
 from ..report import insert_into
 from .peers.aeron import Aeron
-from .tables import markdown, write
+from .tables import markdown, read, write
 from .workloads import FULL, QUICK, all_rows
+
+if TYPE_CHECKING:
+    from .turns import Row
 
 PAGE = HERE / "LAB.md"
 
 
 def main() -> int:
     """Measure; write perf/results/lab-<machine>.json and perf/LAB.md. ``--quick`` writes under build/perf only.
+    ``--again`` measures nothing: it writes both anew from that file, as ``compared`` compares now.
 
     Returns 1 if a product failed (a missing one has not).
     """
     parser = argparse.ArgumentParser(prog="python -m perf.lab", description="Measure; see perf/LAB.md.")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and runs: a look, not a measurement")
+    parser.add_argument(
+        "--again", action="store_true", help="measure nothing; write perf/LAB.md from the committed results"
+    )
     parser.add_argument("--runs", type=int, help="runs that count, after one of warm-up (default: 5; --quick: 2)")
     parser.add_argument("--disk", type=Path, help="a directory on the disk to be measured (default: under build/)")
     parser.add_argument("--name", default=slug(), help="of the result file, after lab- (default: the machine's)")
     parser.add_argument("--aeron", type=Path, metavar="DIR", help="a build of Aeron with its C samples")
     options = parser.parse_args()
+    path = (BUILD if options.quick else RESULTS) / f"lab-{options.name}.json"
+    rows, facts = read(path) if options.again else _measured(options)
+    text = markdown(rows, facts)
+    write(path, rows, facts)
+    if not options.quick:
+        insert_into(PAGE, text)
+    print(text)
+    print("written:", path)
+    failed = any(str(cell).startswith("failed") for row in rows for cell in row.cells.values())
+    return int(failed and not options.again)
+
+
+def _measured(options: argparse.Namespace) -> tuple[list[Row], dict[str, object]]:
     Aeron.build = options.aeron
     plan = QUICK if options.quick else FULL
     plan = replace(plan, runs=options.runs or plan.runs)
@@ -44,14 +65,7 @@ def main() -> int:
             print(f"{row.table}: {row.case}", file=sys.stderr)
             rows.append(row)
     facts["load_after"] = os.getloadavg()
-    text = markdown(rows, facts)
-    path = (BUILD if options.quick else RESULTS) / f"lab-{options.name}.json"
-    write(path, rows, facts)
-    if not options.quick:
-        insert_into(PAGE, text)
-    print(text)
-    print("written:", path)
-    return int(any(str(cell).startswith("failed") for row in rows for cell in row.cells.values()))
+    return rows, facts
 
 
 if __name__ == "__main__":

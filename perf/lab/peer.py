@@ -68,6 +68,8 @@ class Peer:
         name: its column. ``needs``: Python module or program -> the package that brings it.
         ours: whether it is holdfast. ``bare``: not a product, but what a product cannot beat.
         batches: whether a line of messages has calls for many at once.
+        in_flight: whether a log has further commits under way while one is not yet acknowledged. That is another promise than to
+            answer for each, so it is compared only with what does the same.
         servers: process IDs of what it runs beside the two ends.
     """
 
@@ -76,6 +78,7 @@ class Peer:
     ours: ClassVar[bool] = False
     bare: ClassVar[bool] = False
     batches: ClassVar[bool] = False
+    in_flight: ClassVar[bool] = False
     levels: ClassVar[tuple[Level, ...]] = ("memory", "disk")
     """Of a log."""
 

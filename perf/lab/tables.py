@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
+from ..harness import Sample, Series
 from ..report import quantity
+from .turns import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
-
-    from ..harness import Series
-    from .turns import Row
 
 AGAINST = "holdfast against the fastest"
 
@@ -24,11 +24,34 @@ def write(path: Path, rows: Sequence[Row], machine: dict[str, object]) -> None:
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
+def read(path: Path) -> tuple[list[Row], dict[str, object]]:
+    """The rows and the machine that ``write`` wrote there."""
+    document = json.loads(path.read_text())
+    return [_row(found) for found in document["rows"]], document["machine"]
+
+
+def _row(found: Mapping[str, Any]) -> Row:
+    cells = {name: _series(found, name, cell) for name, cell in found["cells"].items()}
+    kinds = [found[key] for key in ("ours", "bare", "in_flight")]
+    return Row(found["table"], found["case"], found["unit"], found["more_is_better"], cells, *kinds)
+
+
+def _series(row: Mapping[str, Any], name: str, cell: Mapping[str, Any]) -> Series | str:
+    if "absent" in cell:
+        return str(cell["absent"])
+    runs = zip(cell["values"], cell["probe_ns"], strict=True)
+    return Series(row["case"], name, [Sample(value, row["unit"], probe, 0, 0, 0, Counter()) for value, probe in runs])
+
+
 def _as_json(row: Row) -> dict[str, object]:
     return {
         "table": row.table,
         "case": row.case,
         "unit": row.unit,
+        "more_is_better": row.more_is_better,
+        "ours": row.ours,
+        "bare": row.bare,
+        "in_flight": row.in_flight,
         "cells": {
             name: {"absent": cell} if isinstance(cell, str) else _figures(cell) for name, cell in row.cells.items()
         },
@@ -43,11 +66,17 @@ def _figures(series: Series) -> dict[str, object]:
 
 
 def compared(row: Row) -> list[tuple[str, str, float]]:
-    """The better of holdfast's columns against the fastest product, and against the fastest of what is none, where they are."""
-    ours = row.best(row.ours)
-    others = [row.fastest(bare=bare) for bare in (False, True)]
-    found = [(ours, other, row.times(ours, other)) for other in others if ours and other]
-    return [(one, other, times) for one, other, times in found if times is not None]
+    """The better of holdfast's columns against the fastest product, and against the fastest of what is none, where they are.
+
+    Like against like: what waits for each commit against what waits, what has many under way against what has.
+    """
+    found = []
+    for names in row.alike():
+        ours = row.best(name for name in names if name in row.ours)
+        rivals = [name for name in names if name not in row.ours]
+        others = [row.best(name for name in rivals if (name in row.bare) == bare) for bare in (False, True)]
+        found += [(ours, other, times) for other in others if ours and other and (times := row.times(ours, other))]
+    return found
 
 
 def markdown(rows: Sequence[Row], machine: dict[str, object]) -> str:
@@ -63,9 +92,9 @@ def markdown(rows: Sequence[Row], machine: dict[str, object]) -> str:
 
 def _behind(rows: Iterable[Row]) -> list[str]:
     return [
-        f"- {row.table}, {row.case}: {times:.2f} × {other}"
+        f"- {row.table}, {row.case}: {times:.2f} × {other} ({ours})"
         for row in rows
-        for _, other, times in compared(row)
+        for ours, other, times in compared(row)
         if times < 1
     ]
 
@@ -100,7 +129,9 @@ def _cell(cell: Series | str, unit: str) -> str:
 
 
 def _against(row: Row) -> str:
-    parts = [
-        f"{times:.3g} × {other}" if times >= 1 else f"**{times:.2f} × {other}**" for _, other, times in compared(row)
-    ]
-    return "; ".join(parts)
+    """Names our column where another one of ours stands beside it and does not compare."""
+    parts: dict[str, list[str]] = {}
+    for ours, other, times in compared(row):
+        said = f"{times:.3g} × {other}" if times >= 1 else f"**{times:.2f} × {other}**"
+        parts.setdefault(f"{ours}: " if row.in_flight else "", []).append(said)
+    return "; ".join(ours + "; ".join(said) for ours, said in parts.items())

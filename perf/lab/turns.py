@@ -40,7 +40,12 @@ class Metric:
 
 @dataclass(slots=True)
 class Row:
-    """One case of one table: a series per product, or the reason why there is none."""
+    """One case of one table: a series per product, or the reason why there is none.
+
+    Attributes:
+        ours: columns that are holdfast's; bare: columns that are no product's.
+        in_flight: columns that do not wait for what the others wait for. They are compared among themselves, the others, too.
+    """
 
     table: str
     case: str
@@ -49,16 +54,17 @@ class Row:
     cells: dict[str, Series | str] = field(default_factory=dict)
     ours: list[str] = field(default_factory=list)
     bare: list[str] = field(default_factory=list)
+    in_flight: list[str] = field(default_factory=list)
+
+    def alike(self) -> list[list[str]]:
+        """The columns that may be compared with each other: those that wait, those that do not."""
+        return [[name for name in self.cells if (name in self.in_flight) == flies] for flies in (False, True)]
 
     def best(self, names: Iterable[str]) -> str | None:
         """Which of these has the best median."""
         medians = {name: cell.median for name in names if isinstance(cell := self.cells.get(name), Series)}
         best = max if self.more_is_better else min
         return best(medians, key=medians.__getitem__) if medians else None
-
-    def fastest(self, *, bare: bool) -> str | None:
-        """The best of the others: of products, or of what is none."""
-        return self.best(name for name in self.cells if name not in self.ours and (name in self.bare) == bare)
 
     def times(self, name: str, other: str) -> float | None:
         """How many times better ``name`` is than ``other``: the median over runs that were neighbours. Below 1: worse."""

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from perf.cli import RESULTS
 from perf.harness import Bench, Sample, Series
+from perf.lab import __main__ as main
 from perf.lab import peers, tables, workloads
 from perf.lab.data import Check, Messages, WrongMessageError, take_batches, take_singles
 from perf.lab.peer import Peer, Receiver, Sender
 from perf.lab.peers.aeron import Aeron
 from perf.lab.peers.holdfast_line import Holdfast
-from perf.lab.peers.holdfast_log import HoldfastLog
+from perf.lab.peers.holdfast_log import HoldfastEach, HoldfastLog
 from perf.lab.peers.mp_queue import Queue
 from perf.lab.peers.pipe import Pipe
 from perf.lab.peers.sqlite_wal import SqliteWal
@@ -229,7 +231,7 @@ def test_a_new_process_replays_a_store(bench: Bench) -> None:
 
 def _row(*, more_is_better: bool = True, **values: list[float]) -> Row:
     cells: dict[str, Series | str] = {
-        name: Series("case", name, [Sample(value, "msg/s", 100, 0, 0, 0, Counter()) for value in those])
+        name: Series("a case", name, [Sample(value, "msg/s", 100, 0, 0, 0, Counter()) for value in those])
         for name, those in values.items()
     }
     return Row("A table", "a case", "msg/s", more_is_better, cells, ours=["ours", "spin"], bare=["bare"])
@@ -242,10 +244,42 @@ def test_a_row_compares_the_better_of_ours_with_the_fastest_run_by_run() -> None
     assert tables.compared(row) == [("ours", "fast", 0.25)]
 
 
+def test_what_waits_for_each_commit_is_not_compared_with_what_has_many_under_way() -> None:
+    row = _row(ours=[90], spin=[5], waits=[10], bare=[20])
+    row.in_flight = ["ours"]
+    assert tables.compared(row) == [("spin", "waits", 0.5), ("spin", "bare", 0.25)]
+    text = tables.markdown([row], {})
+    assert "- A table, a case: 0.50 × waits (spin)" in text
+    assert "| 90 msg/s [90 msg/s .. 90 msg/s] |" in text
+    assert "| spin: **0.50 × waits**; **0.25 × bare** |" in text
+    row.in_flight = ["ours", "waits"]
+    assert tables.compared(row) == [("spin", "bare", 0.25), ("ours", "waits", 9.0)]
+
+
+def test_rows_of_commits_say_who_does_not_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "in_turns", lambda *_, **__: [_row(ours=[1]), _row(ours=[1])])
+    plan = replace(TINY, logs=(HoldfastLog, HoldfastEach, SqliteWal))
+    committed, read = list(workloads.persistent(bench, plan)), list(workloads.replay(bench, plan))
+    assert [row.in_flight for row in committed] == [[HoldfastLog.name]] * 12
+    assert [row.in_flight for row in read] == [[]] * 2
+
+
+def test_the_page_is_written_again_from_the_results(tmp_path: Path) -> None:
+    rows = [_row(ours=[10], fast=[20], bare=[7]), _row(more_is_better=False, ours=[30], fast=[20])]
+    rows[0].in_flight, rows[1].cells["spin"] = ["fast"], "not there"
+    tables.write(tmp_path / "lab.json", rows, {"cpu": "one"})
+    assert tables.read(tmp_path / "lab.json") == (rows, {"cpu": "one"})
+
+
+def test_the_committed_page_is_what_the_committed_results_say() -> None:
+    page = main.PAGE.read_text()
+    assert any(tables.markdown(*tables.read(path)).strip() in page for path in RESULTS.glob("lab-*.json"))
+
+
 def test_a_table_says_where_holdfast_is_behind(tmp_path: Path) -> None:
     rows = [_row(ours=[10], fast=[20]), _row(ours=[30], fast=[20])]
     text = tables.markdown(rows, {"cpu": "one"})
-    assert "- A table, a case: 0.50 × fast" in text
+    assert "- A table, a case: 0.50 × fast (ours)" in text
     assert "**0.50 × fast**" in text
     assert "| 1.5 × fast |" in text
     tables.write(tmp_path / "lab.json", rows, {"cpu": "one"})

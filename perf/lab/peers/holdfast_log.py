@@ -25,7 +25,7 @@ STORE_WAIT_S = 30.0
 class HoldfastLog(Served, Holdfast):
     """Commits go on while the store makes earlier ones stable (its group commit): the end waits for the last."""
 
-    each = False
+    in_flight = True
 
     def start(self, place: Place) -> None:
         super().start(place)
@@ -41,17 +41,17 @@ class HoldfastLog(Served, Holdfast):
 
         def send_many(messages: Messages) -> None:
             source.send_batch(messages.rows)
-            if self.each:
+            if not self.in_flight:
                 wait()
 
         def send(payload: bytes) -> None:
             wait(source.send(payload))
 
-        return Sender(send if self.each else source.send, send_many, wait, context.close)
+        return Sender(source.send if self.in_flight else send, send_many, wait, context.close)
 
 
 class HoldfastEach(HoldfastLog):
     """Waits until each commit is stable before the next, as a program does that answers for every one of them."""
 
     name = "holdfast, waiting for each"
-    each = True
+    in_flight = False
