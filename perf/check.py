@@ -4,7 +4,13 @@ A figure is a cost beside its limit of the same run (a message beside a bare cac
 what the host does to both falls out. Losses are judged by compare.py. What seems lost is measured once more, for runs that are
 neighbours in time are more alike than two sessions are: it counts if it is lost again.
 
-Compared is only what can be: the results of this machine class, at a probe within the factor that floors.py allows.
+Compared is only what can be: the results of this machine class, at a probe within the factor that floors.py allows. A gate that
+compared nothing has not passed, so its exit status says which of these it was:
+
+0    half of the pairs or more were compared, and none is lost
+1    something is lost
+3    fewer than half could be compared: nothing is known (2 is a wrong command line)
+77   there are no committed results of this machine class: nothing was measured, nothing judged
 """
 
 from __future__ import annotations
@@ -17,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast as hf
 
-from . import throughput
+from . import recovery, throughput
 from .cli import RESULTS
 from .compare import ALPHA, LOSS, Comparison, Outcome, compare
 from .floors import EQUAL_PROBE
 from .harness import Bench
-from .machine import machine, slug
+from .machine import machine, slug, slug_of
 from .peers import DOMAIN, SPIN, domain
 from .report import load
 
@@ -33,13 +39,15 @@ if TYPE_CHECKING:
 
 RUNS = 10
 """New runs. Beside five committed ones, 1 order of 3003 is as bad as all of them above all committed ones."""
+LOST, UNSOUND, SKIPPED = 1, 3, 77
+"""Exit statuses. The last one is what automake's and others' test runners take for a skipped test."""
 FACTS = ("kernel", "compiler", "python", "packages", "governor", "file_system")
 """What may differ between two measurements of one machine class, and then is told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """``case`` beside ``base``, both of the C program or both of Python, as ``script`` measures them."""
+    """``case`` beside ``base``, both of the C program or both in turns with Python, as ``script`` measures them."""
 
     script: str
     case: str
@@ -53,12 +61,14 @@ PAIRS = (
     Pair("throughput", "oneway:16:rows:batch:1:262144", "ring:16"),
     Pair("throughput", "oneway:16:single:copy:1:262144", "ring:16"),
     Pair("throughput", "oneway:128:rows:batch:1:1048576", "ring:128"),
+    Pair("throughput", "oneway:128:rows:batch:2:1048576", "ring:128"),
     Pair("throughput", "oneway:1024:rows:batch:1:4194304", "ring:1024"),
     Pair("throughput", "py-send", "py-empty-call"),
     Pair("store", "append:memory:128:recycled", "mapped:128"),
     Pair("store", "append:disk:700:recycled", "overwrite"),
     Pair("store", "paced:3", "paced:1"),
     Pair("recovery", "replay:memory:128", "checksum:128"),
+    Pair("recovery", "py-late", "py-late-bare"),
 )
 
 
@@ -77,6 +87,11 @@ class Line:
             return f"not comparable  {name}: {self.why}"
         runs = f"{found.new_runs} runs beside {found.old_runs}, p = {found.p:.4f}"
         return f"{found.outcome.value:<14}  {name}: speed {found.change:+.1%} ({runs})"
+
+    @property
+    def sound(self) -> bool:
+        """Whether it says something about the speed."""
+        return self.comparison is not None and self.comparison.outcome is not Outcome.FEW
 
     @property
     def lost(self) -> bool:
@@ -105,25 +120,29 @@ def judge(pair: Pair, old: Mapping[str, Series], new: Mapping[str, Series]) -> L
 
 
 def measure(bench: Bench, pairs: Iterable[Pair]) -> dict[str, Series]:
-    """All cases of these pairs: those of the C program script by script, each script interleaved, then Python's."""
+    """All cases of these pairs, script by script: those of the C program interleaved, then Python's."""
     wanted = list(pairs)
     found: dict[str, Series] = {}
     for script in dict.fromkeys(pair.script for pair in wanted):
         cases = [case for pair in wanted if pair.script == script for case in (pair.base, pair.case)]
         if titles := {case: case for case in cases if not case.startswith("py-")}:
             found |= {series.case: series for series in bench.cases(titles)}
-    if any(pair.case.startswith("py-") for pair in wanted):
-        found |= {series.case: series for series in _python_sends(bench)}
+        if any(case.startswith("py-") for case in cases):
+            found |= {series.case: series for series in PYTHON[script](bench)}
     return found
 
 
-def _python_sends(bench: Bench) -> Sequence[Series]:
+def _python_sends(bench: Bench) -> Iterable[Series]:
     with ExitStack() as stack:
         stack.enter_context(domain(bench))
         stack.enter_context(bench.pinned_to(0))
         context = stack.enter_context(hf.Context(domain=DOMAIN, options=SPIN))
         ways = throughput.sends(context)
         return bench.interleave({case: ways[case] for case in ("py-empty-call", "py-send")})
+
+
+PYTHON = {"throughput": _python_sends, "recovery": recovery.late}
+"""What measures a script's cases that begin with py-."""
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -134,12 +153,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def run(runs: int, name: str) -> int:
-    """Prints a line per pair. The exit status: 1 if something is lost, else 0, also where nothing can be compared."""
+    """Prints a line per pair, and what is wrong on standard error. Returns the exit status, see above."""
     path = RESULTS / f"{name}.json"
     if not path.exists():
-        print(f"not comparable: there is no {path.name}, so this machine class has no committed results; `make perf`")
-        return 0
+        return _skipped(f"there is no {path.name}")
     facts, old = load(path)
+    if slug_of(facts) != slug():
+        return _skipped(f"{path.name} was measured on {slug_of(facts)}, this is {slug()}")
     with Bench(runs) as bench:
         for line in differences(facts, machine(bench.cores, bench.disk)):
             print(f"note: {line}")
@@ -150,16 +170,38 @@ def run(runs: int, name: str) -> int:
             second = measure(bench, again)
             lines = [judge(line.pair, old.get(line.pair.script, {}), second) if line.lost else line for line in lines]
     print(*lines, sep="\n")
-    lost = [line for line in lines if line.lost]
-    sound = [line for line in lines if line.comparison is not None and line.comparison.outcome is not Outcome.FEW]
+    return verdict(lines)
+
+
+def verdict(lines: Sequence[Line]) -> int:
+    """Says in one line what they come to; the exit status."""
+    lost = sum(line.lost for line in lines)
+    sound = sum(line.sound for line in lines)
+    print(f"{sound} of {len(lines)} could be compared; {lost} lost more than {LOSS:.0%} (p <= {ALPHA:g}, twice)")
+    if lost:
+        return LOST
+    if 2 * sound >= len(lines):
+        return 0
     print(
-        f"{len(sound)} of {len(lines)} could be compared; {len(lost)} lost more than {LOSS:.0%} (p <= {ALPHA:g}, twice)"
+        f"NOT JUDGED: {sound} of {len(lines)} pairs could be compared, at least half are needed; why not is said above. "
+        "Try again when the machine is quiet; if the probe stays another one, commit new results (`make perf`)",
+        file=sys.stderr,
     )
-    return 1 if lost else 0
+    return UNSOUND
+
+
+def _skipped(why: str) -> int:
+    print(
+        f"SKIPPED: nothing was judged: {why}, so this machine class has no committed results; `make perf`",
+        file=sys.stderr,
+    )
+    return SKIPPED
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m perf.check", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m perf.check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=RUNS, help=f"new runs of each case (default: {RUNS})")
     parser.add_argument("--name", default=slug(), help="of the result file (default: the machine's)")
     options = parser.parse_args()

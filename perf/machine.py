@@ -9,8 +9,12 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .harness import ROOT, compiler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PACKAGES = ("cffi", "numpy", "numba", "posix_ipc", "msgspec")
 CPU = Path("/sys/devices/system/cpu")
@@ -45,8 +49,13 @@ def cpu_model() -> str:
 
 def slug() -> str:
     """A file name for this kind of machine."""
-    words = re.sub(r"\((r|tm)\)|cpu|processor|@.*", "", cpu_model().lower())
-    return "-".join([*re.findall(r"[a-z0-9.]+", words), f"{os.cpu_count()}core"])
+    return slug_of({"cpu": cpu_model(), "cores": os.cpu_count()})
+
+
+def slug_of(facts: Mapping[str, Any]) -> str:
+    """The same of the machine that these facts are of."""
+    words = re.sub(r"\((r|tm)\)|cpu|processor|@.*", "", facts["cpu"].lower())
+    return "-".join([*re.findall(r"[a-z0-9.]+", words), f"{facts['cores']}core"])
 
 
 def _read(path: Path) -> str:

@@ -3,13 +3,14 @@
 C:       segments (mapped read-only) -> verified copies of 256 KiB -> entries          no store takes part
          of a disk store (in the page cache) and of a memory store (tmpfs: to map its pages takes more than to read them)
 Python:  a receiver that starts late: segments -> receive_batch -> Numba, until it has caught up
-beside:  CRC-32C of the same bytes in place, in memory, mapping included
+beside:  CRC-32C of the same bytes in place, in memory, mapping included; Python's has its own turns of it
 """
 
 from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
     from .harness import Bench, Series
 
+BARE = "checksum:128"
 CASES = {
-    "checksum:128": "bare CRC-32C in place, 128 B",
+    BARE: "bare CRC-32C in place, 128 B",
     "replay:disk:128": "C replay into batches, disk, 128 B",
     "replay:memory:128": "C replay into batches, memory, 128 B",
     "checksum:1024": "bare CRC-32C in place, 1 KiB",
@@ -59,7 +61,8 @@ def _late_receiver() -> Reading:
     return Reading(seen * 1e9 / elapsed, "msg/s", bytes=WIDTH, count=seen)
 
 
-def _python(bench: Bench) -> Iterator[Series]:
+def late(bench: Bench) -> Iterator[Series]:
+    """Python's receiver that starts late, in turns with the bare checksum."""
     with ExitStack() as stack:
         stack.enter_context(domain(bench))
         stack.enter_context(running_store(bench, STORE, "memory"))
@@ -72,13 +75,18 @@ def _python(bench: Bench) -> Iterator[Series]:
             source.send_batch(rows.view(np.uint8))
         source.wait_stable(timeout=TIMEOUT_S)
         stack.enter_context(bench.pinned_to(0))
-        yield from bench.interleave({"py-late": ("Python late receiver → Numba, 128 B", _late_receiver)})
+        yield from bench.interleave(
+            {
+                "py-late-bare": ("bare CRC-32C in place, 128 B, in turns with the next row", partial(bench.once, BARE)),
+                "py-late": ("Python late receiver → Numba, 128 B", _late_receiver),
+            }
+        )
 
 
 def measure(bench: Bench) -> Iterator[Series]:
     """C rows, then Python rows."""
     yield from bench.cases(CASES)
-    yield from _python(bench)
+    yield from late(bench)
 
 
 SCRIPT = Script("recovery", "How fast does a receiver get back what it missed?", measure)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections import Counter
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import pytest
 
 from perf import check
 from perf.check import PAIRS, Pair, costs_beside, differences, judge
-from perf.compare import ALPHA, Outcome, compare, tail
+from perf.compare import ALPHA, Comparison, Outcome, compare, tail
 from perf.harness import Sample, Series
+from perf.machine import cpu_model
 from perf.report import Report, Section
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from perf.harness import Bench
 
 NOISE = 0.03
 PAIR = Pair("script", "ours", "bare")
@@ -147,13 +151,16 @@ def test_facts_that_differ_are_told() -> None:
 # The whole gate, with measuring replaced ----------------------------------------------------------------------------------
 
 
-def gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, costs: list[float]) -> int:
+HERE: dict[str, object] = {"cpu": cpu_model(), "cores": os.cpu_count()}
+
+
+def gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, costs: list[float], facts: dict[str, object] = HERE) -> int:
     """The exit status where the first measurement finds the first cost, the second the second."""
     monkeypatch.setattr(check, "RESULTS", tmp_path)
     monkeypatch.setattr(check, "PAIRS", (PAIR,))
     left = iter(costs)
     monkeypatch.setattr(check, "measure", lambda _bench, _pairs: both(next(left), seed=2))
-    Report({}, [Section("script", "?", tuple(both(2.0, count=5).values()))]).write(tmp_path, "abacus")
+    Report(facts, [Section("script", "?", tuple(both(2.0, count=5).values()))]).write(tmp_path, "abacus")
     return check.run(10, "abacus")
 
 
@@ -168,12 +175,63 @@ def test_a_loss_counts_if_it_is_measured_twice(
     assert gate(monkeypatch, tmp_path, [2.0]) == 0
 
 
-def test_another_machine_class_is_not_comparable(
+def test_another_machine_class_is_skipped_visibly(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(check, "RESULTS", tmp_path)
-    assert check.run(10, "unknown-1core") == 0
-    assert "not comparable: there is no unknown-1core.json" in capsys.readouterr().out
+    assert check.run(10, "unknown-1core") == 77
+    assert "SKIPPED: nothing was judged: there is no unknown-1core.json" in capsys.readouterr().err
+    assert gate(monkeypatch, tmp_path, [], HERE | {"cores": 4711}) == 77  # [] = to measure would fail
+    assert "abacus.json was measured on " in capsys.readouterr().err
+
+
+def line(outcome: Outcome | None) -> check.Line:
+    return check.Line(PAIR, outcome and Comparison(outcome, -0.5, 0.001, 5, 10), "the probe is 600 ns")
+
+
+@pytest.mark.parametrize(
+    ("same", "few", "absent", "lost", "status"),
+    [(2, 0, 2, 0, 0), (3, 2, 2, 0, 3), (0, 0, 12, 0, 3), (0, 12, 0, 0, 3), (0, 0, 3, 1, 1), (4, 0, 0, 1, 1)],
+)
+def test_a_gate_that_compared_less_than_half_has_not_passed(
+    same: int, few: int, absent: int, lost: int, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = {Outcome.SAME: same, Outcome.FEW: few, None: absent, Outcome.LOSS: lost}
+    lines = [line(outcome) for outcome, count in counts.items() for _ in range(count)]
+    assert check.verdict(lines) == status
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{same + lost} of {len(lines)} could be compared; {lost} lost")
+    assert said.err.startswith(f"NOT JUDGED: {same} of {len(lines)} pairs could be compared" if status == 3 else "")
+    assert bool(said.err) == (status == 3)
+
+
+def test_a_machine_at_another_probe_is_not_judged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gate(monkeypatch, tmp_path, [2.0]) == 0
+    monkeypatch.setattr(check, "measure", lambda _bench, _pairs: both(2.0, 600.0))
+    assert check.run(10, "abacus") == 3
+    assert "the probe is 600 ns, in the committed results 130 ns" in capsys.readouterr().out
+
+
+def test_each_script_measures_its_python_cases_only_where_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Program:
+        """Instead of the C program."""
+
+        asked: ClassVar[list[list[str]]] = []
+
+        def cases(self, titles: dict[str, str]) -> list[Series]:
+            self.asked.append(list(titles))
+            return [series(case, [1.0]) for case in titles]
+
+    monkeypatch.setitem(check.PYTHON, "recovery", lambda _: [series("py-late", [1.0]), series("py-late-bare", [1.0])])
+    monkeypatch.delitem(check.PYTHON, "throughput")
+    wanted = [pair for pair in PAIRS if pair.script == "recovery"] + [Pair("throughput", "oneway", "ring")]
+    found = check.measure(cast("Bench", Program()), wanted)
+    assert Program.asked == [["checksum:128", "replay:memory:128"], ["ring", "oneway"]]
+    assert {"py-late", "py-late-bare"} <= set(found)
+    assert set(check.measure(cast("Bench", Program()), wanted[1:2])) == {"py-late", "py-late-bare"}
+    assert len(Program.asked) == 2
 
 
 def test_every_pair_names_cases_that_its_script_measures() -> None:
@@ -183,6 +241,6 @@ def test_every_pair_names_cases_that_its_script_measures() -> None:
         "latency": set(latency.CASES),
         "throughput": {*throughput.CASES, "py-send", "py-empty-call"},
         "store": {*store.MEMORY, *store.DISK, *store.PACED},
-        "recovery": set(recovery.CASES),
+        "recovery": {*recovery.CASES, "py-late", "py-late-bare"},
     }
     assert [pair for pair in PAIRS if not {pair.case, pair.base} <= cases[pair.script]] == []
