@@ -2,27 +2,35 @@
 
 core 0: send -> receive | poll | batch | copy -> append -> ack -> release      one thread: no wait for another core's cache lines
 
-Times are medians of native runs. Instructions and cache lines (misses of the first-level cache, in a ring that is larger than
-it) are callgrind's: exact, and the same on every run; without valgrind they are left out. Messages have 128 bytes.
+Times are medians of native runs, with [min .. max]; all cases are interleaved, the clock beside the send that reads it. A table
+in which a part takes longer than the whole is refused: something else ran meanwhile. Instructions and cache lines (misses of the
+first-level cache, in a ring that is larger than it) are callgrind's: exact, and the same on every run; without valgrind they are
+left out. Messages have 128 bytes.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import statistics
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .cli import README
 from .harness import Bench
+from .machine import machine
 from .report import insert_into, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from .harness import Series
+
 BYTES = 128
+RUNS = 9
+"""That count, of each case, interleaved: who is disturbed in four of them still has the median of the others."""
 SIMULATED_ROUNDS = 20
 CHUNK = 1024
 """Messages of a round (perf/c/path_cases.c)."""
@@ -46,8 +54,8 @@ PATHS = (
         "send",
         "send: `hf_source_send`, one message",
         "bare-send",
-        "The time of sending is read from the clock, which alone costs {clock}: next to it little else "
-        "counts. A frame has a header of 32 bytes, half a cache line. Position, number and payload are "
+        "The time of sending is read from the clock, which by itself costs {clock}: next to it little "
+        "else counts. A frame has a header of 32 bytes, half a cache line. Position, number and payload are "
         "compared with three limits; the next commit word is zeroed and the lines ahead are prefetched; tail "
         "and number are stored for newcomers, and one load looks for sleepers.",
     ),
@@ -145,16 +153,33 @@ def simulate(bench: Bench, case: str) -> Counted:
     return counted(target.read_text(), SIMULATED_ROUNDS * CHUNK)
 
 
-def table(ns: Mapping[str, float], counts: Mapping[str, Counted], clock: float) -> str:
-    """A row per path with its bare work, then a line on what makes the difference. ``ns``, ``counts``: by case."""
+def checked(series: Mapping[str, Series]) -> Mapping[str, Series]:
+    """The same. Raises ValueError if reading the clock took longer than a send, which reads it once."""
+    clock, send = series["clock"].median, series["send"].median
+    if clock > send:
+        raise ValueError(
+            f"one reading of the clock took {quantity(clock, 'ns')}, a send that reads it once {quantity(send, 'ns')}: "
+            "this machine was disturbed; measure again when it is quiet"
+        )
+    return series
+
+
+def table(series: Mapping[str, Series], counts: Mapping[str, Counted], facts: Mapping[str, object]) -> str:
+    """A row per path with its bare work, then a line on what makes the difference.
+
+    ``series``, ``counts``: by case. ``facts``: of the machine.
+    """
+    probe = statistics.median(one.probe_ns for one in series.values())
+    where = f"{facts['cpu']}, {facts['cores']} cores, probe {quantity(probe, 'ns')}, commit {facts['commit']}"
     lines = [
-        f"Messages of {BYTES} B, per message; *bare* is the copy, the checksum or the store that no design can leave out.",
+        f"Messages of {BYTES} B, per message; *bare* is the copy, the checksum or the store that no design can leave out. "
+        f"Medians of {len(series['clock'].values)} runs with [min .. max]; {where}.",
         "",
         "| path | time | bare | instructions | bare | lines read + written | bare |",
         "|---|---|---|---|---|---|---|",
     ]
     for path in PATHS:
-        times = [quantity(ns[case], "ns") for case in (path.case, path.bare)]
+        times = [_time(series[case]) for case in (path.case, path.bare)]
         cells = [
             (f"{one.instructions:.0f}", _moved(one)) for case in (path.case, path.bare) if (one := counts.get(case))
         ]
@@ -162,9 +187,13 @@ def table(ns: Mapping[str, float], counts: Mapping[str, Counted], clock: float) 
             cells = [("not measured: no valgrind",) * 2] * 2
         row = [path.title, *times, cells[0][0], cells[1][0], cells[0][1], cells[1][1]]
         lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(
-        [*lines, "", *(f"* **{path.title}.** {path.why.format(clock=quantity(clock, 'ns'))}" for path in PATHS)]
-    )
+    clock = quantity(series["clock"].median, "ns")
+    return "\n".join([*lines, "", *(f"* **{path.title}.** {path.why.format(clock=clock)}" for path in PATHS)])
+
+
+def _time(series: Series) -> str:
+    middle, low, high = (quantity(value, "ns") for value in (series.median, min(series.values), max(series.values)))
+    return f"{middle} [{low} .. {high}]"
 
 
 def _moved(one: Counted) -> str:
@@ -172,13 +201,13 @@ def _moved(one: Counted) -> str:
 
 
 def main() -> None:
-    """Measures all paths and writes perf/README.md."""
-    names = list(dict.fromkeys(name for path in PATHS for name in (path.case, path.bare)))
-    with Bench() as bench:
-        series = bench.cases({f"path:{name}:{BYTES}": "" for name in ("clock", *names)})
-        ns = dict(zip(names, (one.median for one in series[1:]), strict=True))
-        counts = {name: simulate(bench, name) for name in names} if shutil.which("valgrind") else {}
-    text = table(ns, counts, series[0].median)
+    """Measures all paths and writes perf/README.md. Raises ValueError, and writes nothing, for what ``checked`` refuses."""
+    names = list(dict.fromkeys(("clock", *(name for path in PATHS for name in (path.case, path.bare)))))
+    with Bench(RUNS) as bench:
+        found = bench.cases({f"path:{name}:{BYTES}": "" for name in names})
+        series = checked(dict(zip(names, found, strict=True)))
+        counts = {name: simulate(bench, name) for name in names[1:]} if shutil.which("valgrind") else {}
+        text = table(series, counts, machine(bench.cores, bench.disk))
     insert_into(README, text, "budget")
     print(text)
 

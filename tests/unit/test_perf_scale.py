@@ -161,10 +161,27 @@ def test_another_tools_output_is_refused(text: str) -> None:
         budget.counted(text, 100)
 
 
+FACTS: dict[str, object] = {"cpu": "abacus", "cores": 2, "commit": "1234567"}
+
+
+def times(**ns: float) -> dict[str, Series]:
+    """33 ns a path, and what is given; runs around it."""
+    found = {"clock": 24.0, **{name: 33.0 for path in budget.PATHS for name in (path.case, path.bare)}, **ns}
+    return {case: series(case, [value - 2, value, value + 2]) for case, value in found.items()}
+
+
 def test_the_budget_has_a_row_and_an_explanation_per_path() -> None:
-    names = {name for path in budget.PATHS for name in (path.case, path.bare)}
-    counts = dict.fromkeys(names, budget.Counted(20.0, 5.0, 2.5))
-    text = budget.table(dict.fromkeys(names, 33.0), counts, 24.0)
-    assert text.count("| 33 ns | 33 ns | 20 | 20 | 5.0 + 2.5 | 5.0 + 2.5 |") == len(budget.PATHS)
-    assert "which alone costs 24 ns" in text
-    assert "not measured: no valgrind" in budget.table(dict.fromkeys(names, 33.0), {}, 24.0)
+    found = times()
+    counts = dict.fromkeys(found, budget.Counted(20.0, 5.0, 2.5))
+    text = budget.table(found, counts, FACTS)
+    row = "| 33 ns [31 ns .. 35 ns] | 33 ns [31 ns .. 35 ns] | 20 | 20 | 5.0 + 2.5 | 5.0 + 2.5 |"
+    assert text.count(row) == len(budget.PATHS)
+    assert "which by itself costs 24 ns" in text
+    assert "Medians of 3 runs with [min .. max]; abacus, 2 cores, probe 130 ns, commit 1234567." in text
+    assert "not measured: no valgrind" in budget.table(found, {}, FACTS)
+
+
+def test_a_part_that_takes_longer_than_the_whole_is_refused() -> None:
+    assert budget.checked(times(clock=33.0))
+    with pytest.raises(ValueError, match="the clock took 166 ns, a send that reads it once 39 ns"):
+        budget.checked(times(clock=166.0, send=39.0))
