@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
 from perf import budget, curves, plots, scale
+from perf.cli import README
 from perf.curves import FIGURES, Curve, Figure, exponent, judge
 from perf.harness import Sample, Series
 from perf.report import Report, Section, load
@@ -185,3 +187,12 @@ def test_a_part_that_takes_longer_than_the_whole_is_refused() -> None:
     assert budget.checked(times(clock=33.0))
     with pytest.raises(ValueError, match="the clock took 166 ns, a send that reads it once 39 ns"):
         budget.checked(times(clock=166.0, send=39.0))
+
+
+def test_the_committed_budget_is_not_one_that_is_refused() -> None:
+    text = README.read_text()
+    send = re.search(r"\| send: `hf_source_send`, one message \| ([0-9.]+) ns ", text)
+    clock = re.search(r"which by itself costs ([0-9.]+) ns", text)
+    assert send
+    assert clock
+    assert float(clock[1]) <= float(send[1])
