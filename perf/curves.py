@@ -23,6 +23,8 @@ AS_BYTES = 1.05
 """Largest exponent of a cost that may grow as the bytes do, and no faster."""
 AS_SEGMENTS = 0.5
 """Largest exponent of what looks at one header per segment: it may grow with them, but far slower than the log."""
+AS_WAKES = 1.05
+"""Largest exponent of a cost that has a system call in it for each process that sleeps."""
 MANY_CORES = 8
 """From so many cores on every point is measured."""
 KIB, MIB = 1 << 10, 1 << 20
@@ -65,6 +67,17 @@ FIGURES = (
         (
             Curve("fan:source:receiver:{}", "source, CPU per message"),
             Curve("fan:far:receiver:{}", "each receiver, CPU per message"),
+        ),
+    ),
+    Figure(
+        "sleepers",
+        "Receivers that block when they have all",
+        "receiver processes",
+        (1, 2, 4, 8),
+        (16, 32, 64),
+        (
+            Curve("fan:source:sleeper:{}", "source, CPU per message, waking them", AS_WAKES),
+            Curve("fan:far:sleeper:{}", "each receiver, CPU per message"),
         ),
     ),
     Figure(

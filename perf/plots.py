@@ -36,7 +36,7 @@ def draw(series: Mapping[str, Series], target: Path) -> list[Path]:
     rows = -(-len(FIGURES) // COLUMNS)
     sheet = Figure(figsize=(4.6 * COLUMNS, 3.9 * rows), layout="constrained")
     panels = sheet.subplots(rows, COLUMNS, squeeze=False).flat
-    for panel, figure in zip(panels, FIGURES, strict=False):
+    for figure, panel in zip(FIGURES, panels, strict=False):
         panel.set(title=figure.title, xlabel=figure.axis, ylabel="ns", xscale="log", yscale="log")
         own = [slope for slope in slopes if slope.figure is figure]
         for slope, style in zip(own, STYLES, strict=False):
@@ -50,6 +50,8 @@ def draw(series: Mapping[str, Series], target: Path) -> list[Path]:
             panel.legend(fontsize="small", frameon=False, loc="best")
         else:
             panel.text(0.5, 0.5, "not measured", ha="center", transform=panel.transAxes)
+    for panel in panels:  # of the last row, those without a figure
+        panel.set_axis_off()
     paths = [target.with_name(f"{target.name}.{kind}") for kind in ("png", "svg")]
     for path in paths:
         sheet.savefig(path, dpi=110, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})

@@ -26,12 +26,13 @@ static void nap(int64_t ns)
  *   core 0: rows of 64 -> [stream] -> process 1: batches in place | copies | drain and append :core 1
  *                                  -> process 2, ...                                          :core 2, 3, ..., 1, ...
  *
- * Forked processes with a bell and a line each. Whoever finds nothing to do yields. Full: the source naps, so that the ring is
- * given back in large pieces, as it is to a source that sleeps. */
+ * Forked processes with a bell and a line each. Whoever finds nothing to do yields (sched_yield); a sleeper, which else is a
+ * receiver, blocks on its bell, and the source pays for waking it. Full: the source naps for 0.1 ms, so that the ring is given
+ * back in large pieces, as it is to a source that sleeps. */
 
 enum { FAN_MAX = 64, FAN_RING = 4 << 20, FAN_ROWS = 64, FAN_BATCH = 256, FAN_COUNT = 800000, FAN_TOTAL = 1 << 30 };
-enum fan_role { FAN_RECEIVER = 0, FAN_COPIER = 1, FAN_STORE = 2 };
-enum { FAN_NAP_NS = 100000, READY_NAP_NS = 1000000 };
+enum fan_role { FAN_RECEIVER = 0, FAN_COPIER = 1, FAN_STORE = 2, FAN_SLEEPER = 3 };
+enum { FAN_NAP_NS = 100000, FAN_WAIT_NS = 10000000, READY_NAP_NS = 1000000 };
 #define FAN_SEGMENT (UINT64_C(4) << 20)
 #define FAN_RETAIN (UINT64_C(16) << 20)
 
@@ -114,10 +115,19 @@ static void fan_sit(struct fan_child *child, struct world *world, int index, con
     }
 }
 
+static void fan_idle(struct fan_child *child)
+{
+    if (child->fan->role == FAN_SLEEPER) {
+        bench_must(hf_reader_wait(child->seat.reader, HF_WAIT_BLOCK, FAN_WAIT_NS), "hf_reader_wait");
+    } else {
+        (void)sched_yield();
+    }
+}
+
 /* Takes everything. The clock is read when something was taken and when nothing was: what lies before is work, or is not. */
 static double fan_take(struct fan_child *child)
 {
-    static void (*const takes[])(struct fan_child *) = {take_batch, take_copies, take_drain};
+    static void (*const takes[])(struct fan_child *) = {take_batch, take_copies, take_drain, take_batch};
     const struct fan *fan = child->fan;
     int64_t share = bench_cpu_share();
     int64_t cpu = 0;
@@ -128,7 +138,7 @@ static double fan_take(struct fan_child *child)
         takes[fan->role](child);
         int64_t now = bench_cpu();
         if (child->next == before) {
-            (void)sched_yield();
+            fan_idle(child);
             now = bench_cpu();
         } else if (before >= fan->warm) {
             cpu += now - mark - share;
@@ -205,8 +215,8 @@ static int64_t fan_send(struct fan *fan, const uint8_t *row, uint64_t count, int
 
 static void fan_open(struct fan *fan, const struct bench *bench, const struct words *words)
 {
-    static const char *const roles[] = {"receiver", "copier", "store"};
-    fan->role = (enum fan_role)bench_choice(words, 2, roles, 3);
+    static const char *const roles[] = {"receiver", "copier", "store", "sleeper"};
+    fan->role = (enum fan_role)bench_choice(words, 2, roles, 4);
     fan->bytes = bench_number(words, 4, BYTES);
     fan->ring = bench_number(words, 5, FAN_RING);
     if (fan->bytes == 0 || fan->bytes > fan->ring / 8) {
@@ -258,7 +268,7 @@ static void run_fan(const struct bench *bench, const struct words *words, struct
 
 const struct bench_case fan_cases[] = {
     {"fan",
-     ":source|far:receiver|copier|store:N[:BYTES[:RING]]  CPU per message of the source, or of each of the N behind it",
+     ":source|far:receiver|copier|store|sleeper:N[:BYTES[:RING]]  CPU per message of the source, or of each behind it",
      run_fan},
     {NULL, NULL, NULL},
 };
