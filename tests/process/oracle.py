@@ -149,6 +149,8 @@ class Lives:
         if not len(rows):
             return
         place = np.searchsorted(np.asarray(self._starts, np.uint64), rows["first"], side="right") - 1
+        if place.min() < 0:
+            raise Finding(f"{what}: {rows[int(place.argmin())]} is of a time before any life began")
         wrong = np.flatnonzero(np.asarray(self._keys, np.uint64)[place] != rows["key"])
         if len(wrong):
             raise Finding(f"{what}: {rows[int(wrong[0])]} is not of life {self.key(int(rows['first'][wrong[0]]))}")
