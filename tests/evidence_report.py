@@ -114,6 +114,7 @@ ROWS = (
     Row("c-test", "C tests", {"programs": 35}),
     Row("asan", "C tests under AddressSanitizer and UBSan", {"programs": 35}),
     Row("tsan", "C tests under ThreadSanitizer", {"programs": 35}),
+    Row("py-asan", "tests of receiving, extension modules under AddressSanitizer and UBSan", {"files": 9}, 2),
 )
 
 

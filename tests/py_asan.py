@@ -1,0 +1,145 @@
+"""Tests of receiving, with the extension modules under AddressSanitizer and UBSan; then each planted bug, which they must catch.
+
+csrc/python counts references and lends memory to views by hand: a mistake there passes a test whose memory nobody has used since.
+The modules are built by the Makefile (py-asan) and found before the installed ones, in a package that is all links but for them.
+With PYTHONMALLOC=malloc Python's own objects are seen, too. Reports go to files: who dies of one may be a process that a test
+expects to die.
+
+``--core MODULE``: writes down the C source of the module that wraps csrc. ``--receive BUG``: csrc/python, with that bug or none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from evidence import record
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "py-asan"
+TESTS = [
+    f"tests/{name}.py"
+    for name in (
+        "process/test_api", "process/test_arrival", "process/test_feed", "process/test_flow", "process/test_iteration",
+        "process/test_recycling", "process/test_waits", "unit/test_acks", "unit/test_api_misuse",
+    )
+]  # fmt: skip
+
+
+class Bug(NamedTuple):
+    """``right`` stands once in ``file`` and becomes ``wrong``; the sanitizer calls that ``error``."""
+
+    file: str
+    right: str
+    wrong: str
+    error: str
+
+
+PLANTED = {
+    "past_the_end": Bug(
+        "slot.c",
+        "(char *)s->block->bytes, (Py_ssize_t)s->entry.length)",
+        "(char *)s->block->bytes, s->block->capacity + 1)",
+        "heap-buffer-overflow",
+    ),
+    "after_free": Bug(
+        "flow.c",
+        "    Py_INCREF(OBJECT(s));\n    return OBJECT(s);",
+        "    return OBJECT(s);",
+        "heap-use-after-free",
+    ),
+}
+SHOWS = "tests/process/test_iteration.py"
+"""Catches each of them."""
+
+
+def write_receive(bug: str) -> None:
+    """csrc/python, below the build directory. Raises ValueError where what is right was changed, so the bug must be."""
+    (BUILD / bug).mkdir(exist_ok=True)
+    for path in (ROOT / "csrc" / "python").glob("*.c"):
+        text = path.read_text()
+        if bug in PLANTED and PLANTED[bug].file == path.name:
+            if text.count(PLANTED[bug].right) != 1:
+                raise ValueError(f"{path} lacks {PLANTED[bug].right!r}: give {__file__} another bug")
+            text = text.replace(PLANTED[bug].right, PLANTED[bug].wrong)
+        (BUILD / bug / path.name).write_text(text)
+
+
+def write_core(module: str) -> None:
+    """Below the build directory."""
+    sys.path.append(str(ROOT / "csrc"))
+    from build_core import emit
+
+    emit(f"holdfast.{module}", BUILD / f"{module}.c")
+
+
+def _package(bug: str) -> Path:
+    """A directory for PYTHONPATH."""
+    package = BUILD / bug / "path" / "holdfast"
+    shutil.rmtree(package, ignore_errors=True)
+    package.mkdir(parents=True)
+    modules = [*BUILD.glob("*.so"), BUILD / bug / "_receive.abi3.so"]
+    names = {path.name for path in modules}
+    sources = [path for path in (ROOT / "bindings").iterdir() if path.name not in names]
+    for path in (*modules, *sources, ROOT / "engine"):
+        (package / path.name).symlink_to(path)
+    return package.parent
+
+
+def _run(bug: str, tests: list[str]) -> tuple[bool, str]:
+    """Whether the tests passed, and what the sanitizers had to say."""
+    for old in (BUILD / bug).glob("report.*"):
+        old.unlink()
+    compiler = os.environ.get("CC", "gcc")
+    named = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    logs = f"log_path={BUILD / bug / 'report'}"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(_package(bug)),
+        "PYTHONMALLOC": "malloc",
+        "LD_PRELOAD": os.path.realpath(named.stdout.strip()),
+        "ASAN_OPTIONS": f"detect_leaks=0:{logs}",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:{logs}",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", *tests]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if bug == "none":
+        print(done.stdout, done.stderr, sep="", end="")
+    return done.returncode == 0, "".join(path.read_text() for path in (BUILD / bug).glob("report.*"))
+
+
+def main() -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--core", metavar="MODULE")
+    parser.add_argument("--receive", metavar="BUG")
+    asked = parser.parse_args()
+    if asked.core:
+        write_core(asked.core)
+        return 0
+    if asked.receive:
+        write_receive(asked.receive)
+        return 0
+    begun = time.monotonic()
+    good, reports = _run("none", TESTS)
+    caught = 0
+    for name, bug in PLANTED.items():
+        seen = bug.error in _run(name, [SHOWS])[1]
+        caught += seen
+        print(f"  planted {name}: {'caught' if seen else 'NOT CAUGHT'}")
+    print(reports, end="")
+    findings = int(not good or bool(reports))
+    seconds = time.monotonic() - begun
+    print(f"py-asan: {findings} findings, planted bugs caught {caught} of {len(PLANTED)}; {seconds:.0f} s")
+    record("py-asan", counts={"files": len(TESTS)}, findings=findings, planted=(caught, len(PLANTED)), seconds=seconds)
+    return int(findings or caught < len(PLANTED))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
