@@ -71,7 +71,7 @@ test: ## everything below: lint types litmus coverage asan tsan py-asan fuzz, a 
 	@$(MAKE) --no-print-directory spark-test
 
 # Headers with a cffi region are tables set by hand; the formatter would take them apart.
-C_FILES = $(wildcard csrc/*.c csrc/python/*.[ch] tests/c/*.[ch] tests/fuzz/*.[ch] perf/c/*.[ch]) $(shell grep -L 'cffi: begin' csrc/*.h)
+C_FILES = $(wildcard csrc/*.c csrc/python/*.[ch] tests/c/*.[ch] tests/fuzz/*.[ch] tests/torture_lab/*.c perf/c/*.[ch]) $(shell grep -L 'cffi: begin' csrc/*.h)
 PY_FILES := bindings engine tests perf csrc
 
 lint: $(VENV)/stamp ## ruff and clang-format

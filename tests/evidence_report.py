@@ -78,9 +78,9 @@ ROWS = (
     ),
     Row(
         "torture_peers",
-        "garbage in ring and board, names removed, clocks days off",
-        {"clocks stepped": 90, "messages": 10_000, "times spoiled": 500, "names removed": 15},
-        planted=1,
+        "garbage in ring, board, bells and at the door; under load, names removed and the clock stepped by days",
+        {"clock steps under load": 30, "removals under load": 25, "hostile clients": 5_000},
+        planted=4,
     ),
     Row("simulation", "protocol machines under a simulated clock, disk and scheduler", {"seeds": 10_000}),
     Row("simulation_planted", "the same with a bug planted, each found within 2,000 seeds", planted=50),

@@ -33,10 +33,12 @@ CHILD = 7
 """Written by a source that forks: pid of the child."""
 LIMIT, STOP = 5, 6
 """Written by the parent: number that a source must not reach; 1: come to a clean end."""
-_FIELDS = [*(ROW.names or ()), "life", "retransmit"]
+_FIELDS = [*(ROW.names or ()), "life", "retransmit", "sent_ns"]
 RECORD = np.dtype({"names": _FIELDS, "formats": ["<u8"] * len(_FIELDS), "itemsize": 64})
-"""One processed message, by which life of the receiver, and whether it was flagged. 64 bytes: a page holds whole ones, so that a
-kill in the middle of a write leaves no part of one."""
+"""One processed message, by which life of the receiver, whether it was flagged, and when the source says it sent it. 64 bytes: a
+page holds whole ones, so that a kill in the middle of a write leaves no part of one."""
+
+FRAME_FIELDS = ["first_sequence_number", "sequence_number", "flags", "timestamp_ns"]
 
 
 @dataclass
@@ -187,7 +189,9 @@ class _Receiver:
         message = self.receiver.receive(timeout=0.05)
         if message is None:
             return
-        row = self._row(message.data, message.first_sequence_number, message.sequence_number, message.is_retransmit)
+        row = self._row(
+            message.data, message.first_sequence_number, message.sequence_number, message.is_retransmit, message.timestamp_ns
+        )  # fmt: skip
         self._report(np.array([row], RECORD))
         message.release()
 
@@ -197,8 +201,8 @@ class _Receiver:
             return
         frames = batch.frames
         rows = [
-            self._row(batch.payload(i), frames["first_sequence_number"][i], frames["sequence_number"][i], flags & 8 > 0)
-            for i, flags in enumerate(frames["flags"].tolist())
+            self._row(batch.payload(i), first, last, flags & 8 > 0, sent_ns)
+            for i, (first, last, flags, sent_ns) in enumerate(frames[FRAME_FIELDS].tolist())
         ]
         if self.settings.form == "batch":  # what is reported is not evicted: the parent holds the source back for it
             self._report(np.array(rows, RECORD))
@@ -209,10 +213,11 @@ class _Receiver:
             batch.release()
             self._report(np.array(rows, RECORD))
 
-    def _row(self, data: Any, first: int, last: int, retransmit: bool) -> tuple[int, ...]:
+    def _row(self, data: Any, first: int, last: int, retransmit: bool, sent_ns: int) -> tuple[int, ...]:
         words = np.frombuffer(data, np.uint64)
-        digest = int(self.content.digests(words, [0], [len(words) * 8])[0])
-        return int(first), int(last), int(words[0]), len(words) * 8, digest, self.settings.life, int(retransmit)
+        size, life = len(words) * 8, self.settings.life
+        digest = int(self.content.digests(words, [0], [size])[0])
+        return first, last, int(words[0]), size, digest, life, int(retransmit), sent_ns
 
 
 def _store(settings: Settings, words: NDArray[np.uint64]) -> None:

@@ -27,7 +27,7 @@ PARTS = {
     "matrix": "every failpoint, killed, stopped or failed, with one, two and three stores",
     "power": "power cuts of an ext4 image under a store",
     "flips": "every bit of a store's state; bits of its logs, repaired from another store",
-    "peers": "garbage in the ring and the board of a source; names removed, and the wall clock stepped, under load",
+    "peers": "garbage in ring, board, bells, preambles, at a store's socket; names removed, the wall clock stepped, under load",
 }
 SKIPPED = 77
 

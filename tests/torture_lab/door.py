@@ -1,0 +1,151 @@
+"""Somebody who is no client of ours at a store's socket: it answers with what can be read, or hangs up, and serves the others.
+
+Random bytes of any length; after a right Hello, requests with bytes that flipped, and with names and numbers that nobody would
+choose. Some never say a word, some never read. The control is a door that gives back what it gets.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+from fuzz.targets import seeds_wire
+from process.oracle import Finding
+from process.spawn import DEADLINE_S
+from process.torture_group import remove_objects
+
+from holdfast.engine import wire
+from holdfast.engine.domain import Domain
+from holdfast.engine.errors import CorruptionError
+from torture_lab.load import in_steps, start_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torture_lab.lab import Lab, Outcome
+
+__all__ = ["knocked", "plant"]
+
+NAMES = ("", "\0", "../../x", "/", "hf.\0", "x" * 255, "\ud7ff", "*")
+NUMBERS = (0, 1, 2**31, 2**32 - 1, 2**63 - 1)
+
+
+def knocked(lab: Lab, outcome: Outcome, domain: str) -> None:
+    """One store, and others who work meanwhile."""
+    pick = random.Random(f"{lab.seed} {domain}")
+    store = start_store(lab, domain)
+    place = Domain(domain, join=False)
+    try:
+        path = place.socket_path("a")
+        silent = [_connected(path) for _ in range(20)]
+
+        def knock(_: int) -> None:
+            for _ in range(5):
+                outcome.count("hostile clients")
+                outcome.count("of them answered", _knock(path, pick))
+            store.check_alive()
+
+        outcome.count("messages", in_steps(domain, "others", lab.figure(100, 500, 3000), knock))
+        for sock in silent:
+            sock.close()
+        in_steps(domain, "after", 1)
+    finally:
+        place.close()
+        store.discard()
+        remove_objects(domain)
+
+
+def _connected(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.settimeout(DEADLINE_S)
+    sock.connect(os.fspath(path))
+    return sock
+
+
+def _knock(path: Path, pick: random.Random) -> bool:
+    """Whether the store has answered what was sent, and did not hang up."""
+    with _connected(path) as sock:
+        try:
+            if pick.random() < 0.3:
+                sock.send(pick.randbytes(pick.choice((1, 2, 64, 4096, 100_000))))
+                return _answered(sock)
+            sock.send(wire.encode(wire.Hello(wire.PROTOCOL, 0, os.getpid(), 0, pick.choice(NUMBERS[:4]))))
+            if not _answered(sock):
+                raise Finding("the store hangs up on a Hello")
+            sock.send(_request(pick))
+            sock.send(wire.encode(wire.ListSources(1, "nobody's")))  # so that there is an answer
+            return pick.random() < 0.2 or _answered(sock)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+
+
+def _request(pick: random.Random) -> bytes:
+    """What could be one, with some of it changed."""
+    packet = pick.choice(_REQUESTS)
+    if pick.random() < 0.5:
+        spoiled = bytearray(packet)
+        for _ in range(pick.randint(1, 4)):
+            spoiled[pick.randrange(len(spoiled))] = pick.randrange(256)
+        return bytes(spoiled)
+    fields = msgspec.msgpack.decode(packet)
+    for name, value in fields.items():
+        if name != "type" and not isinstance(value, bool) and pick.random() < 0.3:
+            fields[name] = (
+                pick.choice(NAMES)
+                if isinstance(value, str)
+                else pick.choice(NUMBERS)
+                if isinstance(value, int)
+                else value
+            )
+    return msgspec.msgpack.encode(fields)
+
+
+def _answered(sock: socket.socket) -> bool:
+    """False: it hung up. Raises Finding for silence, and for what is no answer."""
+    try:
+        packet = sock.recv(wire.PACKET_MAX)
+        if packet:
+            wire.decode_answer(packet)
+    except TimeoutError:
+        raise Finding(f"the store says nothing for {DEADLINE_S:.0f} s") from None
+    except CorruptionError as error:
+        raise Finding(f"the store's answer is none: {error}") from error
+    return bool(packet)
+
+
+def _is_request(packet: bytes) -> bool:
+    try:
+        return not isinstance(wire.decode_request(packet), wire.Hello)
+    except CorruptionError:
+        return False
+
+
+_REQUESTS = [packet for packet in seeds_wire() if _is_request(packet)]
+
+
+def plant(lab: Lab, outcome: Outcome) -> None:
+    """The control: a door that is none."""
+    path = lab.root / "echo.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(os.fspath(path))
+        listener.listen()
+
+        def echo() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.send(sock.recv(wire.PACKET_MAX))
+
+        thread = threading.Thread(target=echo)
+        thread.start()
+        try:
+            _knock(path, random.Random(lab.seed))
+        except Finding as found:
+            outcome.plant(caught="answer is none" in str(found))
+        else:
+            outcome.plant(caught=False)
+        finally:
+            thread.join()

@@ -1,0 +1,173 @@
+"""A peer that writes garbage into every page that it may write: whoever is not hit goes on, and whoever is dies of no signal.
+
+First each page of the object is hit once, then random places of it, for as long as the others work. A source, its receiver and a
+store have the object open; a source and a receiver beside them share the store and the domain. Preambles are another trouble: who
+has checked one goes on, who comes now may be refused, with a type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from process.oracle import Finding
+from process.spawn import Worker, until
+from process.torture_group import remove_objects
+
+import holdfast as hf
+from holdfast.engine.domain import SHM_DIR, Domain
+from holdfast.engine.segments import Bells
+from torture_lab.load import OPTIONS, in_steps, objects, start_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torture_lab.lab import Lab, Outcome
+
+__all__ = ["KINDS", "plant", "preambles", "spoilt"]
+
+KINDS = ("stream", "board", "bells")
+PREAMBLE = 128
+SPOIL_BYTES = 64
+PAUSE_S = 0.0002
+
+
+class _Spoiler:
+    """Random bytes into an object, everywhere but in its preamble, from now to the end of ``with``."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.pages: set[int] = set()
+        self.times = 0
+        self._path, self._pick, self._stop = path, np.random.default_rng(seed), threading.Event()
+        self._thread = threading.Thread(target=self._spoil)
+
+    def __enter__(self) -> _Spoiler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def all_pages(self) -> set[int]:
+        """Of the object."""
+        return set(range(-(-self._path.stat().st_size // mmap.PAGESIZE)))
+
+    def _spoil(self) -> None:
+        size = self._path.stat().st_size
+        with self._path.open("r+b", buffering=0) as file:
+            for start in range(0, size, mmap.PAGESIZE):
+                self._write(file, max(start, PREAMBLE), min(start + mmap.PAGESIZE, size))
+                self._stop.wait(PAUSE_S)
+            while not self._stop.wait(PAUSE_S):
+                self._write(file, PREAMBLE, size)
+
+    def _write(self, file: Any, low: int, high: int) -> None:
+        """Somewhere in [low, high)."""
+        bytes_ = min(SPOIL_BYTES, high - low)
+        at = int(self._pick.integers(low, high - bytes_ + 1))
+        file.seek(at)
+        file.write(self._pick.integers(0, 256, bytes_, np.uint8).tobytes())
+        self.pages.update({at // mmap.PAGESIZE, (at + bytes_ - 1) // mmap.PAGESIZE})
+        self.times += 1
+
+
+@contextlib.contextmanager
+def _scene(lab: Lab, domain: str) -> Iterator[list[Worker]]:
+    """A store, and a source and its receiver that will be spoiled, at work. What the two make of it is their affair."""
+    where = lab.root / domain
+    workers = [start_store(lab, domain)]
+    common: dict[str, Any] = {"domain": domain, "topic": "spoiled", "seed": 1}
+    try:
+        source = Worker("source", where, session=1, options=OPTIONS, **common).start().wait_ready()
+        receiver = Worker("receiver", where, session=2, rows=str(where / "rows"), **common).start()
+        workers += [source, receiver]
+        until("it is received", (where / "rows").exists)
+        yield workers
+        workers[0].check_alive()
+        for worker in workers[1:]:
+            assert worker.process is not None
+            status = worker.process.poll()
+            if status is not None and status < 0:
+                raise Finding(f"the {worker.role} died of signal {-status}")
+    finally:
+        for worker in workers:
+            worker.discard()
+        remove_objects(domain)
+
+
+def spoilt(lab: Lab, outcome: Outcome, domain: str, kind: str) -> None:
+    """Garbage in one object of theirs."""
+    with _scene(lab, domain):
+        (name,) = objects(domain, kind)
+        spoiler = _Spoiler(SHM_DIR / name, lab.seed)
+        with spoiler:
+            outcome.count("messages", in_steps(domain, "others", lab.figure(200, 1000, 3000)))
+            until("each page is hit", lambda: spoiler.pages == spoiler.all_pages)
+        outcome.count("times spoiled", spoiler.times)
+        outcome.count(f"pages of the {kind} spoiled", len(spoiler.pages))
+        in_steps(domain, "after", 1)
+
+
+def preambles(lab: Lab, outcome: Outcome, domain: str, kind: str) -> None:
+    """Garbage in the preamble of one object of theirs, a word at a time, and in all of it. The magic comes last: without it, a
+    newcomer takes an object for one that its creator left unfinished, and puts another in its place."""
+    pick = np.random.default_rng(lab.seed)
+    with _scene(lab, domain):
+        (name,) = objects(domain, kind)
+        for at, size in [*((at, 8) for at in range(8, PREAMBLE, 8)), (0, 8), (0, PREAMBLE)]:
+            with (SHM_DIR / name).open("r+b", buffering=0) as file:
+                good = file.read(PREAMBLE)
+                file.seek(at)
+                file.write(pick.integers(0, 256, size, np.uint8).tobytes())
+                outcome.count("newcomers refused", _newcomer(domain))
+                if kind != "bells":  # those are everybody's
+                    in_steps(domain, f"others-{at}-{size}", 3)
+                file.seek(0)
+                file.write(good)
+            outcome.count("preambles spoiled")
+        in_steps(domain, "after", 1)
+
+
+def _newcomer(domain: str) -> bool:
+    """Whether one was told that it cannot join; else it was served, or had nothing to receive. There is no other end."""
+    place = Domain(domain)
+    try:
+        Bells(place)  # a context has those that this process has known before
+        with hf.Context(domain=domain) as ctx, ctx.receiver("spoiled") as receiver:
+            message = receiver.receive(timeout=0.05)
+            if message is not None:
+                message.release()
+    except hf.Error:
+        return True
+    finally:
+        place.close()
+    return False
+
+
+def plant(lab: Lab, outcome: Outcome) -> None:
+    """The control: a byte of what one who must not notice has sent becomes another, before it is received."""
+    domain, hit = "given", 150
+    store = start_store(lab, domain)
+
+    def spoil(number: int) -> None:
+        if number == hit:
+            (name,) = objects(domain, "stream")
+            with (SHM_DIR / name).open("r+b", buffering=0) as file:
+                file.seek(file.read().rindex(b"%d" % hit))
+                file.write(b"x")
+
+    try:
+        in_steps(domain, "others", hit + 1, spoil)
+    except Finding as found:
+        outcome.plant(caught=f"b'x50' was received, {hit} was sent" in str(found))
+    else:
+        outcome.plant(caught=False)
+    finally:
+        store.discard()
+        remove_objects(domain)
