@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["knocked", "plant"]
 
 NAMES = ("", "\0", "../../x", "/", "hf.\0", "x" * 255, "\ud7ff", "*")
+LAST = 77
+"""id of a client's last request."""
 NUMBERS = (0, 1, 2**31, 2**32 - 1, 2**63 - 1)
 
 
@@ -74,10 +76,10 @@ def _knock(path: Path, pick: random.Random) -> bool:
                 sock.send(pick.randbytes(pick.choice((1, 2, 64, 4096, 100_000))))
                 return _answered(sock)
             sock.send(wire.encode(wire.Hello(wire.PROTOCOL, 0, os.getpid(), 0, pick.choice(NUMBERS[:4]))))
-            if not _answered(sock):
-                raise Finding("the store hangs up on a Hello")
-            sock.send(_request(pick))
-            sock.send(wire.encode(wire.ListSources(1, "nobody's")))  # so that there is an answer
+            sock.send(pick.choice(_REQUESTS))
+            for _ in range(3):
+                sock.send(_request(pick))
+            sock.send(wire.encode(wire.ListSources(LAST, "nobody's")))
             return pick.random() < 0.2 or _answered(sock)
         except (BrokenPipeError, ConnectionResetError):
             return False
@@ -94,27 +96,23 @@ def _request(pick: random.Random) -> bytes:
     fields = msgspec.msgpack.decode(packet)
     for name, value in fields.items():
         if name != "type" and not isinstance(value, bool) and pick.random() < 0.3:
-            fields[name] = (
-                pick.choice(NAMES)
-                if isinstance(value, str)
-                else pick.choice(NUMBERS)
-                if isinstance(value, int)
-                else value
-            )
+            other = {str: NAMES, int: NUMBERS}.get(type(value), (value,))
+            fields[name] = pick.choice(other)
     return msgspec.msgpack.encode(fields)
 
 
 def _answered(sock: socket.socket) -> bool:
-    """False: it hung up. Raises Finding for silence, and for what is no answer."""
+    """To the last request; False: the store hung up. Raises Finding for silence, and for what is no answer."""
     try:
-        packet = sock.recv(wire.PACKET_MAX)
-        if packet:
-            wire.decode_answer(packet)
+        while packet := sock.recv(wire.PACKET_MAX):
+            answer = wire.decode_answer(packet)
+            if isinstance(answer, wire.Sources) and answer.id == LAST:
+                return True
     except TimeoutError:
         raise Finding(f"the store says nothing for {DEADLINE_S:.0f} s") from None
     except CorruptionError as error:
         raise Finding(f"the store's answer is none: {error}") from error
-    return bool(packet)
+    return False
 
 
 def _is_request(packet: bytes) -> bool:
@@ -142,7 +140,9 @@ def plant(lab: Lab, outcome: Outcome) -> None:
         thread = threading.Thread(target=echo)
         thread.start()
         try:
-            _knock(path, random.Random(lab.seed))
+            with _connected(path) as sock:
+                sock.send(b"?")
+                _answered(sock)
         except Finding as found:
             outcome.plant(caught="answer is none" in str(found))
         else:
