@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Short, because a Unix socket's path takes 107 bytes. Set before anything of holdfast or numba is imported, and
-# inherited by every process that a test starts.
-ROOT = Path(tempfile.mkdtemp(prefix="hf", dir="/tmp"))
+# inherited by every process that a test starts. Who expects that the session dies (py_asan.py) says where, and clears up.
+ROOT = Path(tempfile.mkdtemp(prefix="hf", dir=os.environ.get("HOLDFAST_TESTS_IN", "/tmp")))
 os.environ["HOLDFAST_DIR"] = str(ROOT / "run")
 os.environ["XDG_CACHE_HOME"] = str(ROOT / "cache")
 os.environ["NUMBA_CACHE_DIR"] = str(ROOT / "cache" / "numba")

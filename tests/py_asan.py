@@ -15,11 +15,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 from evidence import record
+from process.torture_group import remove_objects
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "py-asan"
@@ -108,7 +110,12 @@ def _run(bug: str, tests: list[str]) -> tuple[bool, str]:
         "UBSAN_OPTIONS": f"print_stacktrace=1:{logs}",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-n0", *tests]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory(prefix="hfa", dir="/tmp") as root:
+        environment["HOLDFAST_TESTS_IN"] = root
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        for domain in Path(root).glob("*/run/*"):  # of a session that died
+            os.environ["HOLDFAST_DIR"] = str(domain.parent)
+            remove_objects(domain.name)
     if bug == "none":
         print(done.stdout, done.stderr, sep="", end="")
     return done.returncode == 0, "".join(path.read_text() for path in (BUILD / bug).glob("report.*"))
