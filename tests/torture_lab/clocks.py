@@ -20,6 +20,8 @@ from process.spawn import until
 from process.torture_group import remove_objects
 from process.worker import SENT
 
+from holdfast.engine.core import lib
+
 if TYPE_CHECKING:
     from torture_lab.lab import Lab, Outcome
 
@@ -69,9 +71,11 @@ def _scene(lab: Lab, outcome: Outcome | None, domain: str, days: tuple[int, ...]
 
 
 def _goes_on(scene: GroupScene) -> None:
-    """Messages that were sent from now on are processed."""
+    """Messages that were sent from now on are processed; and acknowledged, which a timer does."""
     goal = int(scene.source.words[SENT]) + 100
+    session = scene.receivers[0].settings.session
     until("it goes on", lambda: scene.processed >= goal, scene.look)
+    until("it is acknowledged", lambda: scene.traces.ack(lib.HF_ROLE_RECEIVER, session) >= goal, scene.look)
 
 
 def _judge(scene: GroupScene, days: tuple[int, ...]) -> None:

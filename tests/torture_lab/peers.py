@@ -36,5 +36,5 @@ def run(lab: Lab) -> Outcome:
 def _guarded(outcome: Outcome, what: str, scene: Callable[..., None], lab: Lab, *arguments: object) -> None:
     try:
         scene(lab, outcome, *arguments)
-    except (AssertionError, hf.Error) as found:
+    except (AssertionError, hf.Error, OSError) as found:
         outcome.found(f"{what}: {type(found).__name__}: {found}")
