@@ -115,16 +115,20 @@ def spoilt(lab: Lab, outcome: Outcome, domain: str, kind: str) -> None:
 
 
 def preambles(lab: Lab, outcome: Outcome, domain: str, kind: str) -> None:
-    """Garbage in the preamble of one object of theirs, a word at a time, and in all of it. The magic comes last: without it, a
+    """Garbage in the preamble of one object of theirs: a bit, a word at a time, all of it. The magic comes last: without it, a
     newcomer takes an object for one that its creator left unfinished, and puts another in its place."""
     pick = np.random.default_rng(lab.seed)
     with _scene(lab, domain):
         (name,) = objects(domain, kind)
-        for at, size in [*((at, 8) for at in range(8, PREAMBLE, 8)), (0, 8), (0, PREAMBLE)]:
+        spots = [*range(8, PREAMBLE, 8), 0]
+        for at, size in [(at, size) for at in spots for size in (2, 8)] + [(0, PREAMBLE)]:
             with (SHM_DIR / name).open("r+b", buffering=0) as file:
                 good = file.read(PREAMBLE)
+                wrong = pick.integers(0, 256, size, np.uint8).tobytes()
+                if size == 2:  # near what is right: such a size might fit, and nothing lie there
+                    wrong = bytes([good[at], good[at + 1] ^ 1 << int(pick.integers(8))])
                 file.seek(at)
-                file.write(pick.integers(0, 256, size, np.uint8).tobytes())
+                file.write(wrong)
                 outcome.count("newcomers refused", _newcomer(domain))
                 if kind != "bells":  # those are everybody's
                     in_steps(domain, f"others-{at}-{size}", 3)
