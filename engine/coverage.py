@@ -69,6 +69,8 @@ class Spans:
 
     def gaps(self, low: int, high: int) -> list[Interval]:
         """Return what of [low, high) is not in the set."""
+        if not self._bounds:
+            return [(low, high)] if low < high else []
         found = []
         at = self.end_of(low)
         while at < high:
@@ -101,7 +103,7 @@ class Spans:
     def remove(self, low: int, high: int) -> None:
         """Take [low, high) out."""
         bounds = self._bounds
-        if low < high:
+        if low < high and bounds:
             i, j = bisect_left(bounds, low), bisect_right(bounds, high)
             bounds[i:j] = [low] * (i & 1) + [high] * (j & 1)
 
@@ -109,6 +111,11 @@ class Spans:
 def first_missing(floor: int, needed: int, members: Collection[Holder]) -> int:
     """Return the first number from `floor` on that fewer than `needed` members have. `needed` >= 1."""
     if len(members) < needed:
+        return floor
+    if len(members) == 1:
+        (spans,) = members
+        while (end := spans.end_of(floor)) > floor:
+            floor = end
         return floor
     while True:
         end = sorted((spans.end_of(floor) for spans in members), reverse=True)[needed - 1]

@@ -218,9 +218,10 @@ class Retention:
     @property
     def stable_below(self) -> int:
         """The number behind the highest one below `stable` that really is."""
-        for low, high in reversed(list(self.unproven)):
-            return low if high == self.stable else self.stable
-        return self.stable
+        if not self.unproven:
+            return self.stable
+        low, high = list(self.unproven)[-1]
+        return low if high == self.stable else self.stable
 
     # ----------------------------------------------------------------------------------------------------------------------
 
@@ -268,6 +269,8 @@ class Retention:
 
     def _tell_stable(self) -> None:
         """What became stable without an event that said so; what was given up never did."""
+        if self._told == self.stable:
+            return
         for low, high in self._reported.gaps(self._told, self.stable):
             for begin, end in self.unproven.gaps(low, high):
                 self.notices.stable(begin, end)

@@ -173,8 +173,8 @@ class Settlement:
         with self.lock:
             if alone:
                 return (None if retention.is_stable(number) else number), number in retention.unproven
-            for low, _ in retention.unproven:
-                return low, True
+            if retention.unproven:
+                return next(iter(retention.unproven))[0], True
             return (None if number < retention.stable else number), False
 
     def mark_stable(self, number: int) -> None:
