@@ -42,8 +42,6 @@ __all__ = ["Outbound"]
 _log = logging.getLogger("holdfast")
 
 FOR_EVER_NS = 2**62
-FLIGHT_WARNING = 1_000_000
-"""A flight size above is taken, with a warning (um_semantics D.6)."""
 
 
 class Outbound:
@@ -71,8 +69,6 @@ class Outbound:
         self._looked_ns = 0
         if self._session and any(store.registration_id for store in self.stores):
             _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
-        if options.ume_flight_size > FLIGHT_WARNING:
-            _log.warning("topic %r: ume_flight_size = %d is very large", topic, options.ume_flight_size)
         self._links: list[StoreLink] = [context.link(name) for name in self.names]
         self._versions = [0] * len(self.stores)
         self._board: Mapping | None = None

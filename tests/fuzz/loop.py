@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import logging
 import random
 import signal
 import sys
@@ -108,6 +109,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=Path)
     parser.add_argument("--finding", type=Path, default=Path("finding"))
     asked = parser.parse_args()
+    logging.getLogger("holdfast").setLevel(logging.ERROR)
     target = TARGETS[asked.target]
     if asked.seeds is not None:
         for number, data in enumerate(target.seeds()):

@@ -6,7 +6,6 @@ assertion: what was read is written and read again, and is the same. ``plant`` b
 
 from __future__ import annotations
 
-import logging
 import struct
 import tempfile
 from contextlib import AbstractContextManager, suppress
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TARGETS", "Target"]
 
-logging.getLogger("holdfast").setLevel(logging.ERROR)
 _files = tempfile.TemporaryDirectory(prefix="hf-fuzz-")
 PLACE = Path(_files.name)
 UUID = bytes(range(16))
