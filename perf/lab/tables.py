@@ -68,12 +68,15 @@ def _figures(series: Series) -> dict[str, object]:
 def compared(row: Row) -> list[tuple[str, str, float]]:
     """The better of holdfast's columns against the fastest product, and against the fastest of what is none, where they are.
 
-    Like against like: what waits for each commit against what waits, what has many under way against what has.
+    Like against like: what waits for each commit against what waits, what has many under way against what has; where none else
+    has, against what waits.
     """
     found = []
     for names in row.alike():
         ours = row.best(name for name in names if name in row.ours)
-        rivals = [name for name in names if name not in row.ours]
+        rivals = [name for name in names if name not in row.ours] or [
+            name for name in row.cells if name not in row.ours
+        ]
         others = [row.best(name for name in rivals if (name in row.bare) == bare) for bare in (False, True)]
         found += [(ours, other, times) for other in others if ours and other and (times := row.times(ours, other))]
     return found

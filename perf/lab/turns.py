@@ -44,7 +44,8 @@ class Row:
 
     Attributes:
         ours: columns that are holdfast's; bare: columns that are no product's.
-        in_flight: columns that do not wait for what the others wait for. They are compared among themselves, the others, too.
+        in_flight: columns that do not wait for what the others wait for. They are compared among themselves, where there
+            are several products of them, and the others among themselves.
     """
 
     table: str

@@ -244,14 +244,15 @@ def test_a_row_compares_the_better_of_ours_with_the_fastest_run_by_run() -> None
     assert tables.compared(row) == [("ours", "fast", 0.25)]
 
 
-def test_what_waits_for_each_commit_is_not_compared_with_what_has_many_under_way() -> None:
+def test_what_waits_for_each_commit_has_a_comparison_of_its_own() -> None:
     row = _row(ours=[90], spin=[5], waits=[10], bare=[20])
     row.in_flight = ["ours"]
-    assert tables.compared(row) == [("spin", "waits", 0.5), ("spin", "bare", 0.25)]
+    beside = [("ours", "waits", 9.0), ("ours", "bare", 4.5)]  # nobody else has many under way
+    assert tables.compared(row) == [("spin", "waits", 0.5), ("spin", "bare", 0.25), *beside]
     text = tables.markdown([row], {})
     assert "- A table, a case: 0.50 × waits (spin)" in text
     assert "| 90 msg/s [90 msg/s .. 90 msg/s] |" in text
-    assert "| spin: **0.50 × waits**; **0.25 × bare** |" in text
+    assert "| spin: **0.50 × waits**; **0.25 × bare**; ours: 9 × waits; 4.5 × bare |" in text
     row.in_flight = ["ours", "waits"]
     assert tables.compared(row) == [("spin", "bare", 0.25), ("ours", "waits", 9.0)]
 
