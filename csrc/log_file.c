@@ -73,7 +73,7 @@ static int name_base(const char *name, uint64_t *base)
         return 0;
     }
     *base = strtoull(name + 4, NULL, 16);
-    return *base % HF_GRANULE == 0;
+    return *base % HF_GRANULE == 0 && *base < HF_END_SANE;
 }
 
 static int by_base(const void *a, const void *b)
@@ -203,7 +203,7 @@ static int header_sane(const struct hf_segment_header *h)
 {
     return h->pre.total_bytes >= HF_SEGMENT_MIN && h->pre.total_bytes <= HF_SEGMENT_SANE &&
            h->pre.header_bytes == hf_seg_header_bytes(h->pre.total_bytes) && h->base_position % HF_GRANULE == 0 &&
-           h->base_position < UINT64_MAX - HF_SEGMENT_SANE;
+           h->base_position < HF_END_SANE;
 }
 
 /* A seal counts only if its CRC fits this very use of the file and it lies within what the file can hold. */
@@ -212,7 +212,8 @@ static void take_seal(struct hf_seg *s, const struct hf_seal *seal)
     if (hf_zeros((const uint8_t *)seal, sizeof *seal)) {
         return;
     }
-    if (seal->crc == seal_crc(seal, s->uuid) && seal->end_position >= s->base && seal->end_position % HF_GRANULE == 0) {
+    if (seal->crc == seal_crc(seal, s->uuid) && seal->end_position >= s->base && seal->end_position % HF_GRANULE == 0 &&
+        seal->end_position < HF_END_SANE) {
         s->seal = *seal;
     } else {
         s->flaws = 1;

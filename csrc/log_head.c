@@ -111,8 +111,8 @@ uint64_t hf_head_stable(const struct hf_head *head)
         return 0;
     }
     uint64_t end = head->end, check = head->end_check ^ hf_head_mask(head);
-    end = end < check ? end : check;               /* the smaller one was published; see log.c */
-    if (end >= UINT64_MAX - 2 * HF_SEGMENT_SANE) { /* garbage that fits its check: no segment can begin there */
+    end = end < check ? end : check; /* the smaller one was published; see log.c */
+    if (end >= HF_END_SANE) {        /* garbage that fits its check */
         return 0;
     }
     return end & ~(uint64_t)(HF_GRANULE - 1);

@@ -20,10 +20,11 @@
 #include <errno.h>
 #include <pthread.h>
 
-#define HF_SEGMENT_MIN UINT64_C(16384)      /* smallest segment file */
-#define HF_SEGMENT_SANE (UINT64_C(1) << 40) /* no segment file is larger */
-#define HF_HEADER_PAGE UINT64_C(4096)       /* header and its copy; the index follows */
-#define HF_CRC_BYTES 28                     /* of a frame's header: all before `crc` */
+#define HF_SEGMENT_MIN UINT64_C(16384)                 /* smallest segment file */
+#define HF_SEGMENT_SANE (UINT64_C(1) << 40)            /* no segment file is larger */
+#define HF_END_SANE (UINT64_MAX - 2 * HF_SEGMENT_SANE) /* no log ends there or behind: what came next would wrap */
+#define HF_HEADER_PAGE UINT64_C(4096)                  /* header and its copy; the index follows */
+#define HF_CRC_BYTES 28                                /* of a frame's header: all before `crc` */
 #define HF_HEADER_CRC offsetof(struct hf_segment_header, crc)
 #define HF_CONTROL_BYTES (sizeof(struct hf_frame) + sizeof(struct hf_control_body))
 #define HF_CONTROL_ROOM UINT64_C(64)  /* a control frame, rounded up to the granule */

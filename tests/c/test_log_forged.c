@@ -160,15 +160,18 @@ static void a_file_that_ends_in_its_header_has_no_frames(void)
 
 static void only_names_that_the_log_makes_are_its_files(void)
 {
-    static const char *const names[] = {"seg-000000000000000",
-                                        "seg-00000000000000zz",
-                                        "seg-0000000000000010", /* no position */
-                                        "seg-00000000000000000",
-                                        "fill-zz",
-                                        "fill-000000000000001z-0000000000000020",
-                                        "fill-0000000000000010x0000000000000020",
-                                        "fill-0000000000000010-000000000000002z",
-                                        "fill-0000000000000020-0000000000000010"};
+    static const char *const names[] = {
+        "seg-000000000000000",
+        "seg-00000000000000zz",
+        "seg-0000000000000010", /* no position */
+        "seg-ffffffe3000002e0", /* what came next would wrap: a log that began there again
+                                                                   could not be read */
+        "seg-00000000000000000",
+        "fill-zz",
+        "fill-000000000000001z-0000000000000020",
+        "fill-0000000000000010x0000000000000020",
+        "fill-0000000000000010-000000000000002z",
+        "fill-0000000000000020-0000000000000010"};
     build_two();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         close(openat(dir, names[i], O_CREAT | O_WRONLY, 0600));
@@ -200,7 +203,8 @@ static void forge_seal(const char *name, const struct field *field)
 static void a_seal_that_cannot_be_is_reported_and_costs_nothing(void)
 {
     static const struct field fields[] = {FIELD(hf_segment_header, seal.end_position, 32),
-                                          FIELD(hf_segment_header, seal.end_position, (1 << 20) + 1)};
+                                          FIELD(hf_segment_header, seal.end_position, (1 << 20) + 1),
+                                          FIELD(hf_segment_header, seal.end_position, UINT64_MAX - 31)};
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         build_two();
         forge_seal(second, &fields[i]);

@@ -228,6 +228,7 @@ static void expect_stable(int dir, uint32_t level, const char *where)
     } else {
         CHECK_EQ(opened, HF_POISONED);
         CHECK(told->poisoned);
+        told->lost = next < told->stable;
         CHECK(next >= told->stable);
         kit_expect(r, oldest < told->stable ? oldest : told->stable, told->stable, 0);
     }
