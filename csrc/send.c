@@ -11,6 +11,8 @@
 
 #define HF_FAR (UINT64_C(1) << 62) /* no limit: so far away that it is looked at again once in 2^62 bytes */
 #define HF_PUBLISH_EVERY 64        /* messages of one batch between two stores of the tail line */
+#define HF_LEAD 1024               /* bytes of ring whose lines are on their way here before they are written */
+#define HF_LARGE 16384             /* a message from which on its lines are worth a look at the clock */
 #define HF_NOW INT64_MIN           /* in place of a timestamp: the clock is read when it is needed */
 
 /* ---- admission ---- */
@@ -374,7 +376,7 @@ int64_t hf_source_send(struct hf_source *s, const uint8_t *data, uint64_t length
     if (!enter(s)) {
         return HF_BUSY;
     }
-    int64_t begin_ns = HF_LIKELY(length < HF_LARGE) ? 0 : hf_now_ns();
+    int64_t begin_ns = HF_LIKELY(length < HF_LARGE || length > s->fragment_bytes) ? 0 : hf_now_ns();
     int64_t status = put(s, data, length, HF_NOW);
     if (status != HF_OK) {
         leave(s);

@@ -1,5 +1,5 @@
 /* source.c: a source's life (create, close, destroy) and what policy says to it: limits, what is settled, what is
- * released, the SRI. Sending is send.c. */
+ * released, the SRI; and, off the hot path, lines fetched ahead of a sender. Sending is send.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include "process.h"
@@ -301,7 +301,7 @@ void hf_source_fetch_ahead(struct hf_source *s, uint64_t length, int64_t begin_n
 {
     int64_t idle_ns = begin_ns - s->sent_ns;
     s->sent_ns = hf_now_ns();
-    if (idle_ns > s->sent_ns - begin_ns && length <= s->fragment_bytes) {
+    if (idle_ns > s->sent_ns - begin_ns) {
         const uint8_t *next = s->ring + (s->position & s->mask); /* the second mapping follows the ring */
         for (uint64_t i = 0; i < hf_lesser(length, HF_AHEAD_MAX); i += 64) {
             hf_prefetch_write(next + i);

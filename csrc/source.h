@@ -7,9 +7,6 @@
 #include "frame.h"
 
 /* Where a number's frame begins, and the payload before it: a walk over frames starts at the last step below its end. */
-#define HF_LEAD 1024   /* bytes of ring whose lines are on their way here before they are written */
-#define HF_LARGE 16384 /* a message from which on its lines are worth a look at the clock */
-
 struct hf_step {
     uint64_t sqn;
     uint64_t position;
@@ -72,9 +69,9 @@ static inline uint64_t hf_lesser(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* After a large message, whose send began at begin_ns: if the source was idle before it for longer than it took, as one is that
- * waits for answers, the lines of the next one are fetched now, while others read this one. Not while it streams: a copy of whole
- * lines need not have them, and fetching all of them costs it a sixth. */
+/* After a large message of one frame, whose send began at begin_ns: if the one before it lies back longer than it took, as where
+ * each waits for an answer, the lines of the next one are fetched now, while others read this one. Not while they stream: a copy
+ * of whole lines need not have them, and fetching all of them costs it a sixth. */
 void hf_source_fetch_ahead(struct hf_source *s, uint64_t length, int64_t begin_ns);
 
 #endif

@@ -225,7 +225,7 @@ class Feed(Served):
         block.index += count
         self._next = int(entries[count - 1].sequence_number) + 1
         block.lent = True
-        return View(entries, count, block.memory, ffi.buffer(block.memory, ffi.sizeof(block.memory)), 0, None, 0)
+        return View(entries, count, block.memory, ffi.buffer(block.memory, block.size), 0, None, 0)
 
     # Who has `next`? ------------------------------------------------------------------------------------------------------
 

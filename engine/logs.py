@@ -62,9 +62,14 @@ class Block:
         begin = self._start(self.index)
         return self.memory + begin, self._start(self.count) - begin
 
+    @property
+    def size(self) -> int:
+        """Bytes of the memory that were read from a log or a ring; nobody has cleared what lies behind."""
+        return int(self._consumed[0])
+
     def _start(self, index: int) -> int:
         """Where the first frame of a message lies, or the end of the last one."""
-        return self.entries[index].offset - FRAME_BYTES if index < self._scanned else int(self._consumed[0])
+        return self.entries[index].offset - FRAME_BYTES if index < self._scanned else self.size
 
     def room(self, size: int) -> int:
         """Bytes of the memory, ``size`` at least."""

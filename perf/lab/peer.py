@@ -69,7 +69,7 @@ class Peer:
         ours: whether it is holdfast. ``bare``: not a product, but what a product cannot beat.
         batches: whether a line of messages has calls for many at once.
         in_flight: whether a log has further commits under way while one is not yet acknowledged. That is another promise than to
-            answer for each, so it is compared only with what does the same.
+            answer for each, so it has a comparison of its own.
         servers: process IDs of what it runs beside the two ends.
     """
 

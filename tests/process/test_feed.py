@@ -396,3 +396,15 @@ def test_a_view_of_a_log_is_not_written_again_by_the_messages_that_follow(stage:
     log.plain(10, 19)
     assert stage.drain() == numbers(10, 19)
     assert [view.gather(index) for index in range(view.count)] == numbers(0, 3)
+
+
+def test_a_view_of_a_log_shows_what_was_read_and_nothing_else(stage: Stage) -> None:
+    """The block's memory is not cleared first: behind what was read lies what this process left there."""
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 9)
+    view = stage.open(0).batch(new_entries(4), 4, 1 << 20)
+    assert view is not None
+    last = view.entries[view.count - 1]
+    shown = len(memoryview(view.memory))
+    assert last.offset + last.length <= shown == 10 * 64  # of each, a granule of header and one of payload
