@@ -65,7 +65,7 @@ test: ## everything below: lint types litmus coverage asan tsan py-asan fuzz, a 
 	@$(MAKE) --no-print-directory asan
 	@$(MAKE) --no-print-directory tsan
 	@$(MAKE) --no-print-directory py-asan
-	@$(MAKE) --no-print-directory fuzz S=0
+	@$(MAKE) --no-print-directory fuzz
 	@$(MAKE) --no-print-directory torture
 	@$(MAKE) --no-print-directory py-test
 	@$(MAKE) --no-print-directory spark-test
