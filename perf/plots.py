@@ -6,6 +6,7 @@ line, so that they can be told apart in black and white; the thin grey line is t
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 STYLES = (("black", "o", "-"), ("0.45", "s", "--"))
 """Colour, marker and line of a figure's curves, in turn."""
-COLUMNS = 3
+COLUMNS = 4
 
 
 def draw(series: Mapping[str, Series], target: Path) -> list[Path]:
@@ -37,15 +38,15 @@ def draw(series: Mapping[str, Series], target: Path) -> list[Path]:
     sheet = Figure(figsize=(4.6 * COLUMNS, 3.9 * rows), layout="constrained")
     panels = sheet.subplots(rows, COLUMNS, squeeze=False).flat
     for figure, panel in zip(FIGURES, panels, strict=False):
-        panel.set(title=figure.title, xlabel=figure.axis, ylabel="ns", xscale="log", yscale="log")
+        panel.set(title=figure.title, xlabel=figure.axis, xscale="log", yscale="log")
         own = [slope for slope in slopes if slope.figure is figure]
         for slope, style in zip(own, STYLES, strict=False):
             _curve(panel, slope, series, style)
         if own:
             panel.set_xticks(own[0].measured, [_tick(figure.in_bytes, x) for x in own[0].measured], rotation=45)
             panel.minorticks_off()
-            panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            panel.set_ylim(min(panel.get_ylim()[0], 1), panel.get_ylim()[1] * 2)
+            panel.yaxis.set_major_formatter(lambda value, _: quantity(value, "ns"))
+            panel.set_ylim(10 ** math.floor(math.log10(panel.dataLim.y0)), panel.get_ylim()[1] * 2)
             panel.grid(color="0.9", which="major")
             panel.legend(fontsize="small", frameon=False, loc="best")
         else:
