@@ -169,14 +169,16 @@ def _session(text: str) -> int:
     return number
 
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+DURATION_MAX_H = 1_000_000
 
 
 def _duration(text: str) -> float:
-    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h)\s*", text.lower())
-    if match is None:
-        raise ValueError("a time such as 500ms, 30s, 15m or 1h")
-    return int(match[1]) * _UNITS[match[2]]
+    match = re.fullmatch(r"\s*(\d{1,18})\s*(ms|s|m|h)\s*", text.lower())
+    milliseconds = int(match[1]) * _UNITS[match[2]] if match is not None else -1
+    if not 0 <= milliseconds <= DURATION_MAX_H * _UNITS["h"]:
+        raise ValueError(f"a time such as 500ms, 30s, 15m or 1h, up to {DURATION_MAX_H}h")
+    return milliseconds / 1000
 
 
 def _read_from(text: str) -> str:

@@ -127,6 +127,11 @@ def test_times(text: str, seconds: float) -> None:
     assert parse({**TOPIC, "maxTriggerDelay": text}, "stream").max_trigger_delay == seconds
 
 
+@pytest.mark.parametrize("text", ["1", "s", "-1s", "1000001h", "9" * 400 + "h", "9" * 5000 + "ms"])
+def test_a_time_that_is_none_or_longer_than_a_century_is_refused(text: str) -> None:
+    assert "up to 1000000h" in refused("stream", **TOPIC, maxTriggerDelay=text)
+
+
 def test_session_ids_are_decimal_or_hexadecimal() -> None:
     assert parse({**TOPIC, "session": "0x2A"}, "stream").session == 42
     assert "from 1" in refused("stream", session="0")
