@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from torture_lab.load import OPTIONS, in_steps, objects, start_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+    from io import FileIO
 
     from torture_lab.lab import Lab, Outcome
 
@@ -36,13 +37,19 @@ SPOIL_BYTES = 64
 PAUSE_S = 0.0002
 
 
+def _opened(name: str) -> FileIO:
+    """The object, kept for as long as it is spoiled: once its creator is dead, a store may take the name away at any moment."""
+    return (SHM_DIR / name).open("r+b", buffering=0)
+
+
 class _Spoiler:
     """Random bytes into an object, everywhere but in its preamble, from now to the end of ``with``."""
 
-    def __init__(self, path: Path, seed: int) -> None:
+    def __init__(self, file: FileIO, seed: int) -> None:
         self.pages: set[int] = set()
         self.times = 0
-        self._path, self._pick, self._stop = path, np.random.default_rng(seed), threading.Event()
+        self._file, self._size = file, os.fstat(file.fileno()).st_size
+        self._pick, self._stop = np.random.default_rng(seed), threading.Event()
         self._thread = threading.Thread(target=self._spoil)
 
     def __enter__(self) -> _Spoiler:
@@ -56,23 +63,21 @@ class _Spoiler:
     @property
     def all_pages(self) -> set[int]:
         """Of the object."""
-        return set(range(-(-self._path.stat().st_size // mmap.PAGESIZE)))
+        return set(range(-(-self._size // mmap.PAGESIZE)))
 
     def _spoil(self) -> None:
-        size = self._path.stat().st_size
-        with self._path.open("r+b", buffering=0) as file:
-            for start in range(0, size, mmap.PAGESIZE):
-                self._write(file, max(start, PREAMBLE), min(start + mmap.PAGESIZE, size))
-                self._stop.wait(PAUSE_S)
-            while not self._stop.wait(PAUSE_S):
-                self._write(file, PREAMBLE, size)
+        for start in range(0, self._size, mmap.PAGESIZE):
+            self._write(max(start, PREAMBLE), min(start + mmap.PAGESIZE, self._size))
+            self._stop.wait(PAUSE_S)
+        while not self._stop.wait(PAUSE_S):
+            self._write(PREAMBLE, self._size)
 
-    def _write(self, file: Any, low: int, high: int) -> None:
+    def _write(self, low: int, high: int) -> None:
         """Somewhere in [low, high)."""
         bytes_ = min(SPOIL_BYTES, high - low)
         at = int(self._pick.integers(low, high - bytes_ + 1))
-        file.seek(at)
-        file.write(self._pick.integers(0, 256, bytes_, np.uint8).tobytes())
+        self._file.seek(at)
+        self._file.write(self._pick.integers(0, 256, bytes_, np.uint8).tobytes())
         self.pages.update({at // mmap.PAGESIZE, (at + bytes_ - 1) // mmap.PAGESIZE})
         self.times += 1
 
@@ -105,8 +110,7 @@ def spoilt(lab: Lab, outcome: Outcome, domain: str, kind: str) -> None:
     """Garbage in one object of theirs."""
     with _scene(lab, domain):
         (name,) = objects(domain, kind)
-        spoiler = _Spoiler(SHM_DIR / name, lab.seed)
-        with spoiler:
+        with _opened(name) as file, _Spoiler(file, lab.seed) as spoiler:
             outcome.count("messages", in_steps(domain, "others", lab.figure(200, 1000, 3000)))
             until("each page is hit", lambda: spoiler.pages == spoiler.all_pages)
         outcome.count("times spoiled", spoiler.times)
@@ -121,8 +125,9 @@ def preambles(lab: Lab, outcome: Outcome, domain: str, kind: str) -> None:
     with _scene(lab, domain):
         (name,) = objects(domain, kind)
         spots = [*range(8, PREAMBLE, 8), 0]
-        for at, size in [(at, size) for at in spots for size in (2, 8)] + [(0, PREAMBLE)]:
-            with (SHM_DIR / name).open("r+b", buffering=0) as file:
+        with _opened(name) as file:
+            for at, size in [(at, size) for at in spots for size in (2, 8)] + [(0, PREAMBLE)]:
+                file.seek(0)
                 good = file.read(PREAMBLE)
                 wrong = pick.integers(0, 256, size, np.uint8).tobytes()
                 if size == 2:  # near what is right: such a size might fit, and nothing lie there
@@ -134,7 +139,7 @@ def preambles(lab: Lab, outcome: Outcome, domain: str, kind: str) -> None:
                     in_steps(domain, f"others-{at}-{size}", 3)
                 file.seek(0)
                 file.write(good)
-            outcome.count("preambles spoiled")
+                outcome.count("preambles spoiled")
         in_steps(domain, "after", 1)
 
 
@@ -162,7 +167,7 @@ def plant(lab: Lab, outcome: Outcome) -> None:
     def spoil(number: int) -> None:
         if number == hit:
             (name,) = objects(domain, "stream")
-            with (SHM_DIR / name).open("r+b", buffering=0) as file:
+            with _opened(name) as file:
                 file.seek(file.read().rindex(b"%d" % hit))
                 file.write(b"x")
 
