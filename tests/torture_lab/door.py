@@ -6,6 +6,7 @@ choose. Some never say a word, some never read. The control is a door that gives
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
@@ -16,12 +17,11 @@ import msgspec
 from fuzz.targets import seeds_wire
 from process.oracle import Finding
 from process.spawn import DEADLINE_S
-from process.torture_group import remove_objects
 
 from holdfast.engine import wire
 from holdfast.engine.domain import Domain
 from holdfast.engine.errors import CorruptionError
-from torture_lab.load import in_steps, start_store
+from torture_lab.load import in_steps, store_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,9 +39,7 @@ NUMBERS = (0, 1, 2**31, 2**32 - 1, 2**63 - 1)
 def knocked(lab: Lab, outcome: Outcome, domain: str) -> None:
     """One store, and others who work meanwhile."""
     pick = random.Random(f"{lab.seed} {domain}")
-    store = start_store(lab, domain)
-    place = Domain(domain, join=False)
-    try:
+    with store_in(lab, domain) as store, contextlib.closing(Domain(domain, join=False)) as place:
         path = place.socket_path("a")
         silent = [_connected(path) for _ in range(20)]
 
@@ -55,10 +53,6 @@ def knocked(lab: Lab, outcome: Outcome, domain: str) -> None:
         for sock in silent:
             sock.close()
         in_steps(domain, "after", 1)
-    finally:
-        place.close()
-        store.discard()
-        remove_objects(domain)
 
 
 def _connected(path: Path) -> socket.socket:

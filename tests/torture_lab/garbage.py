@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from process.oracle import Finding
 from process.spawn import Worker, until
-from process.torture_group import remove_objects
 
 import holdfast as hf
 from holdfast.engine.domain import SHM_DIR, Domain
 from holdfast.engine.segments import Bells
-from torture_lab.load import OPTIONS, in_steps, objects, start_store
+from torture_lab.load import OPTIONS, in_steps, objects, store_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,27 +82,27 @@ class _Spoiler:
 
 
 @contextlib.contextmanager
-def _scene(lab: Lab, domain: str) -> Iterator[list[Worker]]:
+def _scene(lab: Lab, domain: str) -> Iterator[None]:
     """A store, and a source and its receiver that will be spoiled, at work. What the two make of it is their affair."""
     where = lab.root / domain
-    workers = [start_store(lab, domain)]
     common: dict[str, Any] = {"domain": domain, "topic": "spoiled", "seed": 1}
-    try:
-        source = Worker("source", where, session=1, options=OPTIONS, **common).start().wait_ready()
-        receiver = Worker("receiver", where, session=2, rows=str(where / "rows"), **common).start()
-        workers += [source, receiver]
-        until("it is received", (where / "rows").exists)
-        yield workers
-        workers[0].check_alive()
-        for worker in workers[1:]:
-            assert worker.process is not None
-            status = worker.process.poll()
-            if status is not None and status < 0:
-                raise Finding(f"the {worker.role} died of signal {-status}")
-    finally:
-        for worker in workers:
-            worker.discard()
-        remove_objects(domain)
+    with store_in(lab, domain) as store:
+        source = Worker("source", where, session=1, options=OPTIONS, **common)
+        receiver = Worker("receiver", where, session=2, rows=str(where / "rows"), **common)
+        try:
+            source.start().wait_ready()
+            receiver.start()
+            until("it is received", (where / "rows").exists)
+            yield
+            store.check_alive()
+            for worker in (source, receiver):
+                assert worker.process is not None
+                status = worker.process.poll()
+                if status is not None and status < 0:
+                    raise Finding(f"the {worker.role} died of signal {-status}")
+        finally:
+            source.discard()
+            receiver.discard()
 
 
 def spoilt(lab: Lab, outcome: Outcome, domain: str, kind: str) -> None:
@@ -162,7 +161,6 @@ def _newcomer(domain: str) -> bool:
 def plant(lab: Lab, outcome: Outcome) -> None:
     """The control: a byte of what one who must not notice has sent becomes another, before it is received."""
     domain, hit = "given", 150
-    store = start_store(lab, domain)
 
     def spoil(number: int) -> None:
         if number == hit:
@@ -172,11 +170,9 @@ def plant(lab: Lab, outcome: Outcome) -> None:
                 file.write(b"x")
 
     try:
-        in_steps(domain, "others", hit + 1, spoil)
+        with store_in(lab, domain):
+            in_steps(domain, "others", hit + 1, spoil)
     except Finding as found:
         outcome.plant(caught=f"b'x50' was received, {hit} was sent" in str(found))
     else:
         outcome.plant(caught=False)
-    finally:
-        store.discard()
-        remove_objects(domain)

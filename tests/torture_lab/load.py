@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from process.oracle import Finding
 from process.spawn import DEADLINE_S, Worker
+from process.torture_group import remove_objects
 
 import holdfast as hf
 from holdfast.engine.domain import Domain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torture_lab.lab import Lab
 
-__all__ = ["OPTIONS", "in_steps", "objects", "start_store"]
+__all__ = ["OPTIONS", "in_steps", "objects", "store_in"]
 
 OPTIONS: dict[str, Any] = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 18, "ume_flight_size": 1000}
 
 
-def start_store(lab: Lab, domain: str) -> Worker:
-    """A process of its own, which is open."""
+@contextlib.contextmanager
+def store_in(lab: Lab, domain: str) -> Iterator[Worker]:
+    """A process of its own, which is open. After ``with`` it has ended, though it never opened, and the domain has no objects."""
     where = lab.root / domain
     where.mkdir()
-    return Worker("store", where, directory=str(where / "a"), kind="disk", domain=domain).start().wait_ready()
+    store = Worker("store", where, directory=str(where / "a"), kind="disk", domain=domain)
+    try:
+        yield store.start().wait_ready()
+    finally:
+        store.discard()
+        remove_objects(domain)
 
 
 def in_steps(domain: str, topic: str, messages: int, during: Callable[[int], object] = lambda _: None) -> int:
