@@ -33,6 +33,11 @@ class Finding(AssertionError):  # noqa: N818  # it is what a torture finds, not 
     """Something was lost, reordered, duplicated or changed."""
 
 
+class Stuck(Finding):
+    """Something has not come in time. No judge has seen anything wrong, so it does not catch a planted bug: a machine that is too
+    slow looks the same."""
+
+
 def mix(x: Words) -> Words:
     """Finaliser of splitmix64: each bit of the result depends on each of the argument."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from process.children import Child
-from process.oracle import Content, Finding
+from process.oracle import Content, Finding, Stuck
 from process.worker import LIFE, LIMIT, RECORD, STOP, WORDS, Settings, open_words
 
 from holdfast.engine.core import ffi, lib
@@ -31,13 +31,13 @@ DEADLINE_S = 90.0
 
 
 def until(what: str | Callable[[], str], true: Callable[[], object], *also: Callable[[], object]) -> None:
-    """Waits until ``true()``; ``also`` is called meanwhile. Raises Finding, which says ``what``, when the time is over."""
+    """Waits until ``true()``; ``also`` is called meanwhile. Raises Stuck, which says ``what``, when the time is over."""
     deadline = time.monotonic() + DEADLINE_S
     while not true():
         for call in also:
             call()
         if time.monotonic() > deadline:
-            raise Finding(f"waited {DEADLINE_S:.0f} s: {what if isinstance(what, str) else what()}")
+            raise Stuck(f"waited {DEADLINE_S:.0f} s: {what if isinstance(what, str) else what()}")
         time.sleep(0.001)
 
 
@@ -127,7 +127,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise Finding(f"the {self.role} does not stop") from None
+            raise Stuck(f"the {self.role} does not stop") from None
         finally:
             self.words[STOP] = 0
         if status:

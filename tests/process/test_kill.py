@@ -366,13 +366,14 @@ def test_the_torture_finds_a_store_that_publishes_before_it_copies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "planted"), [("Finding", [[1, 1]]), ("OSError", [[0, 1]]), ("KeyboardInterrupt", [])]
+    ("error", "planted"),
+    [("Finding", [[1, 1]]), ("Stuck", [[0, 1]]), ("OSError", [[0, 1]]), ("KeyboardInterrupt", [])],
 )
-def test_nothing_but_what_the_judges_find_catches_a_planted_bug(
+def test_nothing_but_what_the_judges_see_catches_a_planted_bug(
     error: str, planted: list[list[int]], tmp_path: Path
 ) -> None:
     program = (
-        "import sys; from process import torture; from process.oracle import Finding\n"
+        "import sys; from process import torture; from process.oracle import Finding, Stuck\n"
         f"def fail(*_): raise {error}\n"
         "torture._torture = fail; sys.argv[1:] = ['--mutant', 'some']; sys.exit(torture.main())"
     )

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from evidence import record
 from process.children import preload
-from process.oracle import Finding
+from process.oracle import Finding, Stuck
 from process.torture_core import Episode, Tally
 from process.torture_group import GroupKills, remove_objects
 
@@ -65,7 +65,7 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="hft", dir="/tmp"))
     os.environ["HOLDFAST_DIR"] = str(root / "run")
     os.environ["XDG_CACHE_HOME"] = str(root / "cache")
-    code, found, tally, begin = 1, False, Tally(), time.monotonic()
+    code, caught, tally, begin = 1, False, Tally(), time.monotonic()
     try:
         _torture(given, core, by_exec, root, tally)
         code = 0
@@ -74,6 +74,7 @@ def main() -> int:
         code = 130
     except Exception as error:
         found = isinstance(error, Finding)
+        caught = found and not isinstance(error, Stuck)
         traceback.print_exc()
         again = f"--kills {given.kills} --core {core} --exec {by_exec} --seed {given.seed}"
         again += f" --mutant {given.mutant}" if given.mutant else ""
@@ -88,15 +89,15 @@ def main() -> int:
         else:
             _remove(root)
     if code != 130:
-        _record(given, tally, code, time.monotonic() - begin, found=found)
+        _record(given, tally, code, time.monotonic() - begin, caught=caught)
     return code
 
 
-def _record(given: argparse.Namespace, tally: Tally, code: int, seconds: float, *, found: bool) -> None:
-    """With a bug planted only what the judges found counts: a torture that fails in another way has caught nothing."""
+def _record(given: argparse.Namespace, tally: Tally, code: int, seconds: float, *, caught: bool) -> None:
+    """With a bug planted only what the judges saw counts: a torture that is stuck or fails in another way has caught nothing."""
     counts = {"kills": tally.total, "stops": tally.stops}
     if given.mutant:
-        record("torture_planted", counts=counts, findings=0, planted=(int(found), 1), seconds=seconds, seed=given.seed)
+        record("torture_planted", counts=counts, findings=0, planted=(int(caught), 1), seconds=seconds, seed=given.seed)
     else:
         record("torture", counts=counts, findings=code, seconds=seconds, seed=given.seed)
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from process import forked
 from process.forked import ACK_EVERY, BATCH, BEGUN, LIMIT, RECEIVER_UUID, SENT, STORE_UUID, World, line_of, rows_of
-from process.oracle import ROW, Content, Finding, Lives
+from process.oracle import ROW, Content, Finding, Lives, Stuck
 from process.points import ROLES, failpoints
 
 from holdfast.engine.columns import entries_array, new_entries
@@ -363,7 +363,7 @@ class Episode:
                 return False
             if (now := time.monotonic()) > deadline:
                 if pause == STUCK_S:
-                    raise Finding(f"nothing moves: sent {int(self.world.words[SENT])}, {self._state()}")
+                    raise Stuck(f"nothing moves: sent {int(self.world.words[SENT])}, {self._state()}")
                 return False
             time.sleep(min(0.001, deadline - now))
         return True
@@ -388,7 +388,7 @@ class Episode:
         while self.delivered < self.start:
             self.look()
             if time.monotonic() > deadline:
-                raise Finding(f"the receiver does not get there: {self._state()}")
+                raise Stuck(f"the receiver does not get there: {self._state()}")
             time.sleep(0.0005)
         self.kill("receiver", "store")
         if self.log.verify_all() != self.start:

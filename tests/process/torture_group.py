@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from process.group_scene import GroupScene
-from process.oracle import Finding
+from process.oracle import Stuck
 from process.paced_scene import PacedGroupScene
 from process.points import failpoints
 from process.torture_core import STUCK_S, Tally
@@ -150,7 +150,7 @@ class GroupKills:
             return False
         if clock.goal < 2**62:
             states = {f"{each.role} {each.settings.name}": self._clocks[each].doing for each in self._scene.workers}
-            raise Finding(
+            raise Stuck(
                 f"nothing moves: {self._scene.processed} are processed, the {worker.role} waits for {clock.goal}; ready:"
                 f" {[each.ready for each in self._scene.workers]}, {states}, logs end at {self._scene.ends()}"
             )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from fuzz.targets import seeds_wire
-from process.oracle import Finding
+from process.oracle import Finding, Stuck
 from process.spawn import DEADLINE_S
 
 from holdfast.engine import wire
@@ -96,14 +96,14 @@ def _request(pick: random.Random) -> bytes:
 
 
 def _answered(sock: socket.socket) -> bool:
-    """To the last request; False: the store hung up. Raises Finding for silence, and for what is no answer."""
+    """To the last request; False: the store hung up. Raises Stuck for silence, Finding for what is no answer."""
     try:
         while packet := sock.recv(wire.PACKET_MAX):
             answer = wire.decode_answer(packet)
             if isinstance(answer, wire.Sources) and answer.id == LAST:
                 return True
     except TimeoutError:
-        raise Finding(f"the store says nothing for {DEADLINE_S:.0f} s") from None
+        raise Stuck(f"the store says nothing for {DEADLINE_S:.0f} s") from None
     except CorruptionError as error:
         raise Finding(f"the store's answer is none: {error}") from error
     return False
