@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 from evidence import record
@@ -50,11 +51,14 @@ def main() -> int:
     began = time.monotonic()
     try:
         part = importlib.import_module(f"torture_lab.{given.part}")
-        outcome: Outcome = part.run(Lab(root, given.seed, given.size))
+        outcome = part.run(Lab(root, given.seed, given.size))
     except Skip as why:
         print(f"{given.part}: skipped: {why}")
         record(f"torture_{given.part}", counts={}, findings=0, seconds=0, seed=given.seed, skipped=str(why))
         return SKIPPED
+    except Exception:  # the lab's own mistake, too: without a record it would look like a part that nobody has run
+        traceback.print_exc()
+        outcome = Outcome(findings=["it failed itself"])
     finally:
         for directory in (root / "run").glob("*"):
             remove_objects(directory.name)

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from evidence_report import records
 
+from torture_lab import clocks, door, garbage, names, peers
+from torture_lab.lab import Lab
+
 TESTS = Path(__file__).resolve().parents[1]
 SKIPPED = 77
 
@@ -33,3 +36,33 @@ def test_a_part_that_is_not_possible_here_leaves_a_record_that_says_why(tmp_path
     (run,) = records(tmp_path)
     assert run.skipped
     assert done.stdout.endswith(f"skipped: {run.skipped}\n")
+
+
+def test_a_part_that_fails_itself_leaves_a_record_of_a_finding(tmp_path: Path) -> None:
+    program = (
+        "import sys; from torture_lab import flips, __main__ as lab\n"
+        "def fail(_): raise RuntimeError('no such thing')\n"
+        "flips.run = fail; sys.argv[1:] = ['flips', '--tiny']; sys.exit(lab.main())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "HOLDFAST_EVIDENCE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "no such thing" in done.stderr
+    (run,) = records(tmp_path)
+    assert run.findings == 1
+
+
+def test_troubles_and_controls_that_raise_anything_are_findings_and_the_others_have_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no such thing")
+
+    for trouble in (clocks, garbage, door, names):
+        monkeypatch.setattr(trouble, "plant", fail)
+    scenes = ((clocks, "steps"), (garbage, "spoilt"), (garbage, "preambles"), (door, "knocked"), (names, "unnamed"))
+    for trouble, scene in scenes:
+        monkeypatch.setattr(trouble, scene, fail)
+    outcome = peers.run(Lab(tmp_path, 1, 0))
+    assert len(outcome.findings) == 4 + 3 + 2 * len(garbage.KINDS)
+    assert all("ValueError: no such thing" in found for found in outcome.findings)
