@@ -153,11 +153,17 @@ class GroupScene:
 
     def _log(self, store: Worker) -> Log | None:
         if store not in self._logs:
-            path = self.traces.log(Path(store.settings.directory) / "logs")
+            path = Path(store.settings.directory) / "logs" / self._source_name
             if not path.exists():
                 return None
             self._logs[store] = Log(path, self.content, _Kept(self.lives))
         return self._logs[store]
+
+    @property
+    def _source_name(self) -> str:
+        """What the source's logs are called: as the first that was seen is, for the names in shared memory may be removed."""
+        seen = next(iter(self._logs.values()), None)
+        return seen.path.name if seen is not None else self.traces.log(Path()).name
 
     def kill(self, *workers: Worker) -> None:
         """kill -9 of these; then judges them."""
@@ -236,9 +242,9 @@ class GroupScene:
             if log.verify_all() != end:
                 raise Finding(f"the log of store {store.settings.name} ends at {log.verified}, the source at {end}")
             found.append(np.concatenate(kept.rows))
-        source = self.traces.log(Path()).name
         directories = [store.settings.directory for store in self.stores]
-        for compared in compare_stores(directories) if len(directories) > 1 else []:
-            if compared.source == source and (compared.difference is not None or compared.next != end):
+        if len(directories) > 1:
+            compared = {each.source: each for each in compare_stores(directories)}[self._source_name]
+            if compared.difference is not None or compared.next != end:
                 raise Finding(f"the logs are not the same: {compared}")
         return found
