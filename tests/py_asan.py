@@ -1,6 +1,9 @@
 """Tests of receiving, with the extension modules under AddressSanitizer and UBSan; then each planted bug, which they must catch.
 
 csrc/python counts references and lends memory to views by hand: a mistake there passes a test whose memory nobody has used since.
+What is given back too early is seen here. What never is given back (a reference too many) is not: leaks are not looked for, since
+Python itself ends with memory that it has kept.
+
 The modules are built by the Makefile (py-asan) and found before the installed ones, in a package that is all links but for them.
 With PYTHONMALLOC=malloc Python's own objects are seen, too. Reports go to files: who dies of one may be a process that a test
 expects to die.
@@ -64,6 +67,8 @@ SHOWS = "tests/process/test_iteration.py"
 def write_receive(bug: str) -> None:
     """csrc/python, below the build directory. Raises ValueError where what is right was changed, so the bug must be."""
     (BUILD / bug).mkdir(exist_ok=True)
+    for old in (BUILD / bug).glob("*.c"):  # the Makefile compiles all that lie there
+        old.unlink()
     for path in (ROOT / "csrc" / "python").glob("*.c"):
         text = path.read_text()
         if bug in PLANTED and PLANTED[bug].file == path.name:
