@@ -1,9 +1,9 @@
 """Writes EVIDENCE.md from what the harnesses wrote down, and judges it: ``python -m evidence_report DIRECTORY EVIDENCE.md``.
 
-Each row of the report is a harness (ROWS). It is good when it did at least what reliability.md §3.3 asks of one push, found
-nothing, and caught every bug that was planted in it. A harness that left no record is a row, too: it was not run. One that is not
-possible on this machine says why: that is nobody's fault, and shows nothing. The whole must be done within WALL_MINUTES by the
-clock, from when DIRECTORY/begun was written, in seconds since 1970 (`date +%s`).
+Each row of the report is a harness (ROWS). It is good when it did at least what one push owes, found nothing, and caught every
+bug that was planted in it. A harness that left no record is a row, too: it was not run. One that is not possible on this machine
+says why: that is nobody's fault, and shows nothing. The whole must be done within WALL_MINUTES by the clock, from when
+DIRECTORY/begun was written, in seconds since 1970 (`date +%s`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FUZZ = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A harness. ``least``: what it must have done; ``planted``: so many planted bugs it must have caught; ``asked``: what §3.3
-    asks, where that is more."""
+    """A harness. ``least``: what it must have done; ``planted``: so many planted bugs it must have caught; ``asked``: what a
+    push should owe, where that is more."""
 
     name: str
     what: str
