@@ -2,10 +2,10 @@
 
 core 0: send -> receive | poll | batch | copy -> append -> ack -> release      one thread: no wait for another core's cache lines
 
-Times are medians of native runs, with [min .. max]; all cases are interleaved, the clock beside the send that reads it. A table
-in which a part takes longer than the whole is refused: something else ran meanwhile. Instructions and cache lines (misses of the
-first-level cache, in a ring that is larger than it) are callgrind's: exact, and the same on every run; without valgrind they are
-left out. Messages have 128 bytes.
+Times are medians of native runs, with [min .. max]; all cases are interleaved, the clock beside the send that reads it. Times in
+which the clock alone takes longer than that send are refused: something else ran meanwhile. Instructions and cache lines (misses
+of the first-level cache, in a ring that is larger than it) are callgrind's: exact, and the same on every run; without valgrind
+they are left out. Messages have 128 bytes.
 """
 
 from __future__ import annotations
