@@ -197,8 +197,8 @@ perf-lab: $(CORE) ## measure beside other products; installs [lab], writes perf/
 perf-report: $(CORE) ## measure how costs scale and where the time goes; plots in perf/results, shown in perf/README.md
 	@failed=0; $(PY) -m perf.scale $(PERF) || failed=1; $(PY) -m perf.budget && $(PY) -m perf.plots && exit $$failed
 
-perf-check: $(CORE) ## measure the main ratios again: fails if one is significantly slower than committed, or too little can be compared
-	$(PY) -m perf.check
+perf-check: $(CORE) ## measure the main ratios again: fails if one is significantly slower than committed, or too little can be compared; skipped where this machine class has no results
+	$(PY) -m perf.check || [ $$? -eq 77 ]
 
 # C tests: each program with all of csrc, once per variant -------------------------------------------------------------------
 
