@@ -79,6 +79,8 @@ class GroupScene:
         self.traces = Traces(domain)
         self.lives = Lives()
         self._logs: dict[Worker, Log] = {}
+        self.lead = 10 * WINDOW
+        """Numbers that the source may be ahead of a receiver that copies."""
         self._known_life = 0
         self._end = 0
         self._lack = ""
@@ -122,7 +124,7 @@ class GroupScene:
         """Number below which the source may send now."""
         ahead = {"batch": WINDOW}
         held = [
-            rows.delivered + ahead.get(worker.settings.form, 10 * WINDOW)
+            rows.delivered + ahead.get(worker.settings.form, self.lead)
             for rows, worker in zip(self.rows, self.receivers, strict=True)
         ]
         return min(self.held_by_quorum() + WINDOW, *held)

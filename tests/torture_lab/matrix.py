@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from process.children import preload
-from process.group_scene import GroupScene
+from process.group_scene import WINDOW, GroupScene
 from process.oracle import Finding
 from process.points import CSRC, failpoints
 from process.spawn import until
@@ -147,6 +147,7 @@ class Matrix:
         options = {"ume_flight_size": 300 if retaining else 20}
         scene = GroupScene(where, domain, self.random.getrandbits(48), kinds=kinds, forked=True, source_options=options)
         if retaining:
+            scene.lead = WINDOW  # what a log of that limit holds is more: a receiver that begins late misses nothing
             for store in scene.stores:
                 store.settings = replace(store.settings, options=dict(OPTIONS), segment_bytes=SEGMENT)
         return scene, domain
