@@ -163,9 +163,11 @@ class GroupScene:
 
     @property
     def _source_name(self) -> str:
-        """What the source's logs are called: as the first that was seen is, for the names in shared memory may be removed."""
+        """What the source's logs are called. Where its names in shared memory were removed: as a log that was seen is. Not the
+        other way round: a life that ended before it had begun may have left a log of a source that will never be."""
+        uuid = self.traces.log(Path()).name
         seen = next(iter(self._logs.values()), None)
-        return seen.path.name if seen is not None else self.traces.log(Path()).name
+        return seen.path.name if uuid == "none" and seen is not None else uuid
 
     def kill(self, *workers: Worker) -> None:
         """kill -9 of these; then judges them."""
