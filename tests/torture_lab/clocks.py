@@ -41,12 +41,8 @@ def steps(lab: Lab, outcome: Outcome, domain: str) -> None:
 
 def plant(lab: Lab, outcome: Outcome) -> None:
     """The control: a clock that nothing steps."""
-    try:
+    with outcome.catches(STILL):
         _scene(lab, None, "still", STEPS[:1], shim=False)
-    except Finding as found:
-        outcome.plant(caught=STILL in str(found))
-    else:
-        outcome.plant(caught=False)
 
 
 def _scene(lab: Lab, outcome: Outcome | None, domain: str, days: tuple[int, ...], *, shim: bool) -> int:

@@ -169,10 +169,5 @@ def plant(lab: Lab, outcome: Outcome) -> None:
                 file.seek(file.read().rindex(b"%d" % hit))
                 file.write(b"x")
 
-    try:
-        with store_in(lab, domain):
-            in_steps(domain, "others", hit + 1, spoil)
-    except Finding as found:
-        outcome.plant(caught=f"b'x50' was received, {hit} was sent" in str(found))
-    else:
-        outcome.plant(caught=False)
+    with outcome.catches(f"b'x50' was received, {hit} was sent"), store_in(lab, domain):
+        in_steps(domain, "others", hit + 1, spoil)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
+from process.oracle import Finding
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = ["Lab", "Outcome", "Skip"]
@@ -59,3 +63,13 @@ class Outcome:
         """One planted bug was looked for."""
         self.planted += 1
         self.caught += caught
+
+    @contextmanager
+    def catches(self, what: str) -> Iterator[None]:
+        """The block has a planted bug: it is caught where a Finding ends the block and says ``what``."""
+        try:
+            yield
+        except Finding as found:
+            self.plant(caught=what in str(found))
+        else:
+            self.plant(caught=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from process.group_scene import GroupScene
-from process.oracle import Finding
 from process.spawn import until
 from process.torture_group import remove_objects
 
@@ -51,15 +50,11 @@ def plant(lab: Lab, outcome: Outcome) -> None:
     """The control: they do not go on."""
     scene = GroupScene(lab.root / "pages", "pages", lab.seed)
     try:
-        with scene:
+        with outcome.catches("ended by itself"), scene:
             scene.start()
             _goes_on(scene)
             _hit("pages", lambda name: (SHM_DIR / name).open("r+b").truncate(0))
             _goes_on(scene)
-    except Finding as found:
-        outcome.plant(caught="ended by itself" in str(found))
-    else:
-        outcome.plant(caught=False)
     finally:
         remove_objects("pages")
 
