@@ -147,17 +147,19 @@ torture-long: $(CORE) | tools ## the harnesses with the figures of a night (test
 
 # What one push owes (tests/evidence_report.py has the figures). Each part leaves a record, and the report is the judge: a part that
 # fails does not stop the others. Those that keep one core busy run side by side, the longest first.
-SINGLES := torn_images bit_flips failing_calls properties models simulation_planted
-torn_images := -- build/c/plain/test_log_power 200000
-bit_flips := -- build/c/plain/torture_flips all
-failing_calls := -- build/c/plain/torture_syscalls 1
-properties := --planted planted_bug -- $(PY) -m pytest -q -n0 tests/model
-models := --planted broken_protocol -- $(PY) -m pytest -q -n0 tests/models
-simulation_planted := --planted planted_bug -- $(PY) -m pytest -q -n0 tests/simulation/test_planted.py
+SINGLES := torn_images torn_images_too bit_flips failing_calls properties models simulation_planted limits
+torn_images := torn_images -- build/c/plain/test_log_power 100000
+torn_images_too := torn_images -- build/c/plain/test_log_power 100000 1000000
+bit_flips := bit_flips -- build/c/plain/torture_flips all
+failing_calls := failing_calls -- build/c/plain/torture_syscalls 1
+properties := properties --planted planted_bug -- $(PY) -m pytest -q -n0 tests/model
+models := models --planted broken_protocol -- $(PY) -m pytest -q -n0 tests/models
+simulation_planted := simulation_planted --planted planted_bug -- $(PY) -m pytest -q -n0 tests/simulation/test_planted.py
+limits := limits -- $(PY) -m pytest -q -n0 tests/process/test_limits.py tests/process/test_fork.py tests/process/test_liveness.py
 
 single-%: export PYTHONPATH := tests
 single-%: $(CORE)
-	@$(PY) -m evidence_run $* $($*)
+	@$(PY) -m evidence_run $($*)
 
 evidence: export HOLDFAST_EVIDENCE := $(CURDIR)/build/evidence
 evidence: export PYTHONPATH := tests
@@ -252,7 +254,7 @@ asan: | tools ## the C tests under AddressSanitizer and UBSan
 	@$(call SANITIZE_CHECK,address,libasan8 (gcc brings it))
 	@$(call SANITIZE_CHECK,undefined,libubsan1 (gcc brings it))
 	@$(MAKE) --no-print-directory -j$(JOBS) build-asan
-	@JOBS=$(JOBS) sh tests/c/run.sh asan $(asan_BIN)
+	@HF_PLANTED="build/c/asan/torture_stream planted" JOBS=$(JOBS) sh tests/c/run.sh asan $(asan_BIN)
 
 # The thread sanitizer wants its address space where it expects it: setarch -R turns randomisation off.
 tsan: | tools ## the C tests under ThreadSanitizer
@@ -260,7 +262,7 @@ tsan: | tools ## the C tests under ThreadSanitizer
 	@$(call SANITIZE_CHECK,thread,libtsan2 (gcc brings it))
 	@command -v setarch >/dev/null || { echo "setarch is missing: install the Debian package util-linux"; exit 1; }
 	@$(MAKE) --no-print-directory -j$(JOBS) build-tsan
-	@JOBS=$(JOBS) setarch -R sh tests/c/run.sh tsan $(tsan_BIN)
+	@HF_PLANTED="build/c/tsan/torture_stream planted" JOBS=$(JOBS) setarch -R sh tests/c/run.sh tsan $(tsan_BIN)
 
 # The extension modules under the sanitizers, for packages of links (tests/py_asan.py): what lies in bindings/ stays as it is.
 PY_ASAN := build/py-asan

@@ -55,9 +55,8 @@ ROWS = (
     Row(
         "torture_matrix",
         "every failpoint: killed, stopped, failing; 1, 2 and 3 stores",
-        {"cells": 468},
+        {"cells": 3 * 468},
         planted=1,
-        asked="three seeds; this is one, and make torture-long has ten",
     ),
     Row(
         "failing_calls",
@@ -81,6 +80,11 @@ ROWS = (
         "garbage in ring, board, bells and at the door; under load, names removed and the clock stepped by days",
         {"clock steps under load": 30, "removals under load": 25, "hostile clients": 5_000},
         planted=4,
+    ),
+    Row(
+        "limits",
+        "disk or shared memory full, RLIMIT_FSIZE, other users, two stores in one directory, other layouts, fork, pid reuse",
+        {"tests": 30},
     ),
     Row("simulation", "protocol machines under a simulated clock, disk and scheduler", {"seeds": 10_000}),
     Row("simulation_planted", "the same with a bug planted, each found within 2,000 seeds", planted=50),
@@ -112,8 +116,8 @@ ROWS = (
         planted=5,
     ),
     Row("c-test", "C tests", {"programs": 35}),
-    Row("asan", "C tests under AddressSanitizer and UBSan", {"programs": 35}),
-    Row("tsan", "C tests under ThreadSanitizer", {"programs": 35}),
+    Row("asan", "C tests under AddressSanitizer and UBSan", {"programs": 35}, 1),
+    Row("tsan", "C tests under ThreadSanitizer", {"programs": 35}, 1),
     Row("py-asan", "tests of receiving, extension modules under AddressSanitizer and UBSan", {"files": 9}, 2),
 )
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs C test programs, JOBS (2) at a time: run.sh NAME PROGRAM... A program passes with 0, is skipped with 77 (its last line says
 # why), and fails with anything else; then all that it printed is shown. The last line counts; with
-# $HOLDFAST_EVIDENCE it goes there, too (tests/evidence_report.py).
+# $HOLDFAST_EVIDENCE it goes there, too (tests/evidence_report.py). $HF_PLANTED: a command that a sanitizer must end.
 set -u
 name=$1
 shift
@@ -25,12 +25,23 @@ echo "$line"
 '
 printf '%s\n' "$@" | xargs -P "${JOBS:-2}" -I '{}' sh -c "$one" one "$verdicts" '{}'
 
+planted=0 caught=0
+if [ -n "${HF_PLANTED:-}" ]; then
+	planted=1
+	if ! timeout --kill-after=10 240 $HF_PLANTED >"$verdicts/planted" 2>&1 && grep -q 'Sanitizer: ' "$verdicts/planted"; then
+		caught=1
+		echo "  ok    $HF_PLANTED: $(grep -m 1 -o '[A-Za-z]*Sanitizer: .*' "$verdicts/planted")"
+	else
+		echo "  FAIL  $HF_PLANTED: the sanitizer has not seen what was planted: $(tail -n 1 "$verdicts/planted")"
+	fi
+fi
+
 count() { find "$verdicts" -name "*.$1" | wc -l; }
 passed=$(count passed) failed=$(count failed) skipped=$(count skipped)
 echo "$name: $passed passed, $failed failed, $skipped skipped"
 if [ -n "${HOLDFAST_EVIDENCE:-}" ]; then
 	mkdir -p "$HOLDFAST_EVIDENCE"
-	echo "{\"name\": \"$name\", \"counts\": {\"programs\": $passed}, \"findings\": $failed, \"planted\": [0, 0]," \
+	echo "{\"name\": \"$name\", \"counts\": {\"programs\": $passed}, \"findings\": $failed, \"planted\": [$caught, $planted]," \
 		"\"seconds\": $(($(date +%s) - begun))}" >"$HOLDFAST_EVIDENCE/$name.json"
 fi
-[ "$((passed + failed + skipped))" -eq $# ] && [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+[ "$((passed + failed + skipped))" -eq $# ] && [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ] && [ $caught -eq $planted ]

@@ -1,5 +1,6 @@
-/* test_log_power.c [images]: a disk that loses its power while logs retire segments: it has what was synced, and any of the
- * sectors and names that came after. What was let go never comes back as damage, and what was kept is there. */
+/* test_log_power.c [images [first]]: a disk that loses its power while logs retire segments: it has what was synced, and any of the
+ * sectors and names that came after. What was let go never comes back as damage, and what was kept is there.
+ * first: the seed that the images' runs count from. */
 #include "power_kit.h"
 
 enum { RUNS = 300, IMAGES = 20, CONTROLS = 60 };
@@ -213,13 +214,14 @@ static void a_log_that_changes_to_memory_says_so_for_good(void)
 int main(int argc, char **argv)
 {
     uint64_t wanted = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
+    uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : RUNS;
     files = check_shared(FILES * sizeof *files);
     root = kit_directory();
     RUN(headers_that_did_not_arrive_are_a_torn_tail);
     RUN(a_power_cut_makes_no_damage_of_what_was_let_go);
     RUN(a_log_that_changes_to_memory_says_so_for_good);
     RUN(a_log_that_calls_stable_what_is_not_synced_is_caught);
-    for (uint64_t run = RUNS; images < wanted; run++) { /* takes as long as it takes */
+    for (uint64_t run = first; images < wanted; run++) { /* takes as long as it takes */
         one_run(run, IMAGES);
     }
     printf("{\"evidence\": \"torn_images\", \"counts\": {\"images\": %llu}, \"findings\": 0, \"planted\": [%d, 1]}\n",

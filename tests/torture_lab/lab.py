@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Lab", "Outcome", "Skip"]
+__all__ = ["LOST", "Lab", "Outcome", "Skip"]
+
+LOST = re.compile(r"called (\d+ )?stable")
+"""In what a judge says who misses what a store or a source has called stable."""
 
 
 class Skip(Exception):  # noqa: N818  # nothing is wrong: the part needs what is not here
@@ -58,6 +62,10 @@ class Outcome:
         """Something is wrong with the product."""
         print(f"FOUND {what}", flush=True)
         self.findings.append(what)
+
+    def times_found(self, what: re.Pattern[str]) -> int:
+        """Findings that say so. A planted bug is caught by what it does, not by a machine that is too slow (Stuck)."""
+        return sum(bool(what.search(found)) for found in self.findings)
 
     def plant(self, *, caught: bool) -> None:
         """One planted bug was looked for."""

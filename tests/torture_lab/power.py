@@ -26,7 +26,7 @@ from process.torture_core import Episode, Log, Tally
 
 from holdfast.engine.core import ffi, lib
 from holdfast.engine.domain import SHM_DIR, Domain
-from torture_lab.lab import Lab, Outcome
+from torture_lab.lab import LOST, Lab, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +49,8 @@ def run(lab: Lab) -> Outcome:
         planted = Outcome()
         _cuts(lab, domain, memory, planted, lab.figure(8, 20, 100), MUTANT)
         outcome.count("cuts of the planted bug", planted.counts["cuts"])
-        outcome.count("of them caught", len(planted.findings))
-        outcome.plant(caught=2 * len(planted.findings) > planted.counts["cuts"])
+        outcome.count("of them caught", planted.times_found(LOST))
+        outcome.plant(caught=2 * planted.times_found(LOST) > planted.counts["cuts"])
     finally:
         domain.close()
         shutil.rmtree(memory, ignore_errors=True)
