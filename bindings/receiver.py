@@ -241,7 +241,11 @@ class Receiver(Driver):
         try:
             called_ns = time.monotonic_ns()
             while (batch := self._try_batch(max_messages)) is None and (limit := self._may_wait(called_ns, timeout)):
-                self._wait_any(limit)
+                feed = self.inbounds[0].feed if len(self.inbounds) == 1 else None
+                if feed is not None and feed.ring is not None:
+                    feed.ring.wait(self.strategy, limit)
+                else:
+                    self._wait_any(limit)
             return batch
         finally:
             self.receiving = False

@@ -58,6 +58,10 @@ class RingReader:
         soon_ns = SOON_NS if strategy in {lib.HF_WAIT_BUSY_SPIN, lib.HF_WAIT_BACKOFF} else 0
         return Flow(receiver, inbound, feed, self, (_SOON, _WAIT, _address(self.handle)), strategy, soon_ns, look_ns)
 
+    def wait(self, strategy: int, timeout_ns: int) -> None:
+        """Until there may be something to read, at most so long."""
+        lib.hf_reader_wait(self.handle, strategy, timeout_ns)
+
     def pin(self, start: int) -> None:
         """A view from ring position ``start`` on was handed out."""
         self._pins.append(start)

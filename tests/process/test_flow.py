@@ -103,6 +103,24 @@ def test_a_batch_within_an_iteration_holds_its_ack_back(src: hf.Source, rcv: hf.
     assert acknowledged(rcv) == 6
 
 
+def test_a_batch_is_awaited_as_the_strategy_says(
+    ctx: hf.Context, src: hf.Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the one ring that there is, in C, as a message is."""
+    receiver = ctx.receiver("quotes")
+    until("registered", lambda: receiver.stats().sources == 1)
+    send(src, 1)
+    first = receiver.receive_batch(1, SHORT)  # the ring serves
+    assert first is not None
+    first.release()
+    monkeypatch.setattr(type(ctx), "sleep_on_bell", lambda *_: pytest.fail("it sleeps on the process's bell"))
+    assert receiver.receive_batch(1, timeout=0.01) is None
+    threading.Timer(0.01, send, (src, 1)).start()
+    batch = receiver.receive_batch(5, SHORT)
+    assert batch is not None
+    assert len(batch) == 1
+
+
 def test_what_a_signal_handler_receives_during_a_wait_holds_its_ack_back(src: hf.Source, rcv: hf.Receiver) -> None:
     """Between two messages the loop has none that could be settled."""
     messages = flowing(src, rcv)
