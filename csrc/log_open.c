@@ -381,6 +381,7 @@ static int64_t publish(struct recovery *r)
     log->empty = log->end == 0;
     log->dirty_from = log->named = log->count;
     log->must_roll = 1;
+    log->rolled_at = log->count > 0 ? log->segs[log->count - 1].base : log->end;
     log->next_bytes = log->count > 0 ? log->segs[log->count - 1].file_bytes : log->config.first_segment_bytes;
     if (log->next_bytes < HF_SEGMENT_MIN || log->next_bytes > log->config.max_segment_bytes) {
         log->next_bytes = log->config.max_segment_bytes;

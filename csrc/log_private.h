@@ -270,6 +270,7 @@ struct hf_log {
     uint64_t floor_sqn;  /* hf_log_release: numbers below are wanted by nobody */
     uint64_t need;       /* bytes that the append which met HF_ROLL wants */
     uint64_t next_bytes; /* file size that hf_log_prepare makes; atomic */
+    uint64_t rolled_at;  /* where the active segment begins; atomic, a hint for hf_log_prepare */
     uint32_t group_open; /* disk: a SYNC frame leads this group commit already */
     uint32_t must_roll;  /* the active segment takes nothing more */
     uint32_t filled;     /* it must roll because it is full: sizes double */
