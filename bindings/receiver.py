@@ -268,12 +268,13 @@ class Receiver(Driver):
         assert feed is not None
         assert window is not None
         self.settle()
-        frames = entries.frames(view.count, feed.live_from)
+        redelivered = entries.mark_retransmitted(view.count, feed.live_from)
+        frames = entries.frames(view.count)
         first, last = int(frames["first_sequence_number"][0]), int(frames["sequence_number"][-1])
         inbound.delivered += view.count
         if inbound.dozing:
             inbound.stir()
-        inbound.redelivered += int((frames["flags"] != 0).sum())
+        inbound.redelivered += redelivered
         memory, ack_slot = read_only_bytes(view.memory), window.delivered_range(first, last)
         return Batch(self, inbound, view, entries, frames, memory, ack_slot)
 

@@ -280,6 +280,17 @@ int64_t hf_scan(const uint8_t *block, uint64_t bytes, struct hf_entry *entries, 
     return at == 0 && found < 0 ? found : count; /* what is good before the damage is delivered first */
 }
 
+int64_t hf_mark_retransmitted(struct hf_entry *entries, int64_t count, uint64_t live_from)
+{
+    int64_t marked = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t flag = entries[i].sequence_number < live_from ? HF_ENTRY_RETRANSMIT : 0;
+        entries[i].flags |= flag;
+        marked += (entries[i].flags & HF_ENTRY_RETRANSMIT) != 0;
+    }
+    return marked;
+}
+
 /* The payload of the fragment whose frame lies at *at, which goes behind it; NULL: it is longer than what is left of its
  * message. */
 static const uint8_t *fragment(const uint8_t *base, uint64_t wrap, uint64_t left, uint64_t *at, uint64_t *bytes)

@@ -103,6 +103,8 @@ int64_t hf_reader_copy(struct hf_reader *r, uint8_t *buf, uint64_t capacity, uin
 
 /* Entries of the whole messages in a private block of frames (a log block, or hf_reader_copy's). Offsets count from block. */
 int64_t hf_scan(const uint8_t *block, uint64_t bytes, struct hf_entry *entries, int64_t max, uint64_t *consumed);
+/* Entries of numbers below `live_from` get the retransmission flag. Returns how many have it. */
+int64_t hf_mark_retransmitted(struct hf_entry *entries, int64_t count, uint64_t live_from);
 /* Copies a message's payload together. base: the block or ring base; wrap: ring bytes (frames wrap by position there) or 0. */
 int64_t hf_gather(const uint8_t *base, uint64_t wrap, const struct hf_entry *entry, uint8_t *out);
 /* Messages as columns: one array each, NULL for one that is not wanted. Filled row by row, over any number of blocks. */

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .logs import Block
 
 __all__ = [
-    "FRAGMENTED", "VALUES_MAX", "Columns", "ColumnsMaker", "Entries", "entries_array", "mark_retransmissions", "new_entries",
+    "FRAGMENTED", "VALUES_MAX", "Columns", "ColumnsMaker", "Entries", "entries_array", "new_entries",
     "read_only_bytes",
 ]  # fmt: skip
 
@@ -51,9 +51,13 @@ class Entries:
         """A view of the array is left somewhere."""
         return getrefcount(self._array) > self._resting
 
-    def frames(self, count: int, live_from: int) -> NDArray[Any]:
-        """(count,) array of layout.ENTRY, read-only; numbers below ``live_from`` get the retransmission flag."""
-        return _flagged(self._array[:count], live_from)
+    def mark_retransmitted(self, count: int, live_from: int) -> int:
+        """Numbers below ``live_from`` get the retransmission flag. Returns how many of the first ``count`` have it."""
+        return int(lib.hf_mark_retransmitted(self.cdata, count, live_from))
+
+    def frames(self, count: int) -> NDArray[Any]:
+        """(count,) array of layout.ENTRY, read-only."""
+        return _read_only(self._array[:count])
 
 
 def new_entries(count: int) -> CData:
@@ -61,14 +65,9 @@ def new_entries(count: int) -> CData:
     return ffi.new("struct hf_entry[]", count)
 
 
-def entries_array(entries: CData, count: int, live_from: int) -> NDArray[Any]:
+def entries_array(entries: CData, count: int) -> NDArray[Any]:
     """As :meth:`Entries.frames`, over entries that nobody will use again."""
-    return _flagged(_array(entries, count), live_from)
-
-
-def mark_retransmissions(entries: CData, count: int) -> None:
-    """All of them were read back from a log."""
-    _array(entries, count)["flags"] |= lib.HF_ENTRY_RETRANSMIT
+    return _read_only(_array(entries, count))
 
 
 def _array(entries: CData, count: int) -> NDArray[Any]:
@@ -77,10 +76,7 @@ def _array(entries: CData, count: int) -> NDArray[Any]:
     return np.frombuffer(memoryview(ffi.buffer(entries)), layout.ENTRY, count)
 
 
-def _flagged(array: NDArray[Any], live_from: int) -> NDArray[Any]:
-    if int(array["sequence_number"][0]) < live_from:
-        old = array["sequence_number"] < live_from
-        array["flags"][old] |= lib.HF_ENTRY_RETRANSMIT
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     array.flags.writeable = False
     return array
 
@@ -89,9 +85,7 @@ def read_only_bytes(memory: Any) -> NDArray[np.uint8]:
     """(m,) uint8 array over a buffer, read-only."""
     import numpy as np
 
-    array = np.frombuffer(memory, np.uint8)
-    array.flags.writeable = False
-    return array
+    return _read_only(np.frombuffer(memory, np.uint8))
 
 
 @dataclass(frozen=True, slots=True)

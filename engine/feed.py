@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from .columns import mark_retransmissions
 from .core import CData, Served, ffi, lib
 from .errors import ForkedHandleError
 from .logs import FOR_EVER, Block, Logs
@@ -221,7 +220,7 @@ class Feed(Served):
         block = self._block
         count = min(maximum, block.left)
         ffi.memmove(entries, block.entries + block.index, count * ffi.sizeof("struct hf_entry"))
-        mark_retransmissions(entries, count)
+        lib.hf_mark_retransmitted(entries, count, FOR_EVER)
         block.index += count
         self._next = int(entries[count - 1].sequence_number) + 1
         block.lent = True

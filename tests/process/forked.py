@@ -362,7 +362,7 @@ def _some(world: World, feed: Feed, entries: CData) -> NDArray[Any] | None:
         return None
     rows = None
     with contextlib.suppress(EvictedError):  # by gather; release says the same
-        rows = rows_of(world.content, entries_array(entries, view.count, 0), view.memory, view.gather)
+        rows = rows_of(world.content, entries_array(entries, view.count), view.memory, view.gather)
     if view.release():
         return rows
     feed.seek(start)  # the ring went over it while it was read: nothing of it counts

@@ -114,7 +114,7 @@ class Log:
                 raise Finding(f"the log gives {name} for number {self.verified} (next {int(self._words[0])})")
             count = check(lib.hf_scan(self._block, got, self._entries, ENTRIES, self._words), what="scan")
             rows = rows_of(
-                self.content, entries_array(self._entries, count, 0), ffi.buffer(self._block, got), self._gather
+                self.content, entries_array(self._entries, count), ffi.buffer(self._block, got), self._gather
             )
             self.verified = self.content.check(rows, self.verified, "log")
             self.lives.check(rows, "log")
