@@ -334,6 +334,19 @@ static void readers_survive_any_bytes_in_the_ring_and_its_header(void)
     hf_map_detach(board);
 }
 
+static void messages_that_were_delivered_before_are_marked_and_counted(void)
+{
+    struct hf_entry entries[4] = {
+        {.sequence_number = 6}, {.sequence_number = 7}, {.sequence_number = 8}, {.sequence_number = 9}};
+    entries[3].flags = HF_ENTRY_RETRANSMIT; /* was read back from a log */
+    CHECK_EQ(hf_mark_retransmitted(entries, 4, 0), 1);
+    CHECK_EQ(hf_mark_retransmitted(entries, 4, 8), 3);
+    CHECK_EQ(entries[1].flags, HF_ENTRY_RETRANSMIT);
+    CHECK_EQ(entries[2].flags, 0);
+    CHECK_EQ(hf_mark_retransmitted(entries, 0, UINT64_MAX), 0);
+    CHECK_EQ(hf_mark_retransmitted(entries, 4, UINT64_MAX), 4);
+}
+
 int main(void)
 {
     RUN(a_scan_steps_over_control_frames_and_gaps_and_leaves_a_part_of_a_message);
@@ -342,5 +355,6 @@ int main(void)
     RUN(columns_end_before_what_has_no_room_and_leave_out_what_is_not_wanted);
     RUN(numbers_that_end_or_would_begin_anew_are_damage);
     RUN(readers_survive_any_bytes_in_the_ring_and_its_header);
+    RUN(messages_that_were_delivered_before_are_marked_and_counted);
     return 0;
 }
