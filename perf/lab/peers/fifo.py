@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from ..peer import Place
 
 RING = 16 << 20
+LARGE = 500_000
+"""Bytes of a message from which on a queue of the default size, 1 MB, does not hold two."""
 WAIT_S = 30.0
 CHUNK = 1000
 
@@ -27,7 +29,7 @@ class FasterFifo(Peer):
         import faster_fifo_reduction  # noqa: F401  (teaches pickle to send a queue to a process)
 
         super().start(place)
-        size = {"max_size_bytes": RING} if place.roomy else {}
+        size = {"max_size_bytes": RING} if place.roomy or place.size > LARGE else {}
         self.queues = [faster_fifo.Queue(**size, loads=bytes, dumps=bytes) for _ in range(place.receivers)]
 
     def sender(self) -> Sender:
