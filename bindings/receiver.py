@@ -241,9 +241,10 @@ class Receiver(Driver):
         try:
             called_ns = time.monotonic_ns()
             while (batch := self._try_batch(max_messages)) is None and (limit := self._may_wait(called_ns, timeout)):
-                feed = self.inbounds[0].feed if len(self.inbounds) == 1 else None
-                if feed is not None and feed.ring is not None:
-                    feed.ring.wait(self.strategy, limit)
+                inbounds = self.inbounds
+                ring = inbounds[0].feed.ring if len(inbounds) == 1 and inbounds[0].feed is not None else None
+                if ring is not None:
+                    ring.wait(self.strategy, limit)
                 else:
                     self._wait_any(limit)
             return batch
