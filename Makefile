@@ -254,7 +254,7 @@ asan: | tools ## the C tests under AddressSanitizer and UBSan
 	@$(call SANITIZE_CHECK,address,libasan8 (gcc brings it))
 	@$(call SANITIZE_CHECK,undefined,libubsan1 (gcc brings it))
 	@$(MAKE) --no-print-directory -j$(JOBS) build-asan
-	@HF_PLANTED="build/c/asan/torture_stream planted" JOBS=$(JOBS) sh tests/c/run.sh asan $(asan_BIN)
+	@HF_PLANTED="overrun undefined" JOBS=$(JOBS) sh tests/c/run.sh asan $(asan_BIN)
 
 # The thread sanitizer wants its address space where it expects it: setarch -R turns randomisation off.
 tsan: | tools ## the C tests under ThreadSanitizer
@@ -262,7 +262,7 @@ tsan: | tools ## the C tests under ThreadSanitizer
 	@$(call SANITIZE_CHECK,thread,libtsan2 (gcc brings it))
 	@command -v setarch >/dev/null || { echo "setarch is missing: install the Debian package util-linux"; exit 1; }
 	@$(MAKE) --no-print-directory -j$(JOBS) build-tsan
-	@HF_PLANTED="build/c/tsan/torture_stream planted" JOBS=$(JOBS) setarch -R sh tests/c/run.sh tsan $(tsan_BIN)
+	@HF_PLANTED=race JOBS=$(JOBS) setarch -R sh tests/c/run.sh tsan $(tsan_BIN)
 
 # The extension modules under the sanitizers, for packages of links (tests/py_asan.py): what lies in bindings/ stays as it is.
 PY_ASAN := build/py-asan

@@ -30,15 +30,16 @@ static const char spare_name[] = HF_SPARE_NAME;
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* How much is done at once of a file of which `at` bytes are done. `ahead`: by the helper, in pieces. As long as these come faster
- * than the active segment fills, the core between two of them is his who wants it: a store that shares it, and waits by
+/* What is done at once of `bytes`, of which `at` are done. `ahead`: by the helper, in pieces. As long as these come twice as fast as
+ * the active segment fills, the core between two of them is his who wants it: a store that shares it, and waits by
  * sched_yield, has it back after some 100 us and not after a time slice of ours (4 ms). */
 static uint64_t part_of(const struct hf_log *log, uint64_t at, uint64_t bytes, int ahead)
 {
     if (!ahead) {
         return bytes;
     }
-    if (hf_load_relaxed_u64(&log->head->end) - hf_load_relaxed_u64(&log->rolled_at) <= at) {
+    int64_t filled = (int64_t)(hf_load_relaxed_u64(&log->head->end) - hf_load_relaxed_u64(&log->rolled_at));
+    if (filled <= (int64_t)(at / 2)) { /* below 0: what was appended before the roll is not yet published */
         sched_yield();
     }
     return bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;

@@ -116,7 +116,7 @@ ROWS = (
         planted=5,
     ),
     Row("c-test", "C tests", {"programs": 35}),
-    Row("asan", "C tests under AddressSanitizer and UBSan", {"programs": 35}, 1),
+    Row("asan", "C tests under AddressSanitizer and UBSan", {"programs": 35}, 2),
     Row("tsan", "C tests under ThreadSanitizer", {"programs": 35}, 1),
     Row("py-asan", "tests of receiving, extension modules under AddressSanitizer and UBSan", {"files": 9}, 2),
 )

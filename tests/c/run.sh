@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs C test programs, JOBS (2) at a time: run.sh NAME PROGRAM... A program passes with 0, is skipped with 77 (its last line says
 # why), and fails with anything else; then all that it printed is shown. The last line counts; with
-# $HOLDFAST_EVIDENCE it goes there, too (tests/evidence_report.py). $HF_PLANTED: a command that a sanitizer must end.
+# $HOLDFAST_EVIDENCE it goes there, too (tests/evidence_report.py). $HF_PLANTED: bugs of
+# torture_stream that a sanitizer must see.
 set -u
 name=$1
 shift
@@ -26,15 +27,22 @@ echo "$line"
 printf '%s\n' "$@" | xargs -P "${JOBS:-2}" -I '{}' sh -c "$one" one "$verdicts" '{}'
 
 planted=0 caught=0
-if [ -n "${HF_PLANTED:-}" ]; then
-	planted=1
-	if ! timeout --kill-after=10 240 $HF_PLANTED >"$verdicts/planted" 2>&1 && grep -q 'Sanitizer: ' "$verdicts/planted"; then
-		caught=1
-		echo "  ok    $HF_PLANTED: $(grep -m 1 -o '[A-Za-z]*Sanitizer: .*' "$verdicts/planted")"
+for bug in ${HF_PLANTED:-}; do
+	case $bug in
+	overrun) says='AddressSanitizer: global-buffer-overflow' ;;
+	undefined) says='runtime error: signed integer overflow' ;;
+	race) says='ThreadSanitizer: data race' ;;
+	*) says='no such bug' ;;
+	esac
+	program=$(printf '%s\n' "$@" | grep '/torture_stream$')
+	planted=$((planted + 1))
+	if ! timeout --kill-after=10 240 "$program" "$bug" >"$verdicts/planted" 2>&1 && grep -q "$says" "$verdicts/planted"; then
+		caught=$((caught + 1))
+		echo "  ok    $program $bug: $says"
 	else
-		echo "  FAIL  $HF_PLANTED: the sanitizer has not seen what was planted: $(tail -n 1 "$verdicts/planted")"
+		echo "  FAIL  $program $bug: not seen ($says): $(tail -n 1 "$verdicts/planted")"
 	fi
-fi
+done
 
 count() { find "$verdicts" -name "*.$1" | wc -l; }
 passed=$(count passed) failed=$(count failed) skipped=$(count skipped)

@@ -1,7 +1,7 @@
-/* torture_stream.c [messages | planted]: one source that laps its readers whenever it can, a policy thread that releases
+/* torture_stream.c [messages | overrun | undefined | race]: one source that laps its readers whenever it can, a policy thread that releases
  * behind it, and four readers: copying, copying asleep (block), batches under a pin, bulk copies. Every payload
  * proves its number and itself. A reader may lose messages to a lap, and it is told; it never sees a wrong, torn,
- * repeated or misordered one. planted: with what a sanitizer is there to see; without one it means nothing. */
+ * repeated or misordered one. The words plant what a sanitizer is there to see; without it they mean nothing. */
 #include <pthread.h>
 #include <sched.h>
 #include "stream_kit.h"
@@ -18,8 +18,8 @@ enum { WORDS = 600, PAYLOAD_MAX = WORDS * 8, LAP = 50000, NAP_EVERY = 1024 };
 static struct hf_source *source;
 static struct hf_map *board;
 static struct hf_map *bells;
-static uint32_t stopped;          /* the policy thread ends */
-static uint64_t past_the_end;     /* planted: bytes that a block has not (AddressSanitizer) */
+static uint32_t stopped; /* the policy thread ends */
+static enum { NOTHING, OVERRUN, UNDEFINED, RACE } planted;
 static uint64_t reached[READERS]; /* next number of each reader; the source waits for them once per LAP messages */
 
 struct report {
@@ -92,10 +92,9 @@ static int64_t send_many(uint64_t sqn, uint8_t *data)
                         : hf_source_send_binary(source, data, offsets, 0, 0, 30);
 }
 
-/* planted: the plain load is a data race (ThreadSanitizer). */
 static uint64_t reached_by(int reader)
 {
-    return past_the_end > 0 ? reached[reader] : hf_load_acquire_u64(&reached[reader]);
+    return planted == RACE ? reached[reader] : hf_load_acquire_u64(&reached[reader]);
 }
 
 static void wait_for_readers(void)
@@ -182,7 +181,8 @@ static int64_t take_bulk(struct hf_reader *r, struct report *report)
     static uint8_t data[PAYLOAD_MAX];
     static struct hf_entry entries[512];
     uint64_t first, next, consumed, expected = hf_reader_next(r);
-    int64_t bytes = hf_reader_copy(r, block, sizeof block + past_the_end, &first, &next);
+    uint64_t room = sizeof block + (planted == OVERRUN ? KIT_RING : 0);
+    int64_t bytes = hf_reader_copy(r, block, room, &first, &next);
     if (bytes <= 0) {
         return bytes;
     }
@@ -252,8 +252,14 @@ static void *run_reader(void *argument)
 
 int main(int argc, char **argv)
 {
-    past_the_end = argc > 1 && strcmp(argv[1], "planted") == 0 ? KIT_RING : 0;
-    uint64_t messages = argc > 1 && past_the_end == 0 ? strtoull(argv[1], NULL, 10) : MESSAGES;
+    const char *word = argc > 1 ? argv[1] : "";
+    planted = strcmp(word, "overrun") == 0     ? OVERRUN
+              : strcmp(word, "undefined") == 0 ? UNDEFINED
+              : strcmp(word, "race") == 0      ? RACE
+                                               : NOTHING;
+    uint64_t messages = argc > 1 && planted == NOTHING ? strtoull(word, NULL, 10) : MESSAGES;
+    volatile int32_t most = INT32_MAX;
+    most += planted == UNDEFINED;
     int domain = check_directory();
     board = kit_map(HF_KIND_BOARD, sizeof(struct hf_board));
     bells = kit_map(HF_KIND_BELLS, sizeof(struct hf_bells));

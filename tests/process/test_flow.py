@@ -16,6 +16,8 @@ from process.receiving import SHORT, send, source, until
 import holdfast as hf
 from holdfast.engine.core import Block, Counts, Flow, Gate, Passed, Served
 from holdfast.engine.core import Slot as Cells
+from holdfast.engine.ring_reader import RingReader
+from holdfast.engine.waiting import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,22 +105,35 @@ def test_a_batch_within_an_iteration_holds_its_ack_back(src: hf.Source, rcv: hf.
     assert acknowledged(rcv) == 6
 
 
+@pytest.mark.parametrize("strategy", ["block", "busy_spin"])
 def test_a_batch_is_awaited_as_the_strategy_says(
-    ctx: hf.Context, src: hf.Source, monkeypatch: pytest.MonkeyPatch
+    src: hf.Source, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the one ring that there is, in C, as a message is."""
-    receiver = ctx.receiver("quotes")
-    until("registered", lambda: receiver.stats().sources == 1)
-    send(src, 1)
-    first = receiver.receive_batch(1, SHORT)  # the ring serves
-    assert first is not None
-    first.release()
-    monkeypatch.setattr(type(ctx), "sleep_on_bell", lambda *_: pytest.fail("it sleeps on the process's bell"))
-    assert receiver.receive_batch(1, timeout=0.01) is None
-    threading.Timer(0.01, send, (src, 1)).start()
-    batch = receiver.receive_batch(5, SHORT)
-    assert batch is not None
-    assert len(batch) == 1
+    """On the one ring that there is, in C, by one call, as a message is."""
+    waits: list[int] = []
+    wait = RingReader.wait
+
+    def watched(reader: RingReader, how: int, timeout_ns: int) -> None:
+        waits.append(how)
+        wait(reader, how, timeout_ns)
+
+    monkeypatch.setattr(RingReader, "wait", watched)
+    with hf.Context(options={"wait_strategy": strategy}) as context:
+        receiver = context.receiver("quotes")
+        until("registered", lambda: receiver.stats().sources == 1)
+        send(src, 1)
+        first = receiver.receive_batch(1, SHORT)  # the ring serves
+        assert first is not None
+        first.release()
+        waits.clear()
+        assert receiver.receive_batch(1, timeout=0.02) is None
+        assert set(waits) == {STRATEGIES[strategy]}
+        assert len(waits) < 5, "it waits there, and does not only look"
+        threading.Timer(0.01, send, (src, 1)).start()
+        batch = receiver.receive_batch(5, SHORT)
+        assert batch is not None
+        assert len(batch) == 1
+        batch.release()
 
 
 def test_what_a_signal_handler_receives_during_a_wait_holds_its_ack_back(src: hf.Source, rcv: hf.Receiver) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOST", "Lab", "Outcome", "Skip"]
 
-LOST = re.compile(r"called (\d+ )?stable")
+LOST = re.compile(r"called (everything below )?(\d+ )?stable")
 """In what a judge says who misses what a store or a source has called stable."""
 
 

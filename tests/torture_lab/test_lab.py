@@ -11,7 +11,7 @@ import pytest
 from evidence_report import records
 
 from torture_lab import clocks, door, garbage, names, peers
-from torture_lab.lab import Lab
+from torture_lab.lab import LOST, Lab, Outcome
 
 TESTS = Path(__file__).resolve().parents[1]
 SKIPPED = 77
@@ -26,6 +26,17 @@ def test_a_part_finds_nothing_but_what_is_planted(part: str, planted: int) -> No
         pytest.skip(done.stdout.splitlines()[-1])
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"0 findings, planted bugs caught {planted} of {planted}" in done.stdout
+
+
+def test_a_planted_bug_is_caught_by_what_it_does_not_by_a_machine_that_is_too_slow() -> None:
+    outcome = Outcome(findings=["at log.staged: 40 is processed: not within 90 s, a store called 7 slow"])
+    assert outcome.times_found(LOST) == 0
+    outcome.findings += [
+        "store b called 7 stable, its log ends at 5",
+        "everything below 7 was called stable, the log ends at 5",
+    ]
+    outcome.findings += ["the store called everything below 7 stable, readable is 5"]
+    assert outcome.times_found(LOST) == 3
 
 
 def test_a_part_that_is_not_possible_here_leaves_a_record_that_says_why(tmp_path: Path) -> None:
