@@ -141,3 +141,48 @@ int hf_waiter_pause(struct hf_waiter *w)
         return backoff(w, now);
     }
 }
+
+/* Odd factors, so that no two of one line's words can move and cancel out, but by a chance of 2^-64; that wait then ends late. */
+uint64_t hf_board_glance(const struct hf_map *map)
+{
+    if (hf_process_forked(map->token) || map->kind != HF_KIND_BOARD) {
+        return 0;
+    }
+    const struct hf_board *board = (const struct hf_board *)(const void *)map->base;
+    uint64_t sum = 0;
+    for (int i = 0; i < HF_BOARD_LINES; i++) {
+        const struct hf_board_line *line = &board->lines[i];
+        sum += hf_load_relaxed_u64(&line->ack) * UINT64_C(0x9e3779b97f4a7c15);
+        sum += hf_load_relaxed_u64(&line->pin) * UINT64_C(0xc2b2ae3d27d4eb4f);
+        sum += hf_load_relaxed_u64(&line->owner) * UINT64_C(0x165667b19e3779f9);
+    }
+    return sum;
+}
+
+static int moved(const struct hf_map *board, const struct hf_map *bells, uint32_t bell, uint64_t glance, uint32_t rung)
+{
+    return hf_board_glance(board) != glance || hf_bell_read(bells, bell) != rung;
+}
+
+int64_t hf_board_wait(struct hf_map *board, struct hf_map *bells, uint32_t bell, uint64_t glance, int strategy,
+                      int64_t timeout_ns)
+{
+    HF_ENTER(board);
+    uint32_t rung = hf_bell_read(bells, bell);
+    struct hf_waiter w;
+    hf_waiter_start(&w, strategy, timeout_ns);
+    while (!moved(board, bells, bell, glance, rung)) {
+        int step = hf_waiter_pause(&w);
+        if (step < 0) {
+            return 0;
+        }
+        if (step > 0) {
+            int64_t nap = hf_board_source_waits(board, bell);
+            int64_t left = hf_waiter_left(&w);
+            if (!moved(board, bells, bell, glance, rung)) {
+                return hf_bell_wait(bells, bell, rung, nap < left ? nap : left);
+            }
+        }
+    }
+    return 1;
+}

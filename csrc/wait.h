@@ -25,6 +25,13 @@ int hf_wait_setup(void);
 int64_t hf_board_source_waits(struct hf_map *board, uint32_t bell);
 /* The owner of a line: sets `sleeping` and `sleepers`, then the barrier; sleeping = 0: it is awake again, result 0. For a thread that waits for one or several streams. */
 int64_t hf_line_sleeps(struct hf_map *board, int64_t index, int sleeping);
+/* A figure made of every participant's owner, ack and pin: another one means that somebody moved. 0: not a board, or a
+ * forked child. */
+uint64_t hf_board_glance(const struct hf_map *board);
+/* The source waits, by strategy, until the board is not as at that `glance` any more, its bell rings, or the time is over (50 ms
+ * at most); it sleeps once. A caller that glances, looks at the board and then waits misses nothing that moves. 1 moved or rung,
+ * 0 neither, HF_FORKED. */
+int64_t hf_board_wait(struct hf_map *board, struct hf_map *bells, uint32_t bell, uint64_t glance, int strategy, int64_t timeout_ns);
 /* cffi: end */
 
 enum {

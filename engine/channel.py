@@ -221,7 +221,8 @@ class ChannelWriter(_Side):
             status = int(self._status[0])
             if status not in {lib.HF_RETENTION, lib.HF_PINNED}:
                 raise error_of(status, what=f"channel {self.name}", size=size, limit=self.block_max, option="capacity")
-            if not self._let_go() and not self._sleep(deadline):
+            glance = lib.hf_board_glance(self.board.handle)
+            if not self._let_go() and not self._sleep(glance, deadline):
                 raise WouldBlockError("ring")
 
     def _let_go(self) -> bool:
@@ -237,15 +238,12 @@ class ChannelWriter(_Side):
             return False
         return bool(check(lib.hf_source_release(self._source, min(int(line.ack), number))) > 0)
 
-    def _sleep(self, deadline: int | None) -> bool:
-        """Until the reader lets go, 50 ms at most. False: the time was over before."""
+    def _sleep(self, glance: int, deadline: int | None) -> bool:
+        """Until the reader moves on from what it was at that glance, 50 ms at most. False: the time was over before."""
         left = SLICE_NS if deadline is None else min(SLICE_NS, deadline - time.monotonic_ns())
         if left <= 0:
             return False
-        seen = lib.hf_bell_read(self.bells.handle, self.bells.index)
-        nap = lib.hf_board_source_waits(self.board.handle, self.bells.index)
-        if not self._let_go():
-            lib.hf_bell_wait(self.bells.handle, self.bells.index, seen, min(left, nap))
+        lib.hf_board_wait(self.board.handle, self.bells.handle, self.bells.index, glance, lib.HF_WAIT_BLOCK, left)
         return True
 
     def commit(self) -> int:

@@ -17,7 +17,7 @@ from .events import source as events
 from .outbound import Outbound
 from .rows import feed_of
 from .status import check, would_block
-from .waiting import deadline_of, left_of
+from .waiting import STRATEGIES, deadline_of, left_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +102,7 @@ class Sending(Outbound):
         self, context: Context, topic: str, options: Options, on_event: Callable[[Any], object] | None
     ) -> None:
         super().__init__(context, topic, options, on_event)
+        self._strategy = STRATEGIES[options.wait_strategy]
         self._blocked_ns = 0
         self._claimed_by = 0
         """Thread that has a claim open."""
@@ -284,10 +285,12 @@ class Sending(Outbound):
         while True:
             self._check_may_send()
             moves = self._moves()
+            glance = 0
             status = attempt()
             for _ in range(OBSTACLES):
                 if not would_block(status):
                     break
+                glance = glance or self._glance()
                 made = self._make_room(status, size)
                 status = attempt()
                 if not made:
@@ -305,7 +308,7 @@ class Sending(Outbound):
             if left is not None and left <= 0:
                 self._refused(status, size)
             started = started or time.monotonic_ns()
-            self._wait_for_room(left, moves)
+            self._wait_for_board(glance, moves, left)
         if started:
             self._blocked_ns += time.monotonic_ns() - started
         return status
@@ -363,19 +366,22 @@ class Sending(Outbound):
     def _moves(self) -> int:
         return self._settlement.moves if self._settlement else 0
 
-    def _wait_for_room(self, left: float | None, moves: int) -> None:
-        """Sleeps on the bell until an ack moves, at most 50 ms: signals and a lost store are noticed in between.
+    def _glance(self) -> int:
+        """What the board looks like, for `_wait_for_board`; the caller looks at the board itself afterwards."""
+        return int(lib.hf_board_glance(self._board.handle)) if self._board is not None else 0
 
-        ``moves``: `Settlement.moves` before the caller looked; if another thread has settled something since, it does not sleep.
+    def _wait_for_board(self, glance: int, moves: int, left: float | None) -> None:
+        """Waits by strategy until somebody acks or lets go of a view, 50 ms at most: signals and a lost store are noticed
+        in between.
+
+        ``moves``: `Settlement.moves` before the caller looked; if another thread has settled something since, it does not wait.
         """
+        assert self._board is not None
         bells = self.context.bells
         limit = WAIT_NS if left is None else min(WAIT_NS, int(left * 1e9) + 1)
-        assert self._board is not None
-        seen = lib.hf_bell_read(bells.handle, bells.index)
-        nap = lib.hf_board_source_waits(self._board.handle, bells.index)
-        if not self.refresh() and self._moves() == moves:
-            lib.hf_bell_wait(bells.handle, bells.index, seen, min(limit, nap))
-            self.refresh()
+        if self._moves() == moves:
+            lib.hf_board_wait(self._board.handle, bells.handle, bells.index, glance, self._strategy, limit)
+        self.refresh()
 
     def _check_may_send(self) -> None:
         if self._may_send:

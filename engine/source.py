@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from .core import ffi, lib
 from .errors import ClosedError, RegistrationTimeout, StabilityTimeout, UsageError
@@ -15,13 +15,7 @@ from .flight import InFlight
 from .refusals import refusal_error
 from .registration import Phase
 from .sending import Claim, Sending
-from .waiting import STRATEGIES, deadline_of, left_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .context import Context
-    from .options import Options
+from .waiting import deadline_of, left_of
 
 __all__ = ["Claim", "InFlight", "Source", "SourceStats", "StoreStats"]
 
@@ -66,12 +60,6 @@ class SourceStats:
 
 class Source(Sending):
     """Made by ``Context.source``; registers in the background. See CONTRACT.md, "Context, source"."""
-
-    def __init__(
-        self, context: Context, topic: str, options: Options, on_event: Callable[[Any], object] | None
-    ) -> None:
-        super().__init__(context, topic, options, on_event)
-        self._strategy = STRATEGIES[options.wait_strategy]
 
     # Stability ------------------------------------------------------------------------------------------------------------
 
@@ -123,9 +111,8 @@ class Source(Sending):
         if target >= self.next_sequence_number:
             raise UsageError(f"{target} was not sent yet: the next number is {self.next_sequence_number}")
         deadline = deadline_of(timeout)
-        spins = 0
         while True:
-            moves = self._moves()
+            moves, glance = self._moves(), self._glance()
             self.refresh()
             if self._settlement is None:
                 return  # nothing was sent
@@ -141,10 +128,7 @@ class Source(Sending):
                 raise StabilityTimeout(target, stable)
             if self._closed:
                 raise ClosedError(f"source {self.topic}")
-            spins += 1
-            if self._strategy == lib.HF_WAIT_BUSY_SPIN or (self._strategy == lib.HF_WAIT_BACKOFF and spins < 50):
-                continue
-            self._wait_for_room(left, moves)
+            self._wait_for_board(glance, moves, left)
             self.context.raise_callback_error()
 
     def wait_registered(self, timeout: float | None = None) -> None:

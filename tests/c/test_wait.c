@@ -262,19 +262,14 @@ static void receive_all(void *argument)
 static void await_ack(struct pair *pair, uint32_t bell, uint64_t number)
 {
     const uint64_t *ack = &((struct hf_board *)board->base)->lines[0].ack;
-    struct hf_waiter w;
-    hf_waiter_start(&w, pair->source_strategy, INT64_MAX);
-    while (hf_load_acquire_u64(ack) < number) {
-        int step = hf_waiter_pause(&w);
-        if (step < 0) {
-            hf_waiter_start(&w, pair->source_strategy, INT64_MAX);
-        } else if (step > 0) {
-            uint32_t seen = hf_bell_read(bells, bell);
-            int64_t nap = hf_board_source_waits(board, bell);
-            if (hf_load_acquire_u64(ack) < number && hf_bell_wait(bells, bell, seen, nap) == 0 &&
-                hf_load_acquire_u64(ack) >= number) {
-                (void)hf_add_u32(&pair->late, 1);
-            }
+    for (;;) {
+        uint64_t glance = hf_board_glance(board);
+        if (hf_load_acquire_u64(ack) >= number) {
+            return;
+        }
+        if (hf_board_wait(board, bells, bell, glance, pair->source_strategy, INT64_MAX) == 0 &&
+            hf_load_acquire_u64(ack) >= number) {
+            (void)hf_add_u32(&pair->late, 1);
         }
     }
 }
@@ -324,6 +319,94 @@ static void processes_without_membarrier_wake_each_other(void)
     exchange(HF_WAIT_YIELD, HF_WAIT_BLOCK, "wait.barrier=errno:ENOSYS;wait.register=errno:EPERM");
 }
 
+/* What ends a wait for the board, done by another thread while it lasts. */
+struct mover {
+    pthread_t thread;
+    void (*move)(void);
+    int asleep;    /* the source is about to sleep first */
+    uint32_t done; /* a bell is rung until then: one that rang before the wait is no news */
+};
+
+static struct hf_board_line *line(void)
+{
+    return hf_board_line_at(board, 0);
+}
+
+static void acks(void)
+{
+    hf_board_ack(board, bells, 0, line()->ack + 1, 0);
+}
+
+static void lets_go_of_its_view(void)
+{
+    hf_store_release_u64(&line()->pin, UINT64_MAX);
+}
+
+static void changes_hands(void)
+{
+    hf_store_release_u64(&line()->owner, 0);
+}
+
+static void rings(void)
+{
+    hf_bell_ring(bells, 0);
+}
+
+static void *move_it(void *argument)
+{
+    struct mover *m = argument;
+    while (m->asleep && hf_load_acquire_u32(&((struct hf_board *)board->base)->source_waiting) == 0) {
+        sched_yield();
+    }
+    do {
+        m->move();
+        sched_yield();
+    } while (m->move == rings && hf_load_acquire_u32(&m->done) == 0);
+    return NULL;
+}
+
+static void a_source_waits_by_strategy_for_whatever_moves_on_its_board(void)
+{
+    void (*const moves[])(void) = {acks, lets_go_of_its_view, changes_hands, rings};
+    for (int strategy = HF_WAIT_BUSY_SPIN; strategy <= HF_WAIT_BLOCK; strategy++) {
+        for (size_t i = 0; i < sizeof(moves) / sizeof(*moves); i++) {
+            fresh();
+            struct hf_identity who = {.role = HF_ROLE_RECEIVER};
+            CHECK_EQ(hf_bell_claim(bells, domain), 0);
+            CHECK_EQ(hf_board_claim(board, domain, &who, NULL), 0);
+            hf_store_relaxed_u64(&line()->pin, 4096);
+            uint64_t glance = hf_board_glance(board);
+            CHECK_EQ(hf_board_wait(board, bells, 0, glance, strategy, 1000), 0); /* nothing moves */
+            hf_store_relaxed_u32(&((struct hf_board *)board->base)->source_waiting, 0);
+            struct mover m = {.move = moves[i], .asleep = strategy == HF_WAIT_BLOCK};
+            CHECK_EQ(pthread_create(&m.thread, NULL, move_it, &m), 0);
+            int64_t waits = 0;
+            while (hf_board_wait(board, bells, 0, glance, strategy, INT64_MAX) == 0) {
+                CHECK(++waits < 1000); /* who lets go of a view or a line rings no bell: the next wait sees it */
+            }
+            hf_store_release_u32(&m.done, 1);
+            CHECK_EQ(pthread_join(m.thread, NULL), 0);
+            CHECK_EQ(hf_board_glance(board) == glance, moves[i] == rings);
+            if (moves[i] != rings) { /* what came before the wait is not slept through */
+                CHECK_EQ(hf_board_wait(board, bells, 0, glance, HF_WAIT_BLOCK, INT64_MAX), 1);
+            }
+        }
+    }
+    CHECK_EQ(hf_board_glance(bells), 0);
+}
+
+static void wait_as_a_child(void *argument)
+{
+    (void)argument;
+    CHECK_EQ(hf_board_wait(board, bells, 0, hf_board_glance(board), HF_WAIT_BUSY_SPIN, INT64_MAX), HF_FORKED);
+}
+
+static void a_forked_child_does_not_wait_for_its_parents_board(void)
+{
+    fresh();
+    check_exited(check_fork(wait_as_a_child, NULL));
+}
+
 int main(void)
 {
     domain = check_directory();
@@ -340,6 +423,8 @@ int main(void)
     RUN(sleeping_source_and_sleeping_receiver_wake_each_other);
     RUN(backing_off_source_and_receiver_wake_each_other);
     RUN(processes_without_membarrier_wake_each_other);
+    RUN(a_source_waits_by_strategy_for_whatever_moves_on_its_board);
+    RUN(a_forked_child_does_not_wait_for_its_parents_board);
     hf_map_detach(board);
     hf_map_detach(bells);
     return 0;

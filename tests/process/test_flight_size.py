@@ -12,7 +12,7 @@ import pytest
 from process.standing import OPTIONS, RING, SHORT, Events, Scene, refused, until
 
 import holdfast as hf
-from holdfast.engine.core import lib
+from holdfast.engine.core import ffi, lib
 from holdfast.engine.events import FlightSizeNotification, FlightSizeState, MessageStable, Wakeup
 from holdfast.engine.events.source import StableFlags
 
@@ -149,6 +149,39 @@ def test_d7_a_view_that_holds_the_ring_is_the_reason_ring(scene: Scene) -> None:
     with contextlib.suppress(hf.EvictedError):  # the source has announced that it will write there
         batch.release()
     source.send(bytes(1000), timeout=SHORT)
+
+
+@pytest.mark.parametrize("strategy", ["busy_spin", "yield", "backoff", "block"])
+def test_a_send_and_wait_stable_wait_as_the_strategy_says(scene: Scene, strategy: str) -> None:
+    options = {**OPTIONS, "ume_flight_size": 1, "wait_strategy": strategy}
+    source = scene.context.source(
+        "quotes", options=options
+    )  # no listener: the context's thread sleeps without the flag
+    source.wait_registered(SHORT)
+    scene.stand_still()
+    source.send(b"fills the flight")
+    assert source._board is not None
+    board = ffi.cast("struct hf_board *", source._board.handle.base)
+
+    def sends() -> None:
+        assert refused(source, timeout=0.02) == "flight_size"
+
+    def waits() -> None:
+        with pytest.raises(hf.StabilityTimeout):
+            source.wait_stable(timeout=0.02)
+
+    def slept(call: Callable[[], None]) -> bool:
+        board.source_waiting = 0
+        call()
+        return bool(board.source_waiting)
+
+    for call in (sends, waits):
+        if strategy in {"backoff", "block"}:
+            until(lambda call=call: slept(call))  # type: ignore[misc]
+        else:
+            assert not slept(call)
+    scene.go_on()
+    source.wait_stable(timeout=SHORT)
 
 
 def test_d6_a_wakeup_follows_each_refusal_once_from_the_contexts_thread(scene: Scene) -> None:
