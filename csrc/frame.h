@@ -92,10 +92,17 @@ static inline void hf_copy_16(uint8_t *to, const uint8_t *from)
     __builtin_memcpy(to, from, 16);
 }
 
-/* memcpy for payloads: inline up to 128 bytes by overlapping moves, because the call costs as much as the rest of a
- * send. */
+#define HF_COPY_PIECE 65536 /* bytes of one memcpy */
+
+/* memcpy for payloads: inline up to 128 bytes by overlapping moves, because the call costs as much as the rest of a send; and
+ * large ones in pieces, because libc goes past the caches where it is asked for much, and the reader wants it from there. */
 static inline void hf_copy_bytes(uint8_t *restrict to, const uint8_t *restrict from, uint64_t n)
 {
+    for (; n > HF_COPY_PIECE; n -= HF_COPY_PIECE) {
+        memcpy(to, from, HF_COPY_PIECE);
+        to += HF_COPY_PIECE;
+        from += HF_COPY_PIECE;
+    }
     if (n > 128) {
         memcpy(to, from, n);
     } else if (n >= 16) {
