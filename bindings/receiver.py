@@ -271,7 +271,7 @@ class Receiver(Driver):
         self.settle()
         redelivered = entries.mark_retransmitted(view.count, feed.live_from)
         frames = entries.frames(view.count)
-        first, last = int(frames["first_sequence_number"][0]), int(frames["sequence_number"][-1])
+        first, last = int(view.entries[0].first_sequence_number), int(view.entries[view.count - 1].sequence_number)
         inbound.delivered += view.count
         if inbound.dozing:
             inbound.stir()

@@ -210,10 +210,7 @@ class Feed(Served):
         assert self.ring is not None
         ring = self.ring
         ring.pin(start)
-        size = ring.mapping.handle.ring_bytes
-        base = lib.hf_reader_base(ring.handle)
-        memory = ring.mapping.memory(int(ffi.cast("uintptr_t", base)), 2 * size)
-        return View(entries, count, base, memory, int(size), ring, start)
+        return View(entries, count, *ring.window, ring, start)
 
     def _block_view(self, entries: CData, maximum: int) -> View:
         """Hands messages of the block over; the next block gets memory of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from .core import CData, Counts, Flow, Gate, Served, ffi, lib
@@ -40,6 +41,12 @@ class RingReader:
         self.start_sqn = int(mapping.stream.start_sqn)
         self.incarnation = int(mapping.preamble.incarnation)
         self._pins: list[int] = []
+
+    @cached_property
+    def window(self) -> tuple[CData, memoryview, int]:
+        """The ring's first byte, a read-only buffer of its two mappings, back to back, and its bytes."""
+        base, size = lib.hf_reader_base(self.handle), int(self.mapping.handle.ring_bytes)
+        return base, self.mapping.memory(_address(base), 2 * size), size
 
     @property
     def next(self) -> int:
