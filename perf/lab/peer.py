@@ -68,6 +68,7 @@ class Peer:
         name: its column. ``needs``: Python module or program -> the package that brings it.
         ours: whether it is holdfast. ``bare``: not a product, but what a product cannot beat.
         batches: whether a line of messages has calls for many at once.
+        least_bytes: the smallest message that it is for.
         in_flight: whether a log has further commits under way while one is not yet acknowledged. That is another promise than to
             answer for each, so it has a comparison of its own.
         servers: process IDs of what it runs beside the two ends.
@@ -78,6 +79,7 @@ class Peer:
     ours: ClassVar[bool] = False
     bare: ClassVar[bool] = False
     batches: ClassVar[bool] = False
+    least_bytes: ClassVar[int] = 0
     in_flight: ClassVar[bool] = False
     levels: ClassVar[tuple[Level, ...]] = ("memory", "disk")
     """Of a log."""

@@ -16,6 +16,7 @@ from .link import BATCH, Link
 from .peer import Peer
 from .peers.aeron import Aeron
 from .peers.fifo import FasterFifo
+from .peers.holdfast_in_place import InPlace
 from .peers.holdfast_line import Holdfast, Spinning
 from .peers.holdfast_log import HoldfastEach, HoldfastLog
 from .peers.iceoryx import Iceoryx
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound=Peer)
 Open = TypeVar("Open")
 
-LINES: tuple[type[Peer], ...] = (Holdfast, Spinning, ZeroMQ, Queue, FasterFifo, Iceoryx, Pipe)
+LINES: tuple[type[Peer], ...] = (Holdfast, Spinning, InPlace, ZeroMQ, Queue, FasterFifo, Iceoryx, Pipe)
 LOGS: tuple[type[Peer], ...] = (
     HoldfastLog, HoldfastEach, RedisStreams, NatsJetStream, Lmdb, SqliteWal, RocksDB, PlainFile,
 )  # fmt: skip
@@ -130,6 +131,7 @@ def _messages(
     count = min(MESSAGES_MAX, plan.line_bytes // (size + FRAME_BYTES))
     messages = Messages.numbered(count, size)
     links = partial(Link, bench=bench, size=size, receivers=receivers, reading_s=plan.reading_s)
+    kinds = _made_for(size, kinds)
     yield from _turns(bench, case, _rate(table), kinds, links, lambda link: link.one_way(messages, batch, LEAST[size]))
 
 
@@ -139,7 +141,7 @@ def round_trips(bench: Bench, plan: Plan) -> Iterator[Row]:
     for size in plan.echo_sizes:
         measure = partial(Link.round_trips, messages=Messages.numbered(min(plan.echoes, ECHO_BYTES // size), size))
         links = partial(Link, bench=bench, size=size, roomy=False, others=1)
-        yield from _turns(bench, quantity(size, "B"), metrics, plan.lines, links, measure)
+        yield from _turns(bench, quantity(size, "B"), metrics, _made_for(size, plan.lines), links, measure)
 
 
 def persistent(bench: Bench, plan: Plan) -> Iterator[Row]:
@@ -197,7 +199,7 @@ def at_rest(bench: Bench, plan: Plan) -> Iterator[Row]:
         with fresh() as opened:  # in each turn new ends: what a process has grown to, it keeps
             return opened.at_rest(message, plan.rest_s)
 
-    yield from _turns(bench, "128 B", metrics, plan.lines, link, measure)
+    yield from _turns(bench, "128 B", metrics, _made_for(128, plan.lines), link, measure)
 
 
 def programs(bench: Bench, plan: Plan) -> Iterator[Row]:
@@ -218,6 +220,10 @@ def _programs(
             return kind(bench, Path(folder)).running()
 
         return _turns(bench, case, metrics, plan.programs, running, measure)
+
+
+def _made_for(size: int, kinds: Sequence[type[Peer]]) -> list[type[Peer]]:
+    return [kind for kind in kinds if size >= kind.least_bytes]
 
 
 def _rate(table: str) -> tuple[Metric, ...]:
