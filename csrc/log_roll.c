@@ -30,19 +30,25 @@ static const char spare_name[] = HF_SPARE_NAME;
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* What is done at once of `bytes`, of which `at` are done. `ahead`: by the helper, in pieces. As long as these come twice as fast as
- * the active segment fills, the core between two of them is his who wants it: a store that shares it, and waits by
- * sched_yield, has it back after some 100 us and not after a time slice of ours (4 ms). */
-static uint64_t part_of(const struct hf_log *log, uint64_t at, uint64_t bytes, int ahead)
+/* The helper gives its core to whoever wants it, as long as it has done twice as much as the active segment has filled. A store
+ * that shares the core, and waits by sched_yield, has it back after some 100 us and not after a time slice of ours (4 ms). */
+static void give_way(const struct hf_log *log, uint64_t done)
+{
+    int64_t filled = (int64_t)(hf_load_relaxed_u64(&log->head->end) - hf_load_relaxed_u64(&log->rolled_at));
+    if (filled <= (int64_t)(done / 2)) { /* below 0: what was appended before the roll is not yet published */
+        sched_yield();
+    }
+}
+
+/* How much of `bytes` is done next, with `done` of them done. `ahead`: by the helper, in pieces, before each of which it gives
+ * way; else all at once. */
+static uint64_t next_piece(const struct hf_log *log, uint64_t done, uint64_t bytes, int ahead)
 {
     if (!ahead) {
         return bytes;
     }
-    int64_t filled = (int64_t)(hf_load_relaxed_u64(&log->head->end) - hf_load_relaxed_u64(&log->rolled_at));
-    if (filled <= (int64_t)(at / 2)) { /* below 0: what was appended before the roll is not yet published */
-        sched_yield();
-    }
-    return bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+    give_way(log, done);
+    return bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
 }
 
 static int64_t allocate(const struct hf_log *log, int fd, uint64_t bytes, int ahead)
@@ -50,7 +56,7 @@ static int64_t allocate(const struct hf_log *log, int fd, uint64_t bytes, int ah
     int64_t armed = HF_FAIL_STATUS("log.fallocate");
     int failed = 0;
     for (uint64_t at = 0, part; armed == 0 && failed == 0 && at < bytes; at += part) {
-        part = part_of(log, at, bytes, ahead);
+        part = next_piece(log, at, bytes, ahead);
         do {
             failed = posix_fallocate(fd, (off_t)at, (off_t)part);
         } while (failed == EINTR);
@@ -68,7 +74,7 @@ static int64_t map_writable(const struct hf_log *log, int fd, uint64_t bytes, in
     }
     madvise(map, bytes, MADV_DONTFORK);
     for (uint64_t at = 0, part; at < bytes; at += part) {
-        part = part_of(log, at, bytes, ahead);
+        part = next_piece(log, at, bytes, ahead);
         madvise(map + at, part, MADV_POPULATE_WRITE); /* before Linux 5.14: append faults */
     }
     *out = map;
@@ -81,7 +87,7 @@ static int64_t write_zeros(const struct hf_log *log, int fd, uint64_t bytes)
     uint8_t *blank = calloc(1, PIECE_BYTES);
     int64_t status = blank == NULL ? HF_ERRNO - ENOMEM : HF_OK;
     for (uint64_t at = 0, part; at < bytes && status == HF_OK; at += part) {
-        part = part_of(log, at, bytes, 1);
+        part = next_piece(log, at, bytes, 1);
         status = hf_write_all(fd, blank, part, at);
     }
     free(blank);

@@ -381,7 +381,6 @@ class Sending(Outbound):
         limit = WAIT_NS if left is None else min(WAIT_NS, int(left * 1e9) + 1)
         if self._moves() == moves:
             lib.hf_board_wait(self._board.handle, bells.handle, bells.index, glance, self._strategy, limit)
-        self.refresh()
 
     def _check_may_send(self) -> None:
         if self._may_send:

@@ -16,9 +16,9 @@ from .link import BATCH, Link
 from .peer import Peer
 from .peers.aeron import Aeron
 from .peers.fifo import FasterFifo
-from .peers.holdfast_in_place import InPlace
-from .peers.holdfast_line import Holdfast, Spinning
+from .peers.holdfast_line import Holdfast
 from .peers.holdfast_log import HoldfastEach, HoldfastLog
+from .peers.holdfast_spinning import InPlace, Spinning
 from .peers.iceoryx import Iceoryx
 from .peers.lmdb_table import Lmdb
 from .peers.mp_queue import Queue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import holdfast as hf
 
-from ...peers import DOMAIN, SPIN, TIMEOUT_S
+from ...peers import DOMAIN, TIMEOUT_S
 from ..peer import Peer, Receiver, Sender
 
 if TYPE_CHECKING:
@@ -58,10 +58,3 @@ class Holdfast(Peer):
     def one_by_one(self, receiver: hf.Receiver) -> Callable[[], Any]:
         """How a program takes the next payload."""
         return map(attrgetter("data"), receiver).__next__
-
-
-class Spinning(Holdfast):
-    """The same, its waits spinning all along: for programs that have a core to themselves."""
-
-    name = "holdfast, busy_spin"
-    options = SPIN

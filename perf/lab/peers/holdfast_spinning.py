@@ -1,16 +1,23 @@
-"""holdfast's large messages as one frame each, read where they lie in the ring."""
+"""holdfast whose waits spin all along; and so with large messages as one frame each, read where they lie in the ring."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...peers import TIMEOUT_S
-from .holdfast_line import Spinning
+from ...peers import SPIN, TIMEOUT_S
+from .holdfast_line import Holdfast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import holdfast as hf
+
+
+class Spinning(Holdfast):
+    """The same, its waits spinning all along: for programs that have a core to themselves."""
+
+    name = "holdfast, busy_spin"
+    options = SPIN
 
 
 class InPlace(Spinning):
