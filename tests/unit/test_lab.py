@@ -23,6 +23,7 @@ from perf.lab.peer import Peer, Receiver, Sender
 from perf.lab.peers.aeron import Aeron
 from perf.lab.peers.holdfast_line import Holdfast
 from perf.lab.peers.holdfast_log import HoldfastEach, HoldfastLog
+from perf.lab.peers.holdfast_spinning import InPlace
 from perf.lab.peers.mp_queue import Queue
 from perf.lab.peers.pipe import Pipe
 from perf.lab.peers.sqlite_wal import SqliteWal
@@ -214,6 +215,18 @@ def test_lines_carry_every_workload(bench: Bench) -> None:
     _all_measured([singles], TINY.lines)
     _all_measured([batches], (Holdfast,))
     assert list(batches.cells) == ["holdfast"]
+
+
+def test_who_is_made_for_large_messages_carries_those_alone(bench: Bench) -> None:
+    large = 4 * workloads.MIB
+    plan = replace(
+        TINY, lines=(InPlace, Pipe), sizes=(16, large), echo_sizes=(16, large), batch_sizes=(), line_bytes=10 * large
+    )
+    small_rate, _, rate, _ = workloads.one_way(bench, plan)
+    small_trip, _, trip, _ = workloads.round_trips(bench, plan)
+    _all_measured([small_rate, small_trip], (Pipe,))
+    assert [list(row.cells) for row in (small_rate, small_trip)] == [["pipe"]] * 2
+    _all_measured([rate, trip], (InPlace, Pipe))
 
 
 def test_logs_carry_every_workload(bench: Bench) -> None:
