@@ -142,7 +142,8 @@ int hf_waiter_pause(struct hf_waiter *w)
     }
 }
 
-/* Odd factors, so that no two of one line's words can move and cancel out, but by a chance of 2^-64; that wait then ends late. */
+/* Odd factors: a line whose words move by turns does not look as it did. Two lines that change places do, and leave the source's
+ * room as it was. By a chance of 2^-64 something else does, too: that wait ends late. */
 uint64_t hf_board_glance(const struct hf_map *map)
 {
     if (hf_process_forked(map->token) || map->kind != HF_KIND_BOARD) {
@@ -164,11 +165,10 @@ static int moved(const struct hf_map *board, const struct hf_map *bells, uint32_
     return hf_board_glance(board) != glance || hf_bell_read(bells, bell) != rung;
 }
 
-int64_t hf_board_wait(struct hf_map *board, struct hf_map *bells, uint32_t bell, uint64_t glance, int strategy,
-                      int64_t timeout_ns)
+int64_t hf_board_wait(struct hf_map *board, struct hf_map *bells, uint32_t bell, uint64_t glance, uint32_t rung,
+                      int strategy, int64_t timeout_ns)
 {
     HF_ENTER(board);
-    uint32_t rung = hf_bell_read(bells, bell);
     struct hf_waiter w;
     hf_waiter_start(&w, strategy, timeout_ns);
     while (!moved(board, bells, bell, glance, rung)) {

@@ -28,10 +28,11 @@ int64_t hf_line_sleeps(struct hf_map *board, int64_t index, int sleeping);
 /* A figure made of every participant's owner, ack and pin: another one means that somebody moved. 0: not a board, or a
  * forked child. */
 uint64_t hf_board_glance(const struct hf_map *board);
-/* The source waits, by strategy, until the board is not as at that `glance` any more, its bell rings, or the time is over (50 ms
- * at most); it sleeps once. A caller that glances, looks at the board and then waits misses nothing that moves. 1 moved or rung,
- * 0 neither, HF_FORKED. */
-int64_t hf_board_wait(struct hf_map *board, struct hf_map *bells, uint32_t bell, uint64_t glance, int strategy, int64_t timeout_ns);
+/* The source waits, by strategy, until the board is not as at that `glance` any more, its bell is not at `rung` any more, or the
+ * time is over (50 ms at most). A caller that takes both, looks, and then waits misses nothing. It sleeps once, and acks and
+ * the bell wake it; what else moves it sees when it looks again. 1 moved or rung; 0 the time or the sleep is over; HF_FORKED. */
+int64_t hf_board_wait(struct hf_map *board, struct hf_map *bells, uint32_t bell, uint64_t glance, uint32_t rung, int strategy,
+                      int64_t timeout_ns);
 /* cffi: end */
 
 enum {

@@ -243,7 +243,8 @@ class ChannelWriter(_Side):
         left = SLICE_NS if deadline is None else min(SLICE_NS, deadline - time.monotonic_ns())
         if left <= 0:
             return False
-        lib.hf_board_wait(self.board.handle, self.bells.handle, self.bells.index, glance, lib.HF_WAIT_BLOCK, left)
+        rung = lib.hf_bell_read(self.bells.handle, self.bells.index)
+        lib.hf_board_wait(self.board.handle, self.bells.handle, self.bells.index, glance, rung, lib.HF_WAIT_BLOCK, left)
         return True
 
     def commit(self) -> int:

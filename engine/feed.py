@@ -210,7 +210,7 @@ class Feed(Served):
         assert self.ring is not None
         ring = self.ring
         ring.pin(start)
-        return View(entries, count, *ring.window, ring, start)
+        return View(entries, count, *ring.memory, ring, start)
 
     def _block_view(self, entries: CData, maximum: int) -> View:
         """Hands messages of the block over; the next block gets memory of its own."""

@@ -43,7 +43,7 @@ class RingReader:
         self._pins: list[int] = []
 
     @cached_property
-    def window(self) -> tuple[CData, memoryview, int]:
+    def memory(self) -> tuple[CData, memoryview, int]:
         """The ring's first byte, a read-only buffer of its two mappings, back to back, and its bytes."""
         base, size = lib.hf_reader_base(self.handle), int(self.mapping.handle.ring_bytes)
         return base, self.mapping.memory(_address(base), 2 * size), size

@@ -374,13 +374,15 @@ class Sending(Outbound):
         """Waits by strategy until somebody acks or lets go of a view, 50 ms at most: signals and a lost store are noticed
         in between.
 
-        ``moves``: `Settlement.moves` before the caller looked; if another thread has settled something since, it does not wait.
+        ``moves``: `Settlement.moves` before the caller looked; if another thread has settled something since, it does not
+        wait, and one that does so from now on rings the bell.
         """
         assert self._board is not None
         bells = self.context.bells
         limit = WAIT_NS if left is None else min(WAIT_NS, int(left * 1e9) + 1)
+        rung = lib.hf_bell_read(bells.handle, bells.index)
         if self._moves() == moves:
-            lib.hf_board_wait(self._board.handle, bells.handle, bells.index, glance, self._strategy, limit)
+            lib.hf_board_wait(self._board.handle, bells.handle, bells.index, glance, rung, self._strategy, limit)
 
     def _check_may_send(self) -> None:
         if self._may_send:

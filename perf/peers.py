@@ -35,6 +35,8 @@ DOMAIN = "perf"
 TIMEOUT_S = 10.0
 END_S = 2.0
 SPIN = {"wait_strategy": "busy_spin"}
+FRAME_BYTES = 32
+"""What holdfast puts before each payload."""
 
 
 def store_options(name: str) -> dict[str, object]:

@@ -10,6 +10,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from ..peers import FRAME_BYTES
 from ..report import quantity
 from .data import Messages
 from .link import BATCH, Link
@@ -53,8 +54,6 @@ KIB, MIB = 1 << 10, 1 << 20
 BYTES_MAX, MESSAGES_MAX = 96 * MIB, 1_000_000
 ECHO_BYTES = 200 * MIB
 """Of a reading of round trips: 200 of 1 MiB, whose 99th percentile is then the third slowest."""
-FRAME_BYTES = 32
-"""What holdfast puts before each payload: a reading of a line fits into its ring."""
 LEAST = {16: 5000, 128: 5000, KIB: 5000, 64 * KIB: 200, 4 * MIB: 6}
 """Messages of a first reading, which tells how many the others take."""
 SYNCED_LEAST = 20
@@ -128,6 +127,7 @@ def _messages(
     batch: int = 1,
     receivers: int = 1,
 ) -> Iterator[Row]:
+    # a reading of a line fits into holdfast's ring
     count = min(MESSAGES_MAX, plan.line_bytes // (size + FRAME_BYTES))
     messages = Messages.numbered(count, size)
     links = partial(Link, bench=bench, size=size, receivers=receivers, reading_s=plan.reading_s)

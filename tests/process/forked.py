@@ -51,6 +51,7 @@ BATCH = 64
 """Messages that a receiver may have processed and not acknowledged: what a kill may redeliver."""
 STAGING = 32 * 1024
 ALL = 2**63
+WAIT_NS = 50_000_000
 """No incarnation: whether it has begun or not."""
 
 
@@ -204,16 +205,16 @@ class _Sender:
         return int(lib.hf_source_commit(self.handle))
 
     def _wait_for_room(self, status: int) -> None:
-        """Releases what the store holds; sleeps on the bell when that is nothing new."""
+        """Releases what the store holds; waits for the board when that is nothing new."""
         if status not in {lib.HF_FLIGHT_SIZE, lib.HF_RETENTION, lib.HF_PINNED}:
             check(status, what="send")
         if self._release() or status == lib.HF_PINNED:
             return
-        bells = self.me.bells
-        seen = lib.hf_bell_read(bells.handle, bells.index)
-        nap = lib.hf_board_source_waits(self.me.board.handle, bells.index)
+        bells, board = self.me.bells, self.me.board.handle
+        glance, rung = lib.hf_board_glance(board), lib.hf_bell_read(bells.handle, bells.index)
         if not self._release():
-            lib.hf_bell_wait(bells.handle, bells.index, seen, nap)
+            strategy = self.random.choice((lib.HF_WAIT_BUSY_SPIN, lib.HF_WAIT_BACKOFF, lib.HF_WAIT_BLOCK))
+            lib.hf_board_wait(board, bells.handle, bells.index, glance, rung, strategy, WAIT_NS)
 
     def _release(self) -> bool:
         if self.line is None:

@@ -154,9 +154,7 @@ def test_d7_a_view_that_holds_the_ring_is_the_reason_ring(scene: Scene) -> None:
 @pytest.mark.parametrize("strategy", ["busy_spin", "yield", "backoff", "block"])
 def test_a_send_and_wait_stable_wait_as_the_strategy_says(scene: Scene, strategy: str) -> None:
     options = {**OPTIONS, "ume_flight_size": 1, "wait_strategy": strategy}
-    source = scene.context.source(
-        "quotes", options=options
-    )  # no listener: the context's thread sleeps without the flag
+    source = scene.context.source("quotes", options=options)
     source.wait_registered(SHORT)
     scene.stand_still()
     source.send(b"fills the flight")
@@ -171,7 +169,7 @@ def test_a_send_and_wait_stable_wait_as_the_strategy_says(scene: Scene, strategy
             source.wait_stable(timeout=0.02)
 
     def slept(call: Callable[[], None]) -> bool:
-        board.source_waiting = 0
+        board.source_waiting = 0  # nobody listens for events, so that the context's thread does not set it
         call()
         return bool(board.source_waiting)
 

@@ -234,6 +234,20 @@ def test_a_view_of_a_view_keeps_the_memory(src: hf.Source, rcv: hf.Receiver) -> 
     del views
 
 
+def test_a_view_of_the_ring_outlives_its_batch_and_the_context(ctx: hf.Context) -> None:
+    with hf.Context() as context:
+        sender, receiver = source(context, topic="other"), context.receiver("other")
+        sender.send(b"first")
+        batch = receiver.receive_batch(timeout=SHORT)
+        assert batch is not None
+        payload, memory, start = batch.payload(0), batch.memory, int(batch.frames["offset"][0])
+        batch.release()
+    del context, sender, receiver, batch
+    gc.collect()
+    assert bytes(payload) == b"first"  # nobody has written there since
+    assert bytes(memory[start : start + 5]) == b"first"
+
+
 def test_a_view_that_outlives_its_message_says_so(src: hf.Source, rcv: hf.Receiver) -> None:
     messages = flowing(src, rcv)
     src.send(b"first")
