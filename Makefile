@@ -306,16 +306,30 @@ coverage: $(VENV)/stamp ## which lines and branches of csrc the C tests reach; f
 # planted bug that it must find. The planted file's symbols come first, and win.
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_KIT := $(addprefix build/c/asan/tests/fuzz/,driver.o mutate.o log_object.o)
+QUICK_KIT := $(addprefix build/c/quick/tests/fuzz/,driver.o mutate.o quick_files.o quick_maps.o quick_answers.o) \
+    build/c/asan/tests/fuzz/log_object.o
+QUICK_CALLS := openat close fcntl fstat faccessat read pread pwrite ftruncate fallocate posix_fallocate fsync fdatasync \
+    sync_file_range renameat unlinkat fdopendir readdir closedir mmap munmap madvise \
+    hf_boot_id hf_process_start hf_process_alive
 FUZZ_BIN := $(foreach t,$(FUZZ),build/fuzz/asan/$(t) build/fuzz/planted/$(t))
-REACH_BIN := $(FUZZ:%=build/fuzz/reach/%)
+REACH_BIN := $(foreach t,$(FUZZ),build/fuzz/reach/$(t) build/fuzz/quick/$(t))
 
 build/fuzz/asan/%: build/c/asan/tests/fuzz/fuzz_%.o $(FUZZ_KIT) $(CORE_C:%.c=build/c/asan/%.o)
 	@mkdir -p $(@D)
 	@$(CC) $(C_asan) -pthread $^ -o $@
 
-build/fuzz/reach/%: build/c/asan/tests/fuzz/fuzz_%.o $(FUZZ_KIT) $(CORE_C:%.c=build/c/reach/%.o)
+build/fuzz/reach/%: build/c/asan/tests/fuzz/fuzz_%.o $(QUICK_KIT) $(CORE_C:%.c=build/c/reach/%.o)
 	@mkdir -p $(@D)
-	@$(CC) $(C_reach) -pthread $^ -o $@
+	@$(CC) $(C_reach) -pthread $(QUICK_CALLS:%=-Wl,--wrap=%) $^ -o $@
+
+build/fuzz/quick/%: build/c/asan/tests/fuzz/fuzz_%.o $(QUICK_KIT) $(CORE_C:%.c=build/c/asan/%.o)
+	@mkdir -p $(@D)
+	@$(CC) $(C_asan) -pthread $(QUICK_CALLS:%=-Wl,--wrap=%) $^ -o $@
+
+build/c/quick/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo "  cc    quick $<"
+	@$(CC) $(C_PLAIN) -O2 -g -c $< -o $@
 
 build/fuzz/planted/%.c: tests/fuzz/plant.py $(wildcard csrc/*.c)
 	@mkdir -p $(@D)
@@ -325,7 +339,7 @@ build/fuzz/planted/%: build/fuzz/planted/%.c build/c/asan/tests/fuzz/fuzz_%.o $(
 	@echo "  plant $@"
 	@$(CC) $(filter-out -MMD -MP,$(C_PLAIN)) $(C_asan) -Wl,--allow-multiple-definition $^ -o $@
 
--include $(FUZZ_KIT:.o=.d) $(FUZZ:%=build/c/asan/tests/fuzz/fuzz_%.d)
+-include $(FUZZ_KIT:.o=.d) $(QUICK_KIT:.o=.d) $(FUZZ:%=build/c/asan/tests/fuzz/fuzz_%.d)
 .SECONDARY: $(FUZZ:%=build/c/asan/tests/fuzz/fuzz_%.o) $(FUZZ_KIT) $(FUZZ:%=build/fuzz/planted/%.c)
 
 .PHONY: build-fuzz build-fuzz-reach

@@ -44,13 +44,18 @@ static inline uint32_t fuzz_u24(const uint8_t *at)
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16;
 }
 
-static inline void fuzz_object(struct fuzz_image *image, uint32_t room)
+/* An object in memory that is there: what is mapped already needs no copy. */
+static inline void fuzz_object_at(struct fuzz_image *image, uint8_t *bytes, uint32_t room)
 {
-    FUZZ_CHECK(image->objects < FUZZ_OBJECTS);
-    image->bytes[image->objects] = calloc(1, room);
-    FUZZ_CHECK(image->bytes[image->objects] != NULL);
+    FUZZ_CHECK(image->objects < FUZZ_OBJECTS && bytes != NULL);
+    image->bytes[image->objects] = bytes;
     image->room[image->objects] = image->size[image->objects] = room;
     image->objects++;
+}
+
+static inline void fuzz_object(struct fuzz_image *image, uint32_t room)
+{
+    fuzz_object_at(image, calloc(1, room), room);
 }
 
 /* Clears the objects and applies the edits; returns the flags. */

@@ -30,8 +30,10 @@ static struct fuzz_image stream_image(void)
     return image;
 }
 
-static void prepare(void)
+/* The image is the file. */
+static struct fuzz_image prepare(void)
 {
+    struct fuzz_image image = {0};
     char path[32];
     file_fd = check_memory();
     FUZZ_CHECK(ftruncate(file_fd, HEADER_BYTES + RING_BYTES) == 0);
@@ -44,6 +46,9 @@ static void prepare(void)
     kit_line(board, 0);
     wide = malloc(RING_BYTES); /* exactly that many: the sanitizer sees a byte too many */
     narrow = malloc(100);
+    fuzz_object_at(&image, file, HEADER_BYTES);
+    fuzz_object_at(&image, file + HEADER_BYTES, RING_BYTES);
+    return image;
 }
 
 /* ---- mending ---- */
@@ -218,13 +223,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct fuzz_image image;
     if (image.objects == 0) {
-        image = stream_image();
-        prepare();
+        image = prepare();
     }
     unsigned flags = fuzz_read(&image, data, size);
     mend(&image, flags);
-    memcpy(file, image.bytes[HEADER], HEADER_BYTES);
-    memcpy(file + HEADER_BYTES, image.bytes[RING], RING_BYTES);
     struct hf_map *map = NULL;
     if (hf_map_attach(read_fd, HF_KIND_STREAM, 0, 0, &map) != HF_OK) {
         return 0;
