@@ -210,6 +210,7 @@ C_plain := -O2 -g
 C_asan := -O1 -g -fPIC -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 C_tsan := -O1 -g -fsanitize=thread
 C_reach := $(C_asan) -fsanitize-coverage=trace-pc
+C_fast := $(subst -O1,-O2,$(C_asan))
 C_cov := -O1 -g --coverage -fprofile-update=atomic -include tests/c/coverage.h
 
 CORE_C := $(wildcard csrc/*.c)
@@ -234,7 +235,7 @@ build-$(1): $$($(1)_BIN)
 .SECONDARY: $$(TEST_C:%.c=build/c/$(1)/%.o)
 -include $$($(1)_LIB:.o=.d) $$(TEST_C:%.c=build/c/$(1)/%.d)
 endef
-$(foreach v,plain asan tsan reach cov,$(eval $(call variant,$(v))))
+$(foreach v,plain asan tsan reach fast cov,$(eval $(call variant,$(v))))
 
 SANITIZE_CHECK = echo 'int main(void){return 0;}' | $(CC) -fsanitize=$(1) -xc - -o build/c/probe 2>/dev/null || { \
 	echo "$(CC) cannot link -fsanitize=$(1): install the Debian package $(2)"; exit 1; }
@@ -322,9 +323,9 @@ build/fuzz/reach/%: build/c/asan/tests/fuzz/fuzz_%.o $(QUICK_KIT) $(CORE_C:%.c=b
 	@mkdir -p $(@D)
 	@$(CC) $(C_reach) -pthread $(QUICK_CALLS:%=-Wl,--wrap=%) $^ -o $@
 
-build/fuzz/quick/%: build/c/asan/tests/fuzz/fuzz_%.o $(QUICK_KIT) $(CORE_C:%.c=build/c/asan/%.o)
+build/fuzz/quick/%: build/c/fast/tests/fuzz/fuzz_%.o $(QUICK_KIT:build/c/asan/%=build/c/fast/%) $(CORE_C:%.c=build/c/fast/%.o)
 	@mkdir -p $(@D)
-	@$(CC) $(C_asan) -pthread $(QUICK_CALLS:%=-Wl,--wrap=%) $^ -o $@
+	@$(CC) $(C_fast) -pthread $(QUICK_CALLS:%=-Wl,--wrap=%) $^ -o $@
 
 build/c/quick/%.o: %.c Makefile
 	@mkdir -p $(@D)

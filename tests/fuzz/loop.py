@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuzz.mutants import mutant
+from fuzz.mutants import mutants
 from fuzz.targets import TARGETS, Target
 
 if TYPE_CHECKING:
@@ -106,8 +106,9 @@ def inputs(target: Target, corpus: list[bytes], seed: int, runs: int, seconds: f
     end = time.monotonic() + seconds
     done = 0
     while (runs or seconds) and (not runs or done < runs) and (not seconds or time.monotonic() < end):
-        yield mutant(rng, corpus, target.words)
-        done += 1
+        for data in mutants(rng, corpus, target.words):
+            yield data
+            done += 1
 
 
 def caught(target: Target, corpus: list[bytes], seed: int) -> bool:

@@ -23,6 +23,7 @@ struct quick_file {
 struct quick_file *quick_file(int fd);
 void *quick_map(struct quick_file *file, size_t length, int protection);
 void quick_resized(const struct quick_file *file);
+void quick_closed(int fd);
 
 /* Descriptors and mappings that are open. A target that has not got these has the kernel's only. */
 __attribute__((weak)) int quick_open(void);

@@ -7,13 +7,14 @@
 #include "process.h"
 #include "status.h"
 
-enum { ANSWERS = 1 << 12 };
+enum { ANSWERS = 1 << 16, NONE = 0, SAME, OTHER, STARTS };
 
+/* Of processes with this number: when the one that is there began, and what is said of those that are none of ours. */
 struct answer {
-    uint64_t owner, start;
+    uint64_t start;
     uint32_t pid;
-    int known, domain;
-    int64_t said;
+    int known[STARTS];
+    int64_t said[STARTS];
 };
 
 int64_t __real_hf_boot_id(uint8_t *out16);
@@ -38,13 +39,6 @@ int64_t __wrap_hf_boot_id(uint8_t *out16)
     return HF_OK;
 }
 
-static struct answer *place_of(uint64_t owner, uint32_t pid, uint64_t start)
-{
-    static struct answer answers[ANSWERS];
-    uint64_t mixed = (owner ^ start * 31 ^ (uint64_t)pid << 17) * UINT64_C(0x9e3779b97f4a7c15);
-    return &answers[mixed >> 32 & (ANSWERS - 1)];
-}
-
 /* Ours only: another process may end. */
 uint64_t __wrap_hf_process_start(uint32_t pid)
 {
@@ -61,13 +55,28 @@ uint64_t __wrap_hf_process_start(uint32_t pid)
     return start;
 }
 
-/* A process may end; that nobody has such a token, pid and start does not change. */
+static struct answer *answer_of(uint32_t pid)
+{
+    static struct answer answers[ANSWERS];
+    struct answer *a = &answers[pid * UINT32_C(0x9e3779b1) >> 16];
+    if (a->pid != pid) {
+        *a = (struct answer){.pid = pid, .start = __real_hf_process_start(pid)};
+    }
+    return a;
+}
+
+/* No process but ours is in the domain of a target, so an owner is nobody, this process, or one without a lock file; and a start
+ * counts by whether it is the right one. Of a process that lives, the code under test is asked again: it may end. */
 int64_t __wrap_hf_process_alive(int domain_fd, uint64_t owner, uint32_t pid, uint64_t start)
 {
-    struct answer *a = place_of(owner, pid, start);
-    if (!a->known || a->owner != owner || a->pid != pid || a->start != start || a->domain != domain_fd) {
-        int64_t said = __real_hf_process_alive(domain_fd, owner, pid, start);
-        *a = (struct answer){owner, start, pid, said <= 0, domain_fd, said};
+    if (owner >> 16 == 0 || !hf_process_forked(owner)) {
+        return __real_hf_process_alive(domain_fd, owner, pid, start);
     }
-    return a->said;
+    struct answer *a = answer_of(pid);
+    int which = start == 0 ? NONE : start == a->start ? SAME : OTHER;
+    if (!a->known[which]) {
+        a->said[which] = __real_hf_process_alive(domain_fd, owner, pid, start);
+        a->known[which] = a->said[which] <= 0;
+    }
+    return a->said[which];
 }

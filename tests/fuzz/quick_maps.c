@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-enum { REGIONS = 192, PARTS = 2, PAGE = 4096 };
+enum { REGIONS = 192, PARTS = 2, KNOWN = 64, PAGE = 4096 };
 #define PAGES(bytes) (((bytes) + PAGE - 1) & ~(size_t)(PAGE - 1))
 
 /* What lies at some place of a region. */
@@ -129,6 +129,26 @@ static void *lay_over(struct region *r, const struct part *part, int fd)
     return at;
 }
 
+/* Which file a descriptor is of, until it is closed. */
+static struct stat known[KNOWN];
+
+static const struct stat *stat_of(int fd)
+{
+    static struct stat other;
+    struct stat *st = fd < KNOWN ? &known[fd] : &other;
+    if (st == &other || st->st_ino == 0) {
+        return __real_fstat(fd, st) == 0 ? st : NULL;
+    }
+    return st;
+}
+
+void quick_closed(int fd)
+{
+    if (fd >= 0 && fd < KNOWN) {
+        known[fd].st_ino = 0;
+    }
+}
+
 void *__wrap_mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
 {
     struct part part = {.length = length, .protection = protection, .flags = flags, .offset = offset};
@@ -137,12 +157,12 @@ void *__wrap_mmap(void *at, size_t length, int protection, int flags, int fd, of
         return quick_map(file, length, protection);
     }
     if (fd >= 0) {
-        struct stat st;
-        if (__real_fstat(fd, &st) != 0) {
+        const struct stat *st = stat_of(fd);
+        if (st == NULL) {
             return MAP_FAILED;
         }
-        part.device = st.st_dev;
-        part.inode = st.st_ino;
+        part.device = st->st_dev;
+        part.inode = st->st_ino;
     }
     struct region *below = at == NULL ? NULL : region_of(at, length);
     if (below != NULL && flags & MAP_FIXED) {
