@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["INPUT_MAX", "mutants"]
 
 INPUT_MAX = 1 << 16
-NEAR = 512
+NEAR = 128
 WIDTHS = (1, 2, 4, 8, 32, 256)
 BYTES = (0, 1, 0x7F, 0x80, 0xC1, 0xFF)
 REPEATS = (2, 3, 10, 100, 1000, 20000)
