@@ -210,6 +210,7 @@ C_plain := -O2 -g
 C_asan := -O1 -g -fPIC -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 C_tsan := -O1 -g -fsanitize=thread
 C_reach := $(C_asan) -fsanitize-coverage=trace-pc
+C_quick := $(subst -O1,-O2,$(C_asan))
 C_cov := -O1 -g --coverage -fprofile-update=atomic -include tests/c/coverage.h
 
 CORE_C := $(wildcard csrc/*.c)
@@ -234,7 +235,7 @@ build-$(1): $$($(1)_BIN)
 .SECONDARY: $$(TEST_C:%.c=build/c/$(1)/%.o)
 -include $$($(1)_LIB:.o=.d) $$(TEST_C:%.c=build/c/$(1)/%.d)
 endef
-$(foreach v,plain asan tsan reach cov,$(eval $(call variant,$(v))))
+$(foreach v,plain asan tsan reach quick cov,$(eval $(call variant,$(v))))
 
 SANITIZE_CHECK = echo 'int main(void){return 0;}' | $(CC) -fsanitize=$(1) -xc - -o build/c/probe 2>/dev/null || { \
 	echo "$(CC) cannot link -fsanitize=$(1): install the Debian package $(2)"; exit 1; }
@@ -302,20 +303,36 @@ coverage: $(VENV)/stamp ## which lines and branches of csrc the C tests reach; f
 	@$(VENV)/bin/gcovr --root . --filter 'csrc/' --exclude csrc/failpoint.c --gcov-ignore-parse-errors=suspicious_hits.warn_once_per_file \
 	    --sort uncovered-percent --txt - --txt-metric branch --txt-summary $(COVERAGE) build/c/cov/csrc
 
-# Fuzz targets: each with all of csrc under the sanitizers (asan), also where it tells what an input reaches (reach), and with a
-# planted bug that it must find. The planted file's symbols come first, and win.
+# Fuzz targets: each with all of csrc under the sanitizers, with the kernel itself (asan); with what stands in for it (quick.h, quick),
+# also where it tells what an input reaches (reach); and the first two with a planted bug that they must find. The planted file's
+# symbols come first, and win. The driver and the stand-ins have no sanitizer: they are no code under test.
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_KIT := $(addprefix build/c/asan/tests/fuzz/,driver.o mutate.o log_object.o)
+QUICK_KIT := $(addprefix build/c/plain/tests/fuzz/,driver.o mutate.o quick_files.o quick_maps.o quick_answers.o)
+QUICK_CORE := $(QUICK_KIT) build/c/quick/tests/fuzz/log_object.o $(CORE_C:%.c=build/c/quick/%.o)
+QUICK_CALLS := openat close fcntl fstat faccessat read pread pwrite ftruncate fallocate posix_fallocate fsync fdatasync \
+    sync_file_range renameat unlinkat fdopendir readdir closedir mmap munmap madvise \
+    hf_boot_id hf_process_start hf_process_alive
+QUICK_LINK := -pthread $(QUICK_CALLS:%=-Wl,--wrap=%)
 FUZZ_BIN := $(foreach t,$(FUZZ),build/fuzz/asan/$(t) build/fuzz/planted/$(t))
-REACH_BIN := $(FUZZ:%=build/fuzz/reach/%)
+REACH_BIN := $(foreach t,$(FUZZ),build/fuzz/reach/$(t) build/fuzz/quick/$(t) build/fuzz/planted-quick/$(t))
 
 build/fuzz/asan/%: build/c/asan/tests/fuzz/fuzz_%.o $(FUZZ_KIT) $(CORE_C:%.c=build/c/asan/%.o)
 	@mkdir -p $(@D)
 	@$(CC) $(C_asan) -pthread $^ -o $@
 
-build/fuzz/reach/%: build/c/asan/tests/fuzz/fuzz_%.o $(FUZZ_KIT) $(CORE_C:%.c=build/c/reach/%.o)
+build/fuzz/reach/%: build/c/asan/tests/fuzz/fuzz_%.o build/c/asan/tests/fuzz/log_object.o $(QUICK_KIT) $(CORE_C:%.c=build/c/reach/%.o)
 	@mkdir -p $(@D)
-	@$(CC) $(C_reach) -pthread $^ -o $@
+	@$(CC) $(C_reach) $(QUICK_LINK) $^ -o $@
+
+build/fuzz/quick/%: build/c/quick/tests/fuzz/fuzz_%.o $(QUICK_CORE)
+	@mkdir -p $(@D)
+	@$(CC) $(C_quick) $(QUICK_LINK) $^ -o $@
+
+build/fuzz/planted-quick/%: build/fuzz/planted/%.c build/c/quick/tests/fuzz/fuzz_%.o $(QUICK_CORE)
+	@mkdir -p $(@D)
+	@echo "  plant $@"
+	@$(CC) $(filter-out -MMD -MP,$(C_PLAIN)) $(C_quick) $(QUICK_LINK) -Wl,--allow-multiple-definition $^ -o $@
 
 build/fuzz/planted/%.c: tests/fuzz/plant.py $(wildcard csrc/*.c)
 	@mkdir -p $(@D)
@@ -325,8 +342,10 @@ build/fuzz/planted/%: build/fuzz/planted/%.c build/c/asan/tests/fuzz/fuzz_%.o $(
 	@echo "  plant $@"
 	@$(CC) $(filter-out -MMD -MP,$(C_PLAIN)) $(C_asan) -Wl,--allow-multiple-definition $^ -o $@
 
--include $(FUZZ_KIT:.o=.d) $(FUZZ:%=build/c/asan/tests/fuzz/fuzz_%.d)
-.SECONDARY: $(FUZZ:%=build/c/asan/tests/fuzz/fuzz_%.o) $(FUZZ_KIT) $(FUZZ:%=build/fuzz/planted/%.c)
+-include $(FUZZ_KIT:.o=.d) $(QUICK_KIT:.o=.d) build/c/quick/tests/fuzz/log_object.d
+-include $(FUZZ:%=build/c/asan/tests/fuzz/fuzz_%.d) $(FUZZ:%=build/c/quick/tests/fuzz/fuzz_%.d)
+.SECONDARY: $(FUZZ:%=build/c/asan/tests/fuzz/fuzz_%.o) $(FUZZ:%=build/c/quick/tests/fuzz/fuzz_%.o) $(FUZZ:%=build/fuzz/planted/%.c)
+.SECONDARY: $(FUZZ_KIT) $(QUICK_KIT) build/c/quick/tests/fuzz/log_object.o
 
 .PHONY: build-fuzz build-fuzz-reach
 build-fuzz: $(FUZZ_BIN)

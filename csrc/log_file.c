@@ -159,12 +159,14 @@ uint64_t hf_seg_header_bytes(uint64_t file_bytes)
 
 int hf_zeros(const uint8_t *p, uint64_t bytes)
 {
-    for (uint64_t i = 0; i < bytes; i++) {
-        if (p[i] != 0) {
-            return 0;
-        }
+    uint64_t word = 0, at = 0;
+    for (; bytes - at >= sizeof word && word == 0; at += sizeof word) {
+        memcpy(&word, p + at, sizeof word);
     }
-    return 1;
+    for (; at < bytes && word == 0; at++) {
+        word = p[at];
+    }
+    return word == 0;
 }
 
 /* No sum covers what lies between header, seal and copy: whoever began the segment wrote zeros there. */

@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* The target's valid objects, as inputs, by number. Returns the bytes written to `out`; 0: there is no such seed. */
 size_t fuzz_seed(unsigned number, uint8_t *out, size_t room);
 
-enum { FUZZ_CUT = 0x80, FUZZ_EDIT = 6, FUZZ_OBJECTS = 8, FUZZ_INPUT_MAX = 1 << 16 };
+enum { FUZZ_CUT = 0x80, FUZZ_EDIT = 6, FUZZ_OBJECTS = 8, FUZZ_FRAME = 32, FUZZ_INPUT_MAX = 1 << 16 };
 
 #define FUZZ_CHECK(condition)                                                                                          \
     do {                                                                                                               \
@@ -37,6 +37,8 @@ struct fuzz_image {
     uint8_t *bytes[FUZZ_OBJECTS];
     uint32_t room[FUZZ_OBJECTS];
     uint32_t size[FUZZ_OBJECTS]; /* room, unless it was cut */
+    uint32_t end[FUZZ_OBJECTS];  /* of what edits wrote */
+    uint32_t used[FUZZ_OBJECTS]; /* zeros behind: room, unless the target knows better once it is done */
 };
 
 static inline uint32_t fuzz_u24(const uint8_t *at)
@@ -44,21 +46,34 @@ static inline uint32_t fuzz_u24(const uint8_t *at)
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16;
 }
 
+/* An object in memory that is there: what is mapped already needs no copy. */
+static inline void fuzz_object_at(struct fuzz_image *image, uint8_t *bytes, uint32_t room)
+{
+    FUZZ_CHECK(image->objects < FUZZ_OBJECTS && bytes != NULL);
+    image->bytes[image->objects] = bytes;
+    image->room[image->objects] = image->size[image->objects] = image->used[image->objects] = room;
+    image->objects++;
+}
+
 static inline void fuzz_object(struct fuzz_image *image, uint32_t room)
 {
-    FUZZ_CHECK(image->objects < FUZZ_OBJECTS);
-    image->bytes[image->objects] = calloc(1, room);
-    FUZZ_CHECK(image->bytes[image->objects] != NULL);
-    image->room[image->objects] = image->size[image->objects] = room;
-    image->objects++;
+    fuzz_object_at(image, calloc(1, room), room);
+}
+
+/* Nothing was written into this object but edits, and frames' headers where edits had written some of them. */
+static inline void fuzz_only_edited(struct fuzz_image *image, unsigned object)
+{
+    uint32_t end = image->end[object] + FUZZ_FRAME;
+    image->used[object] = end < image->room[object] ? end : image->room[object];
 }
 
 /* Clears the objects and applies the edits; returns the flags. */
 static inline unsigned fuzz_read(struct fuzz_image *image, const uint8_t *data, size_t size)
 {
     for (unsigned i = 0; i < image->objects; i++) {
-        memset(image->bytes[i], 0, image->room[i]);
-        image->size[i] = image->room[i];
+        memset(image->bytes[i], 0, image->used[i]);
+        image->size[i] = image->used[i] = image->room[i];
+        image->end[i] = 0;
     }
     for (size_t at = 1; at + FUZZ_EDIT <= size;) {
         unsigned object = (data[at] & ~(unsigned)FUZZ_CUT) % image->objects;
@@ -73,6 +88,8 @@ static inline unsigned fuzz_read(struct fuzz_image *image, const uint8_t *data, 
         length = length < size - at ? length : size - at;
         size_t fits = length < image->room[object] - offset ? length : image->room[object] - offset;
         memcpy(image->bytes[object] + offset, data + at, fits);
+        uint32_t end = offset + (uint32_t)fits;
+        image->end[object] = end > image->end[object] ? end : image->end[object];
         at += length;
     }
     return size > 0 ? data[0] : 0;

@@ -6,7 +6,18 @@
 #include "segment.h"
 #include "status.h"
 
-enum { BOARD, BELLS, SCRIPT, OBJECTS, BOARD_BYTES = 36864, BELLS_BYTES = 69632, SCRIPT_BYTES = 128, MESSAGES = 200 };
+enum {
+    BOARD,
+    BELLS,
+    SCRIPT,
+    OBJECTS,
+    BOARD_BYTES = 36864,
+    BELLS_BYTES = 69632,
+    SCRIPT_BYTES = 128,
+    MESSAGES = 36,
+    SMALL = 900,
+    LARGE = 7000
+};
 /* What the flags of an input ask for. */
 enum { MEND_BOARD = 1, MEND_BELLS = 2, TEST_DEATH = 4, CLAIM = 8, SEND = 16 };
 
@@ -21,7 +32,6 @@ struct script {
 _Static_assert(sizeof(struct script) <= SCRIPT_BYTES, "script");
 
 static int domain = -1, fds[2];
-static uint8_t *files[2];
 static const uint32_t rooms[OBJECTS] = {BOARD_BYTES, BELLS_BYTES, SCRIPT_BYTES};
 
 static struct fuzz_image board_image(void)
@@ -33,17 +43,22 @@ static struct fuzz_image board_image(void)
     return image;
 }
 
-static void prepare(void)
+/* The board and the bells of the image are the files. */
+static struct fuzz_image prepare(void)
 {
+    struct fuzz_image image = {0};
     setenv("TMPDIR", "/dev/shm", 0);
     domain = check_directory();
     FUZZ_CHECK(hf_process_join(domain) == HF_OK); /* its descriptor stays */
     for (int i = BOARD; i <= BELLS; i++) {
         fds[i] = check_memory();
         FUZZ_CHECK(ftruncate(fds[i], rooms[i]) == 0);
-        files[i] = mmap(NULL, rooms[i], PROT_READ | PROT_WRITE, MAP_SHARED, fds[i], 0);
-        FUZZ_CHECK(files[i] != MAP_FAILED);
+        uint8_t *file = mmap(NULL, rooms[i], PROT_READ | PROT_WRITE, MAP_SHARED, fds[i], 0);
+        FUZZ_CHECK(file != MAP_FAILED);
+        fuzz_object_at(&image, file, rooms[i]);
     }
+    fuzz_object(&image, rooms[SCRIPT]);
+    return image;
 }
 
 static void mend(struct fuzz_image *image, int object, uint32_t kind)
@@ -110,33 +125,68 @@ static void ring_bells(struct hf_map *board, struct hf_map *bells, const struct 
     hf_board_wake_slow(board, bells);
 }
 
-/* Pins, ranges and acks of nonsense hold a source up no longer than its timeout. */
+/* A source whose ring is full for the first time, which nobody can hold up: only from here on does it look at pins. It is made once,
+ * and what it is and has is copied back before each input. */
+static struct hf_source *fresh_source(struct hf_map *board, struct hf_map *bells)
+{
+    static struct hf_source *s, was;
+    static struct hf_step *steps;
+    static uint8_t *bytes;
+    size_t once = 0, step_bytes = 0;
+    if (s == NULL) {
+        struct hf_stream_config config = kit_config();
+        config.pin_timeout_ms = 0;
+        config.fragment_bytes = LARGE;
+        s = kit_source(&config, NULL);
+        kit_run(s, SMALL, KIT_RING - 2 * SMALL);
+        once = s->map->mapped_bytes - s->map->ring_bytes;
+        step_bytes = (s->step_mask + 1) * sizeof *s->steps;
+        bytes = malloc(once);
+        steps = malloc(step_bytes);
+        was = *s;
+        memcpy(bytes, s->map->base, once);
+        memcpy(steps, s->steps, step_bytes);
+    }
+    once = s->map->mapped_bytes - s->map->ring_bytes;
+    step_bytes = (s->step_mask + 1) * sizeof *s->steps;
+    *s = was;
+    memcpy(s->map->base, bytes, once);
+    memcpy(s->steps, steps, step_bytes);
+    s->board = board;
+    s->bells = bells;
+    s->sleepers = &((struct hf_board *)(void *)board->base)->sleepers;
+    return s;
+}
+
+static int64_t send_large(struct hf_source *s)
+{
+    int64_t status;
+    uint8_t *at = hf_source_claim(s, LARGE, &status);
+    return at == NULL ? status : hf_source_commit(s);
+}
+
+/* Pins, ranges and acks of nonsense hold a source up no longer than its timeout: twice round the ring. */
 static void send_beside(struct hf_map *board, struct hf_map *bells)
 {
-    struct hf_stream_config config = kit_config();
-    config.pin_timeout_ms = 0;
-    struct hf_source *s = NULL;
-    int fd = check_memory();
-    FUZZ_CHECK(hf_source_create(fd, &config, board, bells, &s) == HF_OK);
-    close(fd);
+    static const uint8_t data[SMALL] = {1};
+    struct hf_source *s = fresh_source(board, bells);
     int sent = 0, pinned = 0;
     while (sent < MESSAGES && pinned < 1000) {
-        int64_t status = kit_send(s, 900, 1);
+        int64_t status = sent % 2 == 0 ? hf_source_send(s, data, SMALL) : send_large(s);
         FUZZ_CHECK(status >= 0 || status == HF_PINNED);
         sent += status >= 0;
         pinned += status < 0;
         FUZZ_CHECK(status < 0 || hf_source_release(s, hf_source_next(s)) >= 0);
     }
-    FUZZ_CHECK(sent == MESSAGES);
-    hf_source_destroy(s);
+    FUZZ_CHECK(sent == MESSAGES && s->position > 3 * KIT_RING - LARGE);
+    hf_source_close(s);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct fuzz_image image;
     if (image.objects == 0) {
-        image = board_image();
-        prepare();
+        image = prepare();
     }
     unsigned flags = fuzz_read(&image, data, size);
     struct script script;
@@ -146,9 +196,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (flags & MEND_BELLS) {
         mend(&image, BELLS, HF_KIND_BELLS);
-    }
-    for (int i = BOARD; i <= BELLS; i++) {
-        memcpy(files[i], image.bytes[i], rooms[i]);
     }
     struct hf_map *board = NULL, *bells = NULL;
     int64_t status = hf_map_attach(fds[BOARD], HF_KIND_BOARD, 1, 0, &board);

@@ -4,8 +4,9 @@
 #include "stream_kit.h"
 
 #include "crc32c.h"
-#include "log_object.h"
 #include "log.h"
+#include "log_object.h"
+#include "quick.h"
 
 enum { BLOCK, AFTER, OBJECTS, BLOCK_BYTES = 1 << 14, RING_BYTES = 1 << 16, ENTRIES = 1024 };
 /* What the flags of an input ask for. The second object is laid over the ring after its frames were found. */
@@ -34,6 +35,9 @@ static void prepare(void)
     close(fd);
     setenv("TMPDIR", "/dev/shm", 0);
     directory = check_directory();
+    if (quick_directory != NULL) {
+        quick_directory(directory);
+    }
 }
 
 /* Flags and numbers as a source writes them, as far as lengths chain. */
@@ -105,7 +109,8 @@ static void gather(const uint8_t *block, const struct hf_entry *entry)
 
 static int64_t scan(const uint8_t *block, uint32_t size, unsigned flags, struct hf_entry entries[ENTRIES])
 {
-    int64_t max = flags & FEW ? 3 : ENTRIES;
+    int64_t max =
+        flags & FEW ? 3 : size / HF_GRANULE + 1; /* each takes a granule, so that is one more than there can be */
     struct hf_entry *exact = malloc((size_t)max * sizeof *exact); /* the sanitizer sees one too many */
     uint64_t consumed = 0;
     int64_t n = hf_scan(block, size, exact, max, &consumed);
@@ -125,10 +130,14 @@ static int64_t scan(const uint8_t *block, uint32_t size, unsigned flags, struct 
 static void overtaken(const struct fuzz_image *image, const struct hf_entry *entries, int64_t n)
 {
     static struct hf_entry there[ENTRIES];
-    memset(ring, 0, RING_BYTES);
+    memset(ring, 0, BLOCK_BYTES); /* nothing else is ever written */
     memcpy(ring, image->bytes[BLOCK], image->size[BLOCK]);
-    for (uint32_t at = 0; at < BLOCK_BYTES; at++) {
-        ring[at] = image->bytes[AFTER][at] != 0 ? image->bytes[AFTER][at] : ring[at];
+    for (uint32_t at = 0; at < image->end[AFTER]; at += 8) {
+        uint64_t word;
+        memcpy(&word, image->bytes[AFTER] + at, sizeof word);
+        for (uint32_t i = at; word != 0 && i < at + 8; i++) {
+            ring[i] = image->bytes[AFTER][i] != 0 ? image->bytes[AFTER][i] : ring[i];
+        }
     }
     memcpy(there, entries, (size_t)n * sizeof *there);
     columns(ring, RING_BYTES, there, n, 0);
@@ -173,6 +182,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (flags & MEND_FRAMES) {
         mend(image.bytes[BLOCK], bytes);
     }
+    fuzz_only_edited(&image, BLOCK);
+    fuzz_only_edited(&image, AFTER);
     memcpy(block, image.bytes[BLOCK], bytes);
     int64_t n = scan(block, bytes, flags, entries);
     for (int64_t i = 0; i < n; i++) {

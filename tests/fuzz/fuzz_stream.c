@@ -20,7 +20,7 @@ enum {
 static int file_fd = -1, read_fd = -1;
 static uint8_t *file;
 static struct hf_map *board;
-static uint8_t *wide, *narrow;
+static uint8_t *wide, *page, *narrow;
 
 static struct fuzz_image stream_image(void)
 {
@@ -30,8 +30,10 @@ static struct fuzz_image stream_image(void)
     return image;
 }
 
-static void prepare(void)
+/* The image is the file. */
+static struct fuzz_image prepare(void)
 {
+    struct fuzz_image image = {0};
     char path[32];
     file_fd = check_memory();
     FUZZ_CHECK(ftruncate(file_fd, HEADER_BYTES + RING_BYTES) == 0);
@@ -43,7 +45,11 @@ static void prepare(void)
     board = kit_board();
     kit_line(board, 0);
     wide = malloc(RING_BYTES); /* exactly that many: the sanitizer sees a byte too many */
+    page = malloc(HEADER_BYTES);
     narrow = malloc(100);
+    fuzz_object_at(&image, file, HEADER_BYTES);
+    fuzz_object_at(&image, file + HEADER_BYTES, RING_BYTES);
+    return image;
 }
 
 /* ---- mending ---- */
@@ -138,8 +144,8 @@ static void copy_all(const struct hf_map *map, unsigned flags)
 {
     static struct hf_entry entries[STEPS];
     struct hf_reader *r = open_reader(map, flags);
-    uint64_t capacity = flags & SMALL ? 4096 : RING_BYTES;
-    uint8_t *block = malloc(capacity);
+    uint64_t capacity = flags & SMALL ? HEADER_BYTES : RING_BYTES;
+    uint8_t *block = flags & SMALL ? page : wide;
     for (int steps = 0; r != NULL; steps++) {
         uint64_t first = 0, next = 0, consumed = 0, before = hf_reader_next(r);
         int64_t bytes = hf_reader_copy(r, block, capacity, &first, &next);
@@ -156,7 +162,6 @@ static void copy_all(const struct hf_map *map, unsigned flags)
     if (r != NULL) {
         hf_reader_close(r);
     }
-    free(block);
 }
 
 /* In place: no entry reaches beyond the two mappings. */
@@ -218,13 +223,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct fuzz_image image;
     if (image.objects == 0) {
-        image = stream_image();
-        prepare();
+        image = prepare();
     }
     unsigned flags = fuzz_read(&image, data, size);
     mend(&image, flags);
-    memcpy(file, image.bytes[HEADER], HEADER_BYTES);
-    memcpy(file + HEADER_BYTES, image.bytes[RING], RING_BYTES);
+    fuzz_only_edited(&image, RING);
     struct hf_map *map = NULL;
     if (hf_map_attach(read_fd, HF_KIND_STREAM, 0, 0, &map) != HF_OK) {
         return 0;

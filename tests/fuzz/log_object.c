@@ -2,12 +2,13 @@
  * in order, an open mends for good, and what is appended after it is there. */
 #include "log_object.h"
 #include "log_kit.h"
+#include "quick.h"
 #include "segment.h"
 
 #include "log_private.h"
 #include "process.h"
 
-enum { STEPS = 4096, BUFFER = 1 << 17 };
+enum { STEPS = 4096, BUFFER = 1 << 17, WORD = 64 };
 #define NUMBER_MAX (UINT64_C(1) << 50) /* times 1000 it is a timestamp of log_kit.h */
 static const uint32_t rooms[LOG_OBJECTS] = {4096, LOG_SEGMENT_BYTES, LOG_SEGMENT_BYTES, LOG_DATA, 24};
 static int directory = -1;
@@ -128,6 +129,9 @@ static void write_object(const struct fuzz_image *image, int object)
     char name[64];
     uint32_t used = image->size[object];
     name_of(image, object, name);
+    while (used >= WORD && hf_zeros(image->bytes[object] + used - WORD, WORD)) {
+        used -= WORD;
+    }
     while (used > 0 && image->bytes[object][used - 1] == 0) {
         used--;
     }
@@ -158,6 +162,9 @@ static void prepare(void)
     if (directory < 0) {
         setenv("TMPDIR", "/dev/shm", 0);
         directory = check_directory();
+        if (quick_directory != NULL) {
+            quick_directory(directory);
+        }
     }
     log_empty(directory);
 }

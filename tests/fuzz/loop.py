@@ -7,9 +7,11 @@ PYTHONPATH=tests python -m fuzz.loop TARGET --seeds DIR
 from __future__ import annotations
 
 import argparse
+import atexit
 import hashlib
 import json
 import logging
+import math
 import random
 import signal
 import sys
@@ -19,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuzz.mutants import mutant
+from fuzz.mutants import mutants
 from fuzz.targets import TARGETS, Target
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 SECONDS_MAX = 2
+LOOK_SECONDS = 0.1
 PLANTED_RUNS = 5000
 
 
@@ -35,8 +38,25 @@ class HangError(BaseException):
     """An input took two seconds of processor time. No reader's ``except Exception`` takes it."""
 
 
-def _hang(_: int, __: FrameType | None) -> None:
-    raise HangError(f"no answer within {SECONDS_MAX} s")
+class Watch:
+    """Looks now and then, so that an input costs no system call, whether it is still the same one."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        """So many inputs."""
+        self._last, self._since = 0, 0.0
+
+    def look(self, _: int, __: FrameType | None) -> None:
+        """As a handler of a signal. Raises HangError."""
+        now = time.process_time()
+        if self.begun != self._last:
+            self._last, self._since = self.begun, now
+        elif now - self._since >= SECONDS_MAX - LOOK_SECONDS:
+            self._since = math.inf
+            raise HangError(f"no answer within {SECONDS_MAX} s")
+
+
+WATCH = Watch()
 
 
 class Reach:
@@ -69,7 +89,7 @@ class Reach:
 def finding(target: Target, data: bytes, reach: Reach | None = None) -> tuple[BaseException | None, bool]:
     """What an input brings to light, if anything, and whether it reached something new."""
     fresh = False
-    signal.setitimer(signal.ITIMER_PROF, SECONDS_MAX)
+    WATCH.begun += 1
     try:
         if reach is not None:
             fresh = reach.run(target, data)
@@ -77,8 +97,6 @@ def finding(target: Target, data: bytes, reach: Reach | None = None) -> tuple[Ba
             target.run(data)
     except (Exception, HangError) as error:
         return error, fresh
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
     return None, fresh
 
 
@@ -88,8 +106,9 @@ def inputs(target: Target, corpus: list[bytes], seed: int, runs: int, seconds: f
     end = time.monotonic() + seconds
     done = 0
     while (runs or seconds) and (not runs or done < runs) and (not seconds or time.monotonic() < end):
-        yield mutant(rng, corpus, target.words)
-        done += 1
+        for data in mutants(rng, corpus, target.words):
+            yield data
+            done += 1
 
 
 def caught(target: Target, corpus: list[bytes], seed: int) -> bool:
@@ -115,7 +134,9 @@ def main() -> int:
         for number, data in enumerate(target.seeds()):
             (asked.seeds / f"seed-{number}").write_bytes(data)
         return 0
-    signal.signal(signal.SIGPROF, _hang)
+    signal.signal(signal.SIGPROF, WATCH.look)
+    signal.setitimer(signal.ITIMER_PROF, LOOK_SECONDS, LOOK_SECONDS)
+    atexit.register(signal.setitimer, signal.ITIMER_PROF, 0)  # the handler goes before the interpreter does
     corpus = [path.read_bytes() for path in sorted((CORPUS / asked.target).iterdir())]
     replayed, executions = len(corpus), 0
     reach = Reach() if asked.keep else None
