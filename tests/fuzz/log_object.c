@@ -307,6 +307,7 @@ static void write_all(unsigned flags)
 {
     struct hf_log_config c = config(flags);
     struct hf_log *log = NULL;
+    int segments = kit_names(directory, "seg-");
     int64_t status = hf_log_open(directory, &c, &log);
     FUZZ_CHECK(known(status));
     if (status != HF_OK) {
@@ -316,6 +317,7 @@ static void write_all(unsigned flags)
     int appended = append_some(log, &from);
     struct hf_log_info was = kit_info(log);
     hf_log_close(log);
+    int left = kit_names(directory, "seg-");
     if (appended > 0) {
         expect_appended(from, appended);
     }
@@ -324,6 +326,13 @@ static void write_all(unsigned flags)
     struct hf_log_info is = kit_info(log);
     /* A last segment of which nothing is left stays until the next append replaces it, and is counted again. */
     int again = appended == 0 && (is.end == 0 || (is.cut_bytes > 0 && begins_at(is.end)));
+    if (again && left < segments) { /* what lay behind it was removed and counted, once */
+        FUZZ_CHECK(is.cut_bytes <= was.cut_bytes);
+        was = is;
+        hf_log_close(log);
+        FUZZ_CHECK(hf_log_open(directory, &c, &log) == HF_OK);
+        is = kit_info(log);
+    }
     FUZZ_CHECK(is.cut_bytes == (again ? was.cut_bytes : 0));
     FUZZ_CHECK(appended == 0 || is.next_sqn == was.next_sqn);
     if (flags & LOG_BUSY) {
