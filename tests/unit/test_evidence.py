@@ -69,12 +69,6 @@ def test_a_run_that_was_skipped_excuses_no_other(tmp_path: Path, monkeypatch: py
     assert (verdict.wrong, verdict.skipped) == ("99 of 100 kills", "")
 
 
-def test_less_than_the_arsenal_asks_is_said_in_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, monkeypatch)
-    row = Row("kills", "kills things", {"kills": 100}, asked="a thousand")
-    assert "| kills things (asked: a thousand) |" in report(judge([row], records(tmp_path)), {})
-
-
 def test_the_whole_is_measured_by_the_clock(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     assert "is not written" in by_the_clock(begun, 0.0).wrong
