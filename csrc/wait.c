@@ -95,7 +95,7 @@ void hf_waiter_start(struct hf_waiter *w, int strategy, int64_t timeout_ns)
     w->strategy = strategy;
     w->rounds = 0;
     w->yields = 0;
-    w->spin_until_ns = now + HF_WAIT_SPIN_NS;
+    w->spin_until_ns = w->yield_until_ns = now + HF_WAIT_SPIN_NS;
     w->deadline_ns = hf_wait_end(now, timeout_ns, HF_WAIT_MAX_NS);
 }
 
@@ -112,7 +112,7 @@ static int backoff(struct hf_waiter *w, int64_t now)
         hf_cpu_relax();
         return 0;
     }
-    if (w->yields < HF_WAIT_YIELDS) {
+    if (w->yields < HF_WAIT_YIELDS || now < w->yield_until_ns) {
         w->yields++;
         sched_yield();
         return 0;
@@ -171,6 +171,7 @@ int64_t hf_board_wait(struct hf_map *board, struct hf_map *bells, uint32_t bell,
     HF_ENTER(board);
     struct hf_waiter w;
     hf_waiter_start(&w, strategy, timeout_ns);
+    w.yield_until_ns = w.spin_until_ns + HF_WAIT_ACK_NS;
     while (!moved(board, bells, bell, glance, rung)) {
         int step = hf_waiter_pause(&w);
         if (step < 0) {

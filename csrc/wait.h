@@ -42,7 +42,8 @@ enum {
     HF_WAIT_SPIN_NS = 20000,      /* backoff spins this long: a futex wake costs about as much */
     HF_SOON_MAX_NS = 5000,        /* of a wait that keeps the GIL */
     HF_WAIT_SPIN_ROUNDS = 256,    /* rounds between two looks at the clock */
-    HF_WAIT_YIELDS = 4            /* backoff then yields so often, for a peer that shares the core */
+    HF_WAIT_YIELDS = 4,           /* backoff then yields so often, for a peer that shares the core */
+    HF_WAIT_ACK_NS = 200000       /* a source that backs off yields so long: a store's batch takes 30 to 100 us */
 };
 
 /* 1: this process registered, so a compiler barrier is enough between its store and its look for sleepers. 0: fence. */
@@ -67,6 +68,7 @@ struct hf_waiter { /* private to the waiting thread */
     uint32_t rounds;
     uint32_t yields;
     int64_t spin_until_ns; /* CLOCK_MONOTONIC, like deadline_ns */
+    int64_t yield_until_ns;
     int64_t deadline_ns;
 };
 
