@@ -390,6 +390,20 @@ static void a_source_waits_by_strategy_for_whatever_moves_on_its_board(void)
     CHECK_EQ(hf_board_glance(bells), 0);
 }
 
+static void a_source_that_backs_off_sleeps_only_when_a_batch_would_be_through(void)
+{
+    fresh();
+    uint32_t bell = (uint32_t)hf_bell_claim(bells, domain), rung = hf_bell_read(bells, bell);
+    uint64_t glance = hf_board_glance(board);
+    const uint32_t *waiting = &((struct hf_board *)board->base)->source_waiting;
+    CHECK_EQ(hf_board_wait(board, bells, bell, glance, rung, HF_WAIT_BACKOFF, HF_WAIT_ACK_NS), 0);
+    CHECK_EQ(hf_load_relaxed_u32(waiting), 0);
+    for (int i = 0; i < 1000 && hf_load_relaxed_u32(waiting) == 0; i++) { /* a tick may end a wait before it sleeps */
+        CHECK_EQ(hf_board_wait(board, bells, bell, glance, rung, HF_WAIT_BACKOFF, INT64_MAX), 0);
+    }
+    CHECK_EQ(hf_load_relaxed_u32(waiting), 1);
+}
+
 static void wait_as_a_child(void *argument)
 {
     (void)argument;
@@ -419,6 +433,7 @@ int main(void)
     RUN(backing_off_source_and_receiver_wake_each_other);
     RUN(processes_without_membarrier_wake_each_other);
     RUN(a_source_waits_by_strategy_for_whatever_moves_on_its_board);
+    RUN(a_source_that_backs_off_sleeps_only_when_a_batch_would_be_through);
     RUN(a_forked_child_does_not_wait_for_its_parents_board);
     hf_map_detach(board);
     hf_map_detach(bells);
