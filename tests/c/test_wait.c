@@ -390,6 +390,31 @@ static void a_source_waits_by_strategy_for_whatever_moves_on_its_board(void)
     CHECK_EQ(hf_board_glance(bells), 0);
 }
 
+static void acks_and_rings_nothing(void)
+{
+    hf_board_ack(board, NULL, 0, line()->ack + 1, 0);
+}
+
+/* The ack comes between the flag and the sleep, and only what the source looks at last can tell it. */
+static void a_source_looks_once_more_before_it_sleeps(void)
+{
+    fresh();
+    struct hf_identity who = {.role = HF_ROLE_RECEIVER};
+    CHECK_EQ(hf_board_claim(board, domain, &who, NULL), 0);
+    uint32_t bell = (uint32_t)hf_bell_claim(bells, domain), rung = hf_bell_read(bells, bell);
+    int64_t seen = 0;
+    hf_failpoint_arm("wait.barrier=delay");
+    for (int i = 0; i < 200 && seen == 0; i++) { /* the other thread may come too late */
+        hf_store_relaxed_u32(&((struct hf_board *)board->base)->source_waiting, 0);
+        struct mover m = {.move = acks_and_rings_nothing, .asleep = 1};
+        CHECK_EQ(pthread_create(&m.thread, NULL, move_it, &m), 0);
+        seen = hf_board_wait(board, bells, bell, hf_board_glance(board), rung, HF_WAIT_BLOCK, INT64_MAX);
+        CHECK_EQ(pthread_join(m.thread, NULL), 0);
+    }
+    hf_failpoint_arm("");
+    CHECK_EQ(seen, 1);
+}
+
 static void a_source_that_backs_off_sleeps_only_when_a_batch_would_be_through(void)
 {
     fresh();
@@ -433,6 +458,7 @@ int main(void)
     RUN(backing_off_source_and_receiver_wake_each_other);
     RUN(processes_without_membarrier_wake_each_other);
     RUN(a_source_waits_by_strategy_for_whatever_moves_on_its_board);
+    RUN(a_source_looks_once_more_before_it_sleeps);
     RUN(a_source_that_backs_off_sleeps_only_when_a_batch_would_be_through);
     RUN(a_forked_child_does_not_wait_for_its_parents_board);
     hf_map_detach(board);
