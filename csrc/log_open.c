@@ -150,14 +150,18 @@ static int64_t look_into(struct recovery *r, int64_t i)
 }
 
 /* The same for all that follows a bad place in segment i, whose walk is `w`. The head may be much older than the
- * frames: it is not synced with each group commit. */
-static int64_t look_beyond(struct recovery *r, int64_t i, const struct hf_walk *w, uint64_t *farthest)
+ * frames: it is not synced with each group commit. It looks as far as if the successor were not there: a cut removes that, and
+ * must not find more to be stable the next time. */
+static int64_t look_beyond(struct recovery *r, int64_t i, struct hf_walk w, uint64_t *farthest)
 {
-    uint64_t claimed = w->position;
-    if (w->position < w->limit) {
-        claimed += hf_frame_claimed(w->data + (w->position - w->base), w->limit - w->position, w->position);
+    const struct hf_seg *s = &r->log->segs[i];
+    uint64_t own = s->seal.end_position != 0 && s->seal.end_position < s->limit ? s->seal.end_position : s->limit;
+    w.limit = own > w.position ? own : w.position;
+    uint64_t claimed = w.position;
+    if (w.position < w.limit) {
+        claimed += hf_frame_claimed(w.data + (w.position - w.base), w.limit - w.position, w.position);
     }
-    *farthest = look_behind(r, *w);
+    *farthest = look_behind(r, w);
     *farthest = claimed > *farthest ? claimed : *farthest;
     return look_into(r, i + 1);
 }
@@ -199,7 +203,7 @@ static int64_t walk_segment(struct recovery *r, int64_t i)
         }
         if (r->stable <= chain.whole) {
             uint64_t farthest;
-            status = look_beyond(r, i, &w, &farthest);
+            status = look_beyond(r, i, w, &farthest);
             if (status != HF_OK) {
                 break;
             }
