@@ -43,7 +43,7 @@ enum {
     HF_SOON_MAX_NS = 5000,        /* of a wait that keeps the GIL */
     HF_WAIT_SPIN_ROUNDS = 256,    /* rounds between two looks at the clock */
     HF_WAIT_YIELDS = 4,           /* backoff then yields so often, for a peer that shares the core */
-    HF_WAIT_ACK_NS = 200000       /* a source that backs off yields so long: a store's batch takes 30 to 100 us */
+    HF_WAIT_ACK_NS = 100000       /* a source that backs off yields so long: a store's batch takes 30 to 100 us */
 };
 
 /* 1: this process registered, so a compiler barrier is enough between its store and its look for sleepers. 0: fence. */
