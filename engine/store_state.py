@@ -216,7 +216,11 @@ class StateFile:
             return str(error)
 
     def save(self, state: State, *, sync: bool = True) -> None:
-        """Writes the older slot. With ``sync``, it is on disk when this returns. Raises OSError."""
+        """Writes the older slot. With ``sync``, it is on disk when this returns. Raises OSError.
+
+        A slot that is new gets its name when it is whole: a store that is killed in its first microseconds left one that is not
+        valid, and no other.
+        """
         if not self._on_disk:
             self._sync_newest()
         body = self._encoder.encode(state)
@@ -224,7 +228,10 @@ class StateFile:
         crc = _checksum(generation, body)
         path = self.directory / f"state.{generation % 2}"
         fresh = not path.exists()
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        made = self.directory / "state.new" if fresh else path
+        fd = os.open(
+            made, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_TRUNC if fresh else 0), 0o600
+        )
         try:
             data = _HEADER.pack(_MAGIC, len(body), crc, generation, 0) + body
             written = 0
@@ -235,6 +242,7 @@ class StateFile:
         finally:
             os.close(fd)
         if fresh:
+            made.rename(path)
             sync_directory(self.directory)
         self._generation, self._on_disk = generation, sync
 

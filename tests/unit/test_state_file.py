@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,19 +18,20 @@ class Disk:
 
     def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
         self._directory = directory
-        self._synced: dict[str, bytes] = {}
+        self._synced: dict[int, bytes] = {}
+        """By inode."""
         patch.setattr(os, "fdatasync", self._sync)
 
     def _sync(self, fd: int) -> None:
         path = self._directory / os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))
-        self._synced[path.name] = path.read_bytes()
+        self._synced[os.fstat(fd).st_ino] = path.read_bytes()
 
     def cut(self, where: Path) -> StateFile:
         """The directory after a power cut: a file that was written since its last sync holds something of both."""
         where.mkdir()
         for path in self._directory.glob("state.*"):
             data = path.read_bytes()
-            known = self._synced.get(path.name, b"")
+            known = self._synced.get(path.stat().st_ino, b"")
             (where / path.name).write_bytes(data if data == known else data[: len(data) - 1] + b"\xff")
         return StateFile(where)
 
@@ -87,6 +88,34 @@ def test_a_crash_in_the_middle_of_a_write_leaves_the_state_before(tmp_path: Path
         assert left is not None
         assert left.opened == opened - 1
         newest.write_bytes(data)
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync", "rename"])
+def test_a_store_that_is_killed_while_it_writes_its_first_state_is_a_new_one(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    pwrite = os.pwrite
+
+    def dies(*given: Any) -> None:
+        if call == "pwrite":
+            fd, data, at = given
+            pwrite(fd, data[:10], at)
+        raise KilledError
+
+    state = State("a", bytes(16), 7, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, dies)
+        with pytest.raises(KilledError):
+            StateFile(tmp_path).save(state)
+    assert any(tmp_path.iterdir())
+    assert StateFile(tmp_path).load() is None
+    StateFile(tmp_path).save(state)
+    left = StateFile(tmp_path).load()
+    assert left is not None
+    assert left.opened == 7
 
 
 def test_a_state_that_is_saved_while_a_begin_is_taken_in_never_has_the_new_table_with_what_is_older() -> None:
