@@ -305,7 +305,7 @@ coverage: $(VENV)/stamp ## which lines and branches of csrc the C tests reach; f
 
 # Fuzz targets: each with all of csrc under the sanitizers, with the kernel itself (asan); with what stands in for it (quick.h, quick),
 # also where it tells what an input reaches (reach); and the first two with a planted bug that they must find. The planted file's
-# symbols come first, and win. The driver and the stand-ins have no sanitizer: they are no code under test.
+# symbols come first, and win. Beside the stand-ins the driver has no sanitizer: neither is code under test.
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_KIT := $(addprefix build/c/asan/tests/fuzz/,driver.o mutate.o log_object.o)
 QUICK_KIT := $(addprefix build/c/plain/tests/fuzz/,driver.o mutate.o quick_files.o quick_maps.o quick_answers.o)

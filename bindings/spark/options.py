@@ -303,7 +303,6 @@ def table() -> str:
 
 
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
-_LONGEST = max(map(len, _BY_NAME))
 
 
 def parse(options: Mapping[str, str], role: Role) -> Options:
@@ -338,8 +337,7 @@ def parse(options: Mapping[str, str], role: Role) -> Options:
 
 
 def _unknown(name: str) -> NoReturn:
-    # More than three times as long as any, it is half alike to none.
-    near = difflib.get_close_matches(name.lower(), _BY_NAME, 1, 0.5) if len(name) <= 3 * _LONGEST else []
+    near = difflib.get_close_matches(name.lower(), _BY_NAME, 1, 0.5)
     hint = f"did you mean {_BY_NAME[near[0]].name}?" if near else f"options are {', '.join(o.name for o in OPTIONS)}"
     raise OptionError(f"there is no option {name!r}", hint=hint)
 

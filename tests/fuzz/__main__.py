@@ -30,7 +30,7 @@ RUNS = {"segment": 250, "head": 250, "stream": 2500, "board": 300, "frames": 150
 PARTS = (("reach", 0.35), ("asan", 0.1), ("quick", 0.55))
 """What becomes of the seconds of a target in C: a corpus is grown by what mutants reach, this and mutants of it meet the kernel
 itself, and then what stands in for it (quick.h), without the cost of telling what they reach."""
-SHARES = {"wire": 4.5, "head": 0.5, "info": 0.5, "offsets": 0.5, "ddl": 0.5}
+SHARES = {"wire": 4.5, "head": 0.5, "info": 0.5, "offsets": 0.5}
 """How many times the seconds asked for, where not once: most go to what takes most mutants a second."""
 PYTHON_RUNS = 1500
 PLANTED_RUNS = 20_000
@@ -124,13 +124,13 @@ def main() -> int:
         ThreadPoolExecutor(asked.jobs) as pool,
     ):
         names = sorted(asked.targets or [*PLANTED, *TARGETS], key=lambda name: -SHARES.get(name, 1))
+
+        def fuzzed(name: str) -> Verdict:
+            fuzz = run_c if name in PLANTED else run_python
+            return fuzz(name, asked.seconds * SHARES.get(name, 1), asked.seed, scratch)
+
         done = []
-        for verdict in pool.map(
-            lambda name: (run_c if name in PLANTED else run_python)(
-                name, asked.seconds * SHARES.get(name, 1), asked.seed, scratch
-            ),
-            names,
-        ):
+        for verdict in pool.map(fuzzed, names):
             done.append(verdict)
             print(*verdict.text.splitlines()[-TEXT_LINES:], sep="\n", end="\n" if verdict.text else "")
             said = f"{verdict.target}: {verdict.inputs} inputs, {verdict.executions} mutants"

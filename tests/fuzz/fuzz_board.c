@@ -132,23 +132,23 @@ static struct hf_source *fresh_source(struct hf_map *board, struct hf_map *bells
     static struct hf_source *s, was;
     static struct hf_step *steps;
     static uint8_t *bytes;
-    size_t once = 0, step_bytes = 0;
-    if (s == NULL) {
+    int made = s == NULL;
+    if (made) {
         struct hf_stream_config config = kit_config();
         config.pin_timeout_ms = 0;
         config.fragment_bytes = LARGE;
         s = kit_source(&config, NULL);
         kit_run(s, SMALL, KIT_RING - 2 * SMALL);
-        once = s->map->mapped_bytes - s->map->ring_bytes;
-        step_bytes = (s->step_mask + 1) * sizeof *s->steps;
+    }
+    size_t once = s->map->mapped_bytes - s->map->ring_bytes;
+    size_t step_bytes = (s->step_mask + 1) * sizeof *s->steps;
+    if (made) {
         bytes = malloc(once);
         steps = malloc(step_bytes);
         was = *s;
         memcpy(bytes, s->map->base, once);
         memcpy(steps, s->steps, step_bytes);
     }
-    once = s->map->mapped_bytes - s->map->ring_bytes;
-    step_bytes = (s->step_mask + 1) * sizeof *s->steps;
     *s = was;
     memcpy(s->map->base, bytes, once);
     memcpy(s->steps, steps, step_bytes);

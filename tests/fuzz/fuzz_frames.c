@@ -6,7 +6,6 @@
 #include "crc32c.h"
 #include "log.h"
 #include "log_object.h"
-#include "quick.h"
 
 enum { BLOCK, AFTER, OBJECTS, BLOCK_BYTES = 1 << 14, RING_BYTES = 1 << 16, ENTRIES = 1024 };
 /* What the flags of an input ask for. The second object is laid over the ring after its frames were found. */
@@ -33,11 +32,7 @@ static void prepare(void)
                    MAP_FAILED);
     }
     close(fd);
-    setenv("TMPDIR", "/dev/shm", 0);
-    directory = check_directory();
-    if (quick_directory != NULL) {
-        quick_directory(directory);
-    }
+    directory = log_directory();
 }
 
 /* Flags and numbers as a source writes them, as far as lengths chain. */

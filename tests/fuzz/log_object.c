@@ -157,15 +157,19 @@ void log_empty(int dir)
     closedir(listing);
 }
 
+int log_directory(void)
+{
+    setenv("TMPDIR", "/dev/shm", 0);
+    int dir = check_directory();
+    if (quick_directory != NULL) {
+        quick_directory(dir);
+    }
+    return dir;
+}
+
 static void prepare(void)
 {
-    if (directory < 0) {
-        setenv("TMPDIR", "/dev/shm", 0);
-        directory = check_directory();
-        if (quick_directory != NULL) {
-            quick_directory(directory);
-        }
-    }
+    directory = directory < 0 ? log_directory() : directory;
     log_empty(directory);
 }
 

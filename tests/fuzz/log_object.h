@@ -24,5 +24,7 @@ int log_valid(unsigned number, struct fuzz_image *out);
 void log_mend(struct fuzz_image *image, unsigned flags);
 /* Writes the directory, checks it, reads it, opens it, appends, and does it again. */
 void log_exercise(const struct fuzz_image *image, unsigned flags);
+/* A new directory for a log, in memory; where there is one, that of quick.h. */
+int log_directory(void);
 void log_empty(int dir); /* removes every file in it */
 #endif

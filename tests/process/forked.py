@@ -50,8 +50,8 @@ ACK_EVERY = 16
 BATCH = 64
 """Messages that a receiver may have processed and not acknowledged: what a kill may redeliver."""
 STAGING = 32 * 1024
-ALL = 2**63
 WAIT_NS = 50_000_000
+ALL = 2**63
 """No incarnation: whether it has begun or not."""
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.engine.store_state import LIVES_MAX, ReceiverState, SourceState, State, StateFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Disk:
@@ -23,8 +21,7 @@ class Disk:
         patch.setattr(os, "fdatasync", self._sync)
 
     def _sync(self, fd: int) -> None:
-        path = self._directory / os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))
-        self._synced[os.fstat(fd).st_ino] = path.read_bytes()
+        self._synced[os.fstat(fd).st_ino] = Path(f"/proc/self/fd/{fd}").read_bytes()
 
     def cut(self, where: Path) -> StateFile:
         """The directory after a power cut: a file that was written since its last sync holds something of both."""
