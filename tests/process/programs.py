@@ -47,7 +47,10 @@ class Example:
 
     def until(self, pattern: str, count: int = 1) -> list[Any]:
         """Waits until the pattern was found ``count`` times."""
-        wait(f"{count} x {pattern!r}", lambda: len(self.found(pattern)) >= count, self.alive)
+        try:
+            wait(f"{count} x {pattern!r}", lambda: len(self.found(pattern)) >= count, self.alive)
+        except AssertionError as never:
+            raise AssertionError(f"{never}; it said:\n{''.join(self.out)}{''.join(self.err)}") from None
         return self.found(pattern)
 
     def alive(self) -> bool:

@@ -51,11 +51,17 @@ def run(start: Callable[..., Example]) -> Callable[..., Example]:
 
 
 @pytest.fixture
-def look(domain: str) -> Iterator[Callable[[], survey.Survey]]:
-    """Who is in the domain, and who has acknowledged what."""
+def place(domain: str) -> Iterator[Domain]:
+    """Only looked at."""
     place = Domain(domain, join=False)
-    yield lambda: survey.take(place)
+    yield place
     place.close()
+
+
+@pytest.fixture
+def look(place: Domain) -> Callable[[], survey.Survey]:
+    """Who is in the domain, and who has acknowledged what."""
+    return lambda: survey.take(place)
 
 
 def stand_still(source: Example, look: Callable[[], survey.Survey], messages: int) -> None:
@@ -342,20 +348,28 @@ def test_a_configuration_file_names_the_store_and_shows_receiving_contexts(
 # A loss -------------------------------------------------------------------------------------------------------------------
 
 
-def hide(segments: list[Path]) -> Path:
-    """Takes the oldest segment of a log away; the store itself has it open and does not notice."""
-    oldest = min(segments)
-    return oldest.rename(oldest.with_name("away"))
+@pytest.fixture
+def hide(place: Domain, tmp_path: Path) -> Callable[[], tuple[Path, Path]]:
+    """Takes the oldest of a log's segments away: where it was, and where it is. The store has it open and does not notice.
+
+    Nothing is missing before the ring has lost its name: a receiver would read that, and no log.
+    """
+
+    def take() -> tuple[Path, Path]:
+        wait("the ring is gone", lambda: all(item.kind != "stream" for item in place.objects()))
+        segments = sorted((tmp_path / "store-a" / "logs").glob("*/seg-*"))
+        assert len(segments) >= 2
+        return segments[0], segments[0].rename(segments[0].with_name("away"))
+
+    return take
 
 
 def test_a_receiver_that_is_created_again_has_what_was_lost(
-    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, tmp_path: Path
+    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, hide: Callable[[], tuple[Path, Path]]
 ) -> None:
     run_store(kind="disk")
     run("umesrc -t a -M 30 -l 60000 -d 0 flights")
-    segments = list((tmp_path / "store-a" / "logs").glob("*/seg-*"))
-    assert len(segments) >= 2
-    name, away = min(segments), hide(segments)
+    name, away = hide()
     receiver = start("retry_loss --messages 30 --interval 0.3 --retries 1000 flights")
     receiver.until("again, with a new receiver")
     away.rename(name)
@@ -364,10 +378,12 @@ def test_a_receiver_that_is_created_again_has_what_was_lost(
     assert receiver.found(r", LOST$") != []
 
 
-def test_a_loss_is_accepted_in_the_end(run: Callable[..., Example], run_store: Any, tmp_path: Path) -> None:
+def test_a_loss_is_accepted_in_the_end(
+    run: Callable[..., Example], run_store: Any, hide: Callable[[], tuple[Path, Path]]
+) -> None:
     run_store(kind="disk")
     run("umesrc -t a -M 30 -l 60000 -d 0 flights")
-    hide(list((tmp_path / "store-a" / "logs").glob("*/seg-*")))
+    hide()
     receiver = run("retry_loss --messages 5 --interval 0 --retries 2 flights")
     lost = [int(count) for count in receiver.found(r"^(\d+) missing before \d+: again, with a new receiver$")]
     assert len(lost) == 2
