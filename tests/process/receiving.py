@@ -10,6 +10,8 @@ import holdfast as hf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.engine.domain import Domain
+
 SHORT = 90.0
 """Seconds that no wait here needs; a test that gets there has failed."""
 SESSION = 77
@@ -58,6 +60,11 @@ def until(what: str, true: Callable[[], object], ctx: hf.Context | None = None) 
             ctx.poll(0.005)
         else:
             time.sleep(0.002)
+
+
+def until_no_ring(domain: Domain) -> None:
+    """Waits until the closed sources' rings have lost their names: a receiver that comes now reads the logs."""
+    until("the ring is gone", lambda: all(item.kind != "stream" for item in domain.objects()))
 
 
 class Told(list[Any]):

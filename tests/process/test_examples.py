@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from process.programs import Example, wait
+from process.receiving import until_no_ring
 
 from holdfast.engine import survey
 from holdfast.engine.domain import Domain
@@ -356,7 +357,7 @@ def hide(place: Domain, tmp_path: Path) -> Callable[[], tuple[Path, Path]]:
     """
 
     def take() -> tuple[Path, Path]:
-        wait("the ring is gone", lambda: all(item.kind != "stream" for item in place.objects()))
+        until_no_ring(place)
         segments = sorted((tmp_path / "store-a" / "logs").glob("*/seg-*"))
         assert len(segments) >= 2
         return segments[0], segments[0].rename(segments[0].with_name("away"))

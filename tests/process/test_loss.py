@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from process.feeds import Log
-from process.receiving import SESSION, SHORT, Told, source, take, until
+from process.receiving import SESSION, SHORT, Told, source, take, until, until_no_ring
 
 import holdfast as hf
 from holdfast.engine.events import receiver as events
@@ -24,6 +24,7 @@ def holed(path: Path, run_store: Callable[..., ThreadStore], lost: tuple[int, in
     store = run_store("a", "disk")
     with hf.Context() as ctx:
         source(ctx, 30).close()
+        until_no_ring(ctx.domain)
     store.stop()
     (where,) = (path / "store-a" / "logs").iterdir()
     uuid = bytes.fromhex(where.name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from process.claims import Claimant
 from process.events import Events
-from process.receiving import SHORT, send, source, take
+from process.receiving import SHORT, send, source, take, until_no_ring
 from process.spawn import until
 
 import holdfast as hf
@@ -28,7 +28,7 @@ def regid(src: hf.Source, store: str = "a") -> int:
 def recovered() -> list[int]:
     """What a new receiver gets from the stores, in this process; the source must be closed, so that nothing comes from a ring."""
     with hf.Context() as ctx:
-        until("the ring is gone", lambda: all(item.kind != "stream" for item in ctx.domain.objects()))
+        until_no_ring(ctx.domain)
         events = Events()
         rcv = ctx.receiver("quotes", on_event=events)
         found = []

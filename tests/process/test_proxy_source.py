@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from process.receiving import until_no_ring
 from process.spawn import Worker, until
 from process.worker import LIMIT, STABLE
 
@@ -161,7 +162,7 @@ def test_j2_a_store_that_has_lost_its_log_does_not_stand_in(
         src.wait_stable(timeout=SHORT)
         src.close()
         until("a does", lambda: standing(*stores) == ["a"])
-        until("its ring is gone", lambda: not any(item.kind == "stream" for item in ctx.domain.objects()))
+        until_no_ring(ctx.domain)
         for store in stores:
             store.stop()
         shutil.rmtree(tmp_path / "store-a" / "logs")
