@@ -195,7 +195,7 @@ def test_a_backup_takes_the_seat_and_keeps_it(spawn: Callable[[str], dict[str, W
         src.wait_registered(SHORT)
         seats = {"a": "active", "b": "active", "c": "active", "d": "idle"}
         until("all three take their seats", lambda: states(src) == seats)
-        rcv = ctx.receiver("quotes", options={"ume_registration_interval": 300}, on_event=seen)
+        rcv = ctx.receiver("quotes", options={"ume_registration_interval": 60_000}, on_event=seen)
         done = seen.wait("RegistrationComplete")
         assert not done.flags & hf.events.receiver.RegistrationCompleteFlags.QUORUM, "a backup is not waited for"
         src.send(b"one")
