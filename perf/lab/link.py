@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import shutil
@@ -29,12 +30,22 @@ BATCH = 1000
 LEAST = 10
 """Messages of a reading, where a product is very slow."""
 SETTLE_S = 0.3
+TOUCHED_MIN = 64 << 20
+"""Bytes."""
 
 
 def pss_bytes(pid: int) -> int:
     """Memory of a process, what it shares with others divided among them."""
     found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     return int(found[1]) << 10 if found else 0
+
+
+def touch_memory(size: int) -> None:
+    """Have so many bytes of memory touched, and let go of them: what is allocated next is, for the most part, these pages.
+
+    The host of a virtual machine may take memory back that nothing uses. The first touch of such a page then waits for the host.
+    """
+    mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
 
 
 class Link:
@@ -112,12 +123,15 @@ class Link:
         end = max(taken.end_ns for taken in self._done())
         return self._reading(work, end - start, self._cpu_ns() - before)
 
-    def commits(self, messages: Messages, batch: int, least: int, *, live: bool) -> dict[str, float]:
+    def commits(self, messages: Messages, batch: int, least: int, *, live: bool, touched: bool) -> dict[str, float]:
         """A log, from the first commit until the last is acknowledged; then, or meanwhile, the reader reads all of it.
 
-        ``live``: meanwhile; the clock stops when the reader has the last one, too. Gives what one_way gives.
+        ``live``: meanwhile; the clock stops when the reader has the last one, too. ``touched``: the memory that it will take was
+        touched right before. Gives what one_way gives.
         """
         work = self._work(messages, batch, least)
+        if touched:
+            touch_memory(TOUCHED_MIN + 4 * work.count * self._size)
         if self._place[1] == "disk":
             os.sync()  # what others have left for the disk to write is not this product's to wait for
         if live:

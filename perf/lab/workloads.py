@@ -145,26 +145,36 @@ def round_trips(bench: Bench, plan: Plan) -> Iterator[Row]:
 
 
 def persistent(bench: Bench, plan: Plan) -> Iterator[Row]:
-    """Messages per second that are acknowledged at a level; message by message at the smallest size; and while one reads."""
+    """Messages per second that are acknowledged at a level; message by message at the smallest size; and while one reads.
+
+    What writes to memory does so a second time, in memory that was touched right before.
+    """
     for level in LEVELS:
         for size in plan.log_sizes:
             yield from _commits(bench, plan, level, size, BATCH)
         yield from _commits(bench, plan, level, plan.log_sizes[0], 1)
         yield from _commits(bench, plan, level, plan.log_sizes[0], BATCH, live=True)
+    for size in plan.log_sizes:
+        yield from _commits(bench, plan, "memory", size, BATCH, touched=True)
+    yield from _commits(bench, plan, "memory", plan.log_sizes[0], BATCH, live=True, touched=True)
 
 
-def _commits(bench: Bench, plan: Plan, level: Level, size: int, batch: int, *, live: bool = False) -> Iterator[Row]:
+def _commits(
+    bench: Bench, plan: Plan, level: Level, size: int, batch: int, *, live: bool = False, touched: bool = False
+) -> Iterator[Row]:
     messages = Messages.numbered(plan.log_bytes // size, size)
-    table = f"Persistent, {LEVELS[level]}"
+    table = f"Persistent, {LEVELS[level]}{', memory touched before' if touched else ''}"
     each = "1,000 messages per commit" if batch > 1 else "a message per commit"
     case = f"{quantity(size, 'B')}, {each}{', read meanwhile' if live else ''}"
     least = 5 * batch if batch > 1 else SYNCED_LEAST if level == "disk" else LEAST[128]
     reading_s = plan.reading_s * (LIVE_TIMES if live else 1)
     links = partial(Link, bench=bench, size=size, level=level, reading_s=reading_s)
     kinds = [kind for kind in plan.logs if level in kind.levels]
-    for row in _turns(
-        bench, case, _rate(table), kinds, links, lambda link: link.commits(messages, batch, least, live=live)
-    ):
+
+    def measure(link: Link) -> Mapping[str, float]:
+        return link.commits(messages, batch, least, live=live, touched=touched)
+
+    for row in _turns(bench, case, _rate(table), kinds, links, measure):
         row.in_flight = [kind.name for kind in kinds if kind.in_flight]
         yield row
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from perf.cli import RESULTS
-from perf.harness import Bench, Sample, Series
+from perf.harness import WARM_UP, Bench, Sample, Series
 from perf.lab import __main__ as main
-from perf.lab import peers, tables, workloads
+from perf.lab import link, peers, tables, workloads
 from perf.lab.data import Check, Messages, WrongMessageError, take_batches, take_singles
 from perf.lab.peer import Peer, Receiver, Sender
 from perf.lab.peers.aeron import Aeron
@@ -229,10 +229,16 @@ def test_who_is_made_for_large_messages_carries_those_alone(bench: Bench) -> Non
     _all_measured([rate, trip], (InPlace, Pipe))
 
 
-def test_logs_carry_every_workload(bench: Bench) -> None:
+def test_logs_carry_every_workload(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    touched: list[int] = []
+    monkeypatch.setattr(link, "touch_memory", touched.append)
     rows = list(workloads.persistent(bench, TINY))
-    assert len(rows) == 2 * 2 * 3
+    assert len(rows) == 2 * 2 * 3 + 2 * 2
     _all_measured(rows, TINY.logs)
+    assert len(touched) == 2 * len(TINY.logs) * (bench.runs + WARM_UP), (
+        "before each reading of two cases, and of no other"
+    )
+    assert min(touched) > link.TOUCHED_MIN
 
 
 def test_a_new_process_replays_a_store(bench: Bench) -> None:
@@ -274,7 +280,7 @@ def test_rows_of_commits_say_who_does_not_wait(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr(workloads, "in_turns", lambda *_, **__: [_row(ours=[1]), _row(ours=[1])])
     plan = replace(TINY, logs=(HoldfastLog, HoldfastEach, SqliteWal))
     committed, read = list(workloads.persistent(bench, plan)), list(workloads.replay(bench, plan))
-    assert [row.in_flight for row in committed] == [[HoldfastLog.name]] * 12
+    assert [row.in_flight for row in committed] == [[HoldfastLog.name]] * 16
     assert [row.in_flight for row in read] == [[]] * 2
 
 
