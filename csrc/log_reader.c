@@ -226,7 +226,9 @@ static void nearest(struct hf_logr *r, const struct hf_seg *s, uint64_t sqn, str
         uint64_t at = r->index.entries[low - 1].sqn;
         *chain = (struct hf_chain){.next_sqn = at, .whole = position, .whole_sqn = at};
     }
-    if (memcmp(r->cursor_uuid, s->uuid, HF_UUID) == 0 && r->cursor_sqn <= sqn && r->cursor_sqn >= chain->next_sqn) {
+    /* Two damaged headers may bear one name: a cursor of the other segment is no place in this one. */
+    int own = memcmp(r->cursor_uuid, s->uuid, HF_UUID) == 0 && r->cursor >= s->base && r->cursor <= s->limit;
+    if (own && r->cursor_sqn <= sqn && r->cursor_sqn >= chain->next_sqn) {
         *chain = (struct hf_chain){.next_sqn = r->cursor_sqn, .whole = r->cursor, .whole_sqn = r->cursor_sqn};
     }
 }
