@@ -188,7 +188,11 @@ class GroupScene:
             said = self.traces.ack_of(worker.settings.name)
             published = log.range()[1] if log is not None else 0
             if published < said:
-                raise Finding(f"store {worker.settings.name} called {said} stable, its log ends at {published}")
+                there = sorted(path.name for path in Path(worker.settings.directory).glob("logs/*"))
+                looked = f"{log.path.name if log is not None else 'no log'} of {there}, {self.traces.boards()}"
+                raise Finding(
+                    f"store {worker.settings.name} called {said} stable, its log ends at {published} ({looked})"
+                )
         stable = int(self.source.words[STABLE])
         if self.held_by_quorum() < stable:
             raise Finding(f"everything below {stable} was called stable, the logs end at {self.ends()}")

@@ -233,6 +233,19 @@ class Traces:
             raise Finding(f"{len(boards)} sources where one was started")
         return boards[0] if boards else b""
 
+    def boards(self) -> str:
+        """What is on each board, for a finding."""
+        said = [
+            f"board {item.uuid.hex()}: "
+            + ", ".join(
+                f"role {line.role} {ffi.string(line.name).decode()!r} ack {line.ack_stream}:{line.ack} state {line.state}"
+                for line in self._lines(item.uuid)
+            )
+            for item in self.domain.objects()
+            if item.kind == "board"
+        ]
+        return "; ".join(said)
+
     def lines(self, role: int) -> list[Any]:
         """Copies of the lines of this role, ``struct hf_board_line``."""
         uuid = self._uuid()
