@@ -154,12 +154,16 @@ class GroupScene:
         return [(store, log) for store in self.stores if (log := self._log(store)) is not None]
 
     def _log(self, store: Worker) -> Log | None:
-        if store not in self._logs:
+        """Where nothing is published yet, the one that was looked at before may be that of a life that never began."""
+        known = self._logs.get(store)
+        if known is None or known.range()[1] == 0:
             path = Path(store.settings.directory) / "logs" / self._source_name
-            if not path.exists():
-                return None
-            self._logs[store] = Log(path, self.content, _Kept(self.lives))
-        return self._logs[store]
+            if known is not None and known.path != path:
+                known.reopen()
+                del self._logs[store]
+            if store not in self._logs and path.exists():
+                self._logs[store] = Log(path, self.content, _Kept(self.lives))
+        return self._logs.get(store)
 
     @property
     def _source_name(self) -> str:
