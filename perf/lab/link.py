@@ -30,8 +30,8 @@ BATCH = 1000
 LEAST = 10
 """Messages of a reading, where a product is very slow."""
 SETTLE_S = 0.3
-TOUCHED_MIN = 64 << 20
-"""Bytes."""
+TOUCHED_MIN, TOUCHED_TIMES = 64 << 20, 4
+"""Bytes, and so many times those of the messages: pages that are copied, files that double, a next one that is made ahead."""
 
 
 def pss_bytes(pid: int) -> int:
@@ -131,7 +131,7 @@ class Link:
         """
         work = self._work(messages, batch, least)
         if touched:
-            touch_memory(TOUCHED_MIN + 4 * work.count * self._size)
+            touch_memory(TOUCHED_MIN + TOUCHED_TIMES * work.count * self._size)
         if self._place[1] == "disk":
             os.sync()  # what others have left for the disk to write is not this product's to wait for
         if live:

@@ -1,7 +1,8 @@
-/* quick.h: what stands in for the kernel where a target runs against the clock (build/fuzz/reach and quick): mappings that are kept, files in
- * memory, answers that are remembered. The linker's --wrap leads the calls here. Nothing that a sanitizer sees with the kernel goes
- * unseen: a page is as writable as it was asked to be, what is not mapped or lies behind the end of a file is poisoned, and what is
- * written into the ring or a file is there for everybody who maps it. The other builds have the kernel itself. */
+/* quick.h: what stands in for the kernel where a target runs against the clock (build/fuzz/reach and quick): mappings that are
+ * kept, files in memory, answers that are remembered. The linker's --wrap leads the calls here. Nothing that a sanitizer sees with
+ * the kernel goes unseen: a page is as writable as it was asked to be, what is not mapped or lies behind the end of a file is
+ * poisoned, and what is written into the ring or a file is there for everybody who maps it. The other builds have the kernel
+ * itself. */
 #ifndef HF_FUZZ_QUICK_H
 #define HF_FUZZ_QUICK_H
 #include <stdint.h>

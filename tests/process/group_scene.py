@@ -156,13 +156,13 @@ class GroupScene:
     def _log(self, store: Worker) -> Log | None:
         """Where nothing is published yet, the one that was looked at before may be that of a life that never began."""
         known = self._logs.get(store)
-        if known is None or known.range()[1] == 0:
-            path = Path(store.settings.directory) / "logs" / self._source_name
-            if known is not None and known.path != path:
-                known.reopen()
-                del self._logs[store]
-            if store not in self._logs and path.exists():
-                self._logs[store] = Log(path, self.content, _Kept(self.lives))
+        if known is not None and known.range()[1] > 0:
+            return known
+        path = Path(store.settings.directory) / "logs" / self._source_name
+        if known is not None and known.path != path:
+            self._logs.pop(store).reopen()
+        if store not in self._logs and path.exists():
+            self._logs[store] = Log(path, self.content, _Kept(self.lives))
         return self._logs.get(store)
 
     @property

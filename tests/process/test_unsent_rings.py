@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from process.spawn import until
+from process.receiving import until_no_ring
 
 import holdfast as hf
 from holdfast.engine.domain import Domain
@@ -64,7 +64,7 @@ def test_it_is_removed_when_its_source_is_dead_and_the_next_one_goes_on(
     assert len(rings(domain_of)) == 1
     halted.send_signal(signal.SIGKILL)
     halted.wait()
-    until("the ring is gone", lambda: not rings(domain_of))
+    until_no_ring(domain_of)
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options={"ume_store_name": ["a"]}) as src:
         src.wait_registered(SHORT)
         assert src.send(b"first") == 0
@@ -93,4 +93,4 @@ def test_only_what_has_not_begun_here_and_has_nothing_in_it_goes(
             assert unlink_unsent(domain_of, {item.uuid: begun}) == ([item.name] if removed else [])
             assert unlink_unsent(domain_of, {}) == []
             store = run_store()
-            until("the ring is gone", lambda: not rings(domain_of))
+            until_no_ring(domain_of)
