@@ -52,11 +52,12 @@ class Directory:
         return True
 
     def streams(self, uuid: bytes, begun: int = 0) -> list[tuple[int, str]]:
-        """(incarnation, name) of a source's rings, oldest first, up to the newest that has begun: that has an SRI, or is not
-        newer than ``begun``, which a store has said. The source of another one may die before its BEGIN is durable, or be
-        refused, and what was there before it goes on."""
+        """(incarnation, name) of a source's rings, oldest first, from ``begun`` on, which a store has said, up to the newest that
+        has begun: that has an SRI. The source of a newer one may die before its BEGIN is durable, or be refused, and what was
+        there before it goes on; what an older one left is void, or in the logs."""
         self.refresh()
-        return self._up_to_begun(self._streams.get(uuid, []), begun)
+        rings = self._up_to_begun(self._streams.get(uuid, []), begun)
+        return [ring for ring in rings if ring[0] >= begun]
 
     def sources(self) -> list[Found]:
         """The newest ring of every source whose SRI can be read; one that registers right now comes a little later."""

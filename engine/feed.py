@@ -251,7 +251,7 @@ class Feed(Served):
         came before it, since they drained the older rings before they let it begin."""
         self.newer = False
         ring = self._newest()
-        if ring is None or ring.incarnation < self._begun[0]:  # what an older one left is void, or in the logs
+        if ring is None:
             return False
         self.begin(ring.incarnation, ring.start_sqn)
         if ring.start_sqn > self._next:
@@ -266,7 +266,7 @@ class Feed(Served):
         return True
 
     def _rings(self) -> list[tuple[int, str]]:
-        """(incarnation, name), oldest first. One that has begun nowhere is none."""
+        """(incarnation, name), oldest first. One that has begun nowhere is none, nor is one that is over."""
         return self._streams.streams(self.uuid, self._begun[0])
 
     def _newest(self) -> RingReader | None:
@@ -341,10 +341,8 @@ class Feed(Served):
     def _nothing_left(self) -> None:
         """Neither a ring nor a log goes on. A ring is not taken away before a quorum of the stores holds its end."""
         enough = 2 * self.logs.unreadable < len(self.logs.paths) or self.logs.gone()
-        begun = self._begun[0]
-        rings = any(incarnation >= begun for incarnation, _ in self._rings())
-        if self.stop == FOR_EVER and enough and not rings:
-            self._end(begun)
+        if self.stop == FOR_EVER and enough and not self._rings():
+            self._end(self._begun[0])
 
     def _end(self, incarnation: int) -> None:
         if self._ended < incarnation:

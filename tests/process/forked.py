@@ -51,8 +51,6 @@ BATCH = 64
 """Messages that a receiver may have processed and not acknowledged: what a kill may redeliver."""
 STAGING = 32 * 1024
 WAIT_NS = 50_000_000
-ALL = 2**63
-"""No incarnation: whether it has begun or not."""
 
 
 @dataclass
@@ -244,10 +242,10 @@ def store(world: World) -> None:
     stream: Mapping | None = None
     while not world.orphaned():
         check(lib.hf_log_prepare(log), what="spare")
-        newest = me.streams.streams(world.uuid, ALL)[-1:]
-        if newest and (stream is None or newest[0][1] != stream.name):
+        rings = [(each.incarnation, each.name) for each in me.domain.objects(world.uuid) if each.kind == "stream"]
+        if rings and (stream is None or rings[-1][1] != stream.name):
             with contextlib.suppress(FileNotFoundError, UnpublishedError):
-                stream = _take_up(world, me, item, info, *newest[0])
+                stream = _take_up(world, me, item, info, *rings[-1])
         if stream is None:
             time.sleep(0.0005)
             continue

@@ -18,6 +18,7 @@ from process.receiving import SESSION, SHORT, Told, send, source, take, until
 
 import holdfast as hf
 from holdfast.engine.core import lib
+from holdfast.engine.domain import SHM_DIR
 from holdfast.engine.events import receiver as events
 
 if TYPE_CHECKING:
@@ -246,3 +247,30 @@ def test_a_claimant_that_has_not_begun_is_in_nobodys_way(
         src.close()
         until("the end was told", lambda: not rcv.receive(timeout=0.02) and told.of(events.EndOfStream))
         claimed.end()
+
+
+def test_a_ring_whose_source_died_making_it_is_in_nobodys_way_later(
+    stage: Stage, run_store: Callable[..., object]
+) -> None:
+    """A receiver took it for the newest, stayed in the ring that it read, and waited there for ever: found by torture."""
+    run_store("a")
+
+    def rings() -> list[int]:
+        return [item.incarnation for item in stage.domain.objects() if item.kind == "stream"]
+
+    with hf.Context(session_id=SESSION) as ctx, hf.Context() as other:
+        rcv = other.receiver("quotes")
+        with source(ctx, 1):
+            assert take(rcv) == [0]
+        with source(ctx, 1):
+            assert take(rcv) == [1]
+            (inbound,) = rcv.inbounds
+            assert inbound.live is not None
+            assert inbound.live.ring is not None
+            until("the second ring is the only one", lambda: rings() == [2])
+            (SHM_DIR / stage.domain.stream_name(inbound.uuid, 1)).touch(mode=0o600)
+        with source(ctx, 1):  # it comes and goes, and nobody receives
+            pass
+        until("the unfinished ring is the only one", lambda: rings() == [1])
+        assert take(rcv) == [2]
+        until("no ring is watched", lambda: not inbound.watch.ring)
