@@ -107,6 +107,11 @@ class Message(Slot):
         """:meth:`retain` was called."""
         return self._retained
 
+    def done(self) -> None:
+        """An iteration asks for the next one: this one is consumed, unless it is retained."""
+        if not self.retained:
+            self.release()
+
     def release(self) -> None:
         """Consumes the message: it counts as acknowledged with the next batch of acks. Twice is a no-op. Any thread."""
         if not self._live:
@@ -186,7 +191,7 @@ class Ack:
         self.sequence_number = sequence_number
         """Of the message that it was taken out of."""
 
-    def _checked(self, sequence_number: int | None) -> tuple[Inbound, int]:
+    def _checked(self, sqn: int | None) -> tuple[Inbound, int]:
         """What may be acknowledged now."""
         inbound, receiver = self._inbound, self._receiver
         if inbound is None or receiver.closed:
@@ -196,13 +201,13 @@ class Ack:
             raise UsageError(
                 "an explicit ack on a receiver that acknowledges by itself", hint="ume_explicit_ack_only=1"
             )
-        number = self.sequence_number if sequence_number is None else int(sequence_number)
+        number = self.sequence_number if sqn is None else int(sqn)
         if not 0 <= number < NUMBERS:
             raise UsageError(f"an explicit ack of number {number}", hint="a sequence number of this stream")
         return inbound, number
 
-    def send(self, sequence_number: int | None = None) -> None:
-        """Acknowledges everything up to ``sequence_number`` of the same stream (default: the message's own).
+    def send(self, sqn: int | None = None) -> None:
+        """Acknowledges everything up to number ``sqn`` of the same stream (default: the message's own).
 
         A number that is acknowledged already, or a lower one, has no effect. One that was not received yet is taken too;
         the next registration starts behind what was published then. Where the source has begun anew at a number below, the
@@ -213,26 +218,29 @@ class Ack:
             ClosedError: this ack, or its receiver, was closed.
             ForkedHandleError: it belongs to the parent process.
         """
-        inbound, number = self._checked(sequence_number)
+        inbound, number = self._checked(sqn)
         inbound.acknowledge(self._slot, number + 1)
         if inbound.window is not None:
             inbound.window.not_outstanding(number)
 
-    def mark_not_outstanding(self, sequence_number: int | None = None) -> None:
-        """Everything up to ``sequence_number`` no longer counts for ``ume_application_outstanding_maximum``.
+    def mark_not_outstanding(self, sqn: int | None = None) -> None:
+        """Everything up to number ``sqn`` no longer counts for ``ume_application_outstanding_maximum``.
 
         Nothing is acknowledged. Sending the ack does it too.
 
         Raises:
             UsageError, ClosedError, ForkedHandleError: as :meth:`send`.
         """
-        inbound, number = self._checked(sequence_number)
+        inbound, number = self._checked(sqn)
         if inbound.window is not None:
             inbound.window.not_outstanding(number)
 
     def close(self) -> None:
         """Lets it go. Idempotent."""
         self._inbound = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise UsageError("an ack cannot be pickled", hint="send its sequence_number to who receives")
 
     def __repr__(self) -> str:
         if self._inbound is None or self._receiver.closed:

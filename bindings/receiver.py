@@ -8,11 +8,13 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from .awaited import AwaitedMessages
 from .batch import Batch
 from .counters import ReceiverStats
 from .engine.columns import read_only_bytes
 from .engine.errors import ClosedError, UsageError
 from .engine.receiver import Receiver as Driver
+from .engine.waiting import nanoseconds
 from .pool import EntriesPool, MessagePool
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ class Receiver(Driver):
         """How long a call that has found nothing may wait before it looks again, ns; 0: its time is over. Raises what hinders."""
         if not self.inbounds and (failure := self.failure(called_ns if timeout != 0 else 0)) is not None:
             raise failure
-        left = WAIT_NS if timeout is None else min(WAIT_NS, called_ns + int(timeout * 1e9) - time.monotonic_ns())
+        left = WAIT_NS if timeout is None else min(WAIT_NS, called_ns + nanoseconds(timeout) - time.monotonic_ns())
         if left > 0 and self.context.sequential:
             self.context.poll(0)
         return max(left, 0)
@@ -205,7 +207,7 @@ class Receiver(Driver):
             message = self.receive(timeout=WAIT_S)
             if message is not None:
                 yield message
-                self._done(message)
+                message.done()
             del message  # or it would never be free for use again
 
     def _live(self) -> Iterable[Message]:
@@ -221,11 +223,6 @@ class Receiver(Driver):
         window.sweep()
         self.settle()  # an iteration that was left (break, an exception) has not consumed its last message
         return cast("Iterable[Message]", ring.flow(self, inbound, live, self.strategy, WAIT_NS))
-
-    @staticmethod
-    def _done(message: Message) -> None:
-        if not message.retained:
-            message.release()
 
     # Batches --------------------------------------------------------------------------------------------------------------
 
@@ -322,7 +319,7 @@ class Receiver(Driver):
             if self._events:  # what happened before this message is told before it
                 self.deliver_events()
             self.context.callback(self._on_message, message, self.options)
-            self._done(message)
+            message.done()
         return count
 
     def _try_callback(self) -> Message | None:
@@ -386,14 +383,9 @@ class Receiver(Driver):
             if self.closed:
                 self._close_eventfd()
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        """Messages for ever, as :meth:`__iter__`."""
-        while not self.closed:
-            message = await self.receive_async()
-            if message is None:
-                continue
-            yield message
-            self._done(message)
+    def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages for ever, as :meth:`__iter__`. A wait for one may be cancelled; the iterator goes on."""
+        return AwaitedMessages(self)
 
     # The end --------------------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from .presence import Presence
 from .segments import Bells
 from .smart_source import SmartSource, smart_options
 from .source import Source
+from .waiting import deadline_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -199,7 +200,7 @@ class Context:
         if not self._sequential:
             raise UsageError("poll() of a context that has a thread", hint='options={"operational_mode": "sequential"}')
         self.check_usable()
-        deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        deadline = deadline_of(timeout)
         while True:
             work = self._turn()
             self.raise_callback_error()

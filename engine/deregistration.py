@@ -14,6 +14,7 @@ from .domain import unlink_source
 from .errors import UsageError
 from .events import receiver as receiver_events
 from .events import source as source_events
+from .events.info import NoFlags
 from .segments import UnpublishedError, attach_board, read_lines
 
 if TYPE_CHECKING:
@@ -127,7 +128,9 @@ class SourceDeregistration(Deregistration):
         grant = self._machine.slots[store].grant
         assert grant is not None
         self._tell(
-            source_events.DeregistrationSuccess(0, grant.registration_id, next_sqn - 1, store, self._names[store])
+            source_events.DeregistrationSuccess(
+                NoFlags.NONE, grant.registration_id, next_sqn - 1, store, self._names[store]
+            )
         )
 
     def _refused(self, store: int, refused: wire.Refused) -> None:

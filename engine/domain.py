@@ -112,11 +112,12 @@ class Domain:
             raise ConfigError(f"domain {self.name!r} is not a name", hint="letters, digits and _ . + -, 64 at most")
         base = base_directory()
         self.path = base / self.name
-        if not make and not (self.path / "stores").is_dir():
+        self.stores = self.path / "stores"
+        self.socket_path("a")  # where that is too long, no store can be reached
+        if not make and not self.stores.is_dir():
             raise _no_domain(self.name, base)
         _private_directory(base)
         _private_directory(self.path)
-        self.stores = self.path / "stores"
         _private_directory(self.stores)
         self.fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         found = os.fstat(self.fd)

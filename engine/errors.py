@@ -216,7 +216,7 @@ class RegistrationTimeout(Error):  # noqa: N818  (the public name)
 
 
 class StabilityTimeout(Error):  # noqa: N818  (the public name)
-    """`sequence_number` was not stable in time; `stable` is the first number that is not stable yet.
+    """Number `sqn` was not stable in time; `stable` is the highest stable one, as `Source.stable_sequence_number`.
 
     `reclaimed`: it was reclaimed by force before it was stable, and no waiting will help.
     """
@@ -226,16 +226,16 @@ class StabilityTimeout(Error):  # noqa: N818  (the public name)
     retriable = True
     exit_code = 4
 
-    def __init__(self, sequence_number: int, stable: int, *, reclaimed: bool = False) -> None:
+    def __init__(self, sqn: int, stable: int, *, reclaimed: bool = False) -> None:
         if reclaimed:
             super().__init__(
-                f"number {sequence_number} was reclaimed by force before it was stable",
+                f"number {sqn} was reclaimed by force before it was stable",
                 hint="send it again, or raise retransmit_retention_size_limit or ume_message_stability_lifetime",
             )
             self.retriable = False
         else:
-            super().__init__(f"number {sequence_number} is not stable yet, only those below {stable}")
-        self.sequence_number = sequence_number
+            super().__init__(f"number {sqn} is not stable yet, only those up to {stable}")
+        self.sqn = sqn
         self.stable = stable
         self.reclaimed = reclaimed
 

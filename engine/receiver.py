@@ -242,6 +242,7 @@ class Receiver(Gate):
         wrapped = error if isinstance(error, RegistrationError) else RegistrationError(f"{inbound.source}: {error}")
         wrapped.__cause__ = error
         self._failure = wrapped
+        self.tell(events.RegistrationError(inbound.topic, inbound.source, str(wrapped), ""))
         self.context.callback_failed(error, self.options)
         self.wake()
 

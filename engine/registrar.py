@@ -172,7 +172,9 @@ class Registrar:
             self._act(self._machine.refused(index, reg.Refusal("unknown_source", "the store does not know it yet")))
             return
         function = self._receiver.options.ume_registration_extended_function
-        info = callbacks.RegistrationInfo(0, held, index, store.name, inbound.source, inbound.client_data)
+        info = callbacks.RegistrationInfo(
+            callbacks.NoFlags.NONE, held, index, store.name, inbound.source, inbound.client_data
+        )
         try:
             store.wanted = reg.checked_registration_id(function(info))
         except Exception as error:

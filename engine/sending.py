@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .core import CData, ffi, lib
 from .errors import ClosedError, MessageTooLargeError, NotRegisteredError, QuorumLostError, UsageError
 from .events import source as events
+from .events.info import NoFlags
 from .outbound import Outbound
 from .rows import feed_of
 from .status import check, would_block
@@ -166,7 +167,7 @@ class Sending(Outbound):
 
         sqn = self._until_room(attempt, size, timeout)
         if sequence_info == "always" or (sequence_info == "fragmented" and pieces > 1):
-            self.tell_now(events.SequenceNumberInfo(0, sqn - pieces + 1, sqn, client_data))
+            self.tell_now(events.SequenceNumberInfo(NoFlags.NONE, sqn - pieces + 1, sqn, client_data))
         return sqn
 
     def _recorder(self, client_data: object) -> Settlement | None:
@@ -231,12 +232,12 @@ class Sending(Outbound):
             raise
         return first, last
 
-    def claim(self, size: int, *, client_data: object = None, timeout: float | None = None) -> Claim:
-        """A writable buffer of ``size`` bytes inside the stream, at most one fragment. See :class:`Claim`.
+    def claim(self, n: int, *, client_data: object = None, timeout: float | None = None) -> Claim:
+        """A writable buffer of ``n`` bytes inside the stream, at most one fragment. See :class:`Claim`.
 
         It owns the source until it ends: a send in between raises UsageError.
         """
-        return Claim(self, size, client_data, timeout)
+        return Claim(self, n, client_data, timeout)
 
     def begin_claim(self, size: int, timeout: float | None) -> Any:
         """For :class:`Claim`: the writable bytes."""

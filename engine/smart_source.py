@@ -131,8 +131,8 @@ class SmartSource(Source):
         self._thread = 0
         self._thread_name = ""
 
-    def claim(self, size: int, *, client_data: object = None, timeout: float | None = None) -> SmartClaim:
-        """A writable buffer of ``size`` bytes inside the stream: ``with src.claim(n) as view``.
+    def claim(self, n: int, *, client_data: object = None, timeout: float | None = None) -> SmartClaim:
+        """A writable buffer of ``n`` bytes inside the stream: ``with src.claim(n) as view``.
 
         Commits at the end of the block, aborts on an exception.
 
@@ -144,13 +144,13 @@ class SmartSource(Source):
         thread = threading.get_ident()
         if thread != self._thread:
             self._adopt(thread)
-        if size > self._longest:
-            raise MessageTooLargeError(size, self._longest, "smart_src_max_message_length")
+        if n > self._longest:
+            raise MessageTooLargeError(n, self._longest, "smart_src_max_message_length")
         if sys.getrefcount(self._recycled) > 2:  # what refers to it beside the attribute and this call's argument
             self._recycled = SmartClaim(self)
         claim = self._recycled
         claim.abandon()
-        claim.begin(self.begin_claim(size, timeout), client_data)
+        claim.begin(self.begin_claim(n, timeout), client_data)
         return claim
 
     def _adopt(self, thread: int) -> None:

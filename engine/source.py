@@ -75,7 +75,7 @@ class Source(Sending):
         self.refresh()
         return self._settlement.in_flight()[0] if self._settlement else InFlight(0, 0)
 
-    def mark_stable(self, sequence_number: int) -> None:
+    def mark_stable(self, sqn: int) -> None:
         """Calls one fragment stable, as if the stores had said so; nothing happens if they have (um_semantics D.6).
 
         It leaves the flight in order: behind one that is not stable, it waits. The event is a MessageStable with flag USER.
@@ -83,11 +83,11 @@ class Source(Sending):
         Raises:
             UsageError: a number that was not sent yet.
         """
-        if sequence_number >= self.next_sequence_number:
-            raise UsageError(f"{sequence_number} was not sent yet: the next number is {self.next_sequence_number}")
+        if sqn >= self.next_sequence_number:
+            raise UsageError(f"{sqn} was not sent yet: the next number is {self.next_sequence_number}")
         self.refresh()
         if self._settlement is not None:
-            self._settlement.mark_stable(sequence_number)
+            self._settlement.mark_stable(sqn)
             self.context.wake()
 
     @property
@@ -99,15 +99,15 @@ class Source(Sending):
             if slot.grant is not None
         }
 
-    def wait_stable(self, sequence_number: int | None = None, timeout: float | None = None) -> None:
-        """Returns when ``sequence_number`` (default: everything that was sent) is stable.
+    def wait_stable(self, sqn: int | None = None, timeout: float | None = None) -> None:
+        """Returns when number ``sqn`` (default: everything that was sent) is stable.
 
         Raises:
             StabilityTimeout: the time is over, or (at once) it was reclaimed by force, and no store has it.
             UsageError: a number that was not sent yet.
         """
         self.context.raise_callback_error()
-        target = self.next_sequence_number - 1 if sequence_number is None else sequence_number
+        target = self.next_sequence_number - 1 if sqn is None else sqn
         if target >= self.next_sequence_number:
             raise UsageError(f"{target} was not sent yet: the next number is {self.next_sequence_number}")
         deadline = deadline_of(timeout)
@@ -116,10 +116,10 @@ class Source(Sending):
             self.refresh()
             if self._settlement is None:
                 return  # nothing was sent
-            missing, reclaimed = self._settlement.missing(target, alone=sequence_number is not None)
+            missing, reclaimed = self._settlement.missing(target, alone=sqn is not None)
             if missing is None:
                 return
-            stable = self._settlement.retention.stable
+            stable = self._settlement.retention.stable_below - 1
             if reclaimed:
                 raise StabilityTimeout(missing, stable, reclaimed=True)
             self._check_not_deregistered()
@@ -142,8 +142,10 @@ class Source(Sending):
         self.context.raise_callback_error()
         called_ns = time.monotonic_ns()
         deadline = deadline_of(timeout)
-        while not self._may_send:
+        while True:
             self.context.check_usable()
+            if self._may_send:
+                return
             self.context.raise_callback_error()
             if self._closed:
                 raise ClosedError(f"source {self.topic}")

@@ -6,7 +6,7 @@ import time
 
 from .core import lib
 
-__all__ = ["STRATEGIES", "deadline_of", "left_of"]
+__all__ = ["STRATEGIES", "deadline_of", "left_of", "nanoseconds"]
 
 STRATEGIES = {
     "busy_spin": lib.HF_WAIT_BUSY_SPIN,
@@ -16,9 +16,17 @@ STRATEGIES = {
 }
 
 
+LONGEST_S = 1e9
+
+
+def nanoseconds(timeout: float) -> int:
+    """A timeout in seconds, which may be infinite: that is 31 years."""
+    return int(min(timeout, LONGEST_S) * 1e9)
+
+
 def deadline_of(timeout: float | None) -> int | None:
     """CLOCK_MONOTONIC in ns when ``timeout`` is over; None: never."""
-    return None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+    return None if timeout is None else time.monotonic_ns() + nanoseconds(timeout)
 
 
 def left_of(deadline: int | None) -> float | None:

@@ -74,7 +74,7 @@ def _stable(kept: Callable[[], TopicSource | None], stop: int, timeout: float) -
     deadline = time.monotonic() + timeout
     while (source := kept()) is not None and source.quorum_next < stop:
         if time.monotonic() >= deadline:
-            raise StabilityTimeout(stop - 1, source.quorum_next)
+            raise StabilityTimeout(stop - 1, source.quorum_next - 1)
         time.sleep(LOOK_SECONDS)
     return source
 

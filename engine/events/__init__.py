@@ -9,6 +9,7 @@ from __future__ import annotations
 from . import receiver, source
 from .info import (
     ForceReclaimInfo,
+    NoFlags,
     ReceivingContextFlags,
     ReceivingContextInfo,
     RecoverySequenceNumberInfo,
@@ -54,6 +55,7 @@ __all__ = [
     "MessageNotStable",
     "MessageReclaimed",
     "MessageStable",
+    "NoFlags",
     "NoSource",
     "NotStableFlags",
     "ReceiverEvent",

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from enum import IntFlag
 
 
+class NoFlags(IntFlag):
+    """Where UM has a field for flags, and defines none."""
+
+    NONE = 0
+
+
 class RecoveryInfoFlags(IntFlag):
     """Flags of RecoverySequenceNumberInfo."""
 
@@ -29,7 +35,7 @@ class RecoverySequenceNumberInfo:
 class RegistrationInfo:
     """A receiver is about to register with a store; the callback returns the RegID to ask for, 0 = any."""
 
-    flags: int
+    flags: NoFlags
     src_registration_id: int
     store_index: int
     store: str

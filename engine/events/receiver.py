@@ -34,8 +34,8 @@ class DeregistrationFlags(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class RegistrationError:
-    """A store refused, or does not answer while too few others do. `pid` and `since` (seconds since the epoch) name the holder of
-    the RegID, where that is why."""
+    """A store refused, or does not answer while too few others do; or, with an empty `store`, a callback of the program raised.
+    `pid` and `since` (seconds since the epoch) name the holder of the RegID, where that is why."""
 
     topic: str
     source: str

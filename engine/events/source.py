@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
+from .info import NoFlags
+
 
 class RegistrationSuccessFlags(IntFlag):
     """Flags of `source.RegistrationSuccess`."""
@@ -165,7 +167,7 @@ class MessageReclaimed:
 class SequenceNumberInfo:
     """Numbers of the message that is being sent; given inside the send call."""
 
-    flags: int
+    flags: NoFlags
     first_sequence_number: int
     last_sequence_number: int
     client_data: object = None
@@ -183,14 +185,14 @@ class FlightSizeNotification:
 class Wakeup:
     """There is room again after a send raised WouldBlockError."""
 
-    flags: int = 0
+    flags: NoFlags = NoFlags.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class DeregistrationSuccess:
     """One store forgot the source; `sequence_number` is the last one it had stored."""
 
-    flags: int
+    flags: NoFlags
     registration_id: int
     sequence_number: int
     store_index: int

@@ -354,7 +354,7 @@ def test_a_full_flight_is_told_by_reason_and_consumes_no_number(store: Any) -> N
         assert (error.value.sent, error.value.first_sequence_number) == (0, None)
         with pytest.raises(hf.StabilityTimeout) as late:
             src.wait_stable(timeout=0)
-        assert late.value.sequence_number == 2
+        assert (late.value.sqn, late.value.stable) == (2, src.stable_sequence_number) == (2, -1)
         assert src.next_sequence_number == 3
         assert src.in_flight == (3, 3)
         drain_goes_on(store)

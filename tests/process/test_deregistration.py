@@ -79,7 +79,7 @@ def test_f7_a_source_is_forgotten_with_its_messages(run_store: Callable[..., Thr
         events.wait("DeregistrationComplete")
         assert [type(event).__name__ for event in events][-2:] == ["DeregistrationSuccess", "DeregistrationComplete"]
         (success,) = events.of("DeregistrationSuccess")
-        assert success == hf.events.source.DeregistrationSuccess(0, number, 3, 0, "a"), (
+        assert success == hf.events.source.DeregistrationSuccess(hf.events.NoFlags.NONE, number, 3, 0, "a"), (
             "the last number that was stored"
         )
         assert kept(store) == ["trades"]

@@ -265,6 +265,38 @@ def test_asyncio_receives_and_a_cancelled_receive_loses_nothing(store: object) -
         assert asyncio.run(asyncio.wait_for(run(ctx, src), SHORT)) == [b"%d" % i for i in range(20)]
 
 
+def test_an_async_iterator_goes_on_after_a_cancelled_wait(store: object) -> None:
+    async def run(rcv: hf.Receiver, src: hf.Source) -> list[bytes]:
+        messages = aiter(rcv)
+        got = []
+        for number in range(3):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(messages), 0.02)
+            src.send(b"%d" % number)
+            got.append(bytes(await anext(messages)))
+        rcv.close()
+        with pytest.raises(StopAsyncIteration):
+            await anext(messages)
+        return got
+
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options=OPTIONS)
+        src.wait_registered(SHORT)
+        assert asyncio.run(run(ctx.receiver("quotes"), src)) == [b"0", b"1", b"2"]
+
+
+def test_an_infinite_timeout_is_none(store: object) -> None:
+    for_ever = float("inf")
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options={**OPTIONS, "ume_flight_size": 1})
+        src.wait_registered(for_ever)
+        src.send(b"0", timeout=for_ever)
+        src.wait_stable(src.send(b"1", timeout=for_ever), timeout=for_ever)
+        message = ctx.receiver("quotes").receive(for_ever)
+        assert message is not None
+        assert bytes(message) == b"0"
+
+
 def test_a_second_live_claimant_is_refused_and_named(store: object) -> None:
     session = {**OPTIONS, "ume_session_id": 9}
     with hf.Context() as ctx, hf.Context() as other:

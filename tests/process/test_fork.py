@@ -99,6 +99,7 @@ def test_context_source_and_receiver_refuse_in_the_child(pair: tuple[hf.Context,
         raises_forked(
             lambda: ctx.source("x"),
             lambda: ctx.receiver("x"),
+            lambda: src.wait_registered(0),
             lambda: src.send(b"x"),
             lambda: src.send(b"x" * 200_000),
             lambda: src.send_batch(np.zeros((3, 8), np.uint8)),

@@ -123,11 +123,17 @@ def test_a_recovery_callback_that_raises_fails_the_registration(store: object) -
     def wrong(info: object) -> None:
         raise LookupError("no such table")
 
+    told = Told()
     with hf.Context() as ctx:
         source(ctx, 1)
-        rcv = ctx.receiver("quotes", options={"ume_recovery_sequence_number_info_function": wrong})
+        options = {"ume_recovery_sequence_number_info_function": wrong}
+        rcv = ctx.receiver("quotes", options=options, on_event=told)
         with pytest.raises(hf.RegistrationError, match="no such table"):
             rcv.receive(SHORT)
+        ctx.receiver("quotes", options=options, on_event=told, on_message=print)  # nobody calls: the event says it
+        failed = told.wait(events.RegistrationError, 2)
+        assert "no such table" in failed.text
+        assert (failed.topic, failed.store) == ("quotes", "")
 
 
 @pytest.mark.parametrize("who", ["receiver", "source"])

@@ -21,6 +21,7 @@ from holdfast.engine.events import (
     SequenceNumberInfo,
     Wakeup,
 )
+from holdfast.engine.events.info import NoFlags
 from holdfast.engine.events.source import ConfirmationFlags, NotStableFlags, ReclaimedFlags, StableFlags
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ def test_c_sequence_number_info_inside_the_call(scene: Scene) -> None:
     source.send(bytes(10), client_data="b", sequence_info="always")
     source.send(bytes(2500), client_data="c", sequence_info="fragmented")
     assert scene.events.of(SequenceNumberInfo) == [
-        SequenceNumberInfo(0, 1, 1, "b"), SequenceNumberInfo(0, 2, 4, "c"),
+        SequenceNumberInfo(NoFlags.NONE, 1, 1, "b"), SequenceNumberInfo(NoFlags.NONE, 2, 4, "c"),
     ]  # fmt: skip
     assert scene.events.threads(SequenceNumberInfo) == {threading.get_ident()}
 

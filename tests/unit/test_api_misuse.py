@@ -191,7 +191,8 @@ def test_nothing_is_pickled(ctx: hf.Context, src: hf.Source) -> None:
     src.send(b"two")
     message = rcv.receive(timeout=SHORT)
     batch = rcv.receive_batch(timeout=SHORT)
-    for handle in (ctx, src, rcv, message, batch):
+    assert batch is not None
+    for handle in (ctx, src, rcv, message, batch, batch.extract_ack()):
         with pytest.raises(hf.UsageError, match="pickled") as error:
             pickle.dumps(handle)
         one_line(error.value)

@@ -112,15 +112,19 @@ def test_who_only_reads_makes_no_domain_and_is_told_what_there_is(base: Path) ->
     Domain("prices", join=False, make=False).close()
 
 
-def test_a_store_whose_socket_would_have_too_long_a_path_is_refused(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOLDFAST_DIR", str(tmp_path / ("x" * 80)))
+def test_a_path_that_is_too_long_for_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = 107 - len(f"{tmp_path}//d/stores/a.sock")
+    monkeypatch.setenv("HOLDFAST_DIR", str(tmp_path / ("x" * longest)))
     made = Domain("d", join=False)
-    with pytest.raises(ConfigError, match="a Unix socket takes 107") as refused:
-        made.socket_path("a" * 20)
+    made.socket_path("a")
+    with pytest.raises(ConfigError, match="is 108 bytes, a Unix socket takes 107") as refused:
+        made.socket_path("aa")
     assert refused.value.hint == "set HOLDFAST_DIR to a shorter path"
     made.close()
+    monkeypatch.setenv("HOLDFAST_DIR", str(tmp_path / ("x" * (longest + 1))))
+    with pytest.raises(ConfigError, match="a Unix socket takes 107"):
+        Domain("d", join=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["x" * longest]
 
 
 def test_names_in_shared_memory_say_what_they_are_and_others_are_nobodys(own: Domain) -> None:

@@ -35,7 +35,7 @@ LINES = [
         "UME message reclaimed. SQN 9 (cd 4). Flags 0x1 FORCED",
     ),
     (events.MessageReclaimed(None, 9, 9, 4), "UME message reclaimed. SQN 9 (cd 4). Flags unknown"),
-    (events.SequenceNumberInfo(0, 7, 9, 4), "SQN [7,9] (cd 4)"),
+    (events.SequenceNumberInfo(events.NoFlags.NONE, 7, 9, 4), "SQN [7,9] (cd 4)"),
     (
         events.receiver.RegistrationSuccess(
             **SOURCE, flags=events.receiver.RegistrationSuccessFlags(0x9), source_registration_id=1,
