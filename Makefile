@@ -176,6 +176,7 @@ evidence: $(CORE) | tools ## run every harness and write EVIDENCE.md from what t
 	-@for part in commit pin sleep; do $(PY) -m evidence_run litmus_$$part -- build/c/plain/litmus_$$part 1000000 100000; done
 	-@for part in matrix power flips peers; do $(PY) -m torture_lab $$part --short; done
 	-@$(PY) tests/process/torture.py --kills 1000 --core 1000 --seed 1 --mutant drain.publish_early
+	-@$(PY) tests/process/torture.py --kills 2000 --core 0 --exec 0 --seed 1 --mutant drain.publish_early
 	-@$(PY) tests/process/torture.py --kills 20000
 	$(PY) -m evidence_report build/evidence EVIDENCE.md
 

@@ -3,7 +3,7 @@
  *
  * Specification: points separated by `;`, each `name=action` (at every hit) or `name=action@N` (at the N-th hit only,
  * from 1). Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `delay` (1 ms), `errno:E` (HF_FAIL_STATUS gives -1000 - E; E a
- * number or one of the names below), `mutant` (HF_MUTANT is true: a planted bug). Also read from HOLDFAST_FAIL when the
+ * number or one of the names below; said on stderr: `failpoint NAME`), `mutant` (HF_MUTANT is true: a planted bug). Also read from HOLDFAST_FAIL when the
  * library is loaded. A specification that cannot be read aborts: a misspelled one would make a test pass for nothing.
  * Arm before the threads that hit the points start. */
 #include "process.h"
@@ -143,6 +143,7 @@ static int64_t act(const struct point *point)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
         break;
     case FAIL:
+        dprintf(STDERR_FILENO, "failpoint %s\n", point->name);
         return HF_ERRNO - point->error;
     case MUTANT:
         return 1;

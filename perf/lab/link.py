@@ -143,7 +143,9 @@ class Link:
         if not live:
             self._tell("batches", work.count)
         read = self._done()[0].end_ns
-        return self._reading(work, max(end, read) - start if live else end - start, cpu)
+        if live:
+            end, cpu = max(end, read), self._cpu_ns() - before
+        return self._reading(work, end - start, cpu)
 
     def round_trips(self, messages: Messages) -> dict[str, float]:
         """Each message there and back, one by one: ``p50`` and ``p99`` in ns, one reading of the clock in each.

@@ -78,7 +78,9 @@ def compared(row: Row) -> list[tuple[str, str, float]]:
             name for name in row.cells if name not in row.ours
         ]
         others = [row.best(name for name in rivals if (name in row.bare) == bare) for bare in (False, True)]
-        found += [(ours, other, times) for other in others if ours and other and (times := row.times(ours, other))]
+        found += [
+            (ours, other, times) for other in others if ours and other and (times := row.times(ours, other)) is not None
+        ]
     return found
 
 

@@ -68,12 +68,15 @@ class Row:
         return best(medians, key=medians.__getitem__) if medians else None
 
     def times(self, name: str, other: str) -> float | None:
-        """How many times better ``name`` is than ``other``: the median over runs that were neighbours. Below 1: worse."""
+        """How many times better ``name`` is than ``other``: the median over runs that were neighbours. Below 1: worse.
+
+        0 where the other one needs nothing that could be measured, None where ``name`` does.
+        """
         one, two = self.cells.get(name), self.cells.get(other)
         if not isinstance(one, Series) or not isinstance(two, Series):
             return None
-        pairs = list(zip(one.values, two.values, strict=False))
-        if any(a <= 0 or b <= 0 for a, b in pairs):
+        pairs = [(max(a, 0.0), max(b, 0.0)) for a, b in zip(one.values, two.values, strict=False)]
+        if any((b if self.more_is_better else a) == 0 for a, b in pairs):
             return None
         return statistics.median(a / b if self.more_is_better else b / a for a, b in pairs)
 

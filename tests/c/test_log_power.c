@@ -1,6 +1,6 @@
 /* test_log_power.c [images [first]]: a disk that loses its power while logs retire segments: it has what was synced, and any of the
  * sectors and names that came after. What was let go never comes back as damage, and what was kept is there.
- * first: the seed that the images' runs count from. */
+ * first: the run that they count from; a run's number is its seed. */
 #include "power_kit.h"
 
 enum { RUNS = 300, IMAGES = 20, CONTROLS = 60 };
@@ -83,6 +83,7 @@ static void one_image(int dir, struct hf_log_config config, const struct hf_log_
 
 static void one_run(uint64_t run, uint64_t cuts)
 {
+    chance = run + 1;
     int dir = kit_subdirectory(root, "before");
     struct hf_log_config config = kit_config(HF_LEVEL_DISK, SEGMENT, SEGMENT, run % 2 == 0 ? 5 * SEGMENT : 0);
     struct life life = {kit_open(dir, config), run % 2 == 0 ? UINT64_MAX : 0};

@@ -1,6 +1,6 @@
 """Runs fuzz targets: replays each one's corpus, mutates it, and makes sure that it finds its planted bug.
 
-    make fuzz                       every target, for 20 seconds each (SHARES); those in C by what the mutants reach (PARTS)
+    make fuzz                       every target, 20 s times its share (SHARES); those in C by what the mutants reach (PARTS)
     make fuzz S=0                   some hundred mutants each: the same ones each time
 
 Prints a line for each; a finding leaves its input in build/fuzz/. Exit status 1: a finding, or a planted bug that was not found.

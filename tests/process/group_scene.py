@@ -79,6 +79,8 @@ class GroupScene:
         self.traces = Traces(domain)
         self.lives = Lives()
         self._logs: dict[Worker, Log] = {}
+        self.lets_go = False
+        """Its stores do, of what is old."""
         self.lead = 10 * WINDOW
         """Numbers that the source may be ahead of a receiver that copies."""
         self._known_life = 0
@@ -162,7 +164,7 @@ class GroupScene:
         if known is not None and known.path != path:
             self._logs.pop(store).reopen()
         if store not in self._logs and path.exists():
-            self._logs[store] = Log(path, self.content, _Kept(self.lives))
+            self._logs[store] = Log(path, self.content, _Kept(self.lives), lets_go=self.lets_go)
         return self._logs.get(store)
 
     @property

@@ -75,6 +75,7 @@ class PacedGroupScene(GroupScene):
             store.settings = replace(store.settings, options=limit)
         for receiver in self.receivers:
             receiver.settings = replace(receiver.settings, options={**receiver.settings.options, **PACED})
+        self.lets_go = True
         self._sizes = _Sizes(self.content)
         self._unknown = list(self.stores)
         """Stores that have not shown yet that they know both receivers."""

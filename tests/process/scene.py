@@ -63,6 +63,8 @@ class Scene:
         self.traces = Traces(domain)
         self.logs = self.traces.domain.memory_logs("a") if kind == "memory" else where / "store" / "logs"
         self.log: Log | None = None
+        self.lets_go = False
+        """The store does, of what is old."""
         self._stored = _Stored()
         self._end = 0
 
@@ -101,7 +103,7 @@ class Scene:
             if not path.exists():
                 self.source.words[LIMIT] = self.window
                 return
-            self.log = Log(path, self.content, self._stored)
+            self.log = Log(path, self.content, self._stored, lets_go=self.lets_go)
         self.log.verify()
         ahead = {"batch": self.window}
         held = [

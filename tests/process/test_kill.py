@@ -127,6 +127,7 @@ def test_a_store_killed_while_it_retires_a_segment_keeps_what_it_retains(
 ) -> None:
     limit = {"repository-disk-file-size-limit": 800_000}
     scene = make_scene(options=limit, segment_bytes=1 << 18, forms=("batch",))
+    scene.lets_go = True
     scene.start(scene.source, scene.receiver)
     die_at(scene, scene.store, name, random.Random(1))
     scene.store.start()
@@ -358,8 +359,10 @@ def test_a_short_torture_finds_nothing() -> None:
     assert "0 lost, 0 reordered, 0 resurrected, 0 duplicated beyond the ack batch" in done.stdout
 
 
-def test_the_torture_finds_a_store_that_publishes_before_it_copies() -> None:
-    done = torture("--kills", "1000", "--core", "1000", "--seed", "1", "--mutant", "drain.publish_early")
+@pytest.mark.parametrize("core", ["1000", "0"], ids=["c_level", "three_stores"])
+def test_the_torture_finds_a_store_that_publishes_before_it_copies(core: str) -> None:
+    plan = ("--kills", "1000", "--core", core, "--exec", "0", "--seed", "1")
+    done = torture(*plan, "--mutant", "drain.publish_early")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "oracle.Finding" in done.stderr
     assert "--seed 1 --mutant drain.publish_early" in done.stdout

@@ -71,10 +71,10 @@ class Judge(Protocol):
 
 
 class Log:
-    """A log as any other process sees it; ``verified``: number behind what was found right."""
+    """A log as any other process sees it; ``verified``: number behind what was found right. ``lets_go``: of what is old."""
 
-    def __init__(self, path: Path, content: Content, lives: Judge) -> None:
-        self.path, self.content = path, content
+    def __init__(self, path: Path, content: Content, lives: Judge, *, lets_go: bool = False) -> None:
+        self.path, self.content, self._lets_go = path, content, lets_go
         self.lives: Judge = lives
         self.verified = 0
         self._reader: CData = ffi.NULL
@@ -86,6 +86,13 @@ class Log:
         reader, self._reader = self._reader, ffi.NULL
         if reader:
             lib.hf_logr_close(reader)
+
+    def rewind(self) -> None:
+        """The next look is with a new reader, at everything that is retained."""
+        self.reopen()
+        self.verified = self.range()[0]
+        if self.verified and not self._lets_go:
+            raise Finding(f"the log begins at {self.verified}, and nothing was to be let go")
 
     def range(self) -> tuple[int, int]:
         """Oldest and next published number."""
@@ -126,8 +133,7 @@ class Log:
 
     def verify_all(self) -> int:
         """Everything that is retained, once more, by a reader and by the checker. Returns the number behind it."""
-        self.reopen()
-        self.verified = self.range()[0]
+        self.rewind()
         self.verify()
         if not self._reader:
             return 0  # no store lived long enough to make it
@@ -165,7 +171,7 @@ class Episode:
             pin_timeout_ms=pick.choice((0, 1, 100)), rows=rows_write, words=np.frombuffer(self._page, np.uint64),
         )  # fmt: skip
         self.lives = Lives()
-        self.log = Log(log, self.world.content, self.lives)
+        self.log = Log(log, self.world.content, self.lives, lets_go=retained)
         self.pids: dict[str, int] = {}
         self.armed: dict[str, str] = {}
         self.incarnation = 0

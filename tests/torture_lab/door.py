@@ -74,7 +74,7 @@ def _knock(path: Path, pick: random.Random) -> bool:
             for _ in range(3):
                 sock.send(_request(pick))
             sock.send(wire.encode(wire.ListSources(LAST, "nobody's")))
-            return pick.random() < 0.2 or _answered(sock)
+            return pick.random() >= 0.2 and _answered(sock)  # the others hang up, and never look
         except (BrokenPipeError, ConnectionResetError):
             return False
 

@@ -34,7 +34,7 @@ from holdfast.engine.core import ffi, lib
 from torture_lab.lab import LOST, Lab, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from process.spawn import Worker
 
@@ -147,6 +147,7 @@ class Matrix:
         options = {"ume_flight_size": 300 if retaining else 20}
         scene = GroupScene(where, domain, self.random.getrandbits(48), kinds=kinds, forked=True, source_options=options)
         if retaining:
+            scene.lets_go = True
             scene.lead = WINDOW  # what a log of that limit holds is more: a receiver that begins late misses nothing
             for store in scene.stores:
                 store.settings = replace(store.settings, options=dict(OPTIONS), segment_bytes=SEGMENT)
@@ -167,6 +168,10 @@ class Matrix:
                     self._cell(scene, action, role, name, fresh=fresh)
                 if not retaining:
                     self.outcome.count("messages", scene.finish())
+                else:
+                    kill_all(scene)
+                    for _, log in scene.logs():
+                        log.verify_all()
         except Finding as found:
             self.outcome.found(f"{self.stores} stores, {role}, {action}: {found}")
         finally:
@@ -219,14 +224,19 @@ class Matrix:
                         if worker is not victim:
                             worker.start()
                 victim.start(f"{name}=errno:{error}@{nth}")
+                look = partial(watch, scene, victim, errors)
+                said = f"failpoint {name}"
+                failed = partial(until, said, lambda: said in errors.read_text().splitlines(), look)
+                if name.startswith(AT_CREATION):  # alone, it is the one that creates
+                    failed()
                 for worker in scene.workers:
                     if worker.process is None:
                         worker.start()
                 if name.startswith((AT_CREATION, *WITH_NEW_LIFE)) and role == "store":
-                    judge = partial(watch, scene, victim, errors)
-                    until("the store is open or gone", lambda: victim.ready or not victim.process, judge)
+                    until("the store is open or gone", lambda: victim.ready or not victim.process, look)
                     self._go_on_after(scene, victim, name)
-                self._watch(scene, victim, errors, mended=not name.startswith(IN_REPAIR))
+                failed()
+                self._watch(scene, victim, look, mended=not name.startswith(IN_REPAIR))
         except Finding as found:
             self.outcome.found(f"{self.stores} stores, {role} at {name}, {error}: {found}")
         finally:
@@ -244,10 +254,9 @@ class Matrix:
         elif store.process is None:  # stores that know nothing wait for each other (DESIGN 15)
             store.start()
 
-    def _watch(self, scene: GroupScene, victim: Worker, errors: Path, *, mended: bool) -> None:
+    def _watch(self, scene: GroupScene, victim: Worker, look: Callable[[], None], *, mended: bool) -> None:
         """It goes on, or it does not: what was called stable is there, and whoever ended said why. ``mended``: no log is damaged;
         else the victim's is, and its repair has failed."""
-        look = partial(watch, scene, victim, errors)
         goal, deadline = scene.processed + PROGRESS, time.monotonic() + ERRNO_S
         while scene.processed < goal and time.monotonic() < deadline:
             look()
@@ -255,9 +264,7 @@ class Matrix:
         others = [store for store in scene.stores if store is not victim]
         if victim in scene.stores and len(others) >= scene.quorum:
             until(f"{goal} is processed by the others", lambda: scene.processed >= goal, look)
-        for worker in scene.workers:
-            if worker.process is not None:
-                scene.kill(worker)
+        kill_all(scene)
         stable = int(scene.source.words[2])
         held = scene.held_by_quorum()
         if held < stable:
@@ -265,9 +272,8 @@ class Matrix:
         for store, log in scene.logs():
             if store is victim and not mended:
                 continue
-            log.reopen()
-            log.verified = log.range()[0]
             try:
+                log.rewind()
                 log.verify()
             except Finding as found:
                 raise Finding(f"the log of store {store.settings.name}: {found}") from found
@@ -298,6 +304,13 @@ def watch(scene: GroupScene, victim: Worker, errors: Path) -> None:
         said = errors.read_text().rstrip().rpartition("\n")[2]
         if process.returncode != FAILED or not said.startswith("holdfast.engine.errors."):
             raise Finding(f"the {worker.role} ended with status {process.returncode}: {said}")
+
+
+def kill_all(scene: GroupScene) -> None:
+    """One after the other, each judged."""
+    for worker in scene.workers:
+        if worker.process is not None:
+            scene.kill(worker)
 
 
 def go_on(scene: GroupScene) -> None:

@@ -14,7 +14,7 @@ from holdfast.engine import kernels
 from perf import acks, floors
 from perf.cli import verdict
 from perf.floors import FLOORS, Floor, Side, judge
-from perf.harness import Sample, Series
+from perf.harness import Sample, Series, build_bench
 from perf.histogram import histogram, merged, quantiles
 from perf.report import Report, Section, insert_into, quantity
 
@@ -29,6 +29,10 @@ def series(case: str, values: list[float], unit: str = "ns", probes: list[float]
     probes = probes or [PROBE] * len(values)
     samples = [Sample(v, unit, p, 0, 0, 0, Counter()) for v, p in zip(values, probes, strict=True)]
     return Series(case, f"title of {case}", samples)
+
+
+def test_the_c_programs_are_compiled() -> None:
+    assert build_bench().exists()
 
 
 # Histograms ---------------------------------------------------------------------------------------------------------------

@@ -175,6 +175,15 @@ def test_a_loss_counts_if_it_is_measured_twice(
     assert gate(monkeypatch, tmp_path, [2.0]) == 0
 
 
+def test_a_second_look_that_can_be_compared_with_nothing_takes_no_loss_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    looks = iter([both(3.0, seed=2), both(2.0, 600.0)])
+    assert gate(monkeypatch, tmp_path, [2.0]) == 0
+    monkeypatch.setattr(check, "measure", lambda _bench, _pairs: next(looks))
+    assert check.run(10, "abacus") == 1
+
+
 def test_another_machine_class_is_skipped_visibly(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
