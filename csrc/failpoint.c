@@ -3,9 +3,9 @@
  *
  * Specification: points separated by `;`, each `name=action` (at every hit) or `name=action@N` (at the N-th hit only,
  * from 1). Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `delay` (1 ms), `errno:E` (HF_FAIL_STATUS gives -1000 - E; E a
- * number or one of the names below; said on stderr: `failpoint NAME`), `mutant` (HF_MUTANT is true: a planted bug). Also read from HOLDFAST_FAIL when the
- * library is loaded. A specification that cannot be read aborts: a misspelled one would make a test pass for nothing.
- * Arm before the threads that hit the points start. */
+ * number or one of the names below; the first time it says `failpoint NAME` on stderr), `mutant` (HF_MUTANT is true: a
+ * planted bug). Also read from HOLDFAST_FAIL when the library is loaded. A specification that cannot be read aborts: a
+ * misspelled one would make a test pass for nothing. Arm before the threads that hit the points start. */
 #include "process.h"
 
 #ifndef HF_FAILPOINTS
@@ -129,7 +129,7 @@ __attribute__((constructor)) static void arm_from_environment(void)
     hf_failpoint_arm(getenv("HOLDFAST_FAIL"));
 }
 
-static int64_t act(const struct point *point)
+static int64_t act(const struct point *point, int first)
 {
     switch (point->action) {
     case KILL:
@@ -143,7 +143,9 @@ static int64_t act(const struct point *point)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
         break;
     case FAIL:
-        dprintf(STDERR_FILENO, "failpoint %s\n", point->name);
+        if (first) {
+            dprintf(STDERR_FILENO, "failpoint %s\n", point->name);
+        }
         return HF_ERRNO - point->error;
     case MUTANT:
         return 1;
@@ -161,7 +163,7 @@ int64_t hf_failpoint(const char *name)
         }
         uint32_t hit = hf_add_u32(&point->hits, 1) + 1;
         if (point->nth == 0 || point->nth == hit) {
-            return act(point);
+            return act(point, point->nth != 0 || hit == 1);
         }
     }
     return 0;
