@@ -24,7 +24,7 @@ class InPlace(Spinning):
     """As a receiver's batches give them: a view of a message, which ends when the next one has come."""
 
     name = "holdfast, in place"
-    least_bytes = 1 << 20
+    least_bytes = 64 << 10
 
     def source_options(self) -> dict[str, int]:
         """A message is one frame; a ring that needs no room is the smallest that takes it, and stays in the caches."""
