@@ -161,13 +161,13 @@ single-%: export PYTHONPATH := tests
 single-%: $(CORE)
 	@$(PY) -m evidence_run $($*)
 
-# Of the kills: two at a time, since each waits for its processes a third of its time.
+# The kills of evidence in two halves at a time, since each waits for its processes a third of its time.
 half-%: $(CORE)
 	@$(PY) tests/process/torture.py --kills 10000
 
 evidence: export HOLDFAST_EVIDENCE := $(CURDIR)/build/evidence
 evidence: export PYTHONPATH := tests
-evidence: $(CORE) | tools ## run every harness and write EVIDENCE.md from what they did; about 40 minutes
+evidence: $(CORE) | tools ## run every harness and write EVIDENCE.md from what they did; about 35 minutes
 	@rm -rf build/evidence && mkdir -p build/evidence && date +%s >build/evidence/begun
 	@$(MAKE) --no-print-directory -j$(JOBS) build-plain build-asan build-tsan build-fuzz-reach
 	-@$(MAKE) --no-print-directory c-test

@@ -166,12 +166,15 @@ static void every_call_of_a_mending_may_fail_and_the_next_one_mends(void)
     static const struct {
         enum call call;
         int error;
-    } calls[] = {{CALLOC, ENOMEM}, {REALLOC, ENOMEM}, {OPENAT, EMFILE}, {FSTAT, EIO},     {UNLINKAT, EIO},
-                 {RENAMEAT, EIO},  {FSYNC, EIO},      {FDATASYNC, EIO}, {PWRITE, ENOSPC}, {MMAP, ENOMEM}};
+    } calls[] = {{CALLOC, ENOMEM}, {REALLOC, ENOMEM}, {OPENAT, EMFILE}, {FSTAT, EIO},    {UNLINKAT, EIO},
+                 {RENAMEAT, EIO},  {FSYNC, EIO},      {FDATASYNC, EIO}, {PWRITE, ENOSPC}};
     level = HF_LEVEL_DISK;
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        each_call_fails(calls[i].call, calls[i].error, mend_a_wreck, HF_OK, is_told);
+        CHECK(each_call_fails(calls[i].call, calls[i].error, mend_a_wreck, HF_OK, is_told) >= 1);
     }
+#if !defined(__SANITIZE_THREAD__)
+    CHECK(each_call_fails(MMAP, ENOMEM, mend_a_wreck, HF_OK, is_told) >= 1);
+#endif
 }
 
 /* Whether it is the same boot decides whether a memory log's head is believed. If not, the frames tell all of it. */
