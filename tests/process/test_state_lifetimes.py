@@ -116,6 +116,7 @@ def test_a4_what_lives_is_never_forgotten_however_silent(run_store: Callable[...
         looks(store, 5 * LOOKS)
         assert (sources(store)[0].gone_ns, receivers(store)[0].gone_ns) == (0, 0)
         store.stop()  # nobody is connected now, but ring and line are owned
+        until("the source has noticed", lambda: src.stats().stores["a"].state == "down")
         store = run_store("a", **SOON, **{"source-state-lifetime": 1, "receiver-state-lifetime": 1})
         looks(store, 5 * LOOKS)
         src.wait_registered(SHORT)

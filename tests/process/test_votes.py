@@ -231,7 +231,8 @@ def test_a_backup_shows_after_a_reboot_also_where_it_is_opened_as_often_as_what_
         stores["b"].stop()
         shutil.copytree(here, backup)
         stores["b"] = run_store("b", "disk")
-        with ctx.source("quotes", options=SOURCE) as src:
+        # It waits for all three: a life is told by the BEGIN that follows its grant (engine/store_state.py, lives).
+        with ctx.source("quotes", options={**SOURCE, "ume_registration_interval": 60_000}) as src:
             src.wait_registered(SHORT)
             sent += send(src, 5)
             until("all have it all", lambda: all(kept(stores[name]) == sent for name in "abc"))
