@@ -32,11 +32,10 @@ class Batch:
     )  # fmt: skip
 
     def __init__(
-        self, receiver: Receiver, inbound: Inbound, view: View, entries: Entries, frames: Any, memory: Any,
-        ack_slot: int,
-    ) -> None:  # fmt: skip
+        self, receiver: Receiver, inbound: Inbound, view: View, entries: Entries, frames: Any, ack_slot: int
+    ) -> None:
         self.frames = frames
-        self.memory = memory
+        self.memory: Any = view.memory
         self.topic = inbound.topic
         self.source = inbound.source
         self._receiver = receiver
@@ -106,7 +105,7 @@ class Batch:
 
     @property
     def _last(self) -> int:
-        return int(self.frames["sequence_number"][-1])
+        return int(self._view.entries[self._view.count - 1].sequence_number)
 
     def release(self) -> None:
         """Consumes all of it. Twice is a no-op.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from .awaited import AwaitedMessages
 from .batch import Batch
 from .counters import ReceiverStats
-from .engine.columns import read_only_bytes
 from .engine.errors import ClosedError, UsageError
 from .engine.receiver import Receiver as Driver
 from .engine.waiting import nanoseconds
@@ -273,8 +272,7 @@ class Receiver(Driver):
         if inbound.dozing:
             inbound.stir()
         inbound.redelivered += redelivered
-        memory, ack_slot = read_only_bytes(view.memory), window.delivered_range(first, last)
-        return Batch(self, inbound, view, entries, frames, memory, ack_slot)
+        return Batch(self, inbound, view, entries, frames, window.delivered_range(first, last))
 
     @property
     def outstanding(self) -> int:

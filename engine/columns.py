@@ -43,7 +43,7 @@ class Entries:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.cdata = new_entries(capacity)
-        self._array = _array(self.cdata, capacity)
+        self._array = _read_only(_array(self.cdata, capacity))
         self._resting = getrefcount(self._array)
 
     @property
@@ -57,7 +57,7 @@ class Entries:
 
     def frames(self, count: int) -> NDArray[Any]:
         """(count,) array of layout.ENTRY, read-only."""
-        return _read_only(self._array[:count])
+        return self._array[:count]
 
 
 def new_entries(count: int) -> CData:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from .columns import read_only_bytes
 from .core import CData, Served, ffi, lib
 from .errors import ForkedHandleError
 from .logs import FOR_EVER, Block, Logs
@@ -221,7 +222,7 @@ class Feed(Served):
         block.index += count
         self._next = int(entries[count - 1].sequence_number) + 1
         block.lent = True
-        return View(entries, count, block.memory, ffi.buffer(block.memory, block.size), 0, None, 0)
+        return View(entries, count, block.memory, read_only_bytes(ffi.buffer(block.memory, block.size)), 0, None, 0)
 
     # Who has `next`? ------------------------------------------------------------------------------------------------------
 

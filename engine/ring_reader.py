@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .columns import read_only_bytes
 from .core import CData, Counts, Flow, Gate, Served, ffi, lib
 from .errors import EvictedError
 from .segments import Bells, Mapping, owned
 from .status import check
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["RingReader", "View", "receive_wait"]
 
@@ -43,10 +48,10 @@ class RingReader:
         self._pins: list[int] = []
 
     @cached_property
-    def memory(self) -> tuple[CData, memoryview, int]:
-        """The ring's first byte, a read-only buffer of its two mappings, back to back, and its bytes."""
+    def memory(self) -> tuple[CData, NDArray[np.uint8], int]:
+        """The ring's first byte, its two mappings, back to back and read-only, and its bytes."""
         base, size = lib.hf_reader_base(self.handle), int(self.mapping.handle.ring_bytes)
-        return base, self.mapping.memory(_address(base), 2 * size), size
+        return base, read_only_bytes(self.mapping.memory(_address(base), 2 * size)), size
 
     @property
     def next(self) -> int:
@@ -85,16 +90,17 @@ class RingReader:
 
 
 class View:
-    """Messages in place: ``entries`` (struct hf_entry[], ``count`` of them) over ``memory`` (a Python buffer).
+    """Messages in place: ``entries`` (struct hf_entry[], ``count`` of them) over ``memory`` ((m,), read-only).
 
-    Offsets count from the memory's start. ``wrap``: ring bytes, 0 for a private block.
+    Offsets count from the memory's start, at ``base``. ``wrap``: ring bytes, 0 for a private block.
     """
 
     __slots__ = ("base", "count", "entries", "memory", "ring", "start", "wrap")
 
     def __init__(
-        self, entries: CData, count: int, base: CData, memory: object, wrap: int, ring: RingReader | None, start: int
-    ) -> None:
+        self, entries: CData, count: int, base: CData, memory: NDArray[np.uint8], wrap: int, ring: RingReader | None,
+        start: int,
+    ) -> None:  # fmt: skip
         self.entries, self.count, self.base, self.memory = entries, count, base, memory
         self.wrap, self.ring, self.start = wrap, ring, start
 
