@@ -189,7 +189,8 @@ def test_every_group_has_its_say(spawn: Callable[[str], dict[str, Worker]]) -> N
 
 def test_a_backup_takes_the_seat_and_keeps_it(spawn: Callable[[str], dict[str, Worker]]) -> None:
     stores, events, seen = spawn("abcd"), Events(), Events()
-    names = {"ume_store_name": list("abcd"), "ume_store_group": ["0:3"]}
+    # Who does not answer within the interval loses its seat.
+    names = {"ume_store_name": list("abcd"), "ume_store_group": ["0:3"], "ume_registration_interval": 60_000}
     with hf.Context() as ctx:
         src = ctx.source("quotes", options={**SOURCE, **names}, on_event=events)
         src.wait_registered(SHORT)

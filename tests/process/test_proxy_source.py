@@ -117,7 +117,9 @@ def test_j2_a_store_in_reserve_stands_in_for_nobody_and_stops_nobody(
     identities(tmp_path)
     stores = [run_store(name, "memory", **STORE) for name in "ab"]
     with hf.Context(session_id=5) as ctx:
-        source(ctx, ume_store_name=["b:0:0", "a:0:0"], ume_store_group=["0:1"]).close()
+        # Who does not answer within the interval loses its seat.
+        patient = {"ume_store_group": ["0:1"], "ume_registration_interval": 60_000}
+        source(ctx, ume_store_name=["b:0:0", "a:0:0"], **patient).close()
         until("the one with the messages stands in", lambda: standing(*stores) == ["b"])
         looks(*stores)
         assert standing(*stores) == ["b"]

@@ -114,9 +114,8 @@ def test_the_specifications_three_groups_survive_what_e2_allows_and_refuse_to_se
     events = Events()
     with hf.Context(config=str(file)) as ctx:
         src = ctx.source("quotes", on_event=events)
-        src.wait_registered(SHORT)
-        assert src.registration_ids == {f"127.0.0.1:{p}": GROUPS[g][p] for p, g in PORTS.items()}
         check(src, town)
+        assert src.registration_ids == {f"127.0.0.1:{p}": GROUPS[g][p] for p, g in PORTS.items()}
         (row,) = survey.take(ctx.domain).sources
         assert (row.stable, [at.group for at in row.stores]) == (0, list(PORTS.values()))
 
