@@ -222,7 +222,7 @@ def test_a_backup_takes_the_seat_and_keeps_it(spawn: Callable[[str], dict[str, W
 def test_a_stopped_store_never_blocks_a_quorum(spawn: Callable[[str], dict[str, Worker]]) -> None:
     """It is suspended when its heartbeat has stood still, counted again when it goes on, and the others do not notice."""
     stores, events = spawn("abc"), Events()
-    options = {**SOURCE, "ume_store_name": list("abc"), "ume_store_activity_timeout": 1500, "ume_flight_size": 2}
+    options = {**SOURCE, "ume_store_name": list("abc"), "ume_store_activity_timeout": 4000, "ume_flight_size": 2}
     with hf.Context() as ctx:
         src = ctx.source("quotes", options=options, on_event=events)
         everywhere(src)
@@ -247,7 +247,7 @@ def test_with_all_active_a_stopped_store_blocks_until_the_activity_timeout(
     options = {
         **SOURCE,
         "ume_store_name": list("abc"),
-        "ume_store_activity_timeout": 1500,
+        "ume_store_activity_timeout": 4000,
         "ume_retention_intragroup_stability_behavior": "all-active",
     }
     with hf.Context() as ctx:

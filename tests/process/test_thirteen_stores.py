@@ -168,7 +168,7 @@ THREE: dict[str, Any] = {
     "ume_store_name": ["a", "b", "c"],
     "ring_size": 1 << 17,
     "fragment_size": 4096,
-    "ume_store_activity_timeout": 1000,
+    "ume_store_activity_timeout": 3000,
     "ume_store_check_interval": 50,
 }
 
@@ -176,7 +176,7 @@ THREE: dict[str, Any] = {
 def test_a_store_that_stands_still_for_5_s_never_blocks_a_quorum_and_is_caught_up_and_counted_again(
     tmp_path: Path,
 ) -> None:
-    """The 5 s are what is promised: longer than the timeout of 1 s, so that the store is suspended, and comes back from there."""
+    """The 5 s are what is promised: longer than the timeout of 3 s, so that the store is suspended, and comes back from there."""
     houses = {name: House(tmp_path, {name: {"type": "disk"}}) for name in "abc"}
     try:
         for house in houses.values():
