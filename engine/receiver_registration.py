@@ -91,7 +91,7 @@ class ReceiverRegistration(Registration):
     def disconnected(self, store: int) -> list[Action]:
         """The link broke. Delivery goes on; recovery reads that store's files."""
         slot = self.slots[store]
-        slot.up = False
+        slot.up, slot.refusals = False, 0
         slot.phase = Phase.DOWN if store in self.seated else Phase.IDLE
         return []
 

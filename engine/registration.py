@@ -288,8 +288,14 @@ class Registration:
         return self._reason(refused) if refused & self.seated and hindered else None
 
     def _refused_since(self, since_ns: int) -> set[int]:
-        """Stores that refuse, backups among them, and those that were left because others refuse."""
-        return {s for s, slot in enumerate(self.slots) if slot.phase is Phase.REFUSED and slot.asked_ns >= since_ns}
+        """Stores that refuse, backups among them, and those that were left because others refuse. Who is asked again has said
+        so last, which holds until the answer for who believes any answer."""
+        return {
+            store
+            for store, slot in enumerate(self.slots)
+            if (slot.phase is Phase.REFUSED and slot.asked_ns >= since_ns)
+            or (slot.phase is Phase.ASKED and slot.refusals and not since_ns)
+        }
 
     def _reason(self, refused: Collection[int]) -> Refusal | None:
         """What the first of these stores says: of one that has a seat, if one of them says anything."""

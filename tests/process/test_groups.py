@@ -25,6 +25,8 @@ SOURCE: dict[str, Any] = {
     "ume_registration_interval": 300,
     "ume_store_check_interval": 50,
 }
+PATIENT = {"ume_registration_interval": 60_000}
+"""Who does not answer within the interval is told as unresponsive, and loses its seat to a backup."""
 
 
 @pytest.fixture
@@ -158,6 +160,7 @@ def test_every_group_has_its_say(spawn: Callable[[str], dict[str, Worker]]) -> N
         "ume_store_group": ["0:3", "2:1"],
         "ume_retention_intergroup_stability_behavior": "all",
         "ume_message_stability_notification": 1,
+        **PATIENT,
     }
     with hf.Context() as ctx:
         src = ctx.source("quotes", options=options, on_event=events)
@@ -189,8 +192,7 @@ def test_every_group_has_its_say(spawn: Callable[[str], dict[str, Worker]]) -> N
 
 def test_a_backup_takes_the_seat_and_keeps_it(spawn: Callable[[str], dict[str, Worker]]) -> None:
     stores, events, seen = spawn("abcd"), Events(), Events()
-    # Who does not answer within the interval loses its seat.
-    names = {"ume_store_name": list("abcd"), "ume_store_group": ["0:3"], "ume_registration_interval": 60_000}
+    names = {"ume_store_name": list("abcd"), "ume_store_group": ["0:3"], **PATIENT}
     with hf.Context() as ctx:
         src = ctx.source("quotes", options={**SOURCE, **names}, on_event=events)
         src.wait_registered(SHORT)
@@ -222,7 +224,13 @@ def test_a_backup_takes_the_seat_and_keeps_it(spawn: Callable[[str], dict[str, W
 def test_a_stopped_store_never_blocks_a_quorum(spawn: Callable[[str], dict[str, Worker]]) -> None:
     """It is suspended when its heartbeat has stood still, counted again when it goes on, and the others do not notice."""
     stores, events = spawn("abc"), Events()
-    options = {**SOURCE, "ume_store_name": list("abc"), "ume_store_activity_timeout": 4000, "ume_flight_size": 2}
+    options = {
+        **SOURCE,
+        **PATIENT,
+        "ume_store_name": list("abc"),
+        "ume_store_activity_timeout": 4000,
+        "ume_flight_size": 2,
+    }
     with hf.Context() as ctx:
         src = ctx.source("quotes", options=options, on_event=events)
         everywhere(src)
@@ -246,6 +254,7 @@ def test_with_all_active_a_stopped_store_blocks_until_the_activity_timeout(
     stores, events = spawn("abc"), Events()
     options = {
         **SOURCE,
+        **PATIENT,
         "ume_store_name": list("abc"),
         "ume_store_activity_timeout": 4000,
         "ume_retention_intragroup_stability_behavior": "all-active",

@@ -203,7 +203,7 @@ def test_j2_it_needs_a_real_regid_or_a_session_id_and_the_sources_wish(
 def test_j2_the_state_lifetime_ends_it_with_the_source(
     run_store: Callable[..., ThreadStore], caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = run_store("a", "memory", **STORE, **{"source-state-lifetime": 200})
+    store = run_store("a", "memory", **STORE, **{"source-state-lifetime": 1500})
     with caplog.at_level(logging.INFO, "holdfast.store"), hf.Context(session_id=5) as ctx:
         source(ctx, ume_store_name=["a:0:0"]).close()
         until("it stands in", lambda: standing(store) == ["a"])

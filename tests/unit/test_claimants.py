@@ -189,9 +189,14 @@ def test_a_refusal_that_is_older_than_the_question_is_not_believed() -> None:
         assert machine.refusal(1) is None
         assert machine.tick(REFUSED_RETRY_NS) == [Ask(0)]
         assert machine.refusal(1) is None
+        assert machine.refusal(0) == IN_USE, "what it said last, for who does not wait"
         machine.refused(0, IN_USE)
         assert machine.refusal(1) == IN_USE
         assert machine.refusal(REFUSED_RETRY_NS + 1) is None
+        later = () if isinstance(machine, ReceiverRegistration) else (2 * REFUSED_RETRY_NS,)
+        machine.disconnected(0, *later)
+        machine.connected(0, 2 * REFUSED_RETRY_NS)
+        assert machine.refusal(0) is None, "it may be another life of the store"
 
 
 @pytest.mark.parametrize("role", ["source", "receiver"])
