@@ -7,7 +7,7 @@ import errno
 import os
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StoreInfo",
+    "Unknown",
     "kept_view",
     "knows_nothing",
     "log_range",
@@ -32,11 +33,17 @@ __all__ = [
     "log_view",
     "never_held",
     "peer_logs",
+    "peer_view",
     "read_info",
     "write_info",
 ]
 
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+HEADS: dict[int, str] = {
+    lib.HF_AGAIN: "it has no head",
+    lib.HF_DAMAGED: "its head is damaged",
+    lib.HF_LAYOUT: "its head is of another layout version",
+}
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
@@ -61,6 +68,13 @@ class StoreInfo(msgspec.Struct, frozen=True):
             raise ValueError("no store writes such an info file")  # msgspec makes a ValidationError of it
 
 
+class Unknown(NamedTuple):
+    """How far a log goes cannot be told now: it may hold anything, and is never taken for an empty one."""
+
+    why: str
+    """For people: which file, and what is wrong with it."""
+
+
 def write_info(domain: Domain, info: StoreInfo) -> None:
     """Replaces the file as a whole."""
     path = domain.info_path(info.name)
@@ -83,28 +97,43 @@ def log_reader(path: Path) -> Iterator[CData | None]:
 
     Raises SystemCallError: this process has run out of file descriptors or memory, which says nothing of the log.
     """
+    found = _open_reader(path)
+    if isinstance(found, _Refusal):
+        _check_supplied(found, path)
+        yield None
+        return
+    try:
+        yield found
+    finally:
+        lib.hf_logr_close(found)
+
+
+class _Refusal(NamedTuple):
+    """Why a log cannot be opened: a status of the core."""
+
+    status: int
+
+    def __str__(self) -> str:
+        if self.status <= lib.HF_ERRNO:
+            return os.strerror(int(lib.HF_ERRNO) - self.status)
+        return HEADS.get(self.status, f"its head cannot be read (status {self.status})")
+
+
+def _open_reader(path: Path) -> CData | _Refusal:
     out = ffi.new("struct hf_logr **")
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as refused:
-        _check_supplied(refused.errno or 0, path)
-        yield None
-        return
+        return _Refusal(int(lib.HF_ERRNO) - (refused.errno or 0))
     try:
-        status = lib.hf_logr_open(fd, out)
+        status = int(lib.hf_logr_open(fd, out))
     finally:
         os.close(fd)
-    if status != lib.HF_OK:
-        _check_supplied(int(lib.HF_ERRNO) - int(status), path)
-        yield None
-        return
-    try:
-        yield out[0]
-    finally:
-        lib.hf_logr_close(out[0])
+    return out[0] if status == lib.HF_OK else _Refusal(status)
 
 
-def _check_supplied(number: int, path: Path) -> None:
+def _check_supplied(refusal: _Refusal, path: Path) -> None:
+    number = int(lib.HF_ERRNO) - refusal.status
     if number in EXHAUSTED:
         error = SystemCallError(f"{path}: {os.strerror(number)}", number, errno.errorcode[number])
         error.hint, error.retriable = "raise the limit of this process (ulimit -n, -v)", True
@@ -131,6 +160,24 @@ def log_view(path: Path) -> LogView | None:
         if log is None or lib.hf_logr_range(log, numbers, numbers + 1) != lib.HF_OK:
             return None
     return LogView(table, int(numbers[1])) if table else None
+
+
+def peer_view(log: Path) -> LogView | Unknown:
+    """How far the log in ``log`` goes: BEGIN table and next number, or that this cannot be told, and why. Raises nothing.
+
+    A log that is there and holds nothing ends at 0. One that is not there is unknown: :func:`never_held` says whether its store's
+    state proves that it never had a message.
+    """
+    numbers = ffi.new("uint64_t[2]")
+    found = _open_reader(log)
+    if isinstance(found, _Refusal):
+        return Unknown(f"{log}: {found}")
+    try:
+        table = table_of(found)  # first: a BEGIN lowers the end before it is in the table
+        status = int(lib.hf_logr_range(found, numbers, numbers + 1))
+    finally:
+        lib.hf_logr_close(found)
+    return LogView(table, int(numbers[1])) if status == lib.HF_OK else Unknown(f"{log}: {_Refusal(status)}")
 
 
 def kept_view(log: Path) -> LogView | None:
