@@ -19,6 +19,7 @@ from .deregistration import SourceDeregistration, check_deregister
 from .domain import unlink_object
 from .errors import ClosedError, ForkedHandleError
 from .events.info import ForceReclaimInfo
+from .grants import grant_of
 from .quorum import INTERGROUP, INTRAGROUP
 from .receiver_paced import wanted_by
 from .refusals import refusal_of
@@ -64,7 +65,7 @@ class Outbound:
             options.groups, options.ume_registration_interval * 1_000_000,
             options.ume_consensus_sequence_number_behavior, self._proposal, stagger=secrets.randbelow(1000) / 1000,
             silence_ns=options.ume_store_activity_timeout * 1_000_000, look_ns=self._look_ns,
-            anonymous=not self._session and not any(store.registration_id for store in self.stores),
+            anonymous=not self._session and not any(store.registration_id for store in self.stores), names=self.names,
         )  # fmt: skip
         self._looked_ns = 0
         if self._session and any(store.registration_id for store in self.stores):
@@ -247,7 +248,7 @@ class Outbound:
         request = wire.RegisterSource(
             link.next_id(), self.topic, self.stores[store].registration_id, self._session, machine.uuid,
             machine.incarnation, self.options.ume_activity_timeout, self.options.ume_state_lifetime,
-            wanted_by(self.options), self._wants_proxy(store),
+            wanted_by(self.options), self._wants_proxy(store), self._proposal, machine.least,
         )  # fmt: skip
         link.ask(request, lambda answer: self._answered(store, answer))
 
@@ -268,11 +269,7 @@ class Outbound:
         match answer:
             case wire.SourceGranted():
                 welcome = self._links[store].welcome
-                grant = reg.Grant(
-                    answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation,
-                    tuple(answer.begins), answer.votes, answer.empty_votes, answer.opened, answer.peers,
-                    welcome.name if welcome is not None else "", answer.flags, answer.lives,
-                )  # fmt: skip
+                grant = grant_of(answer, welcome.name if welcome is not None else "")
                 if self._deregistration is not None:  # it crossed the call
                     self._machine.slots[store].grant = grant
                     self._deregistration.add([store])
@@ -299,7 +296,7 @@ class Outbound:
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self._name, list(self.names),
             grant.uuid if grant is not None else b"", list(machine.begins), {each.name: each.opened for each in grants},
             list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
-            INTERGROUP.index(machine.groups.intergroup),
+            INTERGROUP.index(machine.groups.intergroup), self._proposal, machine.exclusions(store),
         )  # fmt: skip
 
         def answered(answer: wire.Answer) -> None:
@@ -328,6 +325,10 @@ class Outbound:
             self._failure = error
             return []
         self._failure = None
+        if self.stores and ring.incarnation > incarnation:  # nobody has promised that one yet
+            lib.hf_source_close(ring.handle)
+            unlink_object(ring.name)
+            return self._machine.beyond(ring.incarnation, time.monotonic_ns())
         self._name, self._board = ring.name, ring.board
         self._settlement = Settlement(
             ring.handle, ring.board, context.domain.fd, ring.incarnation, start_sqn, self.topic, self.options,

@@ -149,8 +149,12 @@ class Groups:
         for number in self.numbers:
             held = [positions.get(store, 0) for store in self.members(number)]
             stable.append(_at_least(self.needed(number), held))
-        needed = 1 if self.intergroup == "all-active" else self._decisive(())[0]
-        return _at_least(needed, stable)
+        return _at_least(self.stable_groups, stable)
+
+    @property
+    def stable_groups(self) -> int:
+        """In how many groups a number is stable at least when it is stable: `all-active` is read as one."""
+        return 1 if self.intergroup == "all-active" else self._decisive(())[0]
 
 
 NO_GROUPS = Groups((), ())

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from .quorum import Consensus, Groups
+    from .reports import Configuration, Seen
 
 __all__ = ["Action", "Grant", "Phase", "Refusal", "Registration"]
 
@@ -53,6 +54,16 @@ class Grant:
     """Of RegistrationSuccess, besides OLD."""
     lives: Sequence[int] = ()
     """As in wire.SourceGranted."""
+    promised: int = 0
+    """The incarnation that this claimant may open there; 0: the store promises nothing (it is of an older version)."""
+    seen: Sequence[Seen] = ()
+    """What the store knows of the logs of the source's stores, its own among them."""
+    configuration: Configuration | None = None
+    """Whom the source declared before, as the store remembers it."""
+    excluded: Mapping[str, int] = field(default_factory=dict)
+    """Stores that the operator has excluded -> the number of that exclusion."""
+    served: Sequence[int] = ()
+    """Exclusions of this store after which it has learned already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,14 @@ class Open:
     """Create the stream of this incarnation, then call :meth:`SourceRegistration.opened`."""
 
     incarnation: int
+    start_sqn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgot:
+    """Tell the program: these stores do not know any more what they had; messages from ``start_sqn`` on may be gone."""
+
+    stores: tuple[str, ...]
     start_sqn: int
 
 
@@ -148,7 +167,7 @@ class Abandon:
     """Another incarnation has begun since the stores granted, and was sent under: remove the stream, which is empty."""
 
 
-Action = Ask | Open | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive | Seated | Abandon
+Action = Ask | Open | Forgot | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive | Seated | Abandon
 
 
 class Phase(enum.Enum):

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING
 
 from .core import CData, ffi, lib
 from .errors import CorruptionError, Error
+from .grants import configuration_of
 from .old_streams import LivingStream, OldStreams, living, living_ring, owner_lives, same_process
-from .reconcile import LogView, Table, lost_acknowledged, newest, newest_table, void_from
+from .reconcile import LogView, Table, lost_acknowledged, newest_table, void_from
 from .refill import Filling
+from .reports import Seen, farthest, known_views, names_of, right_table
 from .resting import Resting
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
-from .store_info import kept_view, log_view, peer_logs
+from .store_info import log_view, peer_logs, peer_places, seen_at
 from .store_line import StoreLine
 from .store_state import SourceState, sync_directory
 
@@ -58,7 +60,7 @@ class Repository:
         self.source = source
         self.path = path
         self.level = int(config.level)
-        self._store = uuid
+        self._store, self.name = uuid, name
         self.line = StoreLine(domain, bells, source, name, uuid)
         if not path.exists():
             path.mkdir(mode=0o700)
@@ -128,10 +130,17 @@ class Repository:
         """What this store's own log says."""
         return LogView(self.table, self.next_sqn)
 
+    def seen(self, own: LogView) -> list[Seen]:
+        """How far each declared store's log goes, ``own`` in its place: read from the files of the others. Any thread."""
+        source = self.source
+        places = peer_places(self.domain, source.stores, source.uuid, self._store, source.directories)
+        others = [place for place in places if place.log != self.path]
+        called = [name for name in source.stores if name not in {place.store for place in others}] or [self.name]
+        return [*(Seen(name, self.name, own) for name in called), *map(seen_at, others)]
+
     def report(self) -> LogView:
         """What the readable logs of the source's stores say: one that missed something is not believed (DESIGN 14)."""
-        peers = [view for path in self.peers() if (view := kept_view(path)) is not None]
-        return newest(self.view(), peers)
+        return farthest(self.seen(self.view()))
 
     def has_lost(self) -> bool:
         """It has not what its own line on the board once acknowledged (DESIGN 15)."""
@@ -200,12 +209,17 @@ class Repository:
         """
         self._take_up()
         if self.stream is None and self.source.incarnation:
-            newest = self.report()
-            if newest.incarnation > self.source.incarnation:
-                self._adopt(newest.begins)
+            table = self._right_table()
+            if table and table[-1][0] > self.source.incarnation:
+                self._adopt(table)
                 self._take_up()
         if self.stream is None:
             self._rest()
+
+    def _right_table(self) -> Table | None:
+        """The BEGINs that hold by what can be read: an orphan BEGIN must void nothing, so what is unknown decides nothing."""
+        seen, configuration = self.seen(self.view()), configuration_of(self.source)
+        return right_table(known_views(seen), [configuration.renamed(names_of(seen))] if configuration else [])
 
     def _take_up(self) -> None:
         """Older streams are over: only their names are left to care for. A newer one has not begun here."""

@@ -35,15 +35,16 @@ class SourceRegistration(Registration):
 
     ``incarnation``, ``start_sqn``, ``begins`` and ``uuid`` are fixed when the stream opens; a store that returns later registers
     again with them. Until then ``uuid`` is a proposal: the identity is the one under which most incarnations have begun.
-    ``anonymous``: it comes without RegID and session ID, so no store can know it.
+    ``anonymous``: it comes without RegID and session ID, so no store can know it. ``names``: of the stores, as declared.
     A store whose heartbeat stands still for ``silence_ns`` is suspended; it is looked at every ``look_ns``.
     """
 
     def __init__(
         self, groups: Groups | None, interval_ns: int, behavior: Consensus, uuid: bytes, *, stagger: float = 0.0,
-        silence_ns: int = 10_000_000_000, look_ns: int = 500_000_000, anonymous: bool = False,
+        silence_ns: int = 10_000_000_000, look_ns: int = 500_000_000, anonymous: bool = False, names: Sequence[str] = (),
     ) -> None:  # fmt: skip
         Registration.__init__(self, groups or NO_GROUPS, interval_ns, behavior, stagger=stagger)
+        self._names = names
         self.seated = self.groups.first_seats()
         self.incarnation = 0
         self.start_sqn = 0
@@ -55,6 +56,8 @@ class SourceRegistration(Registration):
         self._anonymous = anonymous
         self._empty = set(range(len(self.slots))) if anonymous else set()
         """Stores that know nothing of this source, also without having answered."""
+        self.least = 0
+        """The incarnation that stores are asked to promise: the greatest that one has promised, or that a ring has had."""
         self._open_again_ns = 0
         self._pulses = [Pulse(silence_ns, look_ns) for _ in self.slots]
 
@@ -141,7 +144,9 @@ class SourceRegistration(Registration):
         return {s: slot.grant for s, slot in enumerate(self.slots) if slot.phase is Phase.GRANTED and slot.grant}
 
     def _decision(self) -> voting.Decision | None:
-        return voting.decide(self.groups, self.seated, self._answers(), self.behavior, self.uuid, self._empty)
+        return voting.decide(
+            self.groups, self.seated, self._answers(), self.behavior, self.uuid, self._empty, self._names
+        )
 
     def _stuck(self, held: Collection[int], in_use: Collection[int]) -> bool:
         return Registration._stuck(self, held, in_use) or self._decision() is None
@@ -163,9 +168,33 @@ class SourceRegistration(Registration):
             return []
         if stale := self._stale(decision.uuid):
             return [each for s in stale for each in (reg.GiveUp(s, decision.uuid), *self._ask(s, now_ns))]
+        incarnation = max(decision.incarnation, self.least)
+        if unpromised := self._promised_less(incarnation):
+            self.least = incarnation
+            return [
+                each for store in unpromised for each in (reg.GiveUp(store, decision.uuid), *self._ask(store, now_ns))
+            ]
         self._open_again_ns = now_ns + self.interval_ns
         self.uuid, self.begins = decision.uuid, decision.begins
-        return [reg.Open(decision.incarnation, decision.start_sqn)]
+        told: list[Action] = [reg.Forgot(decision.forgot, decision.start_sqn)] if decision.forgot else []
+        return [*told, reg.Open(incarnation, decision.start_sqn)]
+
+    def _promised_less(self, incarnation: int) -> list[int]:
+        """Stores that could still let a later claimant open an incarnation below this one, or this one itself.
+
+        Then a BEGIN that reaches few stores would be the newest for ever, and make void what becomes stable under that other one.
+        """
+        return [store for store, grant in sorted(self._answers().items()) if 0 < grant.promised < incarnation]
+
+    def exclusions(self, store: int) -> list[int]:
+        """Of this store by the operator, after which it has to learn."""
+        grants = {index: slot.grant for index, slot in enumerate(self.slots) if slot.grant is not None}
+        return voting.to_learn(grants[store], grants) if store in grants else []
+
+    def beyond(self, incarnation: int, now_ns: int) -> list[Action]:
+        """A ring or a board line shows that somebody has had the incarnation that was to be opened: this one is to be next."""
+        self.least, self._open_again_ns = max(self.least, incarnation), now_ns
+        return self._open(now_ns)
 
     def _pause_ns(self) -> int:
         """Shorter for who has the RegID elsewhere: a claimant takes a store in turn with giving up, and may do so in step."""

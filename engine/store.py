@@ -317,6 +317,8 @@ class Store:
                 return self.operator.deregister(request)
             case wire.Mark():
                 return self.operator.mark(request)
+            case wire.Exclude():
+                return self.operator.exclude(request)
             case wire.Hello():
                 raise AssertionError("handled before")
 

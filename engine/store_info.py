@@ -15,6 +15,7 @@ from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error, SystemCallError
 from .logs import table_of
 from .reconcile import LogView
+from .reports import Seen
 from .store_state import SourceState, StateFile
 from .wire import U32, UNDECODABLE, Uuid
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .domain import Domain
 
 __all__ = [
+    "Place",
     "StoreInfo",
     "Unknown",
     "kept_view",
@@ -33,8 +35,10 @@ __all__ = [
     "log_view",
     "never_held",
     "peer_logs",
+    "peer_places",
     "peer_view",
     "read_info",
+    "seen_at",
     "write_info",
 ]
 
@@ -236,21 +240,58 @@ def knows_nothing(domain: Domain, name: str, topic: str, registration_id: int, s
     )
 
 
+class Place(NamedTuple):
+    """Where a declared store keeps the log of a source."""
+
+    store: str
+    """As the source declared it."""
+    name: str
+    """The store's own name; empty where nobody knows it."""
+    log: Path
+    """Of a store of which nothing is known, a path that cannot be read: it may have more than the others."""
+
+
 def peer_logs(
     domain: Domain, names: Iterable[str], source: bytes, own: bytes, known: Mapping[str, str] = MappingProxyType({})
 ) -> list[Path]:
+    """Directories of :func:`peer_places`, each once."""
+    return list(dict.fromkeys(place.log for place in peer_places(domain, names, source, own, known)))
+
+
+def peer_places(
+    domain: Domain, names: Iterable[str], source: bytes, own: bytes, known: Mapping[str, str] = MappingProxyType({})
+) -> list[Place]:
     """Where the stores of these names keep the log of a source, in this order, without the store whose uuid is ``own``.
 
-    ``known``: directories of stores whose info files may be gone, as they are after a reboot. For a store of which nothing is
-    known there is a path that cannot be read: it may have more than the others, as any that is out of reach.
+    ``known``: directories of stores whose info files may be gone, as they are after a reboot.
     """
-    places: list[Path] = []
-    for name in names:
-        info = read_info(domain, name)
+    places = []
+    for store in names:
+        info = read_info(domain, store)
         if info is not None and info.uuid != own:
-            places.append(Path(info.logs))
-        elif info is None and name in known:
-            places.append(Path(known[name]) / "logs")
+            places.append(Place(store, info.name, Path(info.logs) / source.hex()))
+        elif info is None and store in known:
+            places.append(Place(store, "", Path(known[store]) / "logs" / source.hex()))
         elif info is None:
-            places.append(domain.stores / f"{name}.info")
-    return list(dict.fromkeys(place / source.hex() for place in places))
+            places.append(Place(store, "", domain.stores / f"{store}.info" / source.hex()))
+    return places
+
+
+def seen_at(place: Place) -> Seen:
+    """How far a declared store's log goes, by its files: a number, or unknown and why.
+
+    A store whose state says that it has lost what it acknowledged may have had more. One whose state proves that it has never
+    acknowledged anything of this source ends at 0, also without a log.
+    """
+    view = peer_view(place.log)
+    try:
+        kept = _remembered(place.log)
+    except (OSError, CorruptionError):
+        kept = None  # the log speaks for itself
+    if kept is not None and kept.learner:
+        view = Unknown(f"{place.log}: its store has lost what it acknowledged, and has not caught up since")
+    elif isinstance(view, Unknown) and kept is not None and not kept.incarnation:
+        view = LogView((), 0)
+    if isinstance(view, Unknown):
+        return Seen(place.store, place.name, None, view.why)
+    return Seen(place.store, place.name, view)

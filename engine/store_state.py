@@ -25,6 +25,7 @@ from .reconcile import BEGINS_MAX, Table, after_begin, void_from
 from .wire import UNDECODABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from .core import CData
@@ -107,6 +108,43 @@ class SourceState(msgspec.Struct):
     intragroup: int = 0
     intergroup: int = 0
     """What the groups must agree on, by number (engine/quorum.py INTRAGROUP, INTERGROUP)."""
+    promised: int = 0
+    """The greatest incarnation that some claimant was told it may open: no BEGIN below it is taken from another one."""
+    promised_to: bytes = b""
+    """That claimant."""
+    served: list[int] = msgspec.field(default_factory=list)
+    """Exclusions by the operator after which this store has become a learner."""
+    readmitted: dict[str, int] = msgspec.field(default_factory=dict)
+    """Store -> its exclusion that is over: it has granted and was told BEGIN since, so from then on it is waited for again."""
+
+    def promise(self, claimant: bytes, seen: int, least: int) -> bool:
+        """Promises ``claimant`` an incarnation: greater than all that were ``seen`` or promised to others, ``least`` or more.
+
+        One claimant is promised the same again as long as that holds. True: it is news, to be on disk before it is told.
+        """
+        floor = seen if claimant and claimant == self.promised_to else max(seen, self.promised)
+        promised = max(floor + 1, least, self.promised)
+        if (promised, claimant) == (self.promised, self.promised_to):
+            return False
+        self.promised, self.promised_to = promised, claimant
+        return True
+
+    def learn(self, exclusions: Iterable[int]) -> bool:
+        """The operator has excluded this store meanwhile: it has no say before it has caught up. True: it is news."""
+        fresh = set(exclusions) - set(self.served)
+        self.served += sorted(fresh)
+        self.learner |= bool(fresh)
+        return bool(fresh)
+
+    def excluded(self, stores: Mapping[str, int]) -> dict[str, int]:
+        """Of ``stores``, which the operator has excluded, those that have not taken part in this source since."""
+        return {name: number for name, number in stores.items() if self.readmitted.get(name) != number}
+
+    def readmit(self, stores: Mapping[str, int], present: Collection[str]) -> bool:
+        """Those of the excluded ``stores`` that are ``present`` are waited for again. True: it is news."""
+        back = {name: number for name, number in self.excluded(stores).items() if name in present}
+        self.readmitted.update(back)
+        return bool(back)
 
     def begin(self, incarnation: int, start_sqn: int) -> None:
         """Takes in BEGIN(incarnation, start_sqn): records from there on are void in older incarnations, and so are acks."""
@@ -153,6 +191,9 @@ class State(msgspec.Struct):
     lives: list[int] = msgspec.field(default_factory=list)
     """The last LIVES_MAX, this one at the end. What a copy of a running store lacks of the life that it was made in does not show
     by them, nor what came in a life that no BEGIN has told to a peer: while the board lasts, the store's own line shows it."""
+
+    excluded: dict[str, int] = msgspec.field(default_factory=dict)
+    """Stores that the operator has excluded (`holdfast store exclude`) -> the number of that exclusion: nobody waits for them."""
 
     @property
     def adopts_empty(self) -> bool:

@@ -51,6 +51,7 @@ MACHINES = {
     "source_registration",
     "store_config",
     "store_topics",
+    "reports",
     "voting",
 }
 """Decisions over values. Every other module of the engine is a driver."""

@@ -34,14 +34,15 @@ ADOPTED = grant(empty_votes=True)
     ("answers", "start"),
     [
         ([grant(50, 4), grant(50, 4), DOWN], 50),
-        ([grant(40, 4), grant(50, 4), DOWN], 40),
+        ([grant(40, 4), grant(50, 4), DOWN], 50),  # the one that is down may have 40..49, too: then they are stable
         ([grant(50, 4), WIPED, DOWN], None),  # the one that is down may know more
         ([WIPED, WIPED, DOWN], None),  # the two wiped stores
         ([WIPED, WIPED, grant(50, 4)], 50),  # all have answered
         ([WIPED, WIPED, WIPED], 0),
         ([LOST, grant(60, 4), DOWN], None),
         ([LOST, grant(60, 4), grant(60, 4)], 60),
-        ([LOST, LOST, grant(45, 4)], 45),
+        ([LOST, LOST, grant(45, 4)], 50),  # what they still have may be stable
+        ([WIPED, WIPED, grant(45, 4)], 45),
         ([LOST, LOST, LOST], 50),  # nobody knows all: the most that anybody does
         ([ADOPTED, grant(50, 4), DOWN], 50),  # the operator said so: nothing is waited for, and nothing is lost
         ([ADOPTED, ADOPTED, DOWN], 0),
