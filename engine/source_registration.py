@@ -172,19 +172,21 @@ class SourceRegistration(Registration):
         if unpromised := self._promised_less(incarnation):
             self.least = incarnation
             return [
-                each for store in unpromised for each in (reg.GiveUp(store, decision.uuid), *self._ask(store, now_ns))
+                each
+                for store, grant in unpromised.items()
+                for each in (reg.GiveUp(store, grant.uuid), *self._ask(store, now_ns))
             ]
         self._open_again_ns = now_ns + self.interval_ns
         self.uuid, self.begins = decision.uuid, decision.begins
         told: list[Action] = [reg.Forgot(decision.forgot, decision.start_sqn)] if decision.forgot else []
         return [*told, reg.Open(incarnation, decision.start_sqn)]
 
-    def _promised_less(self, incarnation: int) -> list[int]:
+    def _promised_less(self, incarnation: int) -> dict[int, Grant]:
         """Stores that could still let a later claimant open an incarnation below this one, or this one itself.
 
         Then a BEGIN that reaches few stores would be the newest for ever, and make void what becomes stable under that other one.
         """
-        return [store for store, grant in sorted(self._answers().items()) if 0 < grant.promised < incarnation]
+        return {store: grant for store, grant in self._answers().items() if 0 < grant.promised < incarnation}
 
     def exclusions(self, store: int) -> list[int]:
         """Of this store by the operator, after which it has to learn."""
