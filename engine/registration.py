@@ -202,6 +202,8 @@ class _Slot:
     """Of a source: the incarnation that the question named which has no answer yet."""
     grant: Grant | None = None
     refusal: Refusal | None = None
+    again: bool = False
+    """Of a source: it had granted, and is asked whether it still says the same."""
 
 
 @dataclass(slots=True)

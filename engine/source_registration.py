@@ -21,7 +21,7 @@ from .quorum import NO_GROUPS
 from .registration import Action, Grant, Phase, Registration
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from .quorum import Consensus, Groups
 
@@ -116,7 +116,8 @@ class SourceRegistration(Registration):
         slot.grant, slot.granted_ns = grant, now_ns
         slot.phase, slot.refusal, slot.gone, slot.refusals = Phase.GRANTED, None, False, 0
         left = self._give_up()
-        told = store in self.seated and slot.phase is Phase.GRANTED  # not of what is left at once
+        told = store in self.seated and slot.phase is Phase.GRANTED and not slot.again  # not of what is left at once
+        slot.again = False
         actions: list[Action] = [reg.Granted(store, grant)] if told else []
         if self.is_open:
             return actions + self._announce(store, now_ns)
@@ -139,9 +140,13 @@ class SourceRegistration(Registration):
     def _claims(self) -> Phase | None:
         return None if self.is_open else Phase.GRANTED
 
-    def _answers(self) -> dict[int, Grant]:
-        """What stores granted; before the opening backups are among them."""
-        return {s: slot.grant for s, slot in enumerate(self.slots) if slot.phase is Phase.GRANTED and slot.grant}
+    def _answers(self, *, last: bool = False) -> dict[int, Grant]:
+        """What stores granted; before the opening backups are among them. ``last``: also of those that are asked again."""
+        return {
+            store: slot.grant
+            for store, slot in enumerate(self.slots)
+            if slot.grant and (slot.phase is Phase.GRANTED or (last and slot.again))
+        }
 
     def _decision(self) -> voting.Decision | None:
         return voting.decide(
@@ -164,29 +169,36 @@ class SourceRegistration(Registration):
         if granted != self.seated and not (self._is_over(now_ns) and self._sufficient(granted)):
             return []
         decision = self._decision()
-        if decision is None:
-            return []
+        if decision is None:  # what an operator says, or a disk that is mended, is heard by asking again
+            due = [store for store in self._answers() if now_ns - self.slots[store].granted_ns >= self.interval_ns]
+            return self._ask_again(due, now_ns)
         if stale := self._stale(decision.uuid):
             return [each for s in stale for each in (reg.GiveUp(s, decision.uuid), *self._ask(s, now_ns))]
         incarnation = max(decision.incarnation, self.least)
         if unpromised := self._promised_less(incarnation):
             self.least = incarnation
-            return [
-                each
-                for store, grant in unpromised.items()
-                for each in (reg.GiveUp(store, grant.uuid), *self._ask(store, now_ns))
-            ]
+            return self._ask_again(unpromised, now_ns)
         self._open_again_ns = now_ns + self.interval_ns
         self.uuid, self.begins = decision.uuid, decision.begins
         told: list[Action] = [reg.Forgot(decision.forgot, decision.start_sqn)] if decision.forgot else []
         return [*told, reg.Open(incarnation, decision.start_sqn)]
 
-    def _promised_less(self, incarnation: int) -> dict[int, Grant]:
+    def _ask_again(self, stores: Iterable[int], now_ns: int) -> list[Action]:
+        """Leaves these stores, which have granted, and registers there anew."""
+        actions: list[Action] = []
+        for store in stores:
+            slot = self.slots[store]
+            assert slot.grant is not None
+            slot.again = True
+            actions += [reg.GiveUp(store, slot.grant.uuid), *self._ask(store, now_ns)]
+        return actions
+
+    def _promised_less(self, incarnation: int) -> list[int]:
         """Stores that could still let a later claimant open an incarnation below this one, or this one itself.
 
         Then a BEGIN that reaches few stores would be the newest for ever, and make void what becomes stable under that other one.
         """
-        return {store: grant for store, grant in self._answers().items() if 0 < grant.promised < incarnation}
+        return [store for store, grant in sorted(self._answers().items()) if 0 < grant.promised < incarnation]
 
     def exclusions(self, store: int) -> list[int]:
         """Of this store by the operator, after which it has to learn."""
@@ -258,7 +270,7 @@ class SourceRegistration(Registration):
         """The store said no. Before anything was sent that may mean that somebody else has begun since the stores granted: to
         BEGIN, or because so many are in use, or another source's. Then this incarnation is void, and it starts over."""
         slot = self.slots[store]
-        asked, slot.pending = slot.pending, None
+        asked, slot.pending, slot.again = slot.pending, None, False
         if slot.phase is Phase.ASKED and asked is not None and asked != self.incarnation:
             return self._ask(store, slot.asked_ns)  # it may be in use by the stream that was opened since
         if self.was_complete or not self.is_open:
@@ -315,7 +327,7 @@ class SourceRegistration(Registration):
     def disconnected(self, store: int, now_ns: int) -> list[Action]:
         """The store is dead, or its link broke: it does not count until it has registered again."""
         slot = self.slots[store]
-        was, slot.up, slot.refusals, slot.pending = slot.phase, False, 0, None
+        was, slot.up, slot.refusals, slot.pending, slot.again = slot.phase, False, 0, None, False
         if was is Phase.IDLE:
             return []
         slot.phase = Phase.DOWN
@@ -400,7 +412,7 @@ class SourceRegistration(Registration):
         if said:  # that store is there, and knows why
             return "; ".join(said)
         if not self.is_open and (
-            reason := voting.obstacle(self.groups, self.seated, self._answers(), names, self._empty)
+            reason := voting.obstacle(self.groups, self.seated, self._answers(last=True), names, self._empty)
         ):
             return reason
         return "waiting for " + ", ".join(names[store] for store in self.waiting_for())

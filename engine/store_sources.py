@@ -192,8 +192,6 @@ class SourceDesk:
         infos = {name: read_info(holdings.domain, name) for name in request.stores}
         found = {name: info.directory for name, info in infos.items() if info is not None}
         learns = source.learn(request.learns)
-        if learns:
-            repository.caught_up = False
         readmits = source.readmit(holdings.state.excluded, request.opened)
         if _declare(source, request, {**source.directories, **found}) or learns or readmits:
             holdings.save()  # before anything is drained: after a crash, the peers are who fills in what it misses
