@@ -8,10 +8,12 @@ this takes.
 from __future__ import annotations
 
 import random
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from holdfast.engine import voting
 from holdfast.engine.quorum import Groups
 from holdfast.engine.reconcile import LogView, Table, after_begin, newest_table, void_from
 from holdfast.engine.registration import Grant
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 OURS = b"o" * 16
 NAMES = "abcdef"
 THREE_AND_THREE = (3, 3), (0, 0, 0, 1, 1, 1)
-STEPS = 10
+STEPS = 16
 
 
 class Kept(NamedTuple):
@@ -87,7 +89,8 @@ class History:
 
     def register(self) -> None:
         """One source object, to whom some stores answer; the others are dead, and their files are there."""
-        up = self.random.sample(range(self.groups.stores), self.random.randint(1, self.groups.stores))
+        count = self.groups.stores
+        up = self.random.sample(range(count), self.random.choice([self.random.randint(1, count), count // 2 + 1]))
         away = {
             store
             for store in range(self.groups.stores)
@@ -185,13 +188,13 @@ SHAPES = [
 ]
 
 
-def histories(groups: Groups, *, reboots: bool, blind: bool, seeds: int = 150) -> int:
+def histories(groups: Groups, *, reboots: bool, blind: bool, seeds: int = 60) -> int:
     """How many messages were stable. Raises AssertionError where one of them is not what it was."""
     stable = 0
     for seed in range(seeds):
         history = History(seed, groups, blind=blind)
         for _ in range(STEPS):
-            if reboots and history.random.random() < 0.3:
+            if reboots and history.random.random() < 0.5:
                 history.newest_on_board = 0
             history.register()
             history.check()
@@ -204,7 +207,7 @@ def histories(groups: Groups, *, reboots: bool, blind: bool, seeds: int = 150) -
 @pytest.mark.parametrize("groups", SHAPES)
 def test_what_was_stable_stays_what_it_was(groups: Groups, reboots: bool, blind: bool) -> None:
     """``reboots``: the board, which knows of BEGINs that some stores took, is lost now and then."""
-    assert histories(groups, reboots=reboots, blind=blind) > 100, "the histories say something"
+    assert histories(groups, reboots=reboots, blind=blind) > 30, "the histories say something"
 
 
 def unknown_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,8 +216,10 @@ def unknown_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def only_the_newest_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """An orphan BEGIN holds: what promises keep from happening, and what right_table sees where it happened all the same."""
-    for place in ("holdfast.engine.voting.right_table", "unit.test_few_begins.right_table"):
-        monkeypatch.setattr(place, lambda views, _: newest_table(view.begins for view in views.values() if view))
+    for module in (voting, sys.modules[__name__]):
+        monkeypatch.setattr(
+            module, "right_table", lambda views, _: newest_table(view.begins for view in views.values() if view)
+        )
 
 
 def nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,4 +256,4 @@ def test_the_histories_find_a_planted_bug(
 ) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError, match="number"):
-        histories(groups, reboots=True, blind=True, seeds=1000)
+        histories(groups, reboots=True, blind=True, seeds=3000)
