@@ -31,7 +31,7 @@ class Message(Slot):
     ``_from`` gives its source, or raises ValueError.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()  # no weak references: the object is used again, and one would lead to another message
 
     if TYPE_CHECKING:
 

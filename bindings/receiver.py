@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from .awaited import AwaitedMessages
 from .batch import Batch
 from .counters import ReceiverStats
+from .engine.core import lib
 from .engine.errors import ClosedError, UsageError
 from .engine.receiver import Receiver as Driver
 from .engine.waiting import nanoseconds
@@ -34,6 +35,8 @@ LEAVE_S = 0.25
 CALLBACKS_PER_TURN = 256
 BATCH_BYTES = 4 << 20
 """A batch spans at most this much of a ring."""
+BATCH_MAX: int = BATCH_BYTES // lib.HF_GRANULE
+"""More messages than that do not fit in there."""
 
 
 class Receiver(Driver):
@@ -84,6 +87,9 @@ class Receiver(Driver):
         raises comes in between.
         """
         if self.receiving:
+            if self.closed:  # a close() that is at work holds it, and leaves it to nobody
+                raise ClosedError("receiver")
+            self.context.check_usable()
             raise UsageError("another thread is receiving from this receiver", hint="one thread at a time")
         self.receiving = True
 
@@ -233,10 +239,11 @@ class Receiver(Driver):
         """
         if max_messages < 1:
             raise UsageError(f"receive_batch of {max_messages} messages", hint="at least 1")
+        maximum = min(max_messages, BATCH_MAX)
         self._enter()
         try:
             called_ns = time.monotonic_ns()
-            while (batch := self._try_batch(max_messages)) is None and (limit := self._may_wait(called_ns, timeout)):
+            while (batch := self._try_batch(maximum)) is None and (limit := self._may_wait(called_ns, timeout)):
                 inbounds = self.inbounds
                 ring = inbounds[0].feed.ring if len(inbounds) == 1 and inbounds[0].feed is not None else None
                 if ring is not None:

@@ -43,7 +43,7 @@ class Entries:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.cdata = new_entries(capacity)
-        self._array = _read_only(_array(self.cdata, capacity))
+        self._array = _array(self.cdata, capacity)
         self._resting = getrefcount(self._array)
 
     @property
@@ -67,25 +67,20 @@ def new_entries(count: int) -> CData:
 
 def entries_array(entries: CData, count: int) -> NDArray[Any]:
     """As :meth:`Entries.frames`, over entries that nobody will use again."""
-    return _read_only(_array(entries, count))
+    return _array(entries, count)
 
 
 def _array(entries: CData, count: int) -> NDArray[Any]:
     import numpy as np
 
-    return np.frombuffer(memoryview(ffi.buffer(entries)), layout.ENTRY, count)
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    array.flags.writeable = False
-    return array
+    return np.frombuffer(memoryview(ffi.buffer(entries)).toreadonly(), layout.ENTRY, count)
 
 
 def read_only_bytes(memory: Any) -> NDArray[np.uint8]:
-    """(m,) uint8 array over a buffer, read-only."""
+    """(m,) uint8 array over a buffer. Read-only for good: numpy lets nobody take back what the buffer itself forbids."""
     import numpy as np
 
-    return _read_only(np.frombuffer(memory, np.uint8))
+    return np.frombuffer(memoryview(memory).toreadonly(), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
