@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from .awaited import AwaitedMessages
 from .batch import Batch
 from .counters import ReceiverStats
-from .engine.core import lib
+from .engine.columns import FRAME_MIN
 from .engine.errors import ClosedError, UsageError
 from .engine.receiver import Receiver as Driver
-from .engine.waiting import nanoseconds
+from .engine.waiting import PLAIN, check_timeout, nanoseconds
 from .pool import EntriesPool, MessagePool
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ LEAVE_S = 0.25
 CALLBACKS_PER_TURN = 256
 BATCH_BYTES = 4 << 20
 """A batch spans at most this much of a ring."""
-BATCH_MAX: int = BATCH_BYTES // lib.HF_GRANULE
+BATCH_MAX = BATCH_BYTES // FRAME_MIN
 """More messages than that do not fit in there."""
 
 
@@ -71,6 +71,8 @@ class Receiver(Driver):
             RegistrationError, RegIdInUseError: nothing can come, because a registration failed, or a store refuses. A call that
                 waits believes only what a store was asked since the call: who held the RegID before may have closed.
         """
+        if timeout is not None and not (timeout.__class__ in PLAIN and timeout >= 0):
+            check_timeout(timeout)
         self._enter()
         try:
             message = self._try_receive()
@@ -239,6 +241,7 @@ class Receiver(Driver):
         """
         if max_messages < 1:
             raise UsageError(f"receive_batch of {max_messages} messages", hint="at least 1")
+        check_timeout(timeout)
         maximum = min(max_messages, BATCH_MAX)
         self._enter()
         try:
@@ -361,6 +364,7 @@ class Receiver(Driver):
         """As :meth:`receive`; cancelling it loses no message. One task at a time."""
         import asyncio
 
+        check_timeout(timeout)
         loop = asyncio.get_running_loop()
         fd = self.fileno()
         if self._task_waits:
@@ -419,6 +423,7 @@ class Receiver(Driver):
 
         Raises what a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is closed then.
         """
+        check_timeout(timeout)
         self._close(timeout)
         self.context.child_closed()
 

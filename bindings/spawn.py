@@ -34,6 +34,7 @@ from .engine import occupancy
 from .engine.errors import CallableStoreError, Error, ForkedHandleError, UsageError
 from .engine.store_config import StoreConfig, check_config
 from .engine.store_topics import TopicOptions
+from .engine.waiting import check_timeout
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -62,6 +63,7 @@ def spawn_store(config: StoreConfig, timeout: float | None = 30) -> StoreProcess
         Error: what kept the store from starting, as its own type, such as ConfigError or DirectoryInUseError.
         CallableStoreError: it was not ready in time; it is ended then.
     """
+    check_timeout(timeout)
     check_config(config)
     return StoreProcess(config, timeout)
 
@@ -126,6 +128,7 @@ class StoreProcess:
             CallableStoreError: it still runs (code LBM_ETIMEDOUT).
         """
         self._check_owner()
+        check_timeout(timeout)
         try:
             code = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -136,6 +139,7 @@ class StoreProcess:
     def stop(self, timeout: float | None = 10) -> int:
         """Lets it drain, sync and end; kills it when the time is over. Returns as `wait`; also when it is dead."""
         self._check_owner()
+        check_timeout(timeout)
         if self._process.poll() is None:
             self._process.terminate()
         try:

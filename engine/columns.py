@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .logs import Block
 
 __all__ = [
-    "FRAGMENTED", "VALUES_MAX", "Columns", "ColumnsMaker", "Entries", "entries_array", "new_entries",
+    "FRAGMENTED", "FRAME_MIN", "VALUES_MAX", "Columns", "ColumnsMaker", "Entries", "entries_array", "new_entries",
     "read_only_bytes",
 ]  # fmt: skip
 
@@ -27,6 +27,8 @@ FRAGMENTED: int = lib.HF_ENTRY_FRAGMENTED
 retransmission."""
 VALUES_MAX = 2**31 - 1
 """Bytes of payload that one Columns can hold: its offsets are int32, as Arrow's binary has them."""
+FRAME_MIN: int = lib.HF_GRANULE
+"""Bytes of a ring that the smallest message takes."""
 VALUES_MIN = 1 << 18
 """Bytes that there is room for in any case, whatever the first messages are like."""
 

@@ -25,7 +25,7 @@ from .presence import Presence
 from .segments import Bells
 from .smart_source import SmartSource, smart_options
 from .source import Source
-from .waiting import deadline_of
+from .waiting import check_timeout, deadline_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -342,6 +342,7 @@ class Context:
         Raises:
             What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; everything is closed then.
         """
+        check_timeout(timeout)
         self._close(timeout)
         self.raise_callback_error()
 

@@ -15,7 +15,7 @@ from .flight import InFlight
 from .refusals import refusal_error
 from .registration import Phase
 from .sending import Claim, Sending
-from .waiting import deadline_of, left_of
+from .waiting import check_timeout, deadline_of, left_of
 
 __all__ = ["Claim", "InFlight", "Source", "SourceStats", "StoreStats"]
 
@@ -106,11 +106,11 @@ class Source(Sending):
             StabilityTimeout: the time is over, or (at once) it was reclaimed by force, and no store has it.
             UsageError: a number that was not sent yet.
         """
+        deadline = deadline_of(timeout)
         self.context.raise_callback_error()
         target = self.next_sequence_number - 1 if sqn is None else sqn
         if target >= self.next_sequence_number:
             raise UsageError(f"{target} was not sent yet: the next number is {self.next_sequence_number}")
-        deadline = deadline_of(timeout)
         while True:
             moves, glance = self._moves(), self._glance()
             self.refresh()
@@ -139,9 +139,9 @@ class Source(Sending):
                 said before may be over: who held the RegID may have closed.
             RegistrationTimeout: the time is over. The source goes on trying.
         """
+        deadline = deadline_of(timeout)
         self.context.raise_callback_error()
         called_ns = time.monotonic_ns()
-        deadline = deadline_of(timeout)
         while True:
             self.context.check_usable()
             if self._may_send:
@@ -191,6 +191,7 @@ class Source(Sending):
         Raises:
             What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is closed then.
         """
+        check_timeout(timeout)
         super().close(timeout)
         self.context.child_closed()
 

@@ -47,7 +47,7 @@ def test_a_loop_that_asks_whether_there_is_a_message_does_not_stop_at_an_empty_o
     receiver = ctx.receiver("quotes")
     for payload in (b"one", b"", b"three"):
         src.send(payload)
-    seen = []
+    seen: list[bytes] = []
     while len(seen) < 3 and (message := receiver.receive(timeout=SHORT)):
         seen.append(bytes(message))
         message.release()
