@@ -24,9 +24,10 @@ PLAIN = frozenset({int, float})
 """Types whose value can be compared without :func:`check_timeout`: calls of half a microsecond look themselves."""
 
 
-def check_timeout(timeout: Any) -> None:
+def check_timeout(timeout: object) -> None:
     """Raises UsageError for what is no timeout: seconds, a number from 0 on, or None for ever. Every call that waits asks."""
-    if timeout is None or (isinstance(timeout, Real) and timeout >= 0):
+    number: Any = timeout  # a Real has no comparison of its own for a type checker
+    if timeout is None or (isinstance(timeout, Real) and number >= 0):
         return
     raise UsageError(
         f"timeout={timeout!r}", hint="seconds, a number from 0 on (0: not at all, math.inf), or None for ever"
