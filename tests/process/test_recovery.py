@@ -226,6 +226,16 @@ def test_registration_completes_with_a_quorum_after_the_interval(run_store: Call
         assert len(told.of(events.RegistrationComplete)) == 1
 
 
+def test_a_store_that_was_missing_from_the_start_is_none_of_all(run_store: Callable[..., ThreadStore]) -> None:
+    for name in "ab":
+        run_store(name)
+    told = Told()
+    with hf.Context() as ctx:
+        source(ctx, 1, ume_store_name=["a", "b", "c"])
+        ctx.receiver("quotes", options={"ume_registration_interval": 3_600_000}, on_event=told)
+        assert told.wait(events.RegistrationComplete).flags == Complete.QUORUM
+
+
 def test_a_store_that_comes_for_the_first_time_later_is_read_too(run_store: Callable[..., ThreadStore]) -> None:
     for name in "ab":
         run_store(name)
