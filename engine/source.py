@@ -132,7 +132,7 @@ class Source(Sending):
             self.context.raise_callback_error()
 
     def wait_registered(self, timeout: float | None = None) -> None:
-        """Returns when the source may send now. Any number of times, also after that was lost.
+        """Returns when the source may send now, and ``on_event`` has been told so. Any number of times, also after that was lost.
 
         Raises:
             RegIdInUseError, RegistrationError: a store has refused since the call, and that is why it cannot complete. What it
@@ -144,7 +144,8 @@ class Source(Sending):
         called_ns = time.monotonic_ns()
         while True:
             self.context.check_usable()
-            if self._may_send:
+            may_send = self._may_send
+            if may_send and (not self._untold or self.context.in_turn):  # a callback does not wait for its own end
                 return
             self.context.raise_callback_error()
             if self._closed:
@@ -157,7 +158,7 @@ class Source(Sending):
                 raise refusal_error(refusal)
             left = left_of(deadline)
             if left is not None and left <= 0:
-                why = self._machine.why(self.names)
+                why = "its event RegistrationComplete is not delivered" if may_send else self._machine.why(self.names)
                 raise RegistrationTimeout(f"topic {self.topic!r} is not registered yet ({why})")
             self.context.wait(self._registered, 0.05 if left is None else min(0.05, left))
 
