@@ -193,7 +193,7 @@ TOPIC = '<topics><topic pattern="{}" type="{}"><ume-attributes>{}</ume-attribute
         (whole(store(attributes='port="1"')), "<store> lacks its attribute name"),
         (whole(store(attributes='name="one"')), "<store> lacks its attribute port"),
         (whole(store(attributes='name="one" port="70000"')), "port = '70000': expected a number from 0 to 65535"),
-        (whole(store(attributes='name="The first" port="0"')), "no context-name, and 'The first' is none; a port, a context-name"),
+        (whole(store(attributes='name="The first" port="0"')), "and 'The first' is none; a port, a context-name"),
         (whole(store(attributes='name="one" port="1" interface="10.29.3.16"')), "'10.29.3.16': expected a loopback address"),
         (whole(store(NAMED.format("a" * 128))), "is not a name; letters, digits and _ . + -, 31 at most"),
         (whole(store(option("disk-state-directory", ""))), "disk-state-directory has 0 characters: expected 1 to 230"),
