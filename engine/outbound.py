@@ -292,7 +292,7 @@ class Outbound:
                 begun = self._machine.begun(store, self.next_sequence_number, now, catching_up=answer.catching_up)
                 self._act(begun, now)
             case wire.Refused():
-                self._act(self._machine.refused(store, refusal_of(answer)), now)
+                self._act(self._machine.refused(store, refusal_of(answer, self.names[store])), now)
 
     def _announce(self, store: int) -> None:
         link = self._links[store]
