@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from .engine.channel import ChannelReader, ChannelWriter
 from .engine.errors import CorruptionError, MessageTooLargeError, UsageError
+from .engine.waiting import check_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +72,7 @@ class ShmChannel:
             MessageTooLargeError: one row takes more than a quarter of the ring.
             UsageError: this end reads, or another process writes into this channel.
         """
+        check_timeout(timeout)
         writer = self._writing()
         size = _bytes_of(batch)
         if size <= writer.block_max:
@@ -87,6 +89,7 @@ class ShmChannel:
         that is opened under this name writes for another reading. Raises as :meth:`write`."""
         import pyarrow as pa
 
+        check_timeout(timeout)
         writer, schema = self._writing(), pa.schema([])
         self._put(writer, schema, None, _bytes_of(None, schema), timeout)
         self._no_more = True
@@ -125,6 +128,7 @@ class ShmChannel:
             CorruptionError: what lies there is no record batch.
             UsageError: this end writes, or another process reads from this channel.
         """
+        check_timeout(timeout)
         if self.finished:
             return None
         block = self._reading().read(timeout)

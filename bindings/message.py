@@ -31,7 +31,7 @@ class Message(Slot):
     ``_from`` gives its source, or raises ValueError.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()  # no weak references: the object is used again, and one would lead to another message
 
     if TYPE_CHECKING:
 
@@ -204,17 +204,22 @@ class Ack:
         number = self.sequence_number if sqn is None else int(sqn)
         if not 0 <= number < NUMBERS:
             raise UsageError(f"an explicit ack of number {number}", hint="a sequence number of this stream")
+        if number > self.sequence_number and number >= inbound.published:
+            raise UsageError(
+                f"an explicit ack of number {number}, which was never published: the last one is {inbound.published - 1}",
+                hint="the number of a message that came; it would acknowledge what is still to come",
+            )
         return inbound, number
 
     def send(self, sqn: int | None = None) -> None:
         """Acknowledges everything up to number ``sqn`` of the same stream (default: the message's own).
 
-        A number that is acknowledged already, or a lower one, has no effect. One that was not received yet is taken too;
-        the next registration starts behind what was published then. Where the source has begun anew at a number below, the
+        A number that is acknowledged already, or a lower one, has no effect. One that was published and not received yet
+        is taken too. Where the source has begun anew at a number below, the
         ack ends there: the numbers from there on are other messages now.
 
         Raises:
-            UsageError: the receiver does not use ``ume_explicit_ack_only``; not a sequence number.
+            UsageError: the receiver does not use ``ume_explicit_ack_only``; not a number that was published.
             ClosedError: this ack, or its receiver, was closed.
             ForkedHandleError: it belongs to the parent process.
         """

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from .awaited import AwaitedMessages
 from .batch import Batch
 from .counters import ReceiverStats
+from .engine.columns import FRAME_MIN
 from .engine.errors import ClosedError, UsageError
 from .engine.receiver import Receiver as Driver
-from .engine.waiting import nanoseconds
+from .engine.waiting import PLAIN, check_timeout, nanoseconds
 from .pool import EntriesPool, MessagePool
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ LEAVE_S = 0.25
 CALLBACKS_PER_TURN = 256
 BATCH_BYTES = 4 << 20
 """A batch spans at most this much of a ring."""
+BATCH_MAX = BATCH_BYTES // FRAME_MIN
+"""More messages than that do not fit in there."""
 
 
 class Receiver(Driver):
@@ -68,6 +71,8 @@ class Receiver(Driver):
             RegistrationError, RegIdInUseError: nothing can come, because a registration failed, or a store refuses. A call that
                 waits believes only what a store was asked since the call: who held the RegID before may have closed.
         """
+        if timeout is not None and not (timeout.__class__ in PLAIN and timeout >= 0):
+            check_timeout(timeout)
         self._enter()
         try:
             message = self._try_receive()
@@ -84,6 +89,9 @@ class Receiver(Driver):
         raises comes in between.
         """
         if self.receiving:
+            if self.closed:  # a close() that is at work holds it, and leaves it to nobody
+                raise ClosedError("receiver")
+            self.context.check_usable()
             raise UsageError("another thread is receiving from this receiver", hint="one thread at a time")
         self.receiving = True
 
@@ -233,10 +241,12 @@ class Receiver(Driver):
         """
         if max_messages < 1:
             raise UsageError(f"receive_batch of {max_messages} messages", hint="at least 1")
+        check_timeout(timeout)
+        maximum = min(max_messages, BATCH_MAX)
         self._enter()
         try:
             called_ns = time.monotonic_ns()
-            while (batch := self._try_batch(max_messages)) is None and (limit := self._may_wait(called_ns, timeout)):
+            while (batch := self._try_batch(maximum)) is None and (limit := self._may_wait(called_ns, timeout)):
                 inbounds = self.inbounds
                 ring = inbounds[0].feed.ring if len(inbounds) == 1 and inbounds[0].feed is not None else None
                 if ring is not None:
@@ -354,6 +364,7 @@ class Receiver(Driver):
         """As :meth:`receive`; cancelling it loses no message. One task at a time."""
         import asyncio
 
+        check_timeout(timeout)
         loop = asyncio.get_running_loop()
         fd = self.fileno()
         if self._task_waits:
@@ -412,6 +423,7 @@ class Receiver(Driver):
 
         Raises what a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is closed then.
         """
+        check_timeout(timeout)
         self._close(timeout)
         self.context.child_closed()
 

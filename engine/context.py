@@ -25,7 +25,7 @@ from .presence import Presence
 from .segments import Bells
 from .smart_source import SmartSource, smart_options
 from .source import Source
-from .waiting import deadline_of
+from .waiting import check_timeout, deadline_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -98,6 +98,8 @@ class Context:
         """Turns since there was something to do, or somebody rang."""
         self._turning = threading.RLock()
         """Held while the context's work is done: by its thread, by poll(), or by a close()."""
+        self._turner = 0
+        """The thread that is inside a turn."""
         self._closing = False
         self.callback_errors = 0
         """Exceptions that callbacks of the program have raised."""
@@ -236,15 +238,27 @@ class Context:
         with self._turning:
             if self._closing:
                 return 0
-            now = time.monotonic_ns()
-            if self._receivers and now >= self._stores_ns:
-                self._stores_ns = now + STORES_NS
-                for store in self.domain.store_names():
-                    self.link(store)
-            work = sum(link.turn(now) for link in list(self._links.values()))
-            work += sum(source.turn(now) for source in self._sources)
-            work += self.presence.turn(now, self._sources)
-            return work + sum(receiver.turn(now) for receiver in self._receivers)
+            before, self._turner = self._turner, threading.get_ident()  # a callback of a turn may poll
+            try:
+                return self._work()
+            finally:
+                self._turner = before
+
+    @property
+    def in_turn(self) -> bool:
+        """This thread does the context's work now: the caller is a callback, and nothing else of it goes on meanwhile."""
+        return self._turner == threading.get_ident()
+
+    def _work(self) -> int:
+        now = time.monotonic_ns()
+        if self._receivers and now >= self._stores_ns:
+            self._stores_ns = now + STORES_NS
+            for store in self.domain.store_names():
+                self.link(store)
+        work = sum(link.turn(now) for link in list(self._links.values()))
+        work += sum(source.turn(now) for source in self._sources)
+        work += self.presence.turn(now, self._sources)
+        return work + sum(receiver.turn(now) for receiver in self._receivers)
 
     def _sleep(self, limit_ns: int) -> None:
         """On the bell, until it rings or something is due. Flags first, then a last look (csrc/wait.h)."""
@@ -342,6 +356,7 @@ class Context:
         Raises:
             What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; everything is closed then.
         """
+        check_timeout(timeout)
         self._close(timeout)
         self.raise_callback_error()
 

@@ -206,11 +206,15 @@ class Inbound(Counts):
         logs = self._logs()
         patience_ns = receiver.options.retransmit_request_message_timeout * 1_000_000
 
+        new = not any(answer.old for answer in self.registrar.answers())
+
         def feed(listener: Listener, line: int, start: int, stop: int) -> Feed:
-            return Feed(
+            made = Feed(
                 self.uuid, board, context.bells, line, context.directory, Logs(logs), start, live_from, self._begun,
                 listener, Gap(patience_ns), time.monotonic_ns, stop,
             )  # fmt: skip
+            made.skipped = self._skipped if new else None
+            return made
 
         if receiver.options.ordered_delivery == -1 and start < live_from and logs:
             self.window = ArrivalWindow(receiver.new_window(start), receiver.new_window(live_from), live_from)
@@ -307,6 +311,11 @@ class Inbound(Counts):
             for number in range(first, last + 1):
                 self.tell(events.UnrecoverableLoss(self.topic, self.source, number))
 
+    def _skipped(self, first: int, last: int) -> None:
+        """The stores have let these go before this new receiver had looked at its start: it starts behind them."""
+        assert self.window is not None
+        self.window.lost(first, last)
+
     def began(self) -> None:
         """Listener."""
         self.tell(events.BeginOfStream(self.topic, self.source))
@@ -359,6 +368,13 @@ class Inbound(Counts):
             if ack is not None:
                 window.told(ack)
                 lib.hf_board_ack(board.handle, self.receiver.context.bells.handle, self.line, ack, max(ack, feed.next))
+
+    @property
+    def published(self) -> int:
+        """Number behind the last one that is known to be published: by the ring, by what was delivered, or by a store."""
+        known = [answer.high_sqn for answer in self.registrar.answers()]
+        delivered = self.feed.next if self.feed is not None else 0
+        return max([delivered, self.receiver.context.directory.next_sqn(self.uuid), *known])
 
     def report(self, now_ns: int) -> None:
         """Counters and heartbeat on the line, for stat."""

@@ -83,6 +83,8 @@ class Outbound:
         self._deregistration: SourceDeregistration | None = None
         self._failure: Exception | None = None
         self._registered = threading.Condition()
+        self._untold = False
+        """A RegistrationComplete is queued that the program has not been told yet."""
         self._events: list[object] = []
 
     @property
@@ -230,6 +232,8 @@ class Outbound:
             _log.warning(
                 "topic %r: its stores' repositories are no-cache, so nothing that is sent becomes stable", self.topic
             )
+        if self.on_event is not None and any(isinstance(action, reg.Complete) for action in actions):
+            self._untold = True  # before it may send: wait_registered looks at both
         self._may_send = self._machine.may_send
         if actions and self._settlement is not None:
             self._settlement.registered(self._machine.seated, self._machine.active())
@@ -285,7 +289,7 @@ class Outbound:
                 begun = self._machine.begun(store, self.next_sequence_number, now, catching_up=answer.catching_up)
                 self._act(begun, now)
             case wire.Refused():
-                self._act(self._machine.refused(store, refusal_of(answer)), now)
+                self._act(self._machine.refused(store, refusal_of(answer, self.names[store])), now)
 
     def _announce(self, store: int) -> None:
         link = self._links[store]
@@ -377,6 +381,10 @@ class Outbound:
                 self.tell_now(event)
             if event is UNDER and settlement is not None:
                 settlement.under()
+        if self._untold and not self._events:
+            with self._registered:
+                self._untold = False
+                self._registered.notify_all()
         return len(queued)
 
     def tell_now(self, event: object) -> None:

@@ -58,7 +58,8 @@ class Presence:
         if bool(timeout_ns) != (functions is not None):
             pair = ["ume_source_liveness_timeout", "ume_receiving_context_notification_function"]
             _missing(context, *(pair if timeout_ns else pair[::-1]))
-        self._watch = Liveness(timeout_ns) if timeout_ns and functions is not None else None
+        silence = options.ume_source_liveness_behavior == "silence"
+        self._watch = Liveness(timeout_ns, silence=silence) if timeout_ns and functions is not None else None
         self._functions = functions
         self._client_data: dict[bytes, object] = {}
         self._views: CData = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES) if self._watch else ffi.NULL

@@ -100,6 +100,10 @@ class Groups:
         size = self.sizes[number]
         return size if self.intragroup == "all" else quorum(size)
 
+    def full(self, registered: Collection[int]) -> bool:
+        """Tell whether every seat of every group is taken by one of these stores."""
+        return all(self._among(number, registered) >= self.sizes[number] for number in self.numbers)
+
     def quorate(self, stores: Collection[int]) -> list[int]:
         """Groups of which at least a quorum is among these stores: the active ones, if these are registered."""
         return [n for n in self.numbers if self._among(n, stores) >= quorum(self.sizes[n])]

@@ -129,4 +129,6 @@ class ReceiverRegistration(Registration):
         reports = {s: min(grant.next_sqn, void_from(begins, grant.incarnation)) for s, grant in voters.items()}
         # Nobody knew it. A store that answers later and does would else wait for acknowledgements that come by another name.
         self.identity = self.identity or next(iter(grants.values())).uuid
-        return [Complete(self.groups.consensus(reports, self.behavior), everybody), *self._unify(now_ns)]
+        start = self.groups.consensus(reports, self.behavior)
+        # A store that the source never registered with is not waited for, and is not there all the same (um_semantics B.5).
+        return [Complete(start, everybody and self.groups.full(grants)), *self._unify(now_ns)]

@@ -217,7 +217,7 @@ class Registrar:
                 if sri is not None:
                     self.follow(sri)
             case wire.Refused() if self.deregistration is None:
-                self._act(self._machine.refused(index, refusal_of(answer)))
+                self._act(self._machine.refused(index, refusal_of(answer, self.stores[index].name)))
 
     def _granted(self, index: int, grant: reg.Grant) -> None:
         store = self.stores[index]

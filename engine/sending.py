@@ -18,10 +18,10 @@ from .events.info import NoFlags
 from .outbound import Outbound
 from .rows import feed_of
 from .status import check, would_block
-from .waiting import STRATEGIES, deadline_of, left_of
+from .waiting import PLAIN, STRATEGIES, check_timeout, deadline_of, left_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .context import Context
     from .options import Options
@@ -32,6 +32,7 @@ __all__ = ["Claim", "Sending"]
 WAIT_NS = 50_000_000
 _send: Callable[[CData, bytes, int], int] = lib.hf_source_send
 """By a global name: an attribute that is called is looked up as a method first, which costs half as much as the call."""
+_TEXT = "a message is bytes, and this is text: text.encode() gives the bytes of a str"
 OBSTACLES = 3
 """Flight size, retention and ring may each stand in a send's way once, and give way."""
 
@@ -96,6 +97,11 @@ class Claim:
         )
 
 
+def _from_0(left: float | None) -> float | None:
+    """What is left of a time, as a timeout."""
+    return left if left is None or left > 0 else 0
+
+
 class Sending(Outbound):
     """What a `Source` is for."""
 
@@ -124,7 +130,7 @@ class Sending(Outbound):
         """Publishes one message and returns the sequence number of its last fragment.
 
         Args:
-            data: bytes-like.
+            data: bytes-like; or a list or tuple of such, which are one message, joined.
             client_data: comes back with every event of every fragment.
             sequence_info: ``"always"`` or ``"fragmented"``: a SequenceNumberInfo event inside this call.
             timeout: seconds to wait for room; None for ever, 0 not at all (UM's NONBLOCK).
@@ -142,6 +148,7 @@ class Sending(Outbound):
             and type(data) is bytes
             and self._may_send
             and direct is not None
+            and (timeout is None or (timeout.__class__ in PLAIN and timeout >= 0))
         ):
             sqn = _send(direct, data, len(data))
             if sqn >= 0:
@@ -151,6 +158,10 @@ class Sending(Outbound):
     def _send_slowly(self, data: Any, client_data: object, sequence_info: str | None, timeout: float | None) -> int:
         if sequence_info not in {None, "always", "fragmented"}:
             raise UsageError(f"sequence_info={sequence_info!r}", hint='None, "always" or "fragmented"')
+        if isinstance(data, list | tuple):
+            data = self._joined(data)
+        if isinstance(data, str):
+            raise TypeError(_TEXT)
         buffer = ffi.from_buffer("uint8_t[]", data)
         size = len(buffer)
         pieces = self._pieces(size)
@@ -169,6 +180,18 @@ class Sending(Outbound):
         if sequence_info == "always" or (sequence_info == "fragmented" and pieces > 1):
             self.tell_now(events.SequenceNumberInfo(NoFlags.NONE, sqn - pieces + 1, sqn, client_data))
         return sqn
+
+    def _joined(self, parts: Sequence[Any]) -> bytes:
+        """One message of several parts. Its size is checked first: what can never be sent is not copied, either."""
+        if any(isinstance(part, str) for part in parts):
+            raise TypeError(_TEXT)
+        views = [memoryview(part) for part in parts]
+        if not all(view.c_contiguous for view in views):
+            raise BufferError("a part of a message is not contiguous in memory: bytes(part) makes it so")
+        size = sum(view.nbytes for view in views)
+        if size > self._always_fits:
+            self.check_size(size)
+        return b"".join(views)
 
     def _recorder(self, client_data: object) -> Settlement | None:
         """Who records a message with this client data; None: nobody will ask for it."""
@@ -225,7 +248,7 @@ class Sending(Outbound):
         last = -1
         try:
             while sent < count:
-                last = self._until_room(attempt, feed.size(sent), left_of(deadline))
+                last = self._until_room(attempt, feed.size(sent), _from_0(left_of(deadline)))
         except Exception as error:
             error.first_sequence_number = first if sent else None  # type: ignore[attr-defined]
             error.sent = sent  # type: ignore[attr-defined]
@@ -241,6 +264,7 @@ class Sending(Outbound):
 
     def begin_claim(self, size: int, timeout: float | None) -> Any:
         """For :class:`Claim`: the writable bytes."""
+        check_timeout(timeout)
         if size > self._fragment:
             raise MessageTooLargeError(size, self._fragment, "fragment_size")
         pointer: CData = lib.hf_source_claim(self._handle, size, self._status) if self._may_send else ffi.NULL

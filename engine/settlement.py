@@ -153,6 +153,13 @@ class Settlement:
             self._force(int(lib.hf_source_oldest(self._handle, self.retention.next, keep)))
             return self.retention.released > before
 
+    def retain_only(self, count: int) -> int:
+        """Lets the oldest go, by release or else by force, until fewer than ``count`` numbers are retained. How many more fit."""
+        with self.lock:
+            self.refresh(thorough=True)
+            self._force(self.retention.next - count + 1)
+            return count - (self.retention.next - self.retention.released)
+
     def _release(self, below: int) -> None:
         if self._threshold:
             below = int(lib.hf_source_oldest(self._handle, below, self._threshold))

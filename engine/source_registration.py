@@ -415,4 +415,8 @@ class SourceRegistration(Registration):
             reason := voting.obstacle(self.groups, self.seated, self._answers(last=True), names, self._empty)
         ):
             return reason
-        return "waiting for " + ", ".join(names[store] for store in self.waiting_for())
+        waiting = self.waiting_for()
+        if not waiting:  # each has done its part: what is missing comes now, or came since the caller looked
+            done = [names[store] for store in sorted(self.seated)]
+            return f"{', '.join(done) or 'no store'} {'have' if len(done) > 1 else 'has'} answered"
+        return "waiting for " + ", ".join(names[store] for store in waiting)

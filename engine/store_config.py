@@ -36,7 +36,7 @@ class StoreConfig:
     acknowledge: str | None = None
     """``disk`` or ``memory``: the level that its stability means; None = as the type implies."""
     port: int | None = None
-    """It also answers to ``127.0.0.1:PORT``. No port is opened: it is a name, as UM's configurations have it."""
+    """It also answers to ``127.0.0.1:PORT``. No port is opened: it is a name, as UM's configurations have it. 0: none."""
     options: Mapping[str, object] = field(default_factory=dict)
     topics: Sequence[TopicOptions] = ()
     """Options by topic; when there are any, a topic that none describes is refused."""
@@ -94,8 +94,10 @@ def check_config(config: StoreConfig) -> Topics:
     _check_path("directory", config.directory, config.name)
     if config.cache is not None:
         _check_path("cache", config.cache, config.name)
-    if config.port is not None and not _is_port(config.port):
-        raise ConfigError(f"port {config.port!r} of store {config.name}", hint=f"1 to {PORT_MAX}, or None")
+    if config.port not in (None, 0) and not _is_port(config.port):
+        raise ConfigError(
+            f"port {config.port!r} of store {config.name}", hint=f"1 to {PORT_MAX}, or None or 0 for none"
+        )
     if not isinstance(config.options, Mapping):
         raise ConfigError(f"options {config.options!r} of store {config.name}", hint="a mapping of names to values")
     if isinstance(config.topics, str) or not all(isinstance(each, TopicOptions) for each in config.topics):

@@ -43,7 +43,7 @@ class Door:
         self._name = config.name
         self._path = domain.socket_path(config.name)
         self._aliases: set[str] = set()
-        ports = {port_name(config.port)} if config.port is not None else set()
+        ports = {port_name(config.port)} if config.port else set()
         with domain.exclusive():
             if self._path.is_symlink() and STORE_NAME.fullmatch(config.name):  # a port is no other name that yields
                 _remove(self._path)

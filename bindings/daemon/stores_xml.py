@@ -98,8 +98,14 @@ class StoresReader:
             except ConfigError as error:
                 self._refuse(f"{CONTEXT_NAME}: {error.args[0]}", word, error.hint)
             return word.text
-        if (node.value("port") or "1").strip(" 0") == "":
-            self._refuse("the store has neither a port nor a context-name: no source could name it", node.tag)
+        if (node.value("port") or "1").strip(" 0") == "":  # it takes a port itself, in UM; what is needed is a name
+            label = node.value("name") or ""
+            if is_store_name(label):
+                return label
+            self._refuse(
+                f"the store has no name that a source could write: port 0, no context-name, and {label!r} is none", node.tag,
+                hint=f"a port, a {CONTEXT_NAME}, or as name letters, digits and _ . + -",
+            )  # fmt: skip
         return port_name(port) if port is not None else ""
 
     def _check_interface(self, node: Node) -> None:

@@ -347,6 +347,26 @@ def test_a_receiver_completes_at_its_low_number_once() -> None:
     assert machine.granted(0, again, 3) == [Granted(0, again)]
 
 
+def test_a_receiver_of_a_source_that_had_no_third_store_from_the_start_completes_with_a_quorum_and_says_so() -> None:
+    machine = receiver(3)
+    machine.expect({0, 1}, 0)
+    for store in range(3):
+        machine.connected(store, 0)
+    machine.granted(0, grant(15, old=True), 1)
+    assert machine.granted(1, grant(15, old=True), 1)[-1] == Complete(15, False), (
+        "at once: who is not there is not asked"
+    )
+
+
+def test_a_receiver_of_a_group_with_a_backup_has_all_stores_with_its_seats() -> None:
+    machine = ReceiverRegistration(Groups((2,), (0, 0, 0)), INTERVAL, "majority")
+    machine.expect({0, 2}, 0)
+    for store in (0, 2):
+        machine.connected(store, 0)
+    machine.granted(0, grant(15, old=True), 1)
+    assert machine.granted(2, grant(15, old=True), 1)[-1] == Complete(15, True)
+
+
 def test_a_receiver_that_comes_before_the_source_waits_for_it() -> None:
     machine = receiver()
     machine.connected(0, 0)

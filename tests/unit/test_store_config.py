@@ -43,8 +43,8 @@ def test_a_directory_is_a_string_or_a_path(directory: Any) -> None:
 
 
 def test_what_is_no_store_config_is_a_usage_error() -> None:
-    wrong: Any = "umestored.xml"
-    with pytest.raises(hf.UsageError, match=r"'umestored.xml'.* StoreConfig"):
+    wrong: Any = 7
+    with pytest.raises(hf.UsageError, match=r"7.* StoreConfig"):
         hf.spawn_store(wrong)
 
 
