@@ -19,6 +19,7 @@ from .retention import Retention, RetentionConfig
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from .coverage import Interval
     from .options import Options
     from .segments import Mapping
 
@@ -88,6 +89,8 @@ class Settlement:
         self._pin_ns = options.receiver_pin_timeout * 1_000_000
         self._interval_ns = options.ume_store_check_interval * 1_000_000
         self._check_ns = 0
+        self._holes: list[Interval] = []
+        """As the core knows them."""
         self._confirming = self.notices.confirms or conditions.unique_confirmations > 0
         self._handle, self._board, self._domain_fd, self._incarnation = handle, board, domain_fd, incarnation
         self._uuids: dict[int, bytes] = {}
@@ -109,7 +112,7 @@ class Settlement:
             if not readings and not thorough and retention.holdings is not None:
                 return False
             told = len(self.notices.queue)
-            before = (retention.settled, retention.released)
+            before = self._state()
             with self.recording:
                 retention.next = int(lib.hf_source_next(self._handle))
             for who, since, ack in readings:
@@ -118,12 +121,12 @@ class Settlement:
                 else:
                     retention.stored(who, since, ack)
             below = retention.advance(time.monotonic_ns())
-            lib.hf_source_settle(self._handle, retention.settled)
+            self._settle()
             self._release(below)
             lib.hf_source_stable(self._handle, retention.stable_below)
             if self.flight.waits:
                 self._tell_room()
-            moved = (retention.settled, retention.released) != before or len(self.notices.queue) > told
+            moved = self._state() != before or len(self.notices.queue) > told
             self.moves += moved
             return moved
 
@@ -153,6 +156,19 @@ class Settlement:
             self._force(int(lib.hf_source_oldest(self._handle, self.retention.next, keep)))
             return self.retention.released > before
 
+    def _state(self) -> tuple[int, list[Interval], int]:
+        return self.retention.frontier, self._holes, self.retention.released
+
+    def _settle(self) -> None:
+        """Tells the core what has left the flight: what lies below the frontier, but for the holes."""
+        holes = self.retention.holes()
+        if holes == self._holes:
+            lib.hf_source_settle(self._handle, self.retention.frontier)
+            return
+        bounds = ffi.new("uint64_t[]", [bound for hole in holes for bound in hole])
+        if lib.hf_source_settle_around(self._handle, self.retention.frontier, bounds, len(holes)) >= 0:
+            self._holes = holes
+
     def _release(self, below: int) -> None:
         if self._threshold:
             below = int(lib.hf_source_oldest(self._handle, below, self._threshold))
@@ -164,6 +180,7 @@ class Settlement:
         if below > self.retention.released:
             lib.hf_source_release(self._handle, below)
             self.retention.release(below, forced=True)
+            self._settle()
             self.moves += 1
             lib.hf_source_stable(self._handle, self.retention.stable_below)
 
