@@ -354,14 +354,25 @@ def test_what_a_writer_left_that_died_while_it_made_its_ring_holds_nobody_up(dom
         assert read_all(reader, 1) == [1]
 
 
-def test_a_reader_sleeps_while_it_holds_the_last_batch_of_a_writer_that_is_gone() -> None:
+def test_a_reader_sleeps_while_it_holds_the_last_batch_of_a_writer_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with ShmChannel("t") as reader:
         with ShmChannel("t") as writer:
             writer.write(batch_of(1))
         held = reader.read(WAIT)
-        before = time.thread_time()
+        waits: list[int] = []
+        wait = ChannelReader._wait
+
+        def counted(self: ChannelReader, left: int) -> None:
+            waits.append(left)
+            wait(self, left)
+
+        monkeypatch.setattr(ChannelReader, "_wait", counted)
         assert reader.read(0.5) is None
-        assert time.thread_time() - before < 0.1
+        assert 0 < len(waits) <= 20, (
+            "ten sleeps of 50 ms, and some that end at a tick; a reader that spins takes thousands"
+        )
         assert held is not None
 
 
