@@ -114,7 +114,8 @@ class Spans:
 
     def forget(self, most: int) -> None:
         """Take the lowest intervals out, down to `most` of them."""
-        del self._bounds[: max(0, len(self._bounds) - 2 * most)]
+        if len(self._bounds) > 2 * most:
+            del self._bounds[: len(self._bounds) - 2 * most]
 
 
 def first_missing(floor: int, needed: int, members: Collection[Holder]) -> int:

@@ -5,13 +5,13 @@ A number leaves the flight as soon as it is stable and confirmed, in whatever or
 
 * *stable*: as the stores' acknowledgements (`quorum.Holdings`) or the program (`mark`) say, or given up;
 * *left*: stable, and confirmed by as many receivers as are required. It is in flight no more, whatever becomes of its store
-  or receivers. What has not left lies in `holes`, or at or above `frontier`;
+  or receivers. What has not lies in a hole, or at or above the frontier (`left`);
 * *settled*: below it every number has left;
 * *released*: settled, old enough, and more is retained than the threshold: its memory may be used again.
 
 Force (D.2) skips the conditions: what is released by force without having been stable is `unproven`, unless the stores turn
 out to have it. The driver (settlement.py) tells what the board says and what it released; events gather in
-`notices.queue`. Numbers are 64-bit, one per fragment; `stable`, `settled`, `frontier` and `released` are exclusive.
+`notices.queue`. Numbers are 64-bit, one per fragment; `stable`, `settled` and `released` are exclusive.
 
 `sent` runs on the sending thread, everything else under the driver's lock. A sender that records holds the driver's other
 lock from the send to `sent`, and the driver raises `next` under it: so whatever is below `next` is recorded.
@@ -189,24 +189,26 @@ class Retention:
         if self.holdings is None:
             self.stable = self.next
         self._tell_stable()
-        self._move_confirmed()
-        self._leave()
+        needed = self.config.unique_confirmations
+        self._confirmed = self._unconfirmed(needed) if needed else self.next
+        self.settled = max(self.settled, min(self.stable, self._confirmed))
+        if self._may_have_left(self.settled):
+            self._leave(self.settled, needed)
         old = self._ages.below(now_ns, self.next)
         return min(self.settled, old) if self.config.age_threshold_ns else self.settled
 
-    @property
-    def frontier(self) -> int:
-        """The number behind the last one that has left the flight."""
-        return max(self.settled, self._left.high)
-
-    def holes(self) -> list[Interval]:
-        """Return what is in flight below `frontier`."""
-        return self._left.gaps(self.settled, self.frontier)
+    def left(self) -> tuple[int, list[Interval]]:
+        """Return the frontier, behind the last number that has left the flight, and the holes below it that have not."""
+        if not self._left:
+            return self.settled, []
+        frontier = max(self.settled, self._left.high)
+        return frontier, self._left.gaps(self.settled, frontier)
 
     @property
     def in_flight(self) -> int:
         """Numbers that were sent and have not left."""
-        return self.next - self.frontier + sum(high - low for low, high in self.holes())
+        frontier, holes = self.left()
+        return self.next - frontier + sum(high - low for low, high in holes)
 
     def outlived(self, now_ns: int) -> int:
         """Return the number below which everything is older than its lifetime; `stable` or less: nothing is to be done."""
@@ -257,44 +259,43 @@ class Retention:
     def _move_stable(self) -> None:
         assert self.holdings is not None
         number = self.holdings.first_unstable(self.stable)
-        while (end := max(self._marked.end_of(number), self._left.end_of(number))) > number:
+        while self._marked or self._left:  # else, what nearly every source has, for each acknowledgement
+            end = max(self._marked.end_of(number), self._left.end_of(number))
+            if end == number:
+                break
             number = self.holdings.first_unstable(end)
         self.stable = number
         self._marked.remove(0, number)
 
-    def _move_confirmed(self) -> None:
-        needed, members = self.config.unique_confirmations, self._receivers.values()
-        if not needed:
-            self._confirmed = self.next
-            return
-        number = first_missing(self._confirmed, needed, members)
+    def _unconfirmed(self, needed: int) -> int:
+        """Return the first number that too few receivers have confirmed."""
+        number = first_missing(self._confirmed, needed, self._receivers.values())
         while (end := self._left.end_of(number)) > number:
-            number = first_missing(end, needed, members)
-        self._confirmed = number
+            number = first_missing(end, needed, self._receivers.values())
+        return number
 
-    def _leave(self) -> None:
-        floor = self.settled = max(self.settled, min(self.stable, self._confirmed))
-        if self._may_have_left(floor):
-            open_ = Spans()
-            for low, high in self._unstable(max(floor, self.stable), self.next):
+    def _leave(self, floor: int, needed: int) -> None:
+        open_ = Spans()
+        for low, high in self._unstable(max(floor, self.stable), self.next):
+            open_.add(low, high)
+        if needed:
+            for low, high in lacking(max(floor, self._confirmed), self.next, needed, self._receivers.values()):
                 open_.add(low, high)
-            needed = self.config.unique_confirmations
-            if needed:
-                for low, high in lacking(max(floor, self._confirmed), self.next, needed, self._receivers.values()):
-                    open_.add(low, high)
-            for low, high in open_.gaps(floor, self.next):
-                self._left.add(low, high)
-            self._left.forget(SPANS_MAX)
+        for low, high in open_.gaps(floor, self.next):
+            self._left.add(low, high)
+        self._left.forget(SPANS_MAX)
         self._left.remove(0, floor)
 
     def _may_have_left(self, floor: int) -> bool:
         """False: nothing behind `floor`, which has not left, can have: nobody has a number behind it without having it, too."""
-        if self._marked:
+        if self._left or self._marked:
             return True
-        holders = list(self.holdings.stores) if self.holdings is not None else []
-        if self.config.unique_confirmations:
-            holders += self._receivers.values()
-        return any(spans.last_begin > floor for spans in holders)
+        for spans in self.holdings.stores if self.holdings is not None else ():
+            if spans.last_begin > floor:
+                return True
+        if not self.config.unique_confirmations:
+            return False
+        return any(spans.last_begin > floor for spans in self._receivers.values())
 
     def _awaits(self, spans: Spans) -> bool:
         """Something in flight has been confirmed by the receiver with these, and not yet by enough."""

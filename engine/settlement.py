@@ -112,7 +112,7 @@ class Settlement:
             if not readings and not thorough and retention.holdings is not None:
                 return False
             told = len(self.notices.queue)
-            before = self._state()
+            released = retention.released
             with self.recording:
                 retention.next = int(lib.hf_source_next(self._handle))
             for who, since, ack in readings:
@@ -121,12 +121,12 @@ class Settlement:
                 else:
                     retention.stored(who, since, ack)
             below = retention.advance(time.monotonic_ns())
-            self._settle()
+            moved = self._settle()
             self._release(below)
             lib.hf_source_stable(self._handle, retention.stable_below)
             if self.flight.waits:
                 self._tell_room()
-            moved = self._state() != before or len(self.notices.queue) > told
+            moved = moved or retention.released > released or len(self.notices.queue) > told
             self.moves += moved
             return moved
 
@@ -156,18 +156,16 @@ class Settlement:
             self._force(int(lib.hf_source_oldest(self._handle, self.retention.next, keep)))
             return self.retention.released > before
 
-    def _state(self) -> tuple[int, list[Interval], int]:
-        return self.retention.frontier, self._holes, self.retention.released
-
-    def _settle(self) -> None:
-        """Tells the core what has left the flight: what lies below the frontier, but for the holes."""
-        holes = self.retention.holes()
+    def _settle(self) -> bool:
+        """Tells the core what has left the flight: what lies below the frontier, but for the holes. True when that is another."""
+        frontier, holes = self.retention.left()
         if holes == self._holes:
-            lib.hf_source_settle(self._handle, self.retention.frontier)
-            return
+            return int(lib.hf_source_settle(self._handle, frontier)) > 0
         bounds = ffi.new("uint64_t[]", [bound for hole in holes for bound in hole])
-        if lib.hf_source_settle_around(self._handle, self.retention.frontier, bounds, len(holes)) >= 0:
-            self._holes = holes
+        if lib.hf_source_settle_around(self._handle, frontier, bounds, len(holes)) < 0:
+            return False
+        self._holes = holes
+        return True
 
     def _release(self, below: int) -> None:
         if self._threshold:

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -354,25 +355,14 @@ def test_what_a_writer_left_that_died_while_it_made_its_ring_holds_nobody_up(dom
         assert read_all(reader, 1) == [1]
 
 
-def test_a_reader_sleeps_while_it_holds_the_last_batch_of_a_writer_that_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_reader_sleeps_while_it_holds_the_last_batch_of_a_writer_that_is_gone() -> None:
     with ShmChannel("t") as reader:
         with ShmChannel("t") as writer:
             writer.write(batch_of(1))
         held = reader.read(WAIT)
-        waits: list[int] = []
-        wait = ChannelReader._wait
-
-        def counted(self: ChannelReader, left: int) -> None:
-            waits.append(left)
-            wait(self, left)
-
-        monkeypatch.setattr(ChannelReader, "_wait", counted)
-        assert reader.read(0.5) is None
-        assert 0 < len(waits) <= 20, (
-            "ten sleeps of 50 ms, and some that end at a tick; a reader that spins takes thousands"
-        )
+        with mock.patch.object(ChannelReader, "_wait", autospec=True, side_effect=ChannelReader._wait) as wait:
+            assert reader.read(0.5) is None
+        assert 0 < wait.call_count <= 20, "ten sleeps of 50 ms, and some that end at a tick; who spins takes thousands"
         assert held is not None
 
 

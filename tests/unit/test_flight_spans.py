@@ -48,8 +48,9 @@ class Model:
 
 def flight(kit: Kit) -> set[int]:
     retention = kit.retention
-    numbers = [number for low, high in retention.holes() for number in range(low, high)]
-    numbers += range(retention.frontier, retention.next)
+    frontier, holes = retention.left()
+    numbers = [number for low, high in holes for number in range(low, high)]
+    numbers += range(frontier, retention.next)
     assert len(numbers) == len(set(numbers)) == retention.in_flight
     return set(numbers)
 
