@@ -112,14 +112,14 @@ def _check_parent(path: StrPath, parent: os.stat_result) -> None:
         )
 
 
-def open_regular(path: StrPath, flags: int, mode: int = 0o600) -> int:
+def open_regular(path: StrPath, flags: int, mode: int = 0o600, *, at: int | None = None) -> int:
     """A descriptor of a regular file of ours that has one name and that nobody else may write.
 
     Raises:
         ForeignOwnerError: it is not that.
         OSError: as ``os.open``; of a link ELOOP, of a FIFO that is to be written ENXIO.
     """
-    fd = os.open(path, flags | SAFELY, mode)
+    fd = os.open(path if at is None else os.path.basename(path), flags | SAFELY, mode, dir_fd=at)
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):

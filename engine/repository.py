@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from .core import CData, ffi, lib
 from .errors import CorruptionError, Error
 from .old_streams import LivingStream, OldStreams, living, living_ring, owner_lives, same_process
+from .private_directory import open_log
 from .reconcile import LogView, Table, lost_acknowledged, newest, newest_table, void_from
 from .refill import Filling
 from .resting import Resting
@@ -63,7 +64,7 @@ class Repository:
         if not path.exists():
             path.mkdir(mode=0o700)
             sync_directory(path.parent)
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = open_log(path)
         try:
             out = ffi.new("struct hf_log **")
             ffi.memmove(config.uuid, source.uuid, 16)

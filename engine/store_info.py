@@ -14,6 +14,7 @@ import msgspec
 from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error, SystemCallError
 from .logs import table_of
+from .private_directory import open_log
 from .reconcile import LogView
 from .store_state import SourceState, StateFile
 from .wire import U32, UNDECODABLE, Uuid
@@ -85,7 +86,7 @@ def log_reader(path: Path) -> Iterator[CData | None]:
     """
     out = ffi.new("struct hf_logr **")
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = open_log(path)
     except OSError as refused:
         _check_supplied(refused.errno or 0, path)
         yield None

@@ -8,26 +8,37 @@ is also the harder victim, for root may open and map anything.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from conftest import remove_objects
 from process.stranger import STRANGER
 
 import holdfast as hf
+from holdfast.daemon.config import LogConfig
+from holdfast.daemon.log_file import DaemonLog, local_time
+from holdfast.daemon.process import PidFile
 from holdfast.engine import directory as directory_module
-from holdfast.engine import segments, survey
+from holdfast.engine import kernels, segments, store_holdings, survey
 from holdfast.engine import sweep as sweep_module
 from holdfast.engine.directory import Directory
 from holdfast.engine.doctor import examine
 from holdfast.engine.domain import SHM_DIR, Domain, open_object
+from holdfast.engine.private_directory import open_log, private_directory
 from holdfast.engine.segments import attach_board, attach_stream
+from holdfast.engine.store_info import log_range, log_view
+from holdfast.engine.store_state import StoreDirectory
 from holdfast.engine.sweep import sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from process.conftest import ThreadStore
 
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -84,6 +95,7 @@ def forged(own_domain: str, domain_here: Domain) -> Iterator[list[str]]:
         finally:
             for item in objects:
                 os.chown(SHM_DIR / item.name, 0, 0)
+            remove_objects(Path(os.environ["HOLDFAST_DIR"]) / elsewhere)
             for name in names:
                 (SHM_DIR / name).unlink(missing_ok=True)
 
@@ -201,3 +213,134 @@ def test_ten_thousand_names_of_others_cost_no_opening(domain_here: Domain, monke
         (found,) = [finding for finding in examine(domain_here) if finding.check == "others" and "uid" in finding.found]
         assert not found.ok
         assert f"uid {STRANGER} has made 10000 names" in found.found
+
+
+# Directories and files on shared paths --------------------------------------------------------------------------------------
+
+
+def stored(run_store: Callable[..., ThreadStore]) -> tuple[ThreadStore, Path]:
+    """A memory store that keeps one message, and the directory of its logs in shared memory."""
+    store = run_store()
+    with hf.Context() as ctx, ctx.source("quotes", options={**OPTIONS, "ume_store_name": ["a:0:0"]}) as src:
+        src.wait_registered(SHORT)
+        src.send(b"kept")
+        src.wait_stable(timeout=SHORT)
+    return store, store.store.domain.memory_logs("a")
+
+
+def test_a_memory_store_takes_no_directory_of_another_users(
+    run_store: Callable[..., ThreadStore], domain_here: Domain
+) -> None:
+    place = domain_here.memory_logs("a")
+    stranger("directory", place)
+    (place / "planted").touch()
+    stored(run_store)
+    made = place.stat()
+    assert (made.st_uid, made.st_mode & 0o777) == (0, 0o700)
+    assert not (place / "planted").exists()
+
+
+def test_who_is_not_root_is_told_whose_directory_it_is(
+    run_store: Callable[..., ThreadStore], domain_here: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_holdings, "evict", lambda _: False)
+    stranger("directory", domain_here.memory_logs("a"))
+    run_store()
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options={**OPTIONS, "ume_store_name": ["a:0:0"]})
+        with pytest.raises(hf.RegistrationError, match=f"logs.a belongs to uid {STRANGER}, not to 0"):
+            src.wait_registered(SHORT)
+
+
+def test_a_log_that_another_user_made_after_a_reboot_is_no_log(run_store: Callable[..., ThreadStore]) -> None:
+    """The store's directory on disk still leads to the place in shared memory, which the reboot has emptied."""
+    store, place = stored(run_store)
+    (log,) = (store.store.directory.path / "logs").iterdir()
+    assert log_range(log) == (0, 1)
+    store.stop()
+    for path in (place, *place.rglob("*")):
+        os.chown(path, STRANGER, STRANGER)
+    assert log_range(log) is None
+    assert log_view(log) is None
+    with pytest.raises(PermissionError, match=f"uid {STRANGER}"):
+        open_log(log)
+    for path in (place, *place.rglob("*")):
+        os.chown(path, 0, 0)
+    assert log_range(log) == (0, 1)
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Path]:
+    """A directory as /tmp is, and as deep."""
+    del tmp_path
+    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="hfo"))
+    path.chmod(0o1777)
+    yield path
+    shutil.rmtree(path)
+
+
+def test_another_users_directory_is_not_entered(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger("directory", shared / "theirs")
+    (shared / "ours").mkdir(mode=0o700)
+    stranger("symlink", shared / "ours", shared / "link")
+    for name, why in (("theirs", f"belongs to uid {STRANGER}"), ("link", "is not a directory")):
+        monkeypatch.setenv("HOLDFAST_DIR", str(shared / name))
+        with pytest.raises(hf.Error, match=why):
+            hf.Context()
+        with pytest.raises(hf.Error, match=why):
+            StoreDirectory(shared / name)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(shared / name))
+    assert list((shared / "theirs").iterdir()) == []
+
+
+def test_a_store_may_be_named_by_a_link_of_its_own_user(shared: Path) -> None:
+    (shared / "store").symlink_to("elsewhere")
+    (shared / "elsewhere").mkdir()
+    StoreDirectory(shared / "store").close()
+    assert (shared / "elsewhere" / "lock").exists()
+
+
+def test_a_place_where_anybody_may_rename_is_refused(shared: Path) -> None:
+    shared.chmod(0o777)
+    with pytest.raises(hf.ForeignOwnerError, match="everybody may put another directory in the place of"):
+        StoreDirectory(shared / "store")
+
+
+def test_what_is_made_on_the_way_is_ours_alone_whatever_the_umask(shared: Path) -> None:
+    before = os.umask(0)
+    try:
+        private_directory(shared / "a" / "b" / "c")
+    finally:
+        os.umask(before)
+    assert [(shared / path).stat().st_mode & 0o777 for path in ("a", "a/b", "a/b/c")] == [0o700] * 3
+
+
+@pytest.mark.parametrize("plant", ["directory", "file"])
+def test_code_that_another_user_put_into_the_cache_is_not_executed(
+    plant: str, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
+    if plant == "directory":
+        stranger("directory", shared / "holdfast")
+    else:
+        (shared / "holdfast").mkdir()
+        (shared / "holdfast" / "numba").mkdir(mode=0o700)
+        assert kernels._cache_directory() == shared / "holdfast" / "numba"
+        (shared / "holdfast" / "numba" / "planted.nbi").touch()
+        os.chown(shared / "holdfast" / "numba" / "planted.nbi", STRANGER, STRANGER)
+    assert kernels._cache_directory() is None
+
+
+@pytest.mark.parametrize("deed", ["fifos", "symlink", "file"])
+def test_a_log_file_or_pidfile_of_another_users_is_not_written(deed: str, shared: Path) -> None:
+    (shared / "ours").write_text("not to be touched")
+    path = shared / "file"
+    arguments: dict[str, list[object]] = {"fifos": [path], "symlink": [shared / "ours", path], "file": [path, 0]}
+    stranger(deed, *arguments[deed])
+    with pytest.raises(hf.Error, match=str(path)):
+        DaemonLog(LogConfig(str(path)), local_time)
+    with pytest.raises(hf.Error, match=str(path)):
+        PidFile(str(path))
+    assert (shared / "ours").read_text() == "not to be touched"
+    if deed == "file":
+        assert path.read_bytes() == b""
