@@ -36,6 +36,7 @@ MACHINES = {
     "option_values",
     "options",
     "outstanding",
+    "printable",
     "pulse",
     "proxies",
     "quorum",
