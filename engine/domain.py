@@ -282,11 +282,9 @@ def evict(name: str) -> bool:
 
 
 def unlink_object(name: str) -> None:
-    """Removes a name from shared memory; mappings live on. Absent is fine."""
-    try:
-        posix_ipc.unlink_shared_memory("/" + name)
-    except posix_ipc.ExistentialError:
-        return
+    """Removes a name from shared memory; mappings live on. Absent is fine, and another user's stays where it is."""
+    with contextlib.suppress(FileNotFoundError, PermissionError, IsADirectoryError):
+        (SHM_DIR / name).unlink()
 
 
 def unlink_source(domain: Domain, uuid: bytes) -> None:

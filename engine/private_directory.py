@@ -18,7 +18,7 @@ from .errors import ConfigError, ForeignOwnerError
 if TYPE_CHECKING:
     from _typeshed import StrPath
 
-__all__ = ["open_log", "open_private", "open_regular", "private_directory"]
+__all__ = ["open_log", "open_private", "open_regular", "private_directory", "read_regular"]
 
 SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """No link is followed, no FIFO waited for, nothing handed to a child."""
@@ -131,6 +131,20 @@ def open_regular(path: StrPath, flags: int, mode: int = 0o600, *, at: int | None
         os.close(fd)
         raise
     return fd
+
+
+def read_regular(path: StrPath, size: int) -> bytes:
+    """The first ``size`` bytes of a file, whoever's: an operator may have a directory looked at in which another user put a FIFO.
+
+    Raises:
+        OSError: as ``os.open``; EINVAL where it is not a regular file.
+    """
+    fd = os.open(path, os.O_RDONLY | SAFELY)
+    with open(fd, "rb", buffering=0) as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        return file.read(min(size, found.st_size))
 
 
 def open_log(path: StrPath) -> int:

@@ -21,7 +21,7 @@ import msgspec
 
 from .core import lib
 from .errors import CorruptionError, DirectoryInUseError
-from .private_directory import open_private, open_regular
+from .private_directory import open_private, open_regular, read_regular
 from .receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from .reconcile import BEGINS_MAX, Table, after_begin, void_from
 from .wire import UNDECODABLE
@@ -201,7 +201,7 @@ class StateFile:
     def _read(self, index: int) -> tuple[int, State] | str | None:
         path = self.directory / f"state.{index}"
         try:
-            data = path.read_bytes()
+            data = read_regular(path, _HEADER.size + _STATE_MAX)
         except FileNotFoundError:
             return None
         if len(data) < _HEADER.size:

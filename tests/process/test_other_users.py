@@ -26,6 +26,7 @@ from holdfast.daemon.process import PidFile
 from holdfast.engine import directory as directory_module
 from holdfast.engine import kernels, segments, store_holdings, survey
 from holdfast.engine import sweep as sweep_module
+from holdfast.engine.channel import CAPACITY_MIN, ChannelReader, ChannelWriter, channel_uuid
 from holdfast.engine.directory import Directory
 from holdfast.engine.doctor import examine
 from holdfast.engine.domain import SHM_DIR, Domain, open_object
@@ -213,6 +214,64 @@ def test_ten_thousand_names_of_others_cost_no_opening(domain_here: Domain, monke
         (found,) = [finding for finding in examine(domain_here) if finding.check == "others" and "uid" in finding.found]
         assert not found.ok
         assert f"uid {STRANGER} has made 10000 names" in found.found
+
+
+def test_names_that_come_next_stop_nobody(run_store: Callable[..., ThreadStore], domain_here: Domain) -> None:
+    """Another user reads the listing, and takes the names of the rings that would come next."""
+    run_store()
+    options = {**OPTIONS, "ume_store_name": ["a:7:0"]}
+    with hf.Context() as ctx, ctx.source("quotes", options=options) as src:
+        src.wait_registered(SHORT)
+        assert src.send(b"before") == 0
+    (uuid,) = {item.uuid for item in domain_here.objects() if item.kind == "board"}
+    channel = channel_uuid("features")
+    taken = [domain_here.stream_name(uuid, number) for number in range(2, 5)]
+    stranger("fifos", *(SHM_DIR / name for name in taken + [domain_here.channel_name(channel, n) for n in (1, 2)]))
+    with hf.Context() as ctx, ctx.source("quotes", options=options) as src:
+        src.wait_registered(SHORT)
+        assert src.send(b"after") == 1
+    writer, reader = ChannelWriter("features", capacity=CAPACITY_MIN), ChannelReader("features")
+    writer.claim(3)[:] = b"abc"
+    writer.commit()
+    block = reader.read(SHORT)
+    assert block is not None
+    assert block.index == 0
+    block.release()
+    writer.close()
+    reader.remove()
+
+
+def test_root_takes_back_a_name_that_others_have_taken(domain_here: Domain) -> None:
+    bells = SHM_DIR / domain_here.bells_name
+    for deed, arguments in (("fifos", [bells]), ("directory", [bells]), ("file", [bells, 4096])):
+        bells.unlink(missing_ok=True)
+        stranger(deed, *arguments)
+        hf.Context().close()
+        assert bells.stat().st_uid == 0
+
+
+def test_whoever_is_not_root_is_told_who_has_the_name(domain_here: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "evict", lambda _: False)
+    stranger("file", SHM_DIR / domain_here.bells_name, 4096)
+    with pytest.raises(hf.ForeignOwnerError, match=f"belongs to uid {STRANGER}"):
+        hf.Context()
+
+
+def test_a_directory_that_another_user_shows_as_a_stores_blocks_no_check(shared: Path) -> None:
+    log = shared / "theirs" / "logs" / UUID.hex()
+    for path in (shared / "theirs", shared / "theirs" / "logs", log):
+        stranger("directory", path)
+    stranger(
+        "fifos",
+        log / "head",
+        log / "seg-0000000000000000",
+        log / "marks",
+        *(shared / "theirs" / f"state.{n}" for n in (0, 1)),
+    )
+    for verb in (("check",), ("dump",), ("check", "--compare"), ("repair",)):
+        done = command("store", *verb, str(shared / "theirs"))
+        assert done.returncode in {1, 2, 5}, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
 
 
 # Directories and files on shared paths --------------------------------------------------------------------------------------
