@@ -14,7 +14,7 @@ import msgspec
 from .core import ffi, lib
 from .domain import SHM_DIR, base_directory
 from .errors import Error
-from .private_directory import open_regular
+from .private_directory import movable_at, open_regular
 from .survey import store_files
 from .sweep import sweep
 
@@ -306,6 +306,11 @@ def _others(domain: Domain) -> Iterator[Finding]:
             found=said,
             remedy=f"as root: find {SHM_DIR} -name '{domain.prefix}*' -uid {uid} -delete",
         )
+    stores = [Path(store.info.directory) for store in store_files(domain) if store.info is not None]
+    for path in [domain.path, *stores]:
+        if (parent := movable_at(path)) is not None:
+            said = f"everybody may put another directory in the place of {path}, in {parent}"
+            yield Finding("others", ok=False, found=said, remedy=f"chmod +t {parent}, or chmod o-w {parent}")
     try:
         linked = Path(HARDLINKS).read_text().strip() == "0"
     except OSError:

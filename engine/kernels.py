@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import Error
-from .private_directory import open_private, private_directory
+from .private_directory import movable_at, open_private, private_directory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -123,6 +123,8 @@ def _cache_directory() -> Path | None:
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     directory = Path(root) / "holdfast" / "numba"
     try:
+        if movable_at(directory) is not None:
+            return None
         private_directory(directory.parent)
         opened = open_private(directory, closed=True)
         try:

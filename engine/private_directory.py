@@ -7,6 +7,7 @@ what was looked at, whatever the name leads to by then.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -18,14 +19,14 @@ from .errors import ConfigError, ForeignOwnerError
 if TYPE_CHECKING:
     from _typeshed import StrPath
 
-__all__ = ["open_log", "open_private", "open_regular", "private_directory", "read_regular"]
+__all__ = ["movable_at", "open_log", "open_private", "open_regular", "private_directory", "read_regular"]
 
 SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """No link is followed, no FIFO waited for, nothing handed to a child."""
 
 
 def private_directory(path: StrPath, *, closed: bool = False, hint: str = "") -> None:
-    """As :func:`open_private`, for who goes on by the path: where its parents are safe, that cannot lead elsewhere meanwhile."""
+    """As :func:`open_private`, for who goes on by the path."""
     os.close(open_private(path, closed=closed, hint=hint))
 
 
@@ -41,7 +42,7 @@ def open_private(
         hint: what to do where it cannot be used.
 
     Raises:
-        ForeignOwnerError: it is another user's, or others may write to it, enter it (``closed``), or put another in its place.
+        ForeignOwnerError: it is another user's, or others may write to it, or enter it (``closed``).
         ConfigError: it is no directory, or cannot be made.
     """
     name = path if at is None else os.path.basename(path)
@@ -59,8 +60,6 @@ def open_private(
         raise ConfigError(f"cannot use {path} as a directory: {error.strerror}", hint=hint) from error
     try:
         _check(str(path), os.fstat(fd), 0o077 if closed else 0o022)
-        if at is None:
-            _check_parent(path, os.stat("..", dir_fd=fd))
     except BaseException:
         os.close(fd)
         raise
@@ -87,7 +86,8 @@ def _make(path: StrPath, at: int | None) -> None:
         if at is not None or parent == Path(path):
             raise
         _make(parent, None)
-        os.mkdir(path, 0o700)
+        with contextlib.suppress(FileExistsError):  # another process of ours made it meanwhile
+            os.mkdir(path, 0o700)
 
 
 def _check(path: str, found: os.stat_result, forbidden: int) -> None:
@@ -103,13 +103,15 @@ def _check(path: str, found: os.stat_result, forbidden: int) -> None:
         raise ForeignOwnerError(f"{path} has mode {mode:o}: others may write to it", hint=f"chmod go-w {path}")
 
 
-def _check_parent(path: StrPath, parent: os.stat_result) -> None:
-    if parent.st_mode & stat.S_IWOTH and not parent.st_mode & stat.S_ISVTX:
-        raise ForeignOwnerError(
-            f"everybody may put another directory in the place of {path}: its parent has mode "
-            f"{stat.S_IMODE(parent.st_mode):o}",
-            hint="chmod o-w the parent, or chmod +t it",
-        )
+def movable_at(path: StrPath) -> Path | None:
+    """The nearest directory above ``path`` where everybody may put another one in the place of what leads there. A volume of a
+    container is often one, with no other user in it, so this is `holdfast doctor`'s to tell, and refused only where code lies."""
+    for parent in Path(path).absolute().parents:
+        with contextlib.suppress(OSError):
+            mode = parent.stat().st_mode
+            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                return parent
+    return None
 
 
 def open_regular(path: StrPath, flags: int, mode: int = 0o600, *, at: int | None = None) -> int:

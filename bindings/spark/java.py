@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from ..engine.errors import ConfigError, ForeignOwnerError
-from ..engine.private_directory import private_directory
+from ..engine.private_directory import movable_at, private_directory
 
 __all__ = ["JAVA_MIN", "ensure_java", "version_of"]
 
@@ -108,6 +108,9 @@ def _cache() -> Path:
     except ForeignOwnerError as error:
         why = f"{path} is not ours alone to write: {error.args[0]}"
         raise ConfigError(why, hint="set XDG_CACHE_HOME to a directory of your own") from error
+    if (parent := movable_at(path)) is not None:
+        why = f"{path} is not ours alone to write: everybody may put another in its place, in {parent}"
+        raise ConfigError(why, hint="set XDG_CACHE_HOME to a directory of your own")
     if not os.access(path, os.W_OK):
         raise ConfigError(f"{path} cannot be written", hint="set XDG_CACHE_HOME to a directory of your own")
     return path

@@ -359,10 +359,21 @@ def test_a_store_may_be_named_by_a_link_of_its_own_user(shared: Path) -> None:
     assert (shared / "elsewhere" / "lock").exists()
 
 
-def test_a_place_where_anybody_may_rename_is_refused(shared: Path) -> None:
+def test_a_place_where_anybody_may_rename_is_told_and_holds_no_code(
+    shared: Path, domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shared.chmod(0o777)
-    with pytest.raises(hf.ForeignOwnerError, match="everybody may put another directory in the place of"):
-        StoreDirectory(shared / "store")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
+    assert kernels._cache_directory() is None
+    monkeypatch.setenv("HOLDFAST_DIR", str(shared / "run"))
+    made = Domain(domain, join=False)
+    try:
+        found = [finding for finding in examine(made) if finding.check == "others" and not finding.ok]
+    finally:
+        made.close()
+    assert f"in the place of {shared / 'run' / domain}, in {shared}" in found[0].found
+    shared.chmod(0o1777)
+    assert kernels._cache_directory() == shared / "cache" / "holdfast" / "numba"
 
 
 def test_what_is_made_on_the_way_is_ours_alone_whatever_the_umask(shared: Path) -> None:
