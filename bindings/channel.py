@@ -187,6 +187,21 @@ def _bytes_of(batch: pa.RecordBatch | None, schema: pa.Schema | None = None) -> 
     return int(sink.size())
 
 
+def _validate(batch: pa.RecordBatch) -> None:
+    """In full: every offset and every index within its buffer, all text UTF-8. Arrow trusts them later, and reads where they
+    lead. Of 100,000 rows it takes nothing for numbers, 0.15 ms for bytes, 1 ms for short texts."""
+    batch.validate(full=True)
+    _read_names(batch.schema)
+
+
+def _read_names(nested: pa.Schema | pa.DataType) -> None:
+    """Names are decoded when somebody asks for them. Raises UnicodeDecodeError."""
+    for index in range(len(nested) if hasattr(nested, "names") else nested.num_fields):
+        field = nested.field(index)
+        _ = field.name
+        _read_names(field.type)
+
+
 def _batch_of(block: Block, name: str) -> pa.RecordBatch | None:
     """None: the end."""
     import pyarrow as pa
@@ -196,8 +211,8 @@ def _batch_of(block: Block, name: str) -> pa.RecordBatch | None:
         with pa.ipc.open_stream(memory) as stream:
             batch = next(iter(stream), None)
         if batch is not None:
-            batch.validate()
-    except (pa.ArrowException, OSError) as error:
+            _validate(batch)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise CorruptionError(
             f"channel {name}: block {block.index} is no record batch: {error}",
             hint="another program writes into this channel",

@@ -264,7 +264,7 @@ static int64_t open_segment(int dir, struct hf_seg *s, const uint8_t *source_uui
     struct stat st;
     hf_seg_name(name, s->base);
     s->state = HF_SEG_VANISHED;
-    s->fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    s->fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* whoever made it */
     if (s->fd < 0) {
         return errno == ENOENT ? HF_OK : hf_errno();
     }

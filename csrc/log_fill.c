@@ -155,7 +155,7 @@ static int64_t open_fill(int dir, const uint8_t *source_uuid, struct hf_seg *s, 
 {
     char name[FILL_NAME];
     fill_name(name, s->first_sqn, s->fill_next);
-    *fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    *fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     return *fd < 0 ? hf_errno() : take_header(*fd, source_uuid, s);
 }
 

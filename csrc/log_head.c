@@ -54,7 +54,7 @@ int64_t hf_head_create(int dir, const uint8_t *uuid)
 int64_t hf_head_map(int dir, int writable, struct hf_head **out)
 {
     struct stat st;
-    int fd = openat(dir, "head", (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(dir, "head", (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
         return errno == ENOENT ? HF_AGAIN : hf_errno();
     }

@@ -185,9 +185,14 @@ class ChannelWriter(_Side):
         peer = self._peer()
         known = [*self.lives(), int(peer.line.ack) >> LIFE if peer is not None else 0]
         config.incarnation = max(known) + 1
+        while True:
+            ring = self.domain.channel_name(self.uuid, config.incarnation)
+            try:
+                fd = open_object(ring, create=True)
+                break
+            except FileExistsError:  # another user has made something there: that is no life of ours
+                config.incarnation += 1
         config.start_sqn = config.incarnation << LIFE
-        ring = self.domain.channel_name(self.uuid, config.incarnation)
-        fd = open_object(ring, create=True)
         out = ffi.new("struct hf_source **")
         try:
             status = lib.hf_source_create(fd, config, self.board.handle, self.bells.handle, out)

@@ -14,6 +14,7 @@ import msgspec
 from .core import ffi, lib
 from .domain import SHM_DIR, base_directory
 from .errors import Error
+from .private_directory import movable_at, open_regular
 from .survey import store_files
 from .sweep import sweep
 
@@ -38,6 +39,7 @@ LOGIND = [
     *("/etc/systemd/logind.conf", "/etc/systemd/logind.conf.d"),
 ]
 """The later one wins."""
+HARDLINKS = "/proc/sys/fs/protected_hardlinks"
 SYSTEM_UID_MAX = 999
 """logind keeps what system users own."""
 
@@ -46,7 +48,8 @@ class Finding(msgspec.Struct, frozen=True):
     """What one look has shown."""
 
     check: str
-    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``stale`` or ``store``."""
+    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``others``, ``stale`` or
+    ``store``."""
     ok: bool
     found: str
     remedy: str = ""
@@ -56,7 +59,8 @@ class Finding(msgspec.Struct, frozen=True):
 def examine(domain: Domain) -> list[Finding]:
     """Everything, in a fixed order. ``domain`` need not be joined."""
     return [
-        *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain), *_stale(domain),
+        *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain), *_others(domain),
+        *_stale(domain),
     ]  # fmt: skip
 
 
@@ -170,10 +174,13 @@ def _versions(domain: Domain) -> Iterator[Finding]:
 def _foreign_layout(path: Path, kind: int) -> bool:
     """The preamble is done, and says another layout than this extension has for that kind of object."""
     try:
-        with path.open("rb") as file:
-            data = file.read(ffi.sizeof("struct hf_preamble"))
-    except OSError:  # gone meanwhile, or not ours
+        fd = open_regular(path, os.O_RDONLY)
+    except (Error, OSError):  # gone meanwhile, or not ours
         return False
+    try:
+        data = os.read(fd, ffi.sizeof("struct hf_preamble"))
+    finally:
+        os.close(fd)
     if len(data) < ffi.sizeof("struct hf_preamble"):
         return False
     preamble = ffi.cast("struct hf_preamble *", ffi.from_buffer(data))
@@ -287,6 +294,32 @@ def _space(name: str, path: Path) -> Finding:
     free = found.f_bavail * found.f_frsize
     remedy = "" if free >= DISK_FREE_MIN else "make room, or lower repository-disk-file-size-limit"
     return Finding("directory", ok=not remedy, found=f"store {name}: {_mib(free)} free", remedy=remedy)
+
+
+def _others(domain: Domain) -> Iterator[Finding]:
+    """What other users have done, and could do. Nobody takes such names for the domain's."""
+    for uid, count in sorted(domain.strangers().items()):
+        said = f"uid {uid} has made {count} names of this domain's in {SHM_DIR}; they are passed over"
+        yield Finding(
+            "others",
+            ok=False,
+            found=said,
+            remedy=f"as root: find {SHM_DIR} -name '{domain.prefix}*' -uid {uid} -delete",
+        )
+    stores = [Path(store.info.directory) for store in store_files(domain) if store.info is not None]
+    for path in [domain.path, *stores]:
+        if (parent := movable_at(path)) is not None:
+            said = f"everybody may put another directory in the place of {path}, in {parent}"
+            yield Finding("others", ok=False, found=said, remedy=f"chmod +t {parent}, or chmod o-w {parent}")
+    try:
+        linked = Path(HARDLINKS).read_text().strip() == "0"
+    except OSError:
+        return
+    if linked:
+        said = (
+            "other users may give objects and logs a second name, which makes them unusable (fs.protected_hardlinks=0)"
+        )
+        yield Finding("others", ok=False, found=said, remedy="sysctl fs.protected_hardlinks=1")
 
 
 def _stale(domain: Domain) -> Iterator[Finding]:

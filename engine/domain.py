@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import fcntl
 import hashlib
 import os
 import re
+import shutil
 import stat
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +32,7 @@ import posix_ipc
 
 from .core import lib
 from .errors import ConfigError, ForeignOwnerError, NoDomainError
+from .private_directory import open_private, open_regular
 from .status import check
 from .store_config import check_name
 
@@ -42,6 +46,7 @@ SOCKET_PATH_MAX = 107
 """Bytes of a Unix socket's path, NUL excluded (sockaddr_un)."""
 
 _creating = threading.Lock()
+_REMEDY = "have root remove it: no other name will do"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
 
 
@@ -52,26 +57,6 @@ def base_directory() -> Path:
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "holdfast"
     return Path(f"/tmp/holdfast-{os.getuid()}")
-
-
-def _private_directory(path: Path) -> None:
-    """Make ``path`` with mode 0700, or check that it is ours and nobody else may enter.
-
-    Raises:
-        ForeignOwnerError: it belongs to another user, or others may enter.
-        ConfigError: it is no directory, or cannot be made.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = os.stat(path, follow_symlinks=False)
-    except OSError as error:
-        raise ConfigError(f"cannot use {path} as a directory: {error.strerror}", hint="set HOLDFAST_DIR") from error
-    if not stat.S_ISDIR(found.st_mode):
-        raise ConfigError(f"{path} is not a directory", hint="set HOLDFAST_DIR to one of your own")
-    if found.st_uid != os.geteuid():
-        raise ForeignOwnerError(f"{path} belongs to uid {found.st_uid}, not to {os.geteuid()}")
-    if found.st_mode & 0o077:
-        raise ForeignOwnerError(f"{path} has mode {stat.S_IMODE(found.st_mode):o}: others may enter; chmod 700 it")
 
 
 def _no_domain(name: str, base: Path) -> NoDomainError:
@@ -116,15 +101,28 @@ class Domain:
         self.socket_path("a")  # where that is too long, no store can be reached
         if not make and not self.stores.is_dir():
             raise _no_domain(self.name, base)
-        _private_directory(base)
-        _private_directory(self.path)
-        _private_directory(self.stores)
-        self.fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.fd = self._enter(base)
         found = os.fstat(self.fd)
         digest = hashlib.blake2b(f"{found.st_dev}:{found.st_ino}".encode(), digest_size=6).hexdigest()
         self.prefix = f"hf.{digest}."
+        self._strange: dict[str, int] = {}
+        """Names that are no objects of ours -> inode: what was looked at once is not looked at again, however many there are."""
         if join:
             check(lib.hf_process_join(self.fd), what=str(self.path))
+
+    def _enter(self, base: Path) -> int:
+        """A descriptor of the domain's directory. All above the sockets is ours alone, each looked at where it was opened."""
+        opened = open_private(base, closed=True, hint="set HOLDFAST_DIR")
+        try:
+            fd = open_private(self.path, at=opened, closed=True, hint="set HOLDFAST_DIR")
+        finally:
+            os.close(opened)
+        try:
+            os.close(open_private(self.stores, at=fd, closed=True, hint="set HOLDFAST_DIR"))
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
     def close(self) -> None:
         """Closes the directory's descriptor. The lock file stays locked as long as the process lives."""
@@ -208,37 +206,85 @@ class Domain:
 
     def objects(self, uuid: bytes = b"") -> list[ObjectName]:
         """All objects of this domain in shared memory, by name, or those of one source; its streams in the order of their
-        incarnations."""
+        incarnations. Anybody may give a file such a name: what belongs to another user, or is of another kind, is not of it."""
         prefix = self.prefix + uuid.hex()
+        uid, known, strange = os.geteuid(), self._strange, {}
+        found = []
         with os.scandir(SHM_DIR) as entries:
-            names = [entry.name for entry in entries if entry.name.startswith(prefix)]
-        found = [parsed for name in names if (parsed := self.parse(name))]
+            for entry in entries:
+                name = entry.name
+                if not name.startswith(prefix):
+                    continue
+                if known.get(name) != entry.inode():
+                    with contextlib.suppress(FileNotFoundError):
+                        item = self.parse(name)
+                        if item is not None and _is_ours(item, entry.stat(follow_symlinks=False), uid):
+                            found.append(item)
+                            continue
+                strange[name] = entry.inode()
+        if not uuid:
+            self._strange = strange
         return sorted(found, key=lambda item: (item.uuid, item.kind, item.incarnation))
+
+    def strangers(self) -> dict[int, int]:
+        """Uids of others who have made something with a name of this domain's -> how many names."""
+        self.objects()
+        owners: Counter[int] = Counter()
+        for name in self._strange:
+            with contextlib.suppress(FileNotFoundError):
+                owners[os.stat(SHM_DIR / name, follow_symlinks=False).st_uid] += 1
+        del owners[os.geteuid()]
+        return dict(owners)
+
+
+def _is_ours(item: ObjectName, made: os.stat_result, uid: int) -> bool:
+    return made.st_uid == uid and (stat.S_ISDIR if item.kind == "logs" else stat.S_ISREG)(made.st_mode)
 
 
 def open_object(name: str, *, create: bool = False, writable: bool = False) -> int:
-    """A descriptor of a shared-memory object (posix_ipc); the caller closes it.
+    """A descriptor of a shared-memory object; the caller closes it. What others may have put under its name is not waited for,
+    and not followed (posix_ipc would: shm_open of a FIFO ends when somebody opens its other end).
 
     Raises:
         FileExistsError, FileNotFoundError: as it says.
-        ForeignOwnerError: no permission, so it is somebody else's.
+        ForeignOwnerError: it is another user's, or no object.
     """
+    path = SHM_DIR / name
     try:
         if create:
             return int(posix_ipc.SharedMemory("/" + name, posix_ipc.O_CREX, mode=0o600).fd)
-        return int(posix_ipc.SharedMemory("/" + name, 0, read_only=not writable).fd)
-    except posix_ipc.ExistentialError as error:
+        return open_regular(path, os.O_RDWR if writable else os.O_RDONLY)
+    except (posix_ipc.ExistentialError, FileNotFoundError, FileExistsError) as error:
         raise (FileExistsError if create else FileNotFoundError)(name) from error
-    except posix_ipc.PermissionsError as error:
-        raise ForeignOwnerError(f"{SHM_DIR / name} belongs to another user") from error
+    except (posix_ipc.PermissionsError, PermissionError) as error:
+        raise ForeignOwnerError(f"{path} belongs to another user", hint=_REMEDY) from error
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
+            raise ForeignOwnerError(f"{path} is not a shared-memory object", hint=_REMEDY) from error
+        raise
+
+
+def evict(name: str) -> bool:
+    """Takes away what another user has put under a name of ours, as only root may. False: it is ours, or there to stay."""
+    path = SHM_DIR / name
+    try:
+        if os.stat(path, follow_symlinks=False).st_uid == os.geteuid():
+            return False
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def unlink_object(name: str) -> None:
-    """Removes a name from shared memory; mappings live on. Absent is fine."""
-    try:
-        posix_ipc.unlink_shared_memory("/" + name)
-    except posix_ipc.ExistentialError:
-        return
+    """Removes a name from shared memory; mappings live on. Absent is fine, and another user's stays where it is."""
+    with contextlib.suppress(FileNotFoundError, PermissionError, IsADirectoryError):
+        (SHM_DIR / name).unlink()
 
 
 def unlink_source(domain: Domain, uuid: bytes) -> None:

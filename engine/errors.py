@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from .printable import printable
+
 EXCERPT_HALF = 50
 """Letters of a line that are shown on each side of a wrong place."""
 
@@ -51,9 +53,9 @@ class Error(Exception):
     sent: int | None = None
 
     def __init__(self, message: str, *, hint: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         if hint is not None:
-            self.hint = hint
+            self.hint = printable(hint)
         if code is not None:
             self.code = code
 

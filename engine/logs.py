@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from .core import CData, ffi, lib
 from .marks import MarkFile
+from .private_directory import open_log
 from .reconcile import BEGINS_MAX, FOR_EVER, Table, after_begin, newest_table
 from .segments import owned
 from .status import check, error_of
@@ -120,7 +121,7 @@ def table_of(log: CData) -> Table:
 def check_openable(path: str) -> None:
     """Raises SystemCallError when a log's directory is there and this process cannot open it (EACCES, EMFILE)."""
     try:
-        os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        os.close(open_log(path))
     except OSError as refused:
         if refused.errno not in {errno.ENOENT, errno.ENOTDIR}:
             raise error_of(int(lib.HF_ERRNO) - (refused.errno or 0), what=path) from None
@@ -283,7 +284,7 @@ class Logs:
             return known[1]
         log: CData = ffi.NULL
         with contextlib.suppress(OSError):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = open_log(path)
             try:
                 out = ffi.new("struct hf_logr **")
                 if lib.hf_logr_open(fd, out) == lib.HF_OK:

@@ -20,6 +20,7 @@ import msgspec
 
 from .core import lib
 from .coverage import Spans
+from .private_directory import read_regular
 from .store_state import sync_directory
 from .wire import UNDECODABLE
 
@@ -86,8 +87,7 @@ class MarkFile:
 
     def _load(self) -> list[tuple[int, int, int]]:
         try:
-            with self._path.open("rb") as file:
-                data = file.read(_BYTES_MAX + 1)
+            data = read_regular(self._path, _BYTES_MAX + 1)
             magic, length, crc = _HEADER.unpack_from(data)
             body = data[_HEADER.size :]
             if magic == _MAGIC and length == len(body) and crc == lib.hf_crc32c(0, body, length):

@@ -22,6 +22,7 @@ from .core import CData, ffi, lib
 from .errors import CorruptionError, Error
 from .grants import configuration_of
 from .old_streams import LivingStream, OldStreams, living, living_ring, owner_lives, same_process
+from .private_directory import open_log
 from .reconcile import LogView, Table, lost_acknowledged, newest_table, void_from
 from .refill import Filling
 from .reports import Seen, farthest, known_views, names_of, right_table
@@ -65,7 +66,7 @@ class Repository:
         if not path.exists():
             path.mkdir(mode=0o700)
             sync_directory(path.parent)
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = open_log(path)
         try:
             out = ffi.new("struct hf_log **")
             ffi.memmove(config.uuid, source.uuid, 16)

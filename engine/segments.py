@@ -1,6 +1,6 @@
 """Python lifetime of mapped shared memory: who maps what, and when it goes.
 
-Mappings are made by the C core from descriptors that posix_ipc opened; a descriptor is closed as soon as it is mapped. Objects
+Mappings are made by the C core from descriptors that open_object gives; a descriptor is closed as soon as it is mapped. Objects
 that several processes may create (a source's board, a domain's bells) are created under the domain's lock: then an object
 without a magic is one whose creator died, and the next creator replaces it.
 """
@@ -14,8 +14,8 @@ import threading
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from .core import CData, ffi, lib
-from .domain import Domain, open_object, unlink_object
-from .errors import Error
+from .domain import Domain, evict, open_object, unlink_object
+from .errors import Error, ForeignOwnerError
 from .status import check
 
 if TYPE_CHECKING:
@@ -158,6 +158,10 @@ def _under_lock(name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
         return _create(name, kind, struct, uuid)
     except UnpublishedError:  # under the lock: its creator died before it stored the magic
         unlink_object(name)
+        return _create(name, kind, struct, uuid)
+    except ForeignOwnerError:
+        if not evict(name):
+            raise
         return _create(name, kind, struct, uuid)
 
 

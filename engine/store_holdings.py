@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from .core import CData, ffi, lib
+from .domain import evict
 from .drainer import Drainer
-from .errors import CorruptionError, Error, SharedMemoryFullError, SystemCallError
+from .errors import CorruptionError, Error, ForeignOwnerError, SharedMemoryFullError, SystemCallError
 from .log_times import first_since
 from .old_streams import unlink_unused
 from .pacing import Pacer
+from .private_directory import open_private
 from .receiver_paced import Terms, agree
 from .repository import Repository
 from .state_only import StateOnly
@@ -117,7 +120,11 @@ class Holdings:
         if found is None:
             try:
                 found = self.drain_thread(lambda: self._open(source))
-            except (SystemCallError, SharedMemoryFullError):  # no fault of the log: it is tried again
+            except (
+                SystemCallError,
+                SharedMemoryFullError,
+                ForeignOwnerError,
+            ):  # no fault of the log: it is tried again
                 raise
             except Error as error:
                 raise UnusableLogError(self.name, source, error) from error
@@ -194,10 +201,23 @@ class Holdings:
         if source.repository != "memory":
             return path
         real = self._memory / path.name
-        real.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = self._open_memory()
+        try:
+            os.close(open_private(real, at=fd))
+        finally:
+            os.close(fd)
         if not path.is_symlink():
             path.symlink_to(real)
         return path
+
+    def _open_memory(self) -> int:
+        """Anybody may have made a directory with this name in shared memory, and filled it."""
+        try:
+            return open_private(self._memory)
+        except Error:
+            if not evict(self._memory.name):
+                raise
+            return open_private(self._memory)
 
     def forget(self, source: SourceState, *, names: bool) -> None:
         """State, messages, and the states of its receivers, now and for good; with ``names``, also those in shared memory, if

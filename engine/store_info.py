@@ -14,6 +14,7 @@ import msgspec
 from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error, SystemCallError
 from .logs import table_of
+from .private_directory import open_log
 from .reconcile import LogView
 from .reports import Seen
 from .store_state import SourceState, StateFile
@@ -126,7 +127,7 @@ class _Refusal(NamedTuple):
 def _open_reader(path: Path) -> CData | _Refusal:
     out = ffi.new("struct hf_logr **")
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = open_log(path)
     except OSError as refused:
         return _Refusal(int(lib.HF_ERRNO) - (refused.errno or 0))
     try:

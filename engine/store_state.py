@@ -14,12 +14,14 @@ import fcntl
 import os
 import secrets
 import struct
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import msgspec
 
 from .core import lib
 from .errors import CorruptionError, DirectoryInUseError
+from .private_directory import open_private, open_regular, read_regular
 from .receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from .reconcile import BEGINS_MAX, Table, after_begin, void_from
 from .wire import UNDECODABLE
@@ -240,7 +242,7 @@ class StateFile:
     def _read(self, index: int) -> tuple[int, State] | str | None:
         path = self.directory / f"state.{index}"
         try:
-            data = path.read_bytes()
+            data = read_regular(path, _HEADER.size + _STATE_MAX)
         except FileNotFoundError:
             return None
         if len(data) < _HEADER.size:
@@ -315,19 +317,22 @@ class StoreDirectory:
 
     Raises:
         DirectoryInUseError: another store, in this process or another one, holds it.
+        ForeignOwnerError: it is another user's, or others may write to it.
     """
 
     _held: ClassVar[set[tuple[int, int]]] = set()
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (path / "logs").mkdir(mode=0o700, exist_ok=True)
-        found = path.stat()
-        self._key = (found.st_dev, found.st_ino)
-        if self._key in self._held:
-            raise DirectoryInUseError(os.getpid(), str(path))
-        fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with ExitStack() as opened:
+            directory = open_private(path, links=True, hint=f"choose one that uid {os.geteuid()} may write to")
+            opened.callback(os.close, directory)
+            os.close(open_private(path / "logs", at=directory, links=True))
+            found = os.fstat(directory)
+            self._key = (found.st_dev, found.st_ino)
+            if self._key in self._held:
+                raise DirectoryInUseError(os.getpid(), str(path))
+            fd = open_regular(path / "lock", os.O_RDWR | os.O_CREAT, at=directory)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

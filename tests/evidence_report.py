@@ -29,6 +29,7 @@ __all__ = ["ROWS", "Row", "Verdict", "by_the_clock", "judge", "main", "records",
 WALL_MINUTES = 40
 FUZZ = (
     "segment", "head", "stream", "board", "frames", "state", "wire", "info", "flat", "xml", "store_xml", "offsets", "ddl",
+    "block",
 )  # fmt: skip
 """The fuzz targets."""
 

@@ -36,6 +36,7 @@ MACHINES = {
     "option_values",
     "options",
     "outstanding",
+    "printable",
     "pulse",
     "proxies",
     "quorum",
@@ -116,7 +117,7 @@ def wrong_direction(name: str, source: str, *, package: bool = False) -> list[st
         wrong |= {f"{part} is a machine and imports {other}" for other in others}
         wrong |= {f"{part} is a machine and imports {other}" for other in roots & IMPURE if (part, other) not in MAY}
     elif part in CORE:
-        allowed = {*CORE[: CORE.index(part)], part, "status", "errors"}
+        allowed = {*CORE[: CORE.index(part)], part, "status", "errors", "private_directory"}
         wrong |= {f"{part} imports {other}" for other in parts & own if other not in allowed}
     return sorted(wrong)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..engine import survey
 from ..engine.domain import Domain
+from ..engine.printable import printable
+from .lines import say_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,11 +41,8 @@ def _pictures(domain: Domain, watch: float | None) -> Iterator[survey.Survey]:
 
 
 def _show_json(domain: Domain, watch: float | None) -> None:
-    import msgspec
-
     for picture in _pictures(domain, watch):
-        text = msgspec.json.encode(picture)
-        sys.stdout.write((text if watch else msgspec.json.format(text, indent=2)).decode() + "\n")
+        say_json(picture, indent=not watch)
         sys.stdout.flush()
 
 
@@ -133,5 +132,5 @@ def table(title: str, columns: str, rows: Iterator[Sequence[str]]) -> Renderable
     for column in columns.split("|"):
         table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", style=None)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table
