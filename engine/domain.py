@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["SHM_DIR", "Domain", "ObjectName", "unlink_source"]
 
 SHM_DIR = Path("/dev/shm")
+LOCK_NS = 50_000_000
+"""How often a process looks whether its own lock is there: two system calls."""
 SOCKET_PATH_MAX = 107
 """Bytes of a Unix socket's path, NUL excluded (sockaddr_un)."""
 
@@ -123,8 +125,19 @@ class Domain:
         found = os.fstat(self.fd)
         digest = hashlib.blake2b(f"{found.st_dev}:{found.st_ino}".encode(), digest_size=6).hexdigest()
         self.prefix = f"hf.{digest}."
+        self._looked_ns = 0
         if join:
             check(lib.hf_process_join(self.fd), what=str(self.path))
+
+    def look_at_lock(self, now_ns: int) -> None:
+        """Is this process's lock still there? Looked at every LOCK_NS at most; for who has joined.
+
+        Raises:
+            FencedError: it is not, or was not once. Nobody in this process may publish or acknowledge here any more.
+        """
+        if now_ns - self._looked_ns >= LOCK_NS:
+            check(lib.hf_process_check(self.fd), what=str(self.path))
+            self._looked_ns = now_ns
 
     def close(self) -> None:
         """Closes the directory's descriptor. The lock file stays locked as long as the process lives."""

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TypeVar
 
 from .core import ffi, lib
-from .errors import CorruptionError, Error
+from .errors import CorruptionError, Error, FencedError
 from .scrub import Scrub
 from .scrub_plan import Range
 from .status import check, error_of
@@ -69,6 +69,9 @@ class Drainer:
         self._syncers = ThreadPoolExecutor(4, thread_name_prefix="holdfast-sync")
         self._retry_ns: dict[bytes, int] = {}
         self.on_crash: Callable[[], None] = lambda: None
+        self.guard: Callable[[int], None] = lambda _: None
+        """Called with the time before anything is written; raises when this store may not write any more."""
+        self._fenced = False
         self._crash: BaseException | None = None
 
     def start(self) -> None:
@@ -160,12 +163,16 @@ class Drainer:
         except BaseException as error:
             # Nothing that was stable is touched by this; the process ends, and the next one recovers from the directory.
             _log.critical("the drain thread failed: the store stops", exc_info=True)
-            self._crash = error
+            self._crash, self._fenced = error, isinstance(error, FencedError)
+            self._stopping = True
             self.on_crash()
         self._run_calls()
         self._close_all()
 
     def _close_all(self) -> None:
+        if self._fenced:  # the logs may be another store's by now: they stay as they are, as after a kill
+            self.repositories.clear()
+            return
         for repository in self.repositories.values():
             with repository.files:
                 repository.close()
@@ -177,6 +184,7 @@ class Drainer:
             self._kick[0] = 0
             self._run_calls()
             now = time.monotonic_ns()
+            self.guard(now)
             if now - tended >= TEND_NS:
                 tended = now
                 self._tend(now)
@@ -210,6 +218,7 @@ class Drainer:
             self.repair(repo.source.uuid, *repo.losses.pop(0))
 
     def _finish(self) -> None:
+        self.guard(time.monotonic_ns())
         self._kick[0] = 1  # a round takes what is there, and does not wait for more
         end = time.monotonic_ns() + LAST_NS
         while time.monotonic_ns() < end and any(

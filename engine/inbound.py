@@ -352,7 +352,7 @@ class Inbound(Counts):
         if lib.hf_process_forked(board.handle.token):  # a thread that is not there may hold the lock
             return
         with self._acking:  # the incarnation and what is acknowledged under it, together
-            if self._left:
+            if self._left or self.receiver.context.fence is not None:
                 return
             lib.hf_board_rebase(board.handle, self.line, *self._begun)
             ack = window.advance() if number is None else window.valid(slot, number)
@@ -391,6 +391,6 @@ class Inbound(Counts):
         if self.feed is not None and feed_is_idle:
             self.feed.close()
         if self.board is not None:
-            if self.line >= 0:
+            if self.line >= 0 and self.receiver.context.fence is None:  # it may be another one's by now
                 lib.hf_board_release(self.board.handle, self.line)
             self.board = None

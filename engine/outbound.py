@@ -17,7 +17,8 @@ from . import wire
 from .core import CData, ffi, lib
 from .deregistration import SourceDeregistration, check_deregister
 from .domain import unlink_object
-from .errors import ClosedError, ForkedHandleError
+from .errors import ClosedError, FencedError, ForkedHandleError
+from .events import source as events
 from .events.info import ForceReclaimInfo
 from .quorum import INTERGROUP, INTRAGROUP
 from .receiver_paced import wanted_by
@@ -125,7 +126,7 @@ class Outbound:
             return 0
         if self._deregistration is not None:
             self._deregistration.tick(now_ns)
-            return self._tell()
+            return self.deliver_events()
         if not self._machine.is_open:
             self._look_at_the_dead(now_ns)
         self._act(self._machine.tick(now_ns, self.next_sequence_number), now_ns)
@@ -135,7 +136,7 @@ class Outbound:
             work = int(self._settlement.turn(now_ns))
             header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(self._handle).base)
             header.heartbeat_ns = now_ns
-        return work + self._tell()
+        return work + self.deliver_events()
 
     def _look_at_the_dead(self, now_ns: int) -> None:
         """Registration need not wait for a dead store that knows nothing of this source."""
@@ -363,7 +364,7 @@ class Outbound:
 
     # Events ---------------------------------------------------------------------------------------------------------------
 
-    def _tell(self) -> int:
+    def deliver_events(self) -> int:
         """Delivers what is queued, in order; the context's thread."""
         settlement = self._settlement
         queued = _taken(self._events)
@@ -384,6 +385,13 @@ class Outbound:
             self.context.callback(self.on_event, event, self.options)
 
     # The end --------------------------------------------------------------------------------------------------------------
+
+    def fenced(self, error: FencedError) -> None:
+        """The process has lost its lock: every send raises from now on. What was published is drained as that of the dead."""
+        self._may_send = False
+        self._events.append(events.RegistrationError(str(error), ""))
+        with self._registered:
+            self._registered.notify_all()
 
     def deregister(self) -> None:
         """The stores forget this source: its state, and its messages, also those that nobody has acknowledged (um_semantics F.7).
@@ -426,7 +434,7 @@ class Outbound:
             self._closed, self._may_send = True, False
             self.context.leave(self, timeout)
             self.refresh()
-            self._tell()
+            self.deliver_events()
         if self._handle:
             lib.hf_source_close(self._handle)  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
             if not self._machine.was_complete:  # nothing was sent that a store has to keep

@@ -133,6 +133,7 @@ class Sending(Outbound):
             MessageTooLargeError: more than a quarter of the ring or, where sends wait at the flight size, more than
                 ume_flight_size_bytes. Checked first (um_semantics D.7), then
             NotRegisteredError, QuorumLostError: it may not send now; nothing was published.
+            FencedError: this process has lost its lock in the domain, and never sends there again.
             WouldBlockError: the wait is over; nothing was published and no number consumed. A Wakeup event follows.
         """
         direct = self._direct
@@ -264,8 +265,10 @@ class Sending(Outbound):
     def end_claim(self, *, commit: bool, client_data: object = None) -> int | None:
         """For :class:`Claim`: publishes it and returns its number, or leaves no trace of it."""
         self._claimed_by = 0
-        if not commit:
+        if not commit or self.context.fence is not None:
             lib.hf_source_abort(self._handle)
+            if commit:
+                self.context.check_fence()
             return None
         settlement = self._recorder(client_data)
         if settlement is None:
@@ -390,6 +393,7 @@ class Sending(Outbound):
             return
         if self._closed:
             raise ClosedError(f"source {self.topic}")
+        self.context.check_fence()
         self._check_not_deregistered()
         why = self._machine.why(self.names)
         if self._machine.was_complete:
