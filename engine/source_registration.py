@@ -113,7 +113,8 @@ class SourceRegistration(Registration):
         slot.grant, slot.granted_ns = grant, now_ns
         slot.phase, slot.refusal, slot.gone, slot.refusals = Phase.GRANTED, None, False, 0
         left = self._give_up()
-        told = store in self.seated and slot.phase is Phase.GRANTED  # not of what is left at once
+        # Not of what is left at once; nor again of what the last one came to nothing for.
+        told = store in self.seated and slot.phase is Phase.GRANTED and not slot.hollow
         actions: list[Action] = [reg.Granted(store, grant)] if told else []
         if self.is_open:
             return actions + self._announce(store, now_ns)
@@ -221,6 +222,7 @@ class SourceRegistration(Registration):
         if slot.phase is not Phase.ANNOUNCED:
             return []
         slot.phase, slot.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
+        slot.told, slot.same, slot.hollow = None, 0, False
         return self._complete(next_sqn, now_ns)
 
     def refused(self, store: int, refusal: reg.Refusal) -> list[Action]:
@@ -284,7 +286,7 @@ class SourceRegistration(Registration):
     def disconnected(self, store: int, now_ns: int) -> list[Action]:
         """The store is dead, or its link broke: it does not count until it has registered again."""
         slot = self.slots[store]
-        was, slot.up, slot.refusals, slot.pending = slot.phase, False, 0, None
+        was, slot.up, slot.refusals, slot.same, slot.pending = slot.phase, False, 0, 0, None
         if was is Phase.IDLE:
             return []
         slot.phase = Phase.DOWN
