@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .core import ffi, lib
+from .doctor_turns import standing_still
 from .domain import SHM_DIR, base_directory
 from .errors import Error
 from .survey import store_files
@@ -46,7 +47,7 @@ class Finding(msgspec.Struct, frozen=True):
     """What one look has shown."""
 
     check: str
-    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``stale`` or ``store``."""
+    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``store``, ``turn`` or ``stale``."""
     ok: bool
     found: str
     remedy: str = ""
@@ -56,7 +57,8 @@ class Finding(msgspec.Struct, frozen=True):
 def examine(domain: Domain) -> list[Finding]:
     """Everything, in a fixed order. ``domain`` need not be joined."""
     return [
-        *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain), *_stale(domain),
+        *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain),
+        *_turns(domain), *_stale(domain),
     ]  # fmt: skip
 
 
@@ -287,6 +289,13 @@ def _space(name: str, path: Path) -> Finding:
     free = found.f_bavail * found.f_frsize
     remedy = "" if free >= DISK_FREE_MIN else "make room, or lower repository-disk-file-size-limit"
     return Finding("directory", ok=not remedy, found=f"store {name}: {_mib(free)} free", remedy=remedy)
+
+
+def _turns(domain: Domain) -> Iterator[Finding]:
+    for pid, what in standing_still(domain):
+        said = f"process {pid or '(unknown)'} stands still while {what}: who wants to do the same waits for it"
+        remedy = f"let it go on (kill -CONT {pid}), or end it (kill -KILL {pid})" if pid else "find and end it"
+        yield Finding("turn", ok=False, found=said, remedy=remedy)
 
 
 def _stale(domain: Domain) -> Iterator[Finding]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
 import hashlib
 import os
 import re
@@ -31,6 +30,7 @@ from .core import lib
 from .errors import ConfigError, ForeignOwnerError, NoDomainError
 from .status import check
 from .store_config import check_name
+from .turn import take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,11 +169,15 @@ class Domain:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """One creator of named objects at a time, in this domain, over all processes and threads."""
+        """One creator of named objects at a time, in this domain, over all processes and threads.
+
+        Raises:
+            TurnHeldError: whoever is at it stands still.
+        """
         with _creating:
             fd = os.open("create.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self.fd)
             try:
-                fcntl.lockf(fd, fcntl.LOCK_EX)
+                take_turn(fd, f"to make, join or remove shared objects of domain {self.name}")
                 yield
             finally:
                 os.close(fd)

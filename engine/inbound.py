@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from .arrival import ArrivalFeed, ArrivalWindow
 from .core import Counts, ffi, lib
+from .errors import TurnHeldError
 from .events import info as callbacks
 from .events import receiver as events
 from .feed import Feed
@@ -93,6 +94,9 @@ class Inbound(Counts):
         self.board: Mapping | None = None
         self.line = -1
         self._left = False
+        self._waiting: reg.Complete | None = None
+        """Registered, without a line on the board: another process stands still while it is its turn."""
+        self._again_ns = 0
 
     @property
     def ready(self) -> bool:
@@ -122,6 +126,9 @@ class Inbound(Counts):
         if sri is not None and not self.streaming:
             self.registrar.follow(sri)
         self.registrar.tick(now_ns)
+        if self._waiting is not None and now_ns >= self._again_ns:
+            waiting, self._waiting = self._waiting, None
+            self.complete(waiting)
         if self.watch.incarnation != self._incarnation:
             self._incarnation = self.watch.incarnation
             self.receiver.wake()  # there is a ring to look into
@@ -161,6 +168,11 @@ class Inbound(Counts):
             self._join()
             high = self._high(action.sequence_number)
             start = self._start(action.sequence_number, high)
+        except TurnHeldError as error:  # who holds it lives: it is not taken, but waited for
+            self._waiting = action
+            self._again_ns = time.monotonic_ns() + self.receiver.options.ume_registration_interval * 1_000_000
+            self.tell(events.RegistrationError(self.topic, self.source, str(error), "", error.pid))
+            return
         except Exception as error:
             self.fail(error)
             return

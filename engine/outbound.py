@@ -17,7 +17,7 @@ from . import wire
 from .core import CData, ffi, lib
 from .deregistration import SourceDeregistration, check_deregister
 from .domain import unlink_object
-from .errors import ClosedError, FencedError, ForkedHandleError
+from .errors import ClosedError, FencedError, ForkedHandleError, TurnHeldError
 from .events import source as events
 from .events.info import ForceReclaimInfo
 from .quorum import INTERGROUP, INTRAGROUP
@@ -326,6 +326,8 @@ class Outbound:
         try:
             ring = SourceRing.make(context, config, incarnation)
         except Exception as error:
+            if isinstance(error, TurnHeldError):
+                self._events.append(events.RegistrationError(str(error), "", error.pid))
             self._failure = error
             return []
         self._failure = None

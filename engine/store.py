@@ -27,7 +27,7 @@ import msgspec
 from . import wire
 from .core import lib
 from .domain import Domain
-from .errors import ConfigError, CorruptionError, Error, ForeignOwnerError
+from .errors import ConfigError, CorruptionError, Error, ForeignOwnerError, TurnHeldError
 from .segments import Bells
 from .store_clients import Client, Clients
 from .store_config import StoreConfig, check_config
@@ -296,6 +296,10 @@ class Store:
             answer = self._dispatch(client, request)
         except UnusableLogError as error:
             answer = wire.Refused(request.id, "unusable_log", f"{error.args[0]}; {error.hint}")
+        except TurnHeldError as error:
+            answer = wire.Refused(
+                request.id, "busy", f"at store {self.config.name} {error.args[0]}; {error.hint}", error.pid
+            )
         except (Error, OSError) as error:
             _log.exception("request %s failed", type(request).__name__)
             answer = wire.Refused(request.id, "busy", f"the store failed to do this: {error}")

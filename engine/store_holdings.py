@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .core import CData, ffi, lib
 from .drainer import Drainer
-from .errors import CorruptionError, Error, SharedMemoryFullError, SystemCallError
+from .errors import CorruptionError, Error, SharedMemoryFullError, SystemCallError, TurnHeldError
 from .log_times import first_since
 from .old_streams import unlink_unused
 from .pacing import Pacer
@@ -237,7 +237,7 @@ class Holdings:
                 path.unlink()
             if names:
                 unlink_unused(self.domain, uuid)
-        except OSError as error:
+        except (OSError, TurnHeldError) as error:
             _log.warning("%s: not removed yet: %s", path, error)  # tried again at the next start
             return
         self.state.going.remove(uuid)
