@@ -23,6 +23,7 @@ struct joined {
     ino_t inode;
     int fd; /* of our lock file; open for as long as we live */
     int lost;
+    off_t said;        /* bytes of the file's first line; what hf_process_note says stands behind it */
     dev_t lock_device; /* what `fd` leads to, as long as nobody else closes it */
     ino_t lock_inode;
 };
@@ -233,6 +234,7 @@ static int64_t join_locked(int domain_fd, const struct stat *directory)
         .device = directory->st_dev,
         .inode = directory->st_ino,
         .fd = (int)fd,
+        .said = file.st_size,
         .lock_device = file.st_dev,
         .lock_inode = file.st_ino,
     };
@@ -270,6 +272,24 @@ static int64_t checked_locked(int domain_fd, const struct stat *directory)
 int64_t hf_process_check(int domain_fd)
 {
     return with_directory(domain_fd, checked_locked);
+}
+
+int64_t hf_process_note(int domain_fd, const uint8_t *text, uint64_t bytes)
+{
+    struct stat directory;
+    if (fstat(domain_fd, &directory) != 0) {
+        return HF_ERRNO - errno;
+    }
+    hf_process_lock();
+    (void)token_locked();
+    struct joined *joined = find_locked(&directory);
+    int64_t status = joined == NULL ? HF_USAGE : check_locked(joined);
+    if (status == HF_OK &&
+        (ftruncate(joined->fd, joined->said) != 0 || pwrite(joined->fd, text, bytes, joined->said) != (ssize_t)bytes)) {
+        status = HF_ERRNO - errno;
+    }
+    hf_process_unlock();
+    return status;
 }
 
 /* The lock file is gone, so pid and start time decide. A process that cannot even see itself in /proc proves

@@ -24,6 +24,9 @@ int64_t hf_process_join(int domain_fd);
 /* Is this process's lock in that directory there? HF_OK; HF_FENCED, from the first loss on for ever; HF_USAGE: not joined;
  * HF_ERRNO - errno. Two system calls. */
 int64_t hf_process_check(int domain_fd);
+/* Replaces what this process's lock file in that directory says behind its first line. For tools that look: nothing is decided by
+ * it. HF_OK, HF_USAGE (not joined), HF_FENCED, HF_ERRNO - errno. */
+int64_t hf_process_note(int domain_fd, const uint8_t *text, uint64_t bytes);
 /* 1: a POSIX write lock of this process lies on the first byte of `fd`; 0: none does, or somebody else's; HF_ERRNO - errno. */
 int64_t hf_lock_held(int fd);
 uint64_t hf_process_token(void);           /* low 16 bits 0; minted on first call after start or fork; never 0 */

@@ -15,6 +15,7 @@ from .core import ffi, lib
 from .doctor_turns import standing_still
 from .domain import SHM_DIR, base_directory
 from .errors import Error
+from .nameless import nameless
 from .survey import store_files
 from .sweep import sweep
 
@@ -47,7 +48,8 @@ class Finding(msgspec.Struct, frozen=True):
     """What one look has shown."""
 
     check: str
-    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``store``, ``turn`` or ``stale``."""
+    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``store``, ``turn``, ``nameless`` or
+    ``stale``."""
     ok: bool
     found: str
     remedy: str = ""
@@ -58,7 +60,7 @@ def examine(domain: Domain) -> list[Finding]:
     """Everything, in a fixed order. ``domain`` need not be joined."""
     return [
         *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain),
-        *_turns(domain), *_stale(domain),
+        *_turns(domain), *_nameless(domain), *_stale(domain),
     ]  # fmt: skip
 
 
@@ -296,6 +298,14 @@ def _turns(domain: Domain) -> Iterator[Finding]:
         said = f"process {pid or '(unknown)'} stands still while {what}: who wants to do the same waits for it"
         remedy = f"let it go on (kill -CONT {pid}), or end it (kill -KILL {pid})" if pid else "find and end it"
         yield Finding("turn", ok=False, found=said, remedy=remedy)
+
+
+def _nameless(domain: Domain) -> Iterator[Finding]:
+    for each in nameless(domain):
+        said = f"process {each.pid} lives, a {each.kind} of topic {each.topic!r}, and {SHM_DIR / each.name} has been removed: "
+        said += "new receivers and restarted stores cannot find it"
+        remedy = f"close that {each.kind} and make it again, or restart process {each.pid}"
+        yield Finding("nameless", ok=False, found=said, remedy=remedy)
 
 
 def _stale(domain: Domain) -> Iterator[Finding]:

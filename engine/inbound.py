@@ -7,10 +7,12 @@ Registration with the source's stores is registrar.py's.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from . import nameless
 from .arrival import ArrivalFeed, ArrivalWindow
 from .core import Counts, ffi, lib
 from .errors import TurnHeldError
@@ -97,6 +99,9 @@ class Inbound(Counts):
         self._waiting: reg.Complete | None = None
         """Registered, without a line on the board: another process stands still while it is its turn."""
         self._again_ns = 0
+        self._named_ns = 0
+        self._nameless = False
+        """The board that this receiver acknowledges on has lost its name."""
 
     @property
     def ready(self) -> bool:
@@ -126,6 +131,9 @@ class Inbound(Counts):
         if sri is not None and not self.streaming:
             self.registrar.follow(sri)
         self.registrar.tick(now_ns)
+        if now_ns - self._named_ns >= nameless.LOOK_NS:
+            self._named_ns = now_ns
+            self._look_at_name()
         if self._waiting is not None and now_ns >= self._again_ns:
             waiting, self._waiting = self._waiting, None
             self.complete(waiting)
@@ -142,6 +150,23 @@ class Inbound(Counts):
             feed.orphaned = self.watch.orphaned
             feed.newer = True
             self.receiver.wake()
+
+    def _look_at_name(self) -> None:
+        """Acks go on to whoever has this board. The source's next life has another one, which this receiver is not on."""
+        gone = self.board is not None and not self.board.is_named()
+        if gone and not self._nameless and self.board is not None:
+            text = nameless.removed(self.board.name, "receiver")
+            text += ": when the source is made again, close this receiver and make it again, too"
+            self.tell(events.RegistrationError(self.topic, self.source, text, ""))
+        self._nameless = gone
+        self._say_nameless()
+
+    def _say_nameless(self) -> None:
+        note = None
+        identity = self.registrar.identity()[0].hex() if self.registrar.answers() else ""
+        if self._nameless and self.board is not None:
+            note = nameless.Nameless(self.board.name, "receiver", self.uuid.hex(), self.topic, os.getpid(), identity)
+        nameless.say(self.receiver.context.domain, f"receiver {self.uuid.hex()} {identity}", note)
 
     def found_again(self, found: Found) -> None:
         """A store knows the source, too: perhaps a newer incarnation than the ring shows that a dead store has left."""
@@ -398,6 +423,8 @@ class Inbound(Counts):
             return
         with self._acking:  # from here on nobody stores an ack: the line may be another one's soon
             self._left = True
+        self._nameless = False
+        self._say_nameless()
         self.registrar.close()
         self.watch.close()
         if self.feed is not None and feed_is_idle:

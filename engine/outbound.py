@@ -7,13 +7,14 @@ The context's thread turns it; senders call :meth:`Outbound.refresh` when they w
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from . import nameless, wire
 from . import registration as reg
-from . import wire
 from .core import CData, ffi, lib
 from .deregistration import SourceDeregistration, check_deregister
 from .domain import unlink_object
@@ -43,6 +44,10 @@ __all__ = ["Outbound"]
 _log = logging.getLogger("holdfast")
 
 FOR_EVER_NS = 2**62
+NAMELESS = (
+    "receivers and stores that have it go on; new receivers and restarted stores cannot find it. Close this source and make it "
+    "again, with the same session ID or RegID; restarting stores does not help"
+)
 
 
 class Outbound:
@@ -68,6 +73,10 @@ class Outbound:
             anonymous=not self._session and not any(store.registration_id for store in self.stores),
         )  # fmt: skip
         self._looked_ns = 0
+        self._named_ns = 0
+        self._nameless = ""
+        """A name in shared memory that this source needs, and that somebody has removed."""
+        self._nameless_ns = 0
         if self._session and any(store.registration_id for store in self.stores):
             _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
         self._links: list[StoreLink] = [context.link(name) for name in self.names]
@@ -133,6 +142,7 @@ class Outbound:
         work = 0
         if self._settlement is not None:
             self._look(self._settlement, now_ns)
+            self._look_at_names(now_ns)
             work = int(self._settlement.turn(now_ns))
             header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(self._handle).base)
             header.heartbeat_ns = now_ns
@@ -147,6 +157,24 @@ class Outbound:
             wanted = self.stores[index].registration_id
             if not link.up and knows_nothing(self.context.domain, link.name, self.topic, wanted, self._session):
                 self._machine.knows_nothing(index)
+
+    def _look_at_names(self, now_ns: int) -> None:
+        """Who has the ring and the board goes on. No name can be given back to them, and another object under the same name would
+        split those who find it from those who have this one: so the program is told what helps."""
+        if now_ns - self._named_ns < nameless.LOOK_NS or self._board is None:
+            return
+        self._named_ns = now_ns
+        gone = self._name if nameless.missing(self._name) else "" if self._board.is_named() else self._board.name
+        again = now_ns - self._nameless_ns >= reg.TELL_AGAIN * self.options.ume_registration_interval * 1_000_000
+        if gone and (gone != self._nameless or again):
+            self._nameless_ns = now_ns
+            text = f"{nameless.removed(gone, 'source')}: {NAMELESS}"
+            self._events.append(events.RegistrationError(text, ""))
+            _log.error("topic %r: %s", self.topic, text)
+        self._nameless = gone
+        uuid = self._machine.uuid.hex()
+        note = nameless.Nameless(gone, "source", uuid, self.topic, os.getpid()) if gone else None
+        nameless.say(self.context.domain, f"source {uuid}", note)
 
     def _look(self, settlement: Settlement, now_ns: int) -> None:
         """Do the stores' heartbeats go on, and are they still catching up?"""
@@ -434,6 +462,7 @@ class Outbound:
             if self._closed:
                 return
             self._closed, self._may_send = True, False
+            nameless.say(self.context.domain, f"source {self._machine.uuid.hex()}", None)
             self.context.leave(self, timeout)
             self.refresh()
             self.deliver_events()

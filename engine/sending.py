@@ -15,7 +15,7 @@ from .core import CData, ffi, lib
 from .errors import ClosedError, MessageTooLargeError, NotRegisteredError, QuorumLostError, UsageError
 from .events import source as events
 from .events.info import NoFlags
-from .outbound import Outbound
+from .outbound import NAMELESS, Outbound
 from .rows import feed_of
 from .status import check, would_block
 from .waiting import STRATEGIES, deadline_of, left_of
@@ -397,7 +397,8 @@ class Sending(Outbound):
         self._check_not_deregistered()
         why = self._machine.why(self.names)
         if self._machine.was_complete:
-            raise QuorumLostError(f"topic {self.topic!r}: the quorum of stores is lost ({why})")
+            hint = NAMELESS if self._nameless else None
+            raise QuorumLostError(f"topic {self.topic!r}: the quorum of stores is lost ({why})", hint=hint)
         raise NotRegisteredError(f"topic {self.topic!r}: not registered with enough stores ({why})")
 
     def _check_not_deregistered(self) -> None:

@@ -66,6 +66,31 @@ static void a_lock_is_held_by_who_took_it(void)
     CHECK_EQ(hf_lock_held(-1), HF_ERRNO - EBADF);
 }
 
+static void note(void *argument)
+{
+    (void)argument;
+    uint8_t line[] = "something that tools may read\n";
+    CHECK_EQ(hf_process_note(domain, line, sizeof(line)), HF_USAGE);
+    CHECK_EQ(hf_process_join(domain), HF_OK);
+    struct stat before, file;
+    char path[64];
+    snprintf(path, sizeof(path), "processes/%012llx", (unsigned long long)(hf_process_token() >> 16));
+    CHECK_EQ(fstatat(domain, path, &before, 0), 0);
+    CHECK_EQ(hf_process_note(domain, line, sizeof(line) - 1), HF_OK);
+    CHECK_EQ(hf_process_note(domain, line, 4), HF_OK);
+    CHECK_EQ(fstatat(domain, path, &file, 0), 0);
+    CHECK_EQ(file.st_size, before.st_size + 4);
+    CHECK_EQ(hf_process_check(domain), HF_OK);
+    read_own_file(domain);
+    CHECK_EQ(hf_process_note(domain, line, 4), HF_FENCED);
+    CHECK_EQ(hf_process_note(-1, line, 4), HF_ERRNO - EBADF);
+}
+
+static void a_note_replaces_the_one_before(void)
+{
+    check_exited(check_fork(note, NULL));
+}
+
 struct other {
     struct check_gate ready;
     uint64_t token;
@@ -105,6 +130,7 @@ int main(void)
     CHECK_EQ(hf_process_join(domain), HF_OK);
     RUN(a_process_that_lost_its_lock_finds_out_and_stays_fenced);
     RUN(a_lock_is_held_by_who_took_it);
+    RUN(a_note_replaces_the_one_before);
     RUN(a_living_process_has_a_pid_and_a_dead_one_none);
     return 0;
 }
