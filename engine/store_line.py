@@ -31,9 +31,8 @@ class StoreLine:
 
     def join(self, level: int) -> CData:
         """``struct hf_board_line *``, taken if it was not; ``level``: the one that the store acknowledges."""
-        if (
-            self.board is not None and not self.board.is_named()
-        ):  # removed under us: the next life of the source has another
+        # Its name was removed under us: the source's next life has another one.
+        if self.board is not None and not self.board.is_named():
             self.close()
         if self.board is None:
             name = self._name.encode()[:31]
