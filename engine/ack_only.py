@@ -159,7 +159,7 @@ class _AckOnly(Inbound):
         if board is None or not self.ready or self.registrar.deregistration is not None:
             return
         with self._acking:
-            if self._left:
+            if self._left or self.receiver.context.fence is not None:
                 return
             self._begun = max(self._begun, self._known_begin())
             self._rebase()

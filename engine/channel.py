@@ -106,6 +106,7 @@ class _Side:
             raise ClosedError(f"channel {self.name}")
         if self._is_parents:
             raise ForkedHandleError(f"end of channel {self.name}")
+        self.domain.look_at_lock(time.monotonic_ns())
 
     @property
     def _is_parents(self) -> bool:

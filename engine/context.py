@@ -18,7 +18,7 @@ from . import occupancy
 from .core import lib
 from .directory import Directory
 from .domain import Domain
-from .errors import CallableStoreError, ClosedError, ConfigError, ForkedHandleError, UsageError
+from .errors import CallableStoreError, ClosedError, ConfigError, FencedError, ForkedHandleError, UsageError
 from .link import StoreLink
 from .options import Defaults, NoDefaults, Options, as_given, resolve
 from .presence import Presence
@@ -94,6 +94,8 @@ class Context:
         self._sources: list[Source] = []
         self._receivers: list[Receiver] = []
         self._stores_ns = 0
+        self.fence: FencedError | None = None
+        """This process has lost its lock in the domain: nothing is sent, acknowledged or registered any more."""
         self._idle_turns = 0
         """Turns since there was something to do, or somebody rang."""
         self._turning = threading.RLock()
@@ -251,6 +253,9 @@ class Context:
 
     def _work(self) -> int:
         now = time.monotonic_ns()
+        self._look_at_lock(now)
+        if self.fence is not None:
+            return sum(each.deliver_events() for each in [*self._sources, *self._receivers])
         if self._receivers and now >= self._stores_ns:
             self._stores_ns = now + STORES_NS
             for store in self.domain.store_names():
@@ -259,6 +264,23 @@ class Context:
         work += sum(source.turn(now) for source in self._sources)
         work += self.presence.turn(now, self._sources)
         return work + sum(receiver.turn(now) for receiver in self._receivers)
+
+    def _look_at_lock(self, now_ns: int) -> None:
+        """Without the lock others may have drained what is in the rings, and let another claimant in. Locking again would not
+        undo that: so it is over for this process, and everybody in it is told."""
+        if self.fence is not None:
+            return
+        try:
+            self.domain.look_at_lock(now_ns)
+        except FencedError as error:
+            self.fence = error
+            _log.critical("%s: %s", self.name, error)
+            for link in self._links.values():
+                link.close()
+            for source in self._sources:
+                source.fenced(error)
+            for receiver in self._receivers:
+                receiver.fenced(error)
 
     def _sleep(self, limit_ns: int) -> None:
         """On the bell, until it rings or something is due. Flags first, then a last look (csrc/wait.h)."""
@@ -369,7 +391,8 @@ class Context:
             if self._closing:
                 return
             self._closing = True
-            self.presence.close()
+            if self.fence is None:
+                self.presence.close()
         for receiver in list(self._receivers):
             receiver.close(timeout)
         for source in list(self._sources):
@@ -393,11 +416,17 @@ class Context:
         return bool(lib.hf_process_forked(self._token))
 
     def check_usable(self) -> None:
-        """Raises ForkedHandleError in a forked child, ClosedError after close."""
+        """Raises ForkedHandleError in a forked child, ClosedError after close, FencedError when the process has lost its lock."""
         if self.forked:
             raise ForkedHandleError("context")
         if self._closing:
             raise ClosedError("context")
+        self.check_fence()
+
+    def check_fence(self) -> None:
+        """Raises FencedError when this process has lost its lock in the domain."""
+        if self.fence is not None:
+            raise FencedError(self.fence.path)
 
     def __enter__(self) -> Self:
         return self

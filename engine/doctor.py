@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .core import ffi, lib
+from .doctor_turns import standing_still
 from .domain import SHM_DIR, base_directory
 from .errors import Error
+from .nameless import nameless
 from .private_directory import movable_at, open_regular
 from .survey import store_files
 from .sweep import sweep
@@ -48,8 +50,8 @@ class Finding(msgspec.Struct, frozen=True):
     """What one look has shown."""
 
     check: str
-    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``others``, ``stale`` or
-    ``store``."""
+    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``others``, ``store``, ``turn``,
+    ``nameless`` or ``stale``."""
     ok: bool
     found: str
     remedy: str = ""
@@ -59,8 +61,8 @@ class Finding(msgspec.Struct, frozen=True):
 def examine(domain: Domain) -> list[Finding]:
     """Everything, in a fixed order. ``domain`` need not be joined."""
     return [
-        *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain), *_others(domain),
-        *_stale(domain),
+        *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain),
+        *_others(domain), *_turns(domain), *_nameless(domain), *_stale(domain),
     ]  # fmt: skip
 
 
@@ -320,6 +322,21 @@ def _others(domain: Domain) -> Iterator[Finding]:
             "other users may give objects and logs a second name, which makes them unusable (fs.protected_hardlinks=0)"
         )
         yield Finding("others", ok=False, found=said, remedy="sysctl fs.protected_hardlinks=1")
+
+
+def _turns(domain: Domain) -> Iterator[Finding]:
+    for pid, what in standing_still(domain):
+        said = f"process {pid or '(unknown)'} stands still while {what}: who wants to do the same waits for it"
+        remedy = f"let it go on (kill -CONT {pid}), or end it (kill -KILL {pid})" if pid else "find and end it"
+        yield Finding("turn", ok=False, found=said, remedy=remedy)
+
+
+def _nameless(domain: Domain) -> Iterator[Finding]:
+    for each in nameless(domain):
+        said = f"process {each.pid} lives, a {each.kind} of topic {each.topic!r}, and {SHM_DIR / each.name} has been removed: "
+        said += "new receivers and restarted stores cannot find it"
+        remedy = f"close that {each.kind} and make it again, or restart process {each.pid}"
+        yield Finding("nameless", ok=False, found=said, remedy=remedy)
 
 
 def _stale(domain: Domain) -> Iterator[Finding]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -35,6 +34,7 @@ from .errors import ConfigError, ForeignOwnerError, NoDomainError
 from .private_directory import open_private, open_regular
 from .status import check
 from .store_config import check_name
+from .turn import take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["SHM_DIR", "Domain", "ObjectName", "unlink_source"]
 
 SHM_DIR = Path("/dev/shm")
+LOCK_NS = 50_000_000
+"""How often a process looks whether its own lock is there: two system calls."""
 SOCKET_PATH_MAX = 107
 """Bytes of a Unix socket's path, NUL excluded (sockaddr_un)."""
 
@@ -107,6 +109,7 @@ class Domain:
         self.prefix = f"hf.{digest}."
         self._strange: dict[str, int] = {}
         """Names that are no objects of ours -> inode: what was looked at once is not looked at again, however many there are."""
+        self._looked_ns = 0
         if join:
             check(lib.hf_process_join(self.fd), what=str(self.path))
 
@@ -123,6 +126,16 @@ class Domain:
             os.close(fd)
             raise
         return fd
+
+    def look_at_lock(self, now_ns: int) -> None:
+        """Is this process's lock still there? Looked at every LOCK_NS at most; for who has joined.
+
+        Raises:
+            FencedError: it is not, or was not once. Nobody in this process may publish or acknowledge here any more.
+        """
+        if now_ns - self._looked_ns >= LOCK_NS:
+            check(lib.hf_process_check(self.fd), what=str(self.path))
+            self._looked_ns = now_ns
 
     def close(self) -> None:
         """Closes the directory's descriptor. The lock file stays locked as long as the process lives."""
@@ -154,11 +167,15 @@ class Domain:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """One creator of named objects at a time, in this domain, over all processes and threads."""
+        """One creator of named objects at a time, in this domain, over all processes and threads.
+
+        Raises:
+            TurnHeldError: whoever is at it stands still.
+        """
         with _creating:
             fd = os.open("create.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self.fd)
             try:
-                fcntl.lockf(fd, fcntl.LOCK_EX)
+                take_turn(fd, f"to make, join or remove shared objects of domain {self.name}")
                 yield
             finally:
                 os.close(fd)

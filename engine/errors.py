@@ -333,6 +333,42 @@ class ForkedHandleError(Error):
         self.what = what
 
 
+class FencedError(Error):
+    """This process has lost the lock that proves that it lives, in the domain directory `path` or in a store's directory.
+
+    Others may take it for dead: its ring is drained, its RegIDs are granted to whoever asks. So it sends and acknowledges nothing
+    there any more, and cannot come back.
+    """
+
+    code = "HF_FENCED"
+    hint = (
+        "end this process and start it again; what reads every file of that directory, such as a backup or a copy, must run in "
+        "a process of its own: closing any descriptor of a lock file drops the lock"
+    )
+
+    def __init__(self, path: str = "", *, hint: str | None = None) -> None:
+        super().__init__(
+            f"this process has lost its lock in {path or 'its domain'}: others may take it for dead", hint=hint
+        )
+        self.path = path
+
+
+class TurnHeldError(Error):
+    """A living process keeps others waiting: it stands still in a step that one at a time may do. `pid` is 0 if unknown.
+
+    Nothing is taken from it, however long it stands. What waited is tried again where it goes on in the background.
+    """
+
+    code = "HF_AGAIN"
+    retriable = True
+
+    def __init__(self, what: str, pid: int) -> None:
+        who = f"process {pid}" if pid else "a process"
+        hint = f"let it go on (kill -CONT {pid}) or end it (kill -KILL {pid})" if pid else "see holdfast doctor"
+        super().__init__(f"{who} stands still while it is its turn {what}; others wait for it", hint=hint)
+        self.pid = pid
+
+
 class CallableStoreError(Error):
     """store_main() and Contexts do not share a process, and it runs once per process."""
 

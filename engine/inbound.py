@@ -7,12 +7,15 @@ Registration with the source's stores is registrar.py's.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from . import nameless
 from .arrival import ArrivalFeed, ArrivalWindow
 from .core import Counts, ffi, lib
+from .errors import TurnHeldError
 from .events import info as callbacks
 from .events import receiver as events
 from .feed import Feed
@@ -93,6 +96,12 @@ class Inbound(Counts):
         self.board: Mapping | None = None
         self.line = -1
         self._left = False
+        self._waiting: reg.Complete | None = None
+        """Registered, without a line on the board: another process stands still while it is its turn."""
+        self._again_ns = 0
+        self._named_ns = 0
+        self._nameless = False
+        """The board that this receiver acknowledges on has lost its name."""
 
     @property
     def ready(self) -> bool:
@@ -122,6 +131,12 @@ class Inbound(Counts):
         if sri is not None and not self.streaming:
             self.registrar.follow(sri)
         self.registrar.tick(now_ns)
+        if now_ns - self._named_ns >= nameless.LOOK_NS:
+            self._named_ns = now_ns
+            self._look_at_name()
+        if self._waiting is not None and now_ns >= self._again_ns:
+            waiting, self._waiting = self._waiting, None
+            self.complete(waiting)
         if self.watch.incarnation != self._incarnation:
             self._incarnation = self.watch.incarnation
             self.receiver.wake()  # there is a ring to look into
@@ -135,6 +150,23 @@ class Inbound(Counts):
             feed.orphaned = self.watch.orphaned
             feed.newer = True
             self.receiver.wake()
+
+    def _look_at_name(self) -> None:
+        """Acks go on to whoever has this board. The source's next life has another one, which this receiver is not on."""
+        gone = self.board is not None and not self.board.is_named()
+        if gone and not self._nameless and self.board is not None:
+            text = nameless.removed(self.board.name, "receiver")
+            text += ": when the source is made again, close this receiver and make it again, too"
+            self.tell(events.RegistrationError(self.topic, self.source, text, ""))
+        self._nameless = gone
+        self._say_nameless()
+
+    def _say_nameless(self) -> None:
+        note = None
+        identity = self.registrar.identity()[0].hex() if self.registrar.answers() else ""
+        if self._nameless and self.board is not None:
+            note = nameless.Nameless(self.board.name, "receiver", self.uuid.hex(), self.topic, os.getpid(), identity)
+        nameless.say(self.receiver.context.domain, f"receiver {self.uuid.hex()} {identity}", note)
 
     def found_again(self, found: Found) -> None:
         """A store knows the source, too: perhaps a newer incarnation than the ring shows that a dead store has left."""
@@ -161,6 +193,11 @@ class Inbound(Counts):
             self._join()
             high = self._high(action.sequence_number)
             start = self._start(action.sequence_number, high)
+        except TurnHeldError as error:  # who holds it lives: it is not taken, but waited for
+            self._waiting = action
+            self._again_ns = time.monotonic_ns() + self.receiver.options.ume_registration_interval * 1_000_000
+            self.tell(events.RegistrationError(self.topic, self.source, str(error), "", error.pid))
+            return
         except Exception as error:
             self.fail(error)
             return
@@ -361,7 +398,7 @@ class Inbound(Counts):
         if lib.hf_process_forked(board.handle.token):  # a thread that is not there may hold the lock
             return
         with self._acking:  # the incarnation and what is acknowledged under it, together
-            if self._left:
+            if self._left or self.receiver.context.fence is not None:
                 return
             lib.hf_board_rebase(board.handle, self.line, *self._begun)
             ack = window.advance() if number is None else window.valid(slot, number)
@@ -402,11 +439,13 @@ class Inbound(Counts):
             return
         with self._acking:  # from here on nobody stores an ack: the line may be another one's soon
             self._left = True
+        self._nameless = False
+        self._say_nameless()
         self.registrar.close()
         self.watch.close()
         if self.feed is not None and feed_is_idle:
             self.feed.close()
         if self.board is not None:
-            if self.line >= 0:
+            if self.line >= 0 and self.receiver.context.fence is None:  # it may be another one's by now
                 lib.hf_board_release(self.board.handle, self.line)
             self.board = None

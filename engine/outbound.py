@@ -7,17 +7,19 @@ The context's thread turns it; senders call :meth:`Outbound.refresh` when they w
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from . import nameless, wire
 from . import registration as reg
-from . import wire
 from .core import CData, ffi, lib
 from .deregistration import SourceDeregistration, check_deregister
 from .domain import unlink_object
-from .errors import ClosedError, ForkedHandleError
+from .errors import ClosedError, FencedError, ForkedHandleError, TurnHeldError
+from .events import source as events
 from .events.info import ForceReclaimInfo
 from .grants import grant_of
 from .quorum import INTERGROUP, INTRAGROUP
@@ -43,6 +45,10 @@ __all__ = ["Outbound"]
 _log = logging.getLogger("holdfast")
 
 FOR_EVER_NS = 2**62
+NAMELESS = (
+    "receivers and stores that have it go on; new receivers and restarted stores cannot find it. Close this source and make it "
+    "again, with the same session ID or RegID; restarting stores does not help"
+)
 
 
 class Outbound:
@@ -68,6 +74,10 @@ class Outbound:
             anonymous=not self._session and not any(store.registration_id for store in self.stores), names=self.names,
         )  # fmt: skip
         self._looked_ns = 0
+        self._named_ns = 0
+        self._nameless = ""
+        """A name in shared memory that this source needs, and that somebody has removed."""
+        self._nameless_ns = 0
         if self._session and any(store.registration_id for store in self.stores):
             _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
         self._links: list[StoreLink] = [context.link(name) for name in self.names]
@@ -128,17 +138,18 @@ class Outbound:
             return 0
         if self._deregistration is not None:
             self._deregistration.tick(now_ns)
-            return self._tell()
+            return self.deliver_events()
         if not self._machine.is_open:
             self._look_at_the_dead(now_ns)
         self._act(self._machine.tick(now_ns, self.next_sequence_number), now_ns)
         work = 0
         if self._settlement is not None:
             self._look(self._settlement, now_ns)
+            self._look_at_names(now_ns)
             work = int(self._settlement.turn(now_ns))
             header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(self._handle).base)
             header.heartbeat_ns = now_ns
-        return work + self._tell()
+        return work + self.deliver_events()
 
     def _look_at_the_dead(self, now_ns: int) -> None:
         """Registration need not wait for a dead store that knows nothing of this source."""
@@ -149,6 +160,24 @@ class Outbound:
             wanted = self.stores[index].registration_id
             if not link.up and knows_nothing(self.context.domain, link.name, self.topic, wanted, self._session):
                 self._machine.knows_nothing(index)
+
+    def _look_at_names(self, now_ns: int) -> None:
+        """Who has the ring and the board goes on. No name can be given back to them, and another object under the same name would
+        split those who find it from those who have this one: so the program is told what helps."""
+        if now_ns - self._named_ns < nameless.LOOK_NS or self._board is None:
+            return
+        self._named_ns = now_ns
+        gone = self._name if nameless.missing(self._name) else "" if self._board.is_named() else self._board.name
+        again = now_ns - self._nameless_ns >= reg.TELL_AGAIN * self.options.ume_registration_interval * 1_000_000
+        if gone and (gone != self._nameless or again):
+            self._nameless_ns = now_ns
+            text = f"{nameless.removed(gone, 'source')}: {NAMELESS}"
+            self._events.append(events.RegistrationError(text, ""))
+            _log.error("topic %r: %s", self.topic, text)
+        self._nameless = gone
+        uuid = self._machine.uuid.hex()
+        note = nameless.Nameless(gone, "source", uuid, self.topic, os.getpid()) if gone else None
+        nameless.say(self.context.domain, f"source {uuid}", note)
 
     def _look(self, settlement: Settlement, now_ns: int) -> None:
         """Do the stores' heartbeats go on, and are they still catching up?"""
@@ -326,6 +355,8 @@ class Outbound:
         try:
             ring = SourceRing.make(context, config, incarnation)
         except Exception as error:
+            if isinstance(error, TurnHeldError):
+                self._events.append(events.RegistrationError(str(error), "", error.pid))
             self._failure = error
             return []
         self._failure = None
@@ -368,7 +399,7 @@ class Outbound:
 
     # Events ---------------------------------------------------------------------------------------------------------------
 
-    def _tell(self) -> int:
+    def deliver_events(self) -> int:
         """Delivers what is queued, in order; the context's thread."""
         settlement = self._settlement
         queued = _taken(self._events)
@@ -393,6 +424,13 @@ class Outbound:
             self.context.callback(self.on_event, event, self.options)
 
     # The end --------------------------------------------------------------------------------------------------------------
+
+    def fenced(self, error: FencedError) -> None:
+        """The process has lost its lock: every send raises from now on. What was published is drained as that of the dead."""
+        self._may_send = False
+        self._events.append(events.RegistrationError(str(error), ""))
+        with self._registered:
+            self._registered.notify_all()
 
     def deregister(self) -> None:
         """The stores forget this source: its state, and its messages, also those that nobody has acknowledged (um_semantics F.7).
@@ -433,9 +471,10 @@ class Outbound:
             if self._closed:
                 return
             self._closed, self._may_send = True, False
+            nameless.say(self.context.domain, f"source {self._machine.uuid.hex()}", None)
             self.context.leave(self, timeout)
             self.refresh()
-            self._tell()
+            self.deliver_events()
         if self._handle:
             lib.hf_source_close(self._handle)  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
             if not self._machine.was_complete:  # nothing was sent that a store has to keep

@@ -57,6 +57,7 @@ class ReceiverRegistration(Registration):
         """The store answered."""
         slot = self.slots[store]
         slot.phase, slot.grant, slot.refusal, slot.refusals, slot.gone = Phase.ACTIVE, grant, None, 0, False
+        slot.told, slot.same = None, 0
         if not grant.old:
             self._strangers.add(store)
         again = self._unify(now_ns)
@@ -91,7 +92,7 @@ class ReceiverRegistration(Registration):
     def disconnected(self, store: int) -> list[Action]:
         """The link broke. Delivery goes on; recovery reads that store's files."""
         slot = self.slots[store]
-        slot.up, slot.refusals = False, 0
+        slot.up, slot.refusals, slot.same = False, 0, 0
         slot.phase = Phase.DOWN if store in self.seated else Phase.IDLE
         return []
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["Action", "Grant", "Phase", "Refusal", "Registration"]
 
 REFUSED_RETRY_NS = 100_000_000
+TELL_AGAIN = 10
+"""Registration intervals after which the same refusal is told again."""
+AT_ONCE = {"reg_id_in_use", "unknown_source"}
+"""Refusals that end with a proof of death, or with a source that registers: who waits for those asks as often as before."""
 REG_ID_MAX = 2**32 - 1
 
 
@@ -204,6 +208,13 @@ class _Slot:
     refusal: Refusal | None = None
     again: bool = False
     """Of a source: it had granted, and is asked whether it still says the same."""
+    told: Refusal | None = None
+    """The last one that the program was told of; it stays until the store takes part again."""
+    told_ns: int = 0
+    hollow: bool = False
+    """Of a source: the last grant came to nothing, because BEGIN was refused after it."""
+    same: int = 0
+    """How often the same reason has been given since, by grants that came to nothing, too."""
 
 
 @dataclass(slots=True)
@@ -242,10 +253,14 @@ class Registration:
         slot = self.slots[store]
         if slot.phase in {Phase.DOWN, Phase.IDLE}:
             return []
-        said = slot.refusal
+        slot.hollow = slot.phase is Phase.ANNOUNCED
         slot.phase, slot.refusal, slot.gone = Phase.REFUSED, refusal, False
         slot.refusals += 1
-        told: list[Action] = [] if said == refusal else [RefusedBy(store, refusal)]
+        slot.same = slot.same + 1 if slot.told == refusal else 0
+        told: list[Action] = []
+        if not slot.same or slot.asked_ns - slot.told_ns >= TELL_AGAIN * self.interval_ns:
+            slot.told, slot.told_ns = refusal, slot.asked_ns
+            told.append(RefusedBy(store, refusal))
         return told + self._give_up()
 
     def _claims(self) -> Phase | None:
@@ -292,9 +307,15 @@ class Registration:
         due = self._pause_ns()
         actions: list[Action] = []
         for store, slot in enumerate(self.slots):
-            if slot.phase is Phase.REFUSED and now_ns - slot.asked_ns >= due:
+            if slot.phase is Phase.REFUSED and now_ns - slot.asked_ns >= self._backed_off(slot, due):
                 actions += self._ask(store, now_ns)
         return actions
+
+    def _backed_off(self, slot: _Slot, due: int) -> int:
+        """Twice as long each time, while the reason stays the same."""
+        if slot.refusal is None or slot.refusal.code in AT_ONCE:
+            return due
+        return min(due << min(slot.same, 16), max(due, self.interval_ns))
 
     def _pause_ns(self) -> int:
         return int(min(self.interval_ns, REFUSED_RETRY_NS) * (1 + self.stagger))

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from .core import CData, ffi, lib
 from .domain import Domain, evict, open_object, unlink_object
-from .errors import Error, ForeignOwnerError
+from .errors import Error, ForeignOwnerError, TurnHeldError
 from .status import check
+from .turn import stands_still
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,20 +193,24 @@ def read_lines(board: Mapping, domain: Domain, *, test: bool) -> list[CData]:
 
 CLAIM_TRIES = 40
 """Of 50 ms each."""
+STANDS_TRIES = 10
+"""After so many whoever is stopped is not waited for any more."""
 
 
 def claim_line(board: Mapping, domain: Domain, who: CData) -> int:
     """Index of an own line on a board (csrc/board.h), for ``who`` (``struct hf_identity *``).
 
-    Somebody who is stopped, or has no core, while it is its turn keeps the others waiting. Raises Error: for too long; or the
-    board is full.
+    Somebody who is stopped, or has no core, while it is its turn keeps the others waiting. Raises TurnHeldError: for too long;
+    Error: the board is full.
     """
-    status = int(lib.HF_AGAIN)
-    for _ in range(CLAIM_TRIES):
-        status = int(lib.hf_board_claim(board.handle, domain.fd, who, ffi.NULL))
+    holder = ffi.new("struct hf_line_view *")
+    for tries in range(CLAIM_TRIES):
+        status = int(lib.hf_board_claim(board.handle, domain.fd, who, holder))
         if status != lib.HF_AGAIN:
+            return check(status, what=f"a line on {board.name}")
+        if tries >= STANDS_TRIES and stands_still(int(holder.line.owner_pid)):
             break
-    return check(status, what=f"a line on {board.name}")
+    raise TurnHeldError(f"to take a line on {board.name}", int(holder.line.owner_pid))
 
 
 class Bells:

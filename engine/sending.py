@@ -15,7 +15,7 @@ from .core import CData, ffi, lib
 from .errors import ClosedError, MessageTooLargeError, NotRegisteredError, QuorumLostError, UsageError
 from .events import source as events
 from .events.info import NoFlags
-from .outbound import Outbound
+from .outbound import NAMELESS, Outbound
 from .rows import feed_of
 from .status import check, would_block
 from .waiting import PLAIN, STRATEGIES, check_timeout, deadline_of, left_of
@@ -139,6 +139,7 @@ class Sending(Outbound):
             MessageTooLargeError: more than a quarter of the ring or, where sends wait at the flight size, more than
                 ume_flight_size_bytes. Checked first (um_semantics D.7), then
             NotRegisteredError, QuorumLostError: it may not send now; nothing was published.
+            FencedError: this process has lost its lock in the domain, and never sends there again.
             WouldBlockError: the wait is over; nothing was published and no number consumed. A Wakeup event follows.
         """
         direct = self._direct
@@ -288,8 +289,10 @@ class Sending(Outbound):
     def end_claim(self, *, commit: bool, client_data: object = None) -> int | None:
         """For :class:`Claim`: publishes it and returns its number, or leaves no trace of it."""
         self._claimed_by = 0
-        if not commit:
+        if not commit or self.context.fence is not None:
             lib.hf_source_abort(self._handle)
+            if commit:
+                self.context.check_fence()
             return None
         settlement = self._recorder(client_data)
         if settlement is None:
@@ -414,10 +417,12 @@ class Sending(Outbound):
             return
         if self._closed:
             raise ClosedError(f"source {self.topic}")
+        self.context.check_fence()
         self._check_not_deregistered()
         why = self._machine.why(self.names)
         if self._machine.was_complete:
-            raise QuorumLostError(f"topic {self.topic!r}: the quorum of stores is lost ({why})")
+            hint = NAMELESS if self._nameless else None
+            raise QuorumLostError(f"topic {self.topic!r}: the quorum of stores is lost ({why})", hint=hint)
         raise NotRegisteredError(f"topic {self.topic!r}: not registered with enough stores ({why})")
 
     def _check_not_deregistered(self) -> None:

@@ -123,6 +123,7 @@ class Source(Sending):
             if reclaimed:
                 raise StabilityTimeout(missing, stable, reclaimed=True)
             self._check_not_deregistered()
+            self.context.check_fence()
             left = left_of(deadline)
             if left is not None and left <= 0:
                 raise StabilityTimeout(target, stable)

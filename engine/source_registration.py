@@ -116,7 +116,8 @@ class SourceRegistration(Registration):
         slot.grant, slot.granted_ns = grant, now_ns
         slot.phase, slot.refusal, slot.gone, slot.refusals = Phase.GRANTED, None, False, 0
         left = self._give_up()
-        told = store in self.seated and slot.phase is Phase.GRANTED and not slot.again  # not of what is left at once
+        # Not of what is left at once; nor again of what the last one came to nothing for, or of what was only asked again.
+        told = store in self.seated and slot.phase is Phase.GRANTED and not (slot.hollow or slot.again)
         slot.again = False
         actions: list[Action] = [reg.Granted(store, grant)] if told else []
         if self.is_open:
@@ -264,6 +265,7 @@ class SourceRegistration(Registration):
         if slot.phase is not Phase.ANNOUNCED:
             return []
         slot.phase, slot.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
+        slot.told, slot.same, slot.hollow = None, 0, False
         return self._complete(next_sqn, now_ns)
 
     def refused(self, store: int, refusal: reg.Refusal) -> list[Action]:
@@ -327,7 +329,7 @@ class SourceRegistration(Registration):
     def disconnected(self, store: int, now_ns: int) -> list[Action]:
         """The store is dead, or its link broke: it does not count until it has registered again."""
         slot = self.slots[store]
-        was, slot.up, slot.refusals, slot.pending, slot.again = slot.phase, False, 0, None, False
+        was, slot.up, slot.refusals, slot.same, slot.pending, slot.again = slot.phase, False, 0, 0, None, False
         if was is Phase.IDLE:
             return []
         slot.phase = Phase.DOWN

@@ -11,6 +11,7 @@ from .errors import (
     CorruptionError,
     Error,
     EvictedError,
+    FencedError,
     ForeignOwnerError,
     ForkedHandleError,
     LayoutMismatchError,
@@ -115,6 +116,8 @@ def error_of(
         return ClosedError(what or "handle")
     if status == lib.HF_EVICTED:
         return EvictedError(prefix + "the source went on over this view")
+    if status == lib.HF_FENCED:
+        return FencedError(what)
     if status == lib.HF_FOREIGN:
         return ForeignOwnerError(prefix + "owned by another user, or open to others")
     return Error(f"{prefix}result {status} of the C core is unknown")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from .core import CData, ffi, lib
 from .domain import evict
 from .drainer import Drainer
-from .errors import CorruptionError, Error, ForeignOwnerError, SharedMemoryFullError, SystemCallError
+from .errors import CorruptionError, Error, ForeignOwnerError, SharedMemoryFullError, SystemCallError, TurnHeldError
 from .log_times import first_since
 from .old_streams import unlink_unused
 from .pacing import Pacer
@@ -257,7 +257,7 @@ class Holdings:
                 path.unlink()
             if names:
                 unlink_unused(self.domain, uuid)
-        except OSError as error:
+        except (OSError, TurnHeldError) as error:
             _log.warning("%s: not removed yet: %s", path, error)  # tried again at the next start
             return
         self.state.going.remove(uuid)

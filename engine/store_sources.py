@@ -217,7 +217,8 @@ class SourceDesk:
                 if begun != (stream.uuid, int(stream.preamble.incarnation), int(stream.stream.start_sqn)):
                     raise CorruptionError(request.stream)
         except (FileNotFoundError, UnpublishedError):
-            return wire.Refused(request.id, "busy", f"the stream of incarnation {request.incarnation} is gone")
+            text = f"the stream of incarnation {request.incarnation} is gone: /dev/shm has no {request.stream}"
+            return wire.Refused(request.id, "busy", f"{text}; if its source lives, close it and make it again")
         except CorruptionError:
             text = f"BEGIN names {request.stream!r}, which is not the stream of incarnation {request.incarnation}"
             return wire.Refused(request.id, "usage", f"{text} from {request.start_sqn} on")

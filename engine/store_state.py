@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 import msgspec
 
 from .core import lib
-from .errors import CorruptionError, DirectoryInUseError
+from .errors import CorruptionError, DirectoryInUseError, FencedError
 from .private_directory import open_private, open_regular, read_regular
 from .receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from .reconcile import BEGINS_MAX, Table, after_begin, void_from
@@ -343,6 +343,11 @@ class StoreDirectory:
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._fd = fd
         self._held.add(self._key)
+
+    def check_lock(self) -> None:
+        """Raises FencedError when the lock is not there any more: another store may be at work here."""
+        if lib.hf_lock_held(self._fd) != 1:
+            raise FencedError(str(self.path))
 
     def close(self) -> None:
         """Lets the next store in. Idempotent."""

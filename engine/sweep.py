@@ -7,11 +7,9 @@ makes a board or doorbells meanwhile, and one without a magic is one whose creat
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
-import struct
 import time
 from pathlib import Path
 
@@ -22,12 +20,12 @@ from .domain import SHM_DIR, Domain, ObjectName, open_object, unlink_object
 from .errors import Error, ForeignOwnerError
 from .segments import Mapping, UnpublishedError, attach_board, attach_stream, read_lines
 from .survey import StoreFiles, declared_stores, store_files
+from .turn import holder_of
 
 __all__ = ["Item", "sweep"]
 
 GRACE_S = 10.0
 """A lock file that is still empty belongs to a process that starts just now, or died while it did."""
-_FLOCK = struct.Struct("hhqqi4x")
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -294,8 +292,7 @@ def _locked(path: Path) -> bool:
     except OSError:
         return True
     try:
-        asked = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        return bool(_FLOCK.unpack(asked)[0] != fcntl.F_UNLCK)
+        return holder_of(fd) is not None
     finally:
         os.close(fd)
 
