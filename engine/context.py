@@ -255,7 +255,8 @@ class Context:
         now = time.monotonic_ns()
         self._look_at_lock(now)
         if self.fence is not None:
-            return sum(each.deliver_events() for each in [*self._sources, *self._receivers])
+            told = sum(source.deliver_events() for source in self._sources)
+            return told + sum(receiver.deliver_events() for receiver in self._receivers)
         if self._receivers and now >= self._stores_ns:
             self._stores_ns = now + STORES_NS
             for store in self.domain.store_names():

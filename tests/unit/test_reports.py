@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from holdfast.engine.quorum import Groups, Intergroup, Intragroup
+from holdfast.engine.quorum import INTERGROUP, Groups, Intergroup, Intragroup
 from holdfast.engine.reconcile import FOR_EVER, LogView, Table
 from holdfast.engine.reports import (
     Configuration,
