@@ -387,6 +387,18 @@ class Receiver(Driver):
 
     # The end --------------------------------------------------------------------------------------------------------------
 
+    def acknowledge_skipped(self) -> int:
+        """Acknowledges what the start of this receiver has skipped, of every source, and returns how many numbers that was.
+
+        A start that begins behind the session's position (``retransmit_request_maximum``, a recovery callback, ``use_late_join``
+        0) moves nothing: only the next acknowledgement does, and covers what was skipped. Where a receiver-paced source waits
+        for that, and no message can come because of it, this call is the acknowledgement. Any thread.
+        """
+        self.context.check_usable()
+        if self.closed:
+            raise ClosedError("receiver")
+        return sum(inbound.acknowledge_skipped() for inbound in self.inbounds)
+
     def stats(self) -> ReceiverStats:
         """A snapshot of counters."""
         inbounds = self.inbounds
@@ -396,7 +408,7 @@ class Receiver(Driver):
             sum(i.redelivered for i in inbounds),
             sum(i.lag() for i in inbounds),
             sum(i.feed.lapped for i in inbounds if i.feed is not None),
-            {i.source: i.window.ack - 1 for i in inbounds if i.window is not None},
+            {i.source: i.acked - 1 for i in inbounds if i.window is not None},
             pool_allocated=self.pool.allocated,
             pool_kept_views=self.pool.kept_views,
             pool_buffers=self.pool.buffers,

@@ -126,7 +126,14 @@ class ReceiverRegistration(Registration):
         begins = newest_table(grant.begins for grant in grants.values())
         knowing = {s: grant for s, grant in grants.items() if grant.uuid == self.identity and s not in self._strangers}
         voters = knowing or grants  # who knew it may have died since
-        reports = {s: min(grant.next_sqn, void_from(begins, grant.incarnation)) for s, grant in voters.items()}
+        void = {s: void_from(begins, grant.incarnation) for s, grant in voters.items()}
+        start = self._agreed({s: min(grant.next_sqn, void[s]) for s, grant in voters.items()})
+        kept = {s: min(g.next_sqn if g.position < 0 else g.position, void[s]) for s, g in voters.items()}
+        position = self._agreed(kept)
         # Nobody knew it. A store that answers later and does would else wait for acknowledgements that come by another name.
         self.identity = self.identity or next(iter(grants.values())).uuid
-        return [Complete(self.groups.consensus(reports, self.behavior), everybody), *self._unify(now_ns)]
+        said = Complete(start, everybody, None if position == start else position)
+        return [said, *self._unify(now_ns)]
+
+    def _agreed(self, reports: dict[int, int]) -> int:
+        return self.groups.consensus(reports, self.behavior)

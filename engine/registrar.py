@@ -211,7 +211,7 @@ class Registrar:
                     store.seen = max(store.seen, (sri.incarnation, sri.versions[index]))
                 grant = reg.Grant(
                     answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.acknowledged_under,
-                    tuple(answer.begins),
+                    tuple(answer.begins), position=answer.position,
                 )  # fmt: skip
                 self._act(self._machine.granted(index, grant, now))
                 if sri is not None:

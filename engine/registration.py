@@ -53,6 +53,8 @@ class Grant:
     """Of RegistrationSuccess, besides OLD."""
     lives: Sequence[int] = ()
     """As in wire.SourceGranted."""
+    position: int = -1
+    """As in wire.ReceiverGranted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class Complete:
 
     sequence_number: int
     all_stores: bool
+    position: int | None = None
+    """Of a receiver: first number that it has not acknowledged; None: ``sequence_number``. The rollback limit tells them apart."""
 
 
 @dataclass(frozen=True, slots=True)

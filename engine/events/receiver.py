@@ -137,6 +137,18 @@ class DeregistrationComplete:
 
 
 @dataclass(frozen=True, slots=True)
+class Skipped:
+    """Of a receiver-paced source: this start begins behind messages that the session has not acknowledged, and the stores keep
+    them. The first acknowledgement covers them, or ``Receiver.acknowledge_skipped``."""
+
+    topic: str
+    source: str
+    first_sequence_number: int
+    sequence_number: int
+    """The last one."""
+
+
+@dataclass(frozen=True, slots=True)
 class NoSource:
     """No source of this topic was found yet."""
 
@@ -155,4 +167,5 @@ ReceiverEvent = (
     | DeregistrationSuccess
     | DeregistrationComplete
     | NoSource
+    | Skipped
 )
