@@ -18,6 +18,7 @@ class Gate:
     iterated: Any
     closed: bool
     receiving: bool
+    left: bool
 
 class Counts:
     delivered: int

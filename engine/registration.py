@@ -125,7 +125,7 @@ class Complete:
     sequence_number: int
     all_stores: bool
     position: int | None = None
-    """Of a receiver: first number that it has not acknowledged; None: ``sequence_number``. The rollback limit tells them apart."""
+    """Of a receiver: first number that it has not acknowledged. None: ``sequence_number``, which a rollback limit may raise."""
 
 
 @dataclass(frozen=True, slots=True)

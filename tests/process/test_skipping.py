@@ -60,7 +60,9 @@ def started(ctx: hf.Context, told: Told, **options: Any) -> tuple[hf.Receiver, i
     return rcv, told.wait(events.RegistrationComplete).sequence_number
 
 
-@pytest.mark.parametrize("form", [{}, IMMEDIATE, EXPLICIT, ARRIVAL], ids=["batched", "immediate", "explicit", "arrival"])
+@pytest.mark.parametrize(
+    "form", [{}, IMMEDIATE, EXPLICIT, ARRIVAL], ids=["batched", "immediate", "explicit", "arrival"]
+)
 @pytest.mark.parametrize(("skip", "start"), SKIPS)
 def test_a_start_acknowledges_nothing(
     store: ThreadStore, skip: dict[str, Any], start: int, form: dict[str, Any]
@@ -196,6 +198,11 @@ def test_a_new_position_is_within_the_rollback_limit_and_durable_at_the_grant(
         assert started(other, Told())[1] == 4
 
 
+def send_until_refused(src: hf.Source) -> None:
+    while True:
+        src.send(bytes(SIZE), timeout=0.1)
+
+
 # Receiver-paced ---------------------------------------------------------------------------------------------------------------
 
 
@@ -218,8 +225,7 @@ def test_a_session_that_skipped_keeps_its_messages_and_is_named_until_it_acknowl
         assert began == room
         assert seen.of(events.Skipped)[0].sequence_number == room - 1
         with pytest.raises(hf.WouldBlockError, match=rf"1\.\.{room - 1}.*session ID {SESSION:#x}") as refused:
-            while True:
-                src.send(bytes(SIZE), timeout=0.1)
+            send_until_refused(src)
         assert refused.value.reason == "flight_bytes"
         assert "acknowledge_skipped" in refused.value.hint
         skipped = told.wait(hf.events.source.Skipped)
