@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import resource
+from datetime import datetime
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from .domain import SHM_DIR, base_directory
 from .errors import Error
 from .survey import store_files
 from .sweep import sweep
+from .waits import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True):
     """What one look has shown."""
 
     check: str
-    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``stale`` or ``store``."""
+    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``stale``, ``store`` or ``receiver``."""
     ok: bool
     found: str
     remedy: str = ""
@@ -57,6 +59,7 @@ def examine(domain: Domain) -> list[Finding]:
     """Everything, in a fixed order. ``domain`` need not be joined."""
     return [
         *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain), *_stale(domain),
+        *_waiting(domain),
     ]  # fmt: skip
 
 
@@ -306,3 +309,14 @@ def _stale(domain: Domain) -> Iterator[Finding]:
         ok = item.kind == "logs"  # of a memory store that does not run: for its next start, nothing to be done
         remedy = "" if ok else "as it says"
         yield Finding("stale", ok=ok, found=f"{item.kind} {item.path}: {item.why}", remedy=remedy)
+
+
+def _waiting(domain: Domain) -> Iterator[Finding]:
+    """Receivers to which nothing can come yet."""
+    for wait in waiting(domain):
+        session = f", session ID {wait.session_id:#x}" if wait.session_id else ""
+        since = datetime.fromtimestamp(wait.since_ns / 1e9).astimezone().isoformat(" ", "seconds")
+        said = f"a receiver of {wait.topic!r} (pid {wait.pid}{session}) since {since} {wait.why}"
+        yield Finding(
+            "receiver", ok=False, found=said, remedy="start the stores that cannot be reached, or see what they say"
+        )

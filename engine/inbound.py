@@ -154,6 +154,7 @@ class Inbound(Counts):
     def fail(self, error: Exception) -> None:
         """Registration failed for good."""
         self.failure = error
+        self.receiver.context.waits.show(self, None)
         self.receiver.failed(self, error)
 
     def refusal(self, since_ns: int = 0) -> reg.Refusal | None:

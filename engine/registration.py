@@ -68,6 +68,11 @@ class Refusal:
     registration_id: int = 0
     session_id: int = 0
 
+    @property
+    def reason(self) -> str:
+        """Never empty: a store of another version may refuse without a word."""
+        return self.text or f"refused ({self.code or 'no reason given'})"
+
 
 # Actions --------------------------------------------------------------------------------------------------------------------
 
@@ -152,7 +157,14 @@ class Abandon:
     """Another incarnation has begun since the stores granted, and was sent under: remove the stream, which is empty."""
 
 
-Action = Ask | Open | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive | Seated | Abandon
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Tell the program of a receiver: it cannot complete. ``said``: every store that is asked, and what it says."""
+
+    said: tuple[tuple[int, str], ...]
+
+
+Action = Ask | Open | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive | Seated | Abandon | Waits
 
 
 class Phase(enum.Enum):

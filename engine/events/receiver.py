@@ -35,7 +35,8 @@ class DeregistrationFlags(IntFlag):
 @dataclass(frozen=True, slots=True)
 class RegistrationError:
     """A store refused, or does not answer while too few others do; or, with an empty `store`, a callback of the program raised.
-    `pid` and `since` (seconds since the epoch) name the holder of the RegID, where that is why."""
+    As long as too few stores have granted, what each says is told together every ten registration intervals; `store` is then
+    the first that has not. `pid` and `since` (seconds since the epoch) name the holder of the RegID, where that is why."""
 
     topic: str
     source: str

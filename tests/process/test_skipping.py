@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from process.receiving import SESSION, SHORT, Told, acked, send, source, take, until
@@ -51,7 +51,7 @@ def store(run_store: Callable[..., ThreadStore]) -> ThreadStore:
 
 def position(rcv: hf.Receiver) -> int:
     """First number that its line on the board does not acknowledge, which is what stores take in."""
-    return int(line_of(rcv.context, rcv.inbounds[0].uuid).ack)
+    return int(line_of(cast("hf.Context", rcv.context), rcv.inbounds[0].uuid).ack)
 
 
 def started(ctx: hf.Context, told: Told, **options: Any) -> tuple[hf.Receiver, int]:
