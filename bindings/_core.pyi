@@ -133,6 +133,7 @@ class Lib:
     HF_LINE_EXPLICIT: Final = 4
     HF_LINE_FREE: Final = 0
     HF_LINE_OUT_OF_ORDER: Final = 2
+    HF_LINE_SKIPPED: Final = 16
     HF_LOST: Final = -22
     HF_MARKS: Final = 64
     HF_NAME_MAX: Final = 32

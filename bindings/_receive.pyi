@@ -20,6 +20,7 @@ class Gate:
     receiving: bool
     @property
     def slots(self) -> int: ...
+    left: bool
 
 class Counts:
     delivered: int

@@ -6,6 +6,7 @@ that a program keeps (``np.frombuffer(msg.data)``) turns the buffer into the pro
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Self
 
 from .engine.errors import ClosedError, UsageError
@@ -126,6 +127,16 @@ class Message(Slot):
             else:
                 inbound.window.consumed(self._ack_slot)
         self.forget()
+
+    def __del__(self) -> None:
+        """The program has dropped it unreleased, so nothing behind it will be acknowledged: a leak, like an open file."""
+        receiver, inbound = self._receiver, self._inbound
+        if not self._live or inbound is None or receiver.closed or receiver.context.forked:
+            return
+        if not receiver.options.ume_explicit_ack_only:  # there releasing means nothing
+            text = f"message {self.last_number} of topic {inbound.topic!r} was collected without release"
+            hint = "it is not acknowledged, nor is what comes behind it: release() it, or use `with`"
+            warnings.warn(f"{text}: {hint}", ResourceWarning, stacklevel=2, source=self)
 
     def forget(self) -> None:
         """Ends the message without consuming it (close), and gives it back to the pool."""

@@ -26,6 +26,7 @@ from .segments import Bells
 from .smart_source import SmartSource, smart_options
 from .source import Source
 from .waiting import check_timeout, deadline_of
+from .waits import WaitFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -90,6 +91,7 @@ class Context:
         self.directory = Directory(self.domain)
         self._token = int(lib.hf_process_token())
         self.presence = Presence(self)
+        self.waits = WaitFile(self.domain)
         self._links: dict[str, StoreLink] = {}
         self._sources: list[Source] = []
         self._receivers: list[Receiver] = []

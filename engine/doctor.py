@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import resource
+from datetime import datetime
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from .nameless import nameless
 from .private_directory import movable_at, open_regular
 from .survey import store_files
 from .sweep import sweep
+from .waits import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +53,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     check: str
     """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``others``, ``store``, ``turn``,
-    ``nameless`` or ``stale``."""
+    ``nameless``, ``receiver`` or ``stale``."""
     ok: bool
     found: str
     remedy: str = ""
@@ -62,7 +64,7 @@ def examine(domain: Domain) -> list[Finding]:
     """Everything, in a fixed order. ``domain`` need not be joined."""
     return [
         *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain),
-        *_others(domain), *_turns(domain), *_nameless(domain), *_stale(domain),
+        *_others(domain), *_turns(domain), *_nameless(domain), *_stale(domain), *_waiting(domain),
     ]  # fmt: skip
 
 
@@ -356,3 +358,14 @@ def _stale(domain: Domain) -> Iterator[Finding]:
         ok = item.kind == "logs"  # of a memory store that does not run: for its next start, nothing to be done
         remedy = "" if ok else "as it says"
         yield Finding("stale", ok=ok, found=f"{item.kind} {item.path}: {item.why}", remedy=remedy)
+
+
+def _waiting(domain: Domain) -> Iterator[Finding]:
+    """Receivers to which nothing can come yet."""
+    for wait in waiting(domain):
+        session = f", session ID {wait.session_id:#x}" if wait.session_id else ""
+        since = datetime.fromtimestamp(wait.since_ns / 1e9).astimezone().isoformat(" ", "seconds")
+        said = f"a receiver of {wait.topic!r} (pid {wait.pid}{session}) since {since} {wait.why}"
+        yield Finding(
+            "receiver", ok=False, found=said, remedy="start the stores that cannot be reached, or see what they say"
+        )

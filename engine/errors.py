@@ -160,9 +160,9 @@ class WouldBlockError(Error):
     retriable = True
     exit_code = 4
 
-    def __init__(self, reason: WouldBlockReason) -> None:
-        message, hint = _WOULD_BLOCK[reason]
-        super().__init__(f"{message} ({reason})", hint=hint)
+    def __init__(self, reason: WouldBlockReason, why: str = "", hint: str = "") -> None:
+        message, usual = _WOULD_BLOCK[reason]
+        super().__init__(f"{message} ({reason})" + (f": {why}" if why else ""), hint=hint or usual)
         self.reason = reason
 
 

@@ -21,6 +21,7 @@ from .events import receiver as events
 from .feed import Feed
 from .logs import Logs
 from .quorum import Groups
+from .receiver_paced import BLOCKING
 from .reconcile import newest_table, void_from
 from .recovery import Gap, Start, limited_low, start_number
 from .registrar import Registrar
@@ -28,6 +29,8 @@ from .segments import Mapping, join_board
 from .watch import Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import registration as reg
     from . import wire
     from .acks import Window
@@ -93,6 +96,8 @@ class Inbound(Counts):
         """Of the newest ring that the receiving thread was sent to."""
         self._begun = 0, 0
         """(incarnation, its first number) that acks are stored under."""
+        self.skipped: tuple[int, int] | None = None
+        """[first, start): what this start has skipped, as long as nothing was acknowledged since."""
         self.board: Mapping | None = None
         self.line = -1
         self._left = False
@@ -181,6 +186,7 @@ class Inbound(Counts):
     def fail(self, error: Exception) -> None:
         """Registration failed for good."""
         self.failure = error
+        self.receiver.context.waits.show(self, None)
         self.receiver.failed(self, error)
 
     def refusal(self, since_ns: int = 0) -> reg.Refusal | None:
@@ -191,8 +197,9 @@ class Inbound(Counts):
         """Takes a board line, decides where to start, and lets the receiving thread in."""
         try:
             self._join()
-            high = self._high(action.sequence_number)
-            start = self._start(action.sequence_number, high)
+            low = action.sequence_number
+            high = self._high(low)
+            start = self._start(low, high)
         except TurnHeldError as error:  # who holds it lives: it is not taken, but waited for
             self._waiting = action
             self._again_ns = time.monotonic_ns() + self.receiver.options.ume_registration_interval * 1_000_000
@@ -204,7 +211,8 @@ class Inbound(Counts):
         assert self.board is not None
         self._begun = self._known_begin()
         self._open(start.sequence_number, high + 1)
-        self._cover(start.sequence_number)
+        position = start.sequence_number if self.streaming else low if action.position is None else action.position
+        self._cover(min(position, high + 1), start.sequence_number)
         flags = events.RegistrationCompleteFlags
         said = flags(0) if action.all_stores else flags.QUORUM
         if start.limited:
@@ -213,6 +221,8 @@ class Inbound(Counts):
         if session:
             said |= flags.SRC_SID
         self.tell(events.RegistrationComplete(self.topic, self.source, said, start.sequence_number, session))
+        if self.skipped is not None and self.receiver.options.ume_receiver_paced_persistence:
+            self.tell(events.Skipped(self.topic, self.source, self.skipped[0], self.skipped[1] - 1))
         self.tell(events.BeginOfStream(self.topic, self.source))
         self.receiver.joined(self)
         self.receiver.context.presence.joined(self.uuid, self.board, self.registrar.session_id)
@@ -282,16 +292,26 @@ class Inbound(Counts):
         header = self.receiver.context.directory.header(self.uuid)
         return (int(header.pre.incarnation), int(header.start_sqn)) if header is not None else (0, 0)
 
-    def _cover(self, start: int) -> None:
-        """The line counts from ``start`` on, and says that nothing below is awaited. What this identity has acknowledged up
-        to there in an earlier life still counts."""
+    def _cover(self, position: int, start: int) -> None:
+        """The line says that everything below ``position`` is acknowledged. What a start behind it skips is not: the program's
+        first acknowledgement covers that, and a next life begins with it until then.
+
+        The line counts from the position on, and for what this identity has acknowledged in an earlier life. One that is new
+        counts from its start: it never had what it skipped, and an acknowledgement must not confirm that.
+        """
         assert self.board is not None
         self._rebase()
         line = lib.hf_board_line_at(self.board.handle, self.line)
         before = int(line.from_sqn)
-        kept = line.to_sqn > 0 and before <= start <= line.ack
-        lib.hf_line_range(line, before if kept else start, FOR_EVER)
-        lib.hf_board_ack(self.board.handle, self.receiver.context.bells.handle, self.line, start, start)
+        kept = line.to_sqn > 0 and before <= position <= line.ack
+        old = any(answer.old for answer in self.registrar.answers())
+        lib.hf_line_range(line, before if kept else position if old else max(position, start), FOR_EVER)
+        lib.hf_board_ack(self.board.handle, self.receiver.context.bells.handle, self.line, position, start)
+        line.position = max(int(line.ack), start)  # an earlier life may have been farther
+        if start > line.ack and not self.streaming:
+            self.skipped = int(line.ack), start
+            if self.receiver.options.ume_receiver_paced_persistence == BLOCKING:
+                line.flags |= lib.HF_LINE_SKIPPED
 
     def _rebase(self) -> None:
         """The line's ack is of the newest incarnation now. Several may have begun since it was stored: the lowest start cuts."""
@@ -369,6 +389,8 @@ class Inbound(Counts):
             if incarnation > self._begun[0]:
                 self.window.rebase(start)
                 self._begun = incarnation, start
+                if self.skipped is not None and self.skipped[1] > start:
+                    self.skipped = (self.skipped[0], start) if self.skipped[0] < start else None
 
     def stir(self) -> None:
         """A message was delivered while the context's thread dozed (receiving thread)."""
@@ -392,6 +414,20 @@ class Inbound(Counts):
 
         Any thread; after close a no-op.
         """
+        window = self.window
+        if window is not None:
+            self._acknowledge(lambda: window.advance() if number is None else window.valid(slot, number))
+
+    def acknowledge_skipped(self) -> int:
+        """Acknowledges what the start has skipped; how many numbers that was. Any thread."""
+        window, skipped = self.window, self.skipped
+        if window is None or skipped is None:
+            return 0
+        self._acknowledge(lambda: window.ack)
+        return skipped[1] - skipped[0]
+
+    def _acknowledge(self, allowed: Callable[[], int | None]) -> None:
+        """Stores what ``allowed`` says, if anything."""
         window, board, feed = self.window, self.board, self.feed
         if window is None or board is None or feed is None or self.registrar.deregistration is not None:
             return
@@ -401,10 +437,21 @@ class Inbound(Counts):
             if self._left or self.receiver.context.fence is not None:
                 return
             lib.hf_board_rebase(board.handle, self.line, *self._begun)
-            ack = window.advance() if number is None else window.valid(slot, number)
+            ack = allowed()
             if ack is not None:
                 window.told(ack)
                 lib.hf_board_ack(board.handle, self.receiver.context.bells.handle, self.line, ack, max(ack, feed.next))
+                if self.skipped is not None and ack < self.skipped[1]:  # said by the program, of what it knew before
+                    self.skipped = max(self.skipped[0], ack), self.skipped[1]
+                elif self.skipped is not None:
+                    self.skipped = None
+                    lib.hf_board_line_at(board.handle, self.line).flags &= ~lib.HF_LINE_SKIPPED
+
+    @property
+    def acked(self) -> int:
+        """First number that is not acknowledged."""
+        assert self.window is not None
+        return self.skipped[0] if self.skipped is not None else self.window.ack
 
     @property
     def published(self) -> int:

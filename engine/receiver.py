@@ -239,7 +239,8 @@ class Receiver(Gate):
 
     def failed(self, inbound: Inbound, error: Exception) -> None:
         """Registration with a source failed for good: a callback of the program raised, or there is no memory."""
-        wrapped = error if isinstance(error, RegistrationError) else RegistrationError(f"{inbound.source}: {error}")
+        reason = str(error) or type(error).__name__  # an assertion may say nothing
+        wrapped = error if isinstance(error, RegistrationError) else RegistrationError(f"{inbound.source}: {reason}")
         wrapped.__cause__ = error
         self._failure = wrapped
         self.tell(events.RegistrationError(inbound.topic, inbound.source, str(wrapped), ""))

@@ -27,4 +27,4 @@ def refusal_error(refusal: reg.Refusal) -> Exception:
     if refusal.code == "reg_id_in_use":
         since = refusal.since_ns / 1e9
         return RegIdInUseError(refusal.registration_id, refusal.pid, since, refusal.session_id)
-    return RegistrationError(refusal.text)
+    return RegistrationError(refusal.reason)

@@ -68,6 +68,8 @@ class Grant:
     """Stores that the operator has excluded -> the number of that exclusion."""
     served: Sequence[int] = ()
     """Exclusions of this store after which it has learned already."""
+    position: int = -1
+    """As in wire.ReceiverGranted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,11 @@ class Refusal:
     since_ns: int = 0
     registration_id: int = 0
     session_id: int = 0
+
+    @property
+    def reason(self) -> str:
+        """Never empty: a store of another version may refuse without a word."""
+        return self.text or f"refused ({self.code or 'no reason given'})"
 
 
 # Actions --------------------------------------------------------------------------------------------------------------------
@@ -145,6 +152,8 @@ class Complete:
 
     sequence_number: int
     all_stores: bool
+    position: int | None = None
+    """Of a receiver: first number that it has not acknowledged. None: ``sequence_number``, which a rollback limit may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +180,16 @@ class Abandon:
     """Another incarnation has begun since the stores granted, and was sent under: remove the stream, which is empty."""
 
 
-Action = Ask | Open | Forgot | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive | Seated | Abandon
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Tell the program of a receiver: it cannot complete. ``said``: every store that is asked, and what it says."""
+
+    said: tuple[tuple[int, str], ...]
+
+
+Action = (
+    Ask | Open | Forgot | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive | Seated | Abandon | Waits
+)
 
 
 class Phase(enum.Enum):

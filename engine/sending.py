@@ -12,11 +12,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .core import CData, ffi, lib
-from .errors import ClosedError, MessageTooLargeError, NotRegisteredError, QuorumLostError, UsageError
+from .errors import (
+    ClosedError,
+    MessageTooLargeError,
+    NotRegisteredError,
+    QuorumLostError,
+    UsageError,
+    WouldBlockError,
+)
 from .events import source as events
 from .events.info import NoFlags
 from .outbound import NAMELESS, Outbound
 from .rows import feed_of
+from .skipped import keeping_full, named
 from .status import check, would_block
 from .waiting import PLAIN, STRATEGIES, check_timeout, deadline_of, left_of
 
@@ -118,6 +126,8 @@ class Sending(Outbound):
         flight = options.ume_flight_size_bytes if self.stores and options.ume_flight_size_behavior == "block" else 0
         self._always_fits = min(self._fragment, flight or self._fragment)
         """Bytes of a message whose size needs no check."""
+        self._skipped: list[events.Skipped] = []
+        """What was told of it last."""
 
     def send(
         self,
@@ -336,6 +346,7 @@ class Sending(Outbound):
             if left is not None and left <= 0:
                 self._refused(status, size)
             started = started or time.monotonic_ns()
+            self._look_at_skipped()
             self._wait_for_board(glance, moves, left)
         if started:
             self._blocked_ns += time.monotonic_ns() - started
@@ -380,7 +391,24 @@ class Sending(Outbound):
         if self.on_event is not None:
             self._settlement.refuse(status, self._pieces(size), size, self._frames(size))
             self.context.wake()
-        check(status)
+        skipped = self._look_at_skipped()
+        try:
+            check(status)
+        except WouldBlockError as error:
+            if skipped:
+                hint = "acknowledge there, or rcv.acknowledge_skipped()"
+                raise WouldBlockError(error.reason, named(skipped), hint) from None
+            raise
+
+    def _look_at_skipped(self) -> list[events.Skipped]:
+        """Who keeps the stores of a receiver-paced source full by what it skipped; each is told once."""
+        if not self.options.ume_receiver_paced_persistence or self._board is None:
+            return []
+        found = keeping_full(self._board, self.context.domain.fd)
+        news, self._skipped = [each for each in found if each not in self._skipped], found
+        for each in news:
+            self.tell_now(each)
+        return found
 
     def _busy(self) -> None:
         """Another thread sends (a moment), or a claim is open (this thread's own would never end)."""

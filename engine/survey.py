@@ -19,6 +19,7 @@ from .quorum import Groups
 from .segments import Mapping, UnpublishedError, attach_board, attach_stream, read_lines
 from .store_info import log_range, read_info
 from .store_state import SourceState, State, StateFile
+from .waits import Wait, waiting
 from .watch import groups_of
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Survey(msgspec.Struct, frozen=True):
     sources: list[SourceRow]
     receivers: list[ReceiverRow]
     stores: list[StoreRow]
+    waiting: list[Wait] = []
+    """Receivers that cannot register, and why."""
 
 
 class StoreFiles:
@@ -379,4 +382,5 @@ def take(domain: Domain) -> Survey:
         [source.row() for source in sources],
         [row for source in sources for row in source.receivers()],
         [store.row() for store in stores],
+        waiting(domain),
     )

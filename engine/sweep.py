@@ -21,6 +21,7 @@ from .errors import Error, ForeignOwnerError
 from .segments import Mapping, UnpublishedError, attach_board, attach_stream, read_lines
 from .survey import StoreFiles, declared_stores, store_files
 from .turn import holder_of
+from .waits import wait_files
 
 __all__ = ["Item", "sweep"]
 
@@ -32,8 +33,8 @@ class Item(msgspec.Struct, frozen=True):
     """One thing that belongs to nobody alive, or that is kept although its owner is dead."""
 
     kind: str
-    """``stream``, ``board``, ``channel``, ``bells``, ``logs``, ``socket``, ``info`` or ``lock``; ``writer``: of Spark's, whose
-    directories the data source looks after."""
+    """``stream``, ``board``, ``channel``, ``bells``, ``logs``, ``socket``, ``info``, ``waits`` or ``lock``; ``writer``: of
+    Spark's, whose directories the data source looks after."""
     path: str
     bytes: int
     remove: bool
@@ -60,7 +61,7 @@ def _remove(item: Item) -> None:
     path = Path(item.path)
     if item.kind == "logs":
         shutil.rmtree(path)
-    elif item.kind in {"socket", "info", "lock"}:
+    elif item.kind in {"socket", "info", "lock", "waits"}:
         path.unlink(missing_ok=True)
     else:
         unlink_object(path.name)
@@ -89,6 +90,11 @@ class _Sweep:
         found += [self._memory_logs(item) for item in objects if item.kind == "logs"]
         found += [self._bells(item) for item in objects if item.kind == "bells"]
         found += self._store_files()
+        found += [
+            Item("waits", str(path), _size(path), True, "its process is dead")
+            for path, _, dead in wait_files(self.domain)
+            if dead
+        ]
         found += [self._lock(path, alive) for path, alive in self.locks]
         return [item for item in found if item is not None]
 

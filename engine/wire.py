@@ -202,7 +202,7 @@ class RegisterReceiver(msgspec.Struct, tag="register_receiver", frozen=True):
 
 
 class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
-    """What the store knows of this receiver: it acknowledged everything below ``next_sqn``."""
+    """What the store knows of this receiver: it goes on at ``next_sqn``."""
 
     id: int
     source_registration_id: int
@@ -225,6 +225,8 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     """All BEGINs that this store knows: another store may have missed one that voids what was acknowledged there."""
     acknowledged_under: Number = 0
     """The incarnation that ``next_sqn`` was acknowledged under: a store that missed a BEGIN still sees it on the board."""
+    position: int = -1
+    """Everything below is acknowledged; the rollback limit may start it later, which moves nothing. -1: ``next_sqn``."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):

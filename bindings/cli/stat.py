@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
+    from ..engine.waits import Wait
+
 __all__ = ["show", "table"]
 
 
@@ -70,7 +72,7 @@ def _print(console: Console, picture: survey.Survey) -> None:
 def _group(picture: survey.Survey) -> RenderableType:
     from rich.console import Group
 
-    if not picture.sources and not picture.stores:
+    if not picture.sources and not picture.stores and not picture.waiting:
         return f"domain {picture.domain}: nothing is here"
     shown = [row for row in picture.receivers if row.alive or row.session_id]
     gone = len(picture.receivers) - len(shown)
@@ -80,6 +82,8 @@ def _group(picture: survey.Survey) -> RenderableType:
         table("receivers", "topic|state|session|>ack|>lag|>delivered|>redelivered|>lapped|>pid", map(_receiver, shown)),
         table("stores", "name|state|type|>sources|>pid|directory", map(_store, picture.stores)),
     ]
+    if picture.waiting:
+        parts.insert(2, table("receivers that wait", "topic|session|>pid|why", map(_waiting, picture.waiting)))
     if gone:
         parts.insert(2, f"and {gone} receivers that are gone and had no session ID")
     return Group(*parts)
@@ -98,6 +102,10 @@ def _receiver(row: survey.ReceiverRow) -> Sequence[str]:
         row.topic, "live" if row.alive else "gone", _session(row.session_id), str(row.ack), str(row.lag),
         str(row.delivered), str(row.redelivered), str(row.lapped), _pid(row.pid, row.alive),
     )  # fmt: skip
+
+
+def _waiting(wait: Wait) -> Sequence[str]:
+    return wait.topic, _session(wait.session_id), str(wait.pid), wait.why
 
 
 def _store(row: survey.StoreRow) -> Sequence[str]:

@@ -140,6 +140,7 @@ static PyMemberDef gate_members[] = {{"inbounds", T_OBJECT_EX, offsetof(struct g
                                      {"closed", T_BOOL, offsetof(struct gate, closed), 0, NULL},
                                      {"receiving", T_BOOL, offsetof(struct gate, receiving), 0, NULL},
                                      {"slots", T_LONGLONG, offsetof(struct gate, slots), READONLY, NULL},
+                                     {"left", T_BOOL, offsetof(struct gate, left), 0, NULL},
                                      {NULL}};
 static PyMemberDef counts_members[] = {{"delivered", T_LONGLONG, offsetof(struct counts, delivered), 0, NULL},
                                        {"redelivered", T_LONGLONG, offsetof(struct counts, redelivered), 0, NULL},

@@ -324,11 +324,16 @@ def test_a_line_counts_for_what_the_receiver_had_in_an_earlier_life_too(store: o
         assert (line.from_sqn, line.ack) == (0, 4)
 
 
-def test_a_line_does_not_count_for_what_the_receiver_skipped(store: object) -> None:
-    with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
+def test_a_line_counts_for_what_the_receiver_skipped_once_it_acknowledges(store: object) -> None:
+    """The start moves nothing: whoever dies there must find again what it never acknowledged (DESIGN 30)."""
+    with hf.Context(options={"ume_ack_batching_interval": 5}) as ctx, hf.Context(session_id=SESSION) as other:
         source(ctx, 7)
         acked({}, 3)
         again = other.receiver("quotes", options={"ume_recovery_sequence_number_info_function": chooses(6)})
         until("registered", lambda: again.inbounds)
-        line = line_of(other, again.inbounds[0].uuid)
-        assert (line.from_sqn, line.ack) == (6, 6)
+        uuid = again.inbounds[0].uuid
+        line = line_of(other, uuid)
+        assert (line.from_sqn, line.ack, line.position) == (0, 4, 6)
+        assert take(again) == [6]
+        until("it is acknowledged", lambda: line_of(other, uuid).ack == 7)
+        assert line_of(other, uuid).from_sqn == 0

@@ -21,6 +21,7 @@ from holdfast.engine.registration import (
     Refusal,
     RefusedBy,
     Unresponsive,
+    Waits,
     checked_registration_id,
 )
 from holdfast.engine.source_registration import SourceRegistration
@@ -371,7 +372,7 @@ def test_a_receiver_that_comes_before_the_source_waits_for_it() -> None:
     machine = receiver()
     machine.connected(0, 0)
     machine.refused(0, Refusal("unknown_source", "not yet"))
-    assert machine.tick(REFUSED_RETRY_NS) == [Ask(0)]
+    assert machine.tick(REFUSED_RETRY_NS) == [Ask(0), Waits(((0, "not yet"),))]
 
 
 def test_a_store_that_knows_the_receiver_by_another_identity_is_asked_again_with_the_one_that_has_acknowledged() -> (
@@ -475,7 +476,8 @@ def test_b3_a_receiver_that_waits_says_for_whom_once_until_it_answers() -> None:
     known = grant(5, old=True)
     machine.granted(0, known, 1)
     assert machine.tick(1) == []
-    assert machine.tick(INTERVAL) == []
+    each = (0, "registered"), (1, "cannot be reached"), (2, "cannot be reached")
+    assert machine.tick(INTERVAL) == [Waits(each)]
     silent = [Unresponsive(store, False, 1, 2, answered=False) for store in (1, 2)]
     assert machine.tick(INTERVAL + 1) == silent
     assert machine.tick(9 * INTERVAL) == []
