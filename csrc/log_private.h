@@ -6,6 +6,7 @@
  *   log.c         the store's hot side: append, sync, publish
  *   log_roll.c    the store's cold side: roll, the spare
  *   log_retire.c  what the log lets go, and what it must not take for that
+ *   log_end.c     where a log ends, as its files tell it
  *   log_open.c    recovery
  *   log_reader.c  readers: list the segments, find a number
  *   log_copy.c    readers: copy and verify
@@ -196,6 +197,38 @@ static inline void hf_index_note(struct hf_index *x, uint64_t offset, uint64_t s
     }
 }
 int64_t hf_index_reset(struct hf_index *x, uint64_t file_bytes); /* HF_OK, or no memory */
+
+/* ---- log_end.c ---- */
+
+/* The walk to the end of a log. Who asks sets the first part. */
+struct hf_ending {
+    int dir;
+    struct hf_seg *segs; /* without what hf_ending_leftover and hf_seg_ghosts name */
+    int64_t count;
+    struct hf_index *index; /* of the last segment that is walked; NULL: not wanted */
+    uint64_t told_sqn;      /* the head's next_sqn, */
+    uint64_t kept_sqn;      /* and what hf_log_kept takes from it */
+    uint64_t kept_position;
+    uint64_t stable; /* S: what is known (hf_head_stable, then hf_ending_stable), and what the walk learns */
+
+    uint64_t end;      /* of the log, as far as it was walked */
+    uint64_t next_sqn; /* there */
+    int64_t first;     /* index of the segment where the walk starts */
+    int64_t last;      /* and of the last one that is the log's; -1: none */
+    int torn;          /* the walk ended at a cut */
+    int hurt;          /* the last segment has damage: it is kept as it is, not punched */
+    int lost_tail;     /* the end of the log is damaged: its numbers are not known from frames */
+    uint64_t cut_bytes;
+    uint64_t damaged; /* ranges */
+};
+void hf_ending_stable(struct hf_ending *e, const struct hf_seg *segs, int64_t n); /* by the headers of all segments */
+/* 1: segs[i] of n is left over from a recycling whose rename was lost, or from a roll whose header was. To be asked of
+ * the last one first. */
+int hf_ending_leftover(const struct hf_ending *e, const struct hf_seg *segs, int64_t n, int64_t i);
+int64_t hf_ending_walk(struct hf_ending *e);
+/* The number behind the last message. After a lost tail it is the head's, if the lost bytes can have held so many
+ * frames. */
+uint64_t hf_ending_number(const struct hf_ending *e, const struct hf_begin *begins, uint64_t count);
 
 /* ---- log_fill.c ---- */
 
