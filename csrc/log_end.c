@@ -85,6 +85,38 @@ static int64_t look_beyond(struct hf_ending *e, int64_t i, struct hf_walk w, uin
     return look_into(e, i + 1);
 }
 
+/* 1: the walk begins with the last message that an earlier one verified; it is still there. */
+static int resume(const struct hf_ending *e, const struct hf_seg *s, struct hf_walk *w, struct hf_chain *chain)
+{
+    const struct hf_log_mark *from = e->from;
+    if (from == NULL || from->end == 0 || memcmp(from->segment, s->uuid, HF_UUID) != 0 ||
+        from->position % HF_GRANULE != 0 || from->position < s->base || from->position >= w->limit) {
+        return 0;
+    }
+    struct hf_chain known = {.next_sqn = from->sqn, .whole = from->position, .whole_sqn = from->sqn}, there = known;
+    struct hf_walk at = *w;
+    at.position = at.verified = from->position;
+    if (!hf_walk_frame(&at) || !hf_chain_take(&there, &at.frame, &at.body, at.position)) {
+        return 0;
+    }
+    *w = at;
+    *chain = known;
+    return 1;
+}
+
+/* A frame was taken in; it begins the message (or is the record) that `fragment` 0 was expected for. */
+static void note(struct hf_ending *e, const struct hf_seg *s, const struct hf_walk *w, uint32_t fragment)
+{
+    if (e->index != NULL && (w->frame.flags & HF_FRAME_FIRST)) {
+        hf_index_note(e->index, s->header_bytes + (w->position - s->base), w->frame.sequence_number);
+    }
+    if (fragment == 0) {
+        e->begun.position = w->position;
+        e->begun.sqn = w->frame.sequence_number;
+    }
+    take_sync(e, w);
+}
+
 /* Walks the frames of segment i. Sets e->end and e->next_sqn to where it got; e->torn if that is a cut. */
 static int64_t walk_segment(struct hf_ending *e, int64_t i)
 {
@@ -103,14 +135,19 @@ static int64_t walk_segment(struct hf_ending *e, int64_t i)
         return status;
     }
     hf_walk_start(&w, s, s->base, expected);
+    int resumed = resume(e, s, &w, &chain);
     e->hurt = 0;
     e->lost_tail = 0;
+    e->mark.end = 0;
     for (;;) {
+        uint32_t fragment = chain.fragment;
         if (hf_walk_frame(&w) && hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
-            if (e->index != NULL && (w.frame.flags & HF_FRAME_FIRST)) {
-                hf_index_note(e->index, s->header_bytes + (w.position - s->base), w.frame.sequence_number);
+            note(e, s, &w, fragment);
+            if (chain.fragment == 0) {
+                e->mark.position = e->begun.position;
+                e->mark.sqn = e->begun.sqn;
+                e->mark.end = chain.whole;
             }
-            take_sync(e, &w);
             hf_walk_step(&w);
             continue;
         }
@@ -120,8 +157,10 @@ static int64_t walk_segment(struct hf_ending *e, int64_t i)
             break; /* as it must be */
         }
         if (e->stable <= chain.whole) {
-            uint64_t farthest;
-            status = look_beyond(e, i, w, &farthest);
+            uint64_t farthest = chain.whole;
+            if (!resumed || e->from->end != chain.whole || i + 1 < e->count) { /* else it was looked at then */
+                status = look_beyond(e, i, w, &farthest);
+            }
             if (status != HF_OK) {
                 break;
             }
@@ -186,7 +225,9 @@ int64_t hf_ending_walk(struct hf_ending *e)
     e->first = 0;
     for (int64_t i = 0; i < e->count; i++) {
         const struct hf_seg *s = &e->segs[i];
-        e->first = s->base < e->stable || (s->base == e->stable && s->state == HF_SEG_GOOD) ? i : e->first;
+        int there = s->base < e->stable || (s->base == e->stable && s->state == HF_SEG_GOOD);
+        int known = e->from != NULL && e->from->end > s->base && memcmp(e->from->segment, s->uuid, HF_UUID) == 0;
+        e->first = there || known ? i : e->first;
     }
     for (int64_t i = e->first; i < e->count && !e->torn && status == HF_OK; i++) {
         if (e->segs[i].state == HF_SEG_GOOD) {
@@ -200,6 +241,11 @@ int64_t hf_ending_walk(struct hf_ending *e)
         e->damaged += !e->lost_tail;
         e->end = e->stable;
         e->lost_tail = 1;
+    }
+    if (status != HF_OK || e->lost_tail || e->mark.end == 0 || e->last != e->count - 1) {
+        e->mark.end = 0;
+    } else {
+        memcpy(e->mark.segment, e->segs[e->last].uuid, HF_UUID);
     }
     return status;
 }

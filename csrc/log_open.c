@@ -282,6 +282,7 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
         hf_log_close(log);
         return status;
     }
+    hf_head_keep(log->head_fd); /* it was published: from now on the head is the end */
     *out = log;
     return HF_OK;
 }

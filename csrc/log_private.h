@@ -12,6 +12,7 @@
  *   log_copy.c    readers: copy and verify
  *   log_fill.c    fills: files beside the segments with what those had lost
  *   log_fill_read.c  readers: numbers that only a fill has
+ *   log_beyond.c  readers: the end of a log that nobody keeps
  *   log_check.c   verification of everything, beside a live store */
 #ifndef HF_LOG_PRIVATE_H
 #define HF_LOG_PRIVATE_H
@@ -210,6 +211,7 @@ struct hf_ending {
     uint64_t kept_sqn;      /* and what hf_log_kept takes from it */
     uint64_t kept_position;
     uint64_t stable; /* S: what is known (hf_head_stable, then hf_ending_stable), and what the walk learns */
+    const struct hf_log_mark *from; /* of an earlier walk; NULL: none */
 
     uint64_t end;      /* of the log, as far as it was walked */
     uint64_t next_sqn; /* there */
@@ -220,6 +222,8 @@ struct hf_ending {
     int lost_tail;     /* the end of the log is damaged: its numbers are not known from frames */
     uint64_t cut_bytes;
     uint64_t damaged; /* ranges */
+    struct hf_log_mark mark;
+    struct hf_log_mark begun; /* where the message under way begins */
 };
 void hf_ending_stable(struct hf_ending *e, const struct hf_seg *segs, int64_t n); /* by the headers of all segments */
 /* 1: segs[i] of n is left over from a recycling whose rename was lost, or from a roll whose header was. To be asked of
@@ -347,10 +351,30 @@ int hf_log_retain(struct hf_log *log, int spare_state);
  * successors: they end before `position`, where the log begins with number `sqn`. */
 int64_t hf_seg_ghosts(const struct hf_seg *segs, int64_t n, uint64_t position, uint64_t sqn);
 
-/* ---- a reader: log_reader.c, log_copy.c ---- */
+/* ---- a reader: log_reader.c, log_copy.c, log_beyond.c ---- */
+
+/* Says of an open head that its log is kept: until this open file is closed, what the head says is all that there is. */
+void hf_head_keep(int head_fd);
+uint64_t hf_head_inode(int dir); /* 0: there is no head */
+/* r->reach becomes true. HF_OK, or an error. */
+int64_t hf_logr_reach(struct hf_logr *r);
+/* What is published, to somebody who asks for number `sqn`: as the head says, where that is enough. HF_OK, or an
+ * error. */
+int64_t hf_logr_bounds(struct hf_logr *r, uint64_t sqn, uint64_t *next_sqn, uint64_t *end);
 
 #define HF_LOGR_RETRY 1 /* refresh the list and come again */
 #define HF_LOGR_FOUND 2
+
+/* How far the log goes, and what the head said when that was found. */
+struct hf_reach {
+    uint64_t end;
+    uint64_t next_sqn;
+    int64_t status; /* hf_logr_end */
+    uint64_t head_end;
+    uint64_t head_sqn;
+    uint64_t version;
+    int found;
+};
 
 struct hf_logr {
     uint64_t token;
@@ -369,8 +393,11 @@ struct hf_logr {
     uint64_t cursor;         /* position behind it */
     uint64_t cursor_sqn;     /* number there */
     uint64_t incarnation;    /* of what the last read returned */
-    struct hf_ranges fills;  /* as listed */
-    struct hf_logr *fill;    /* the one that was read last, as a log of one segment; NULL: none */
+    struct hf_reach reach;   /* log_beyond.c */
+    struct hf_log_mark mark; /* of the last walk to the end */
+    uint64_t head_inode;
+    struct hf_ranges fills; /* as listed */
+    struct hf_logr *fill;   /* the one that was read last, as a log of one segment; NULL: none */
 };
 
 /* One call of hf_logr_read. */
