@@ -10,7 +10,6 @@ read by the BEGIN table of the log that knows the newest one (engine/reconcile.p
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from bisect import bisect_left
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .core import CData, ffi, lib
+from .log_ends import Refusal, open_log
 from .marks import MarkFile
 from .reconcile import BEGINS_MAX, FOR_EVER, Table, after_begin, newest_table
 from .segments import owned
@@ -281,15 +281,10 @@ class Logs:
         known = self._open.get(path)
         if known is not None:
             return known[1]
-        log: CData = ffi.NULL
-        with contextlib.suppress(OSError):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                out = ffi.new("struct hf_logr **")
-                if lib.hf_logr_open(fd, out) == lib.HF_OK:
-                    log = owned(out[0], lib.hf_logr_close)
-                    self._teach(log)
-                    self._open[path] = os.fstat(fd).st_ino, log
-            finally:
-                os.close(fd)
+        found = open_log(path)
+        if isinstance(found, Refusal):
+            return ffi.NULL
+        log = owned(found.log, lib.hf_logr_close)
+        self._teach(log)
+        self._open[path] = found.inode, log
         return log

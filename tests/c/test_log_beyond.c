@@ -440,57 +440,6 @@ static void a_memory_log_of_another_boot_is_unknown(void)
     drop(dir, "log");
 }
 
-/* ---- beside a writer ---- */
-
-struct writing {
-    int dir;
-    volatile uint64_t stable, appended, stop;
-};
-
-/* A store of an earlier version takes no lock. It rolls, retires and recycles while others walk. */
-static void write_unlocked(void *argument)
-{
-    struct writing *w = argument;
-    struct hf_log *log = kit_open(w->dir, small((uint64_t)6 * SEGMENT));
-    struct flock none = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
-    CHECK_EQ(fcntl(log->head_fd, F_OFD_SETLK, &none), 0);
-    for (uint64_t sqn = 0; !w->stop; sqn++) {
-        __atomic_store_n(&w->appended, sqn + 1, __ATOMIC_SEQ_CST);
-        kit_append(log, sqn, 1, (uint32_t)SMALL, 0);
-        if (sqn % 3 == 0) {
-            CHECK_EQ(hf_log_sync(log), HF_OK);
-            __atomic_store_n(&w->stable, sqn + 1, __ATOMIC_SEQ_CST);
-        }
-        if (sqn % 16 == 0) {
-            CHECK(hf_log_prepare(log) >= 0);
-        }
-    }
-    hf_log_close(log);
-}
-
-static void beside_a_writer_the_end_was_true_at_some_time(void)
-{
-    struct writing *w = check_shared(sizeof *w);
-    w->dir = kit_subdirectory(root, "log");
-    hf_log_close(kit_open(w->dir, small(0)));
-    pid_t writer = check_fork(write_unlocked, w);
-    uint64_t walked = 0;
-    for (int looks = 0; looks < 3000 || w->stable < 5000; looks++) {
-        struct hf_logr *r = kit_reader(w->dir);
-        uint64_t next, least = __atomic_load_n(&w->stable, __ATOMIC_SEQ_CST);
-        int64_t status = hf_logr_end(r, &next);
-        CHECK(status == HF_OK || status == HF_AGAIN);
-        CHECK(next >= least);
-        CHECK(next <= __atomic_load_n(&w->appended, __ATOMIC_SEQ_CST));
-        walked += status == HF_OK && next > least;
-        hf_logr_close(r);
-    }
-    CHECK(walked > 0);
-    w->stop = 1;
-    CHECK_EQ(check_wait(writer), 0);
-    drop(w->dir, "log");
-}
-
 int main(void)
 {
     root = kit_directory();
@@ -508,6 +457,5 @@ int main(void)
     RUN(a_log_that_is_removed_had_at_least_what_its_head_said);
     RUN(a_poisoned_log_ends_where_it_was_last_stable);
     RUN(a_memory_log_of_another_boot_is_unknown);
-    RUN(beside_a_writer_the_end_was_true_at_some_time);
     return 0;
 }
