@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from process import power_cut
 from process.spawn import until
 
 import holdfast as hf
@@ -63,7 +64,7 @@ def send(src: hf.Source, count: int) -> int:
     """Returns the last number, when it is stable."""
     number = 0
     for _ in range(count):
-        number = src.send(b"x" * 100)
+        number = power_cut.send(src)
     src.wait_stable(timeout=SHORT)
     return number
 
