@@ -87,8 +87,26 @@ int64_t hf_log_prepare(struct hf_log *log);/* helper thread: makes the spare if 
 struct hf_logr; /* a reader: receivers, tools, Spark; any process; one thread at a time */
 int64_t hf_logr_open(int dir_fd, struct hf_logr **out); /* HF_AGAIN: no head yet */
 void hf_logr_close(struct hf_logr *r);
-/* oldest and next published number; incarnation that `sqn` belongs to is found inside. */
+/* oldest and next published number: the next one as hf_logr_end says, at least; incarnation that `sqn` belongs to is found
+ * inside. */
 int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sqn);
+/* Where the log ends. While somebody has it open for writing (hf_log_open), its head says it. Else the head is a lower bound,
+ * in every boot: no group commit syncs it, so a power cut leaves an older one, as do a snapshot and a volume that is attached
+ * again. Then the frames behind it are verified to their end, as hf_log_open will; hf_logr_read reads up to there, too.
+ * HF_OK: *next_sqn is the number behind the last one. HF_DAMAGED: it is at least that, and what is damaged or missing there may
+ * have held more. HF_GONE: so it is, and the log was in memory before a reboot: it may have held more. HF_AGAIN: so it is, and
+ * the log changes while it is looked at. */
+int64_t hf_logr_end(struct hf_logr *r, uint64_t *next_sqn);
+/* The last message that a walk to the end has verified, and where the frames behind it end; another reader of the same log, in
+ * the same process, may begin there. end 0: none. */
+struct hf_log_mark {
+    uint8_t segment[16];
+    uint64_t position;
+    uint64_t sqn;
+    uint64_t end;
+};
+void hf_logr_mark(const struct hf_logr *r, struct hf_log_mark *out);
+void hf_logr_resume(struct hf_logr *r, const struct hf_log_mark *mark);
 /* Copies verified frames from number `sqn` on into buf (whole messages; control frames left out), up to capacity and
  * only published ones. Starts at the first fragment of the message that holds sqn. Returns bytes > 0 and *next =
  * number behind the last frame copied; HF_AGAIN: nothing published at or beyond sqn; HF_GONE: not here (*next =

@@ -101,7 +101,7 @@ uint64_t hf_head_mask(const struct hf_head *head)
 int hf_head_speaks(const struct hf_head *head)
 {
     uint8_t boot[HF_UUID];
-    return head->level == HF_LEVEL_DISK ||
+    return hf_load_relaxed_u64(&head->level) == HF_LEVEL_DISK ||
            (hf_boot_id(boot) == HF_OK && memcmp(boot, head->pre.boot_id, sizeof boot) == 0);
 }
 
@@ -110,7 +110,8 @@ uint64_t hf_head_stable(const struct hf_head *head)
     if (!hf_head_speaks(head)) {
         return 0;
     }
-    uint64_t end = head->end, check = head->end_check ^ hf_head_mask(head);
+    uint64_t end = hf_load_acquire_u64(&head->end);
+    uint64_t check = hf_load_acquire_u64(&head->end_check) ^ hf_head_mask(head);
     end = end < check ? end : check; /* the smaller one was published; see log.c */
     if (end >= HF_END_SANE) {        /* garbage that fits its check */
         return 0;

@@ -1,9 +1,5 @@
-/* log_open.c: opening a log, and mending what a crash or a power cut left (log.h rule 6).
- *
- * S is the highest position below which all is known to have been stable: the head's published end, every segment
- * header's synced_below, every valid SYNC frame. A bad frame below S is damage: kept, counted, stepped over. A bad
- * frame at or above S is a torn tail, whatever lies beyond: pages reach the disk in any order. Whole messages only:
- * a message whose last fragment is missing is torn as a whole.
+/* log_open.c: opening a log, and mending what a crash or a power cut left (log.h rule 6). Where it ends, and what of it
+ * is damage, log_end.c finds.
  *
  * Every step can be killed and repeated: segments behind a cut are unlinked newest first, then the cut one is
  * sealed, then the head is written. The next append always goes to a new segment with a new uuid, so nothing beyond
@@ -22,14 +18,7 @@
 
 struct recovery {
     struct hf_log *log;
-    uint64_t stable;   /* S */
-    uint64_t end;      /* of the log, as far as it was walked */
-    uint64_t next_sqn; /* there */
-    int64_t first;     /* index of the segment where the walk starts */
-    int64_t last;      /* and of the last one that it met */
-    int torn;          /* the walk ended at a cut */
-    int hurt;          /* the last segment has damage: it is kept as it is, not punched */
-    int lost_tail;     /* the end of the log is damaged: its numbers are not known from frames */
+    struct hf_ending e; /* its segments are the log's */
 };
 
 /* ---- what is known before any frame is read ---- */
@@ -53,8 +42,7 @@ static int64_t remove_leftovers(struct recovery *r)
 {
     struct hf_log *log = r->log;
     for (int64_t i = log->count - 1; i >= 0; i--) {
-        int half_made = log->segs[i].state == HF_SEG_BAD && i == log->count - 1 && r->stable <= log->segs[i].base;
-        if (log->segs[i].state == HF_SEG_ALIEN || half_made) {
+        if (hf_ending_leftover(&r->e, log->segs, log->count, i)) {
             int64_t status = remove_segment(log, i);
             if (status != HF_OK) {
                 return status;
@@ -67,18 +55,6 @@ static int64_t remove_leftovers(struct recovery *r)
         status = remove_segment(log, 0);
     }
     return status;
-}
-
-static void find_stable(struct recovery *r)
-{
-    const struct hf_log *log = r->log;
-    r->stable = hf_head_stable(log->head);
-    for (int64_t i = 0; i < log->count; i++) {
-        const struct hf_seg *s = &log->segs[i];
-        if (s->state == HF_SEG_GOOD && s->synced_below > r->stable && s->synced_below <= s->base) {
-            r->stable = s->synced_below;
-        }
-    }
 }
 
 /* The head's table, and what only the segments know (the head's page may be torn). */
@@ -107,202 +83,7 @@ static void find_begins(struct hf_log *log)
     }
 }
 
-/* ---- the walk ---- */
-
-static void take_sync(struct recovery *r, const struct hf_walk *w)
-{
-    if ((w->frame.flags & HF_FRAME_CONTROL) && w->frame.fragment == HF_CONTROL_SYNC && w->body.first <= w->position &&
-        w->body.first > r->stable) {
-        r->stable = w->body.first;
-    }
-}
-
-/* Looks behind `w` for SYNC frames that prove what lies there durable. Returns the end of the farthest valid frame. */
-static uint64_t look_behind(struct recovery *r, struct hf_walk w)
-{
-    uint64_t farthest = w.position;
-    while (hf_walk_resync(&w)) {
-        farthest = w.position + hf_frame_room((uint32_t)w.frame.commit);
-        take_sync(r, &w);
-    }
-    return farthest;
-}
-
-/* The same for all segments from i on, of which none begins at 0. */
-static int64_t look_into(struct recovery *r, int64_t i)
-{
-    struct hf_log *log = r->log;
-    for (int64_t j = i; j < log->count; j++) {
-        struct hf_seg *s = &log->segs[j];
-        struct hf_walk later;
-        int64_t status = s->state == HF_SEG_GOOD ? hf_seg_map(log->dir, s) : HF_OK;
-        if (status != HF_OK) {
-            return status;
-        }
-        if (s->map != NULL) {
-            hf_walk_start(&later, s, s->base - HF_GRANULE,
-                          UINT64_MAX); /* its base is behind another segment's: not 0 */
-            look_behind(r, later);
-            hf_seg_unmap(s);
-        }
-    }
-    return HF_OK;
-}
-
-/* The same for all that follows a bad place in segment i, whose walk is `w`. The head may be much older than the
- * frames: it is not synced with each group commit. It looks as far as if the successor were not there: a cut removes that, and
- * must not find more to be stable the next time. */
-static int64_t look_beyond(struct recovery *r, int64_t i, struct hf_walk w, uint64_t *farthest)
-{
-    const struct hf_seg *s = &r->log->segs[i];
-    uint64_t own = s->seal.end_position != 0 && s->seal.end_position < s->limit ? s->seal.end_position : s->limit;
-    w.limit = own > w.position ? own : w.position;
-    uint64_t claimed = w.position;
-    if (w.position < w.limit) {
-        claimed += hf_frame_claimed(w.data + (w.position - w.base), w.limit - w.position, w.position);
-    }
-    *farthest = look_behind(r, w);
-    *farthest = claimed > *farthest ? claimed : *farthest;
-    return look_into(r, i + 1);
-}
-
-/* Walks the frames of segment i. Sets r->end and r->next_sqn to where it got; r->torn if that is a cut. */
-static int64_t walk_segment(struct recovery *r, int64_t i)
-{
-    struct hf_log *log = r->log;
-    struct hf_seg *s = &log->segs[i];
-    /* Where it must end: where its successor begins, or at its seal; else nobody knows. */
-    const uint64_t unknown = UINT64_MAX;
-    uint64_t expected = i + 1 < log->count ? log->segs[i + 1].base : s->seal.end_position;
-    expected = expected == 0 ? unknown : expected;
-    struct hf_chain chain = {.next_sqn = s->first_sqn, .whole = s->base, .whole_sqn = s->first_sqn};
-    struct hf_walk w;
-    int64_t status = hf_index_reset(&log->index, s->file_bytes);
-    if (status == HF_OK) {
-        status = hf_seg_map(log->dir, s);
-    }
-    if (status != HF_OK) {
-        return status;
-    }
-    hf_walk_start(&w, s, s->base, expected);
-    r->hurt = 0;
-    r->lost_tail = 0;
-    for (;;) {
-        if (hf_walk_frame(&w) && hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
-            if (w.frame.flags & HF_FRAME_FIRST) {
-                hf_index_note(&log->index, s->header_bytes + (w.position - s->base), w.frame.sequence_number);
-            }
-            take_sync(r, &w);
-            hf_walk_step(&w);
-            continue;
-        }
-        r->end = chain.whole;
-        r->next_sqn = chain.whole_sqn;
-        if (chain.fragment == 0 && w.position == expected) {
-            break; /* as it must be */
-        }
-        if (r->stable <= chain.whole) {
-            uint64_t farthest;
-            status = look_beyond(r, i, w, &farthest);
-            if (status != HF_OK) {
-                break;
-            }
-            if (r->stable <= chain.whole) {
-                log->cut_bytes += farthest - chain.whole;
-                r->torn = 1;
-                break;
-            }
-        }
-        log->damaged++;
-        r->hurt = 1;
-        if (!hf_walk_resync(&w)) {
-            r->lost_tail = 1;
-            r->end = expected != unknown ? expected : (r->stable < s->limit ? r->stable : s->limit);
-            break;
-        }
-        hf_chain_jump(&chain, w.position);
-    }
-    hf_seg_unmap(s);
-    return status;
-}
-
-/* Segment i has no header: damage, or what a power cut left of a roll. */
-static int64_t pass_over(struct recovery *r, int64_t i)
-{
-    struct hf_log *log = r->log;
-    int64_t status = r->stable <= log->segs[i].base ? look_into(r, i + 1) : HF_OK;
-    if (r->stable <= log->segs[i].base) {
-        r->torn = 1;
-        r->last = i - 1;
-    } else {
-        log->damaged++;
-        r->lost_tail = 1;
-        r->end = i + 1 < log->count ? log->segs[i + 1].base : r->stable;
-        r->last = i;
-    }
-    return status;
-}
-
-/* What the head says of the beginning counts where no segment is left from which to tell. */
-static int64_t begin_walk(struct recovery *r)
-{
-    struct hf_log *log = r->log;
-    int64_t status = HF_OK;
-    if (log->kept_position > r->stable) {
-        return status;
-    }
-    if (log->count > 0 && log->segs[0].base > r->stable) { /* a name that did not arrive, before one that did */
-        status = look_into(r, 0);
-        r->torn = log->segs[0].base > r->stable;
-        r->last = -1;
-    }
-    if ((log->count == 0 || r->torn) && r->stable > 0 && log->kept_sqn <= log->head->next_sqn) {
-        r->end = log->kept_position;
-        r->next_sqn = log->kept_sqn;
-    }
-    return status;
-}
-
-static int64_t walk(struct recovery *r)
-{
-    struct hf_log *log = r->log;
-    int64_t status = begin_walk(r);
-    r->first = 0;
-    for (int64_t i = 0; i < log->count; i++) {
-        const struct hf_seg *s = &log->segs[i];
-        r->first = s->base < r->stable || (s->base == r->stable && s->state == HF_SEG_GOOD) ? i : r->first;
-    }
-    for (int64_t i = r->first; i < log->count && !r->torn && status == HF_OK; i++) {
-        if (log->segs[i].state == HF_SEG_GOOD) {
-            status = walk_segment(r, i);
-            r->last = i;
-        } else {
-            status = pass_over(r, i);
-        }
-    }
-    if (status == HF_OK && r->stable > r->end) { /* a file is missing, or shorter than it was */
-        log->damaged += !r->lost_tail;
-        r->end = r->stable;
-        r->lost_tail = 1;
-    }
-    return status;
-}
-
 /* ---- mending ---- */
-
-/* The number after a lost tail is the head's, if the lost bytes can have held so many frames. */
-static uint64_t number_at_end(const struct recovery *r)
-{
-    const struct hf_log *log = r->log;
-    uint64_t next = r->next_sqn, head = log->head->next_sqn;
-    if (r->lost_tail && head > next && head - next <= r->end / HF_GRANULE) {
-        next = head;
-    }
-    /* Begun, but nothing appended since. An unreadable last segment may be the newest incarnation's own. */
-    const struct hf_seg *last = log->count > 0 ? &log->segs[log->count - 1] : NULL;
-    int readable = last != NULL && last->state == HF_SEG_GOOD;
-    return readable ? hf_void_tail(last, log->begins, log->begin_count, next) : next;
-}
 
 static int64_t sync_directory(struct hf_log *log)
 {
@@ -318,7 +99,7 @@ static int64_t cut(struct recovery *r)
 {
     struct hf_log *log = r->log;
     int64_t status = HF_OK;
-    while (r->torn && log->count - 1 > r->last && status == HF_OK) {
+    while (r->e.torn && log->count - 1 > r->e.last && status == HF_OK) {
         log->cut_bytes += log->segs[log->count - 1].limit - log->segs[log->count - 1].base;
         status = remove_segment(log, log->count - 1);
     }
@@ -335,7 +116,7 @@ static int64_t sync_found(struct recovery *r)
 {
     struct hf_log *log = r->log;
     int64_t status = HF_OK;
-    for (int64_t i = log->head->level == HF_LEVEL_DISK ? r->first : 0; i < log->count && status == HF_OK; i++) {
+    for (int64_t i = log->head->level == HF_LEVEL_DISK ? r->e.first : 0; i < log->count && status == HF_OK; i++) {
         char name[HF_SEGMENT_NAME];
         hf_seg_name(name, log->segs[i].base);
         int fd = openat(log->dir, name, O_RDONLY | O_CLOEXEC);
@@ -355,10 +136,10 @@ static int64_t seal_last(struct recovery *r)
 {
     struct hf_log *log = r->log;
     struct hf_seg *s = log->count > 0 ? &log->segs[log->count - 1] : NULL;
-    if (s == NULL || s->state != HF_SEG_GOOD || r->end == s->base) {
+    if (s == NULL || s->state != HF_SEG_GOOD || r->e.end == s->base) {
         return HF_OK;
     }
-    uint64_t end = r->end < s->limit ? r->end : s->limit;
+    uint64_t end = r->e.end < s->limit ? r->e.end : s->limit;
     if (s->seal.end_position == end) {
         return HF_OK;
     }
@@ -368,7 +149,7 @@ static int64_t seal_last(struct recovery *r)
     if (s->fd < 0) {
         return hf_errno();
     }
-    int64_t status = hf_log_end_segment(s, end, r->next_sqn, &log->index, !r->hurt);
+    int64_t status = hf_log_end_segment(s, end, r->e.next_sqn, &log->index, !r->e.hurt);
     close(s->fd);
     s->fd = -1;
     return status;
@@ -379,9 +160,9 @@ static int64_t publish(struct recovery *r)
     struct hf_log *log = r->log;
     int synced =
         hf_log_on_disk(log) || log->head->level == HF_LEVEL_DISK; /* else the old head could outlive a power cut */
-    log->end = r->end;
-    log->tail_sqn = r->next_sqn;
-    log->appended_sqn = number_at_end(r);
+    log->end = r->e.end;
+    log->tail_sqn = r->e.next_sqn;
+    log->appended_sqn = hf_ending_number(&r->e, log->begins, log->begin_count);
     log->empty = log->end == 0;
     log->dirty_from = log->named = log->count;
     log->must_roll = 1;
@@ -404,14 +185,22 @@ static int64_t publish(struct recovery *r)
 
 static int64_t recover(struct hf_log *log)
 {
-    struct recovery r = {.log = log, .last = log->count - 1};
+    struct recovery r = {.log = log, .e = {.dir = log->dir, .index = &log->index}};
     log->dir_dirty = 1; /* what a killed store renamed may not be on disk */
-    find_stable(&r);
+    r.e.stable = hf_head_stable(log->head);
+    r.e.told_sqn = log->head->next_sqn;
+    hf_ending_stable(&r.e, log->segs, log->count);
     hf_log_kept(log);
     int64_t status = remove_leftovers(&r);
     find_begins(log);
     if (status == HF_OK) {
-        status = walk(&r);
+        r.e.segs = log->segs;
+        r.e.count = log->count;
+        r.e.kept_sqn = log->kept_sqn;
+        r.e.kept_position = log->kept_position;
+        status = hf_ending_walk(&r.e);
+        log->cut_bytes = r.e.cut_bytes;
+        log->damaged = r.e.damaged;
     }
     if (status == HF_OK) {
         status = cut(&r);
@@ -493,6 +282,7 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
         hf_log_close(log);
         return status;
     }
+    hf_head_keep(log->head_fd); /* it was published: from now on the head is the end */
     *out = log;
     return HF_OK;
 }

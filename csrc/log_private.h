@@ -6,11 +6,13 @@
  *   log.c         the store's hot side: append, sync, publish
  *   log_roll.c    the store's cold side: roll, the spare
  *   log_retire.c  what the log lets go, and what it must not take for that
+ *   log_end.c     where a log ends, as its files tell it
  *   log_open.c    recovery
  *   log_reader.c  readers: list the segments, find a number
  *   log_copy.c    readers: copy and verify
  *   log_fill.c    fills: files beside the segments with what those had lost
  *   log_fill_read.c  readers: numbers that only a fill has
+ *   log_beyond.c  readers: the end of a log that nobody keeps
  *   log_check.c   verification of everything, beside a live store */
 #ifndef HF_LOG_PRIVATE_H
 #define HF_LOG_PRIVATE_H
@@ -197,6 +199,41 @@ static inline void hf_index_note(struct hf_index *x, uint64_t offset, uint64_t s
 }
 int64_t hf_index_reset(struct hf_index *x, uint64_t file_bytes); /* HF_OK, or no memory */
 
+/* ---- log_end.c ---- */
+
+/* The walk to the end of a log. Who asks sets the first part. */
+struct hf_ending {
+    int dir;
+    struct hf_seg *segs; /* without what hf_ending_leftover and hf_seg_ghosts name */
+    int64_t count;
+    struct hf_index *index; /* of the last segment that is walked; NULL: not wanted */
+    uint64_t told_sqn;      /* the head's next_sqn, */
+    uint64_t kept_sqn;      /* and what hf_log_kept takes from it */
+    uint64_t kept_position;
+    uint64_t stable; /* S: what is known (hf_head_stable, then hf_ending_stable), and what the walk learns */
+    const struct hf_log_mark *from; /* of an earlier walk; NULL: none */
+
+    uint64_t end;      /* of the log, as far as it was walked */
+    uint64_t next_sqn; /* there */
+    int64_t first;     /* index of the segment where the walk starts */
+    int64_t last;      /* and of the last one that is the log's; -1: none */
+    int torn;          /* the walk ended at a cut */
+    int hurt;          /* the last segment has damage: it is kept as it is, not punched */
+    int lost_tail;     /* the end of the log is damaged: its numbers are not known from frames */
+    uint64_t cut_bytes;
+    uint64_t damaged; /* ranges */
+    struct hf_log_mark mark;
+    struct hf_log_mark begun; /* where the message under way begins */
+};
+void hf_ending_stable(struct hf_ending *e, const struct hf_seg *segs, int64_t n); /* by the headers of all segments */
+/* 1: segs[i] of n is left over from a recycling whose rename was lost, or from a roll whose header was. To be asked of
+ * the last one first. */
+int hf_ending_leftover(const struct hf_ending *e, const struct hf_seg *segs, int64_t n, int64_t i);
+int64_t hf_ending_walk(struct hf_ending *e);
+/* The number behind the last message. After a lost tail it is the head's, if the lost bytes can have held so many
+ * frames. */
+uint64_t hf_ending_number(const struct hf_ending *e, const struct hf_begin *begins, uint64_t count);
+
 /* ---- log_fill.c ---- */
 
 struct hf_range {
@@ -314,10 +351,30 @@ int hf_log_retain(struct hf_log *log, int spare_state);
  * successors: they end before `position`, where the log begins with number `sqn`. */
 int64_t hf_seg_ghosts(const struct hf_seg *segs, int64_t n, uint64_t position, uint64_t sqn);
 
-/* ---- a reader: log_reader.c, log_copy.c ---- */
+/* ---- a reader: log_reader.c, log_copy.c, log_beyond.c ---- */
+
+/* Says of an open head that its log is kept: until this open file is closed, what the head says is all that there is. */
+void hf_head_keep(int head_fd);
+uint64_t hf_head_inode(int dir); /* 0: there is no head */
+/* r->reach becomes true. HF_OK, or an error. */
+int64_t hf_logr_reach(struct hf_logr *r);
+/* What is published, to somebody who asks for number `sqn`: as the head says, where that is enough. HF_OK, or an
+ * error. */
+int64_t hf_logr_bounds(struct hf_logr *r, uint64_t sqn, uint64_t *next_sqn, uint64_t *end);
 
 #define HF_LOGR_RETRY 1 /* refresh the list and come again */
 #define HF_LOGR_FOUND 2
+
+/* How far the log goes, and what the head said when that was found. */
+struct hf_reach {
+    uint64_t end;
+    uint64_t next_sqn;
+    int64_t status; /* hf_logr_end */
+    uint64_t head_end;
+    uint64_t head_sqn;
+    uint64_t version;
+    int found;
+};
 
 struct hf_logr {
     uint64_t token;
@@ -336,8 +393,11 @@ struct hf_logr {
     uint64_t cursor;         /* position behind it */
     uint64_t cursor_sqn;     /* number there */
     uint64_t incarnation;    /* of what the last read returned */
-    struct hf_ranges fills;  /* as listed */
-    struct hf_logr *fill;    /* the one that was read last, as a log of one segment; NULL: none */
+    struct hf_reach reach;   /* log_beyond.c */
+    struct hf_log_mark mark; /* of the last walk to the end */
+    uint64_t head_inode;
+    struct hf_ranges fills; /* as listed */
+    struct hf_logr *fill;   /* the one that was read last, as a log of one segment; NULL: none */
 };
 
 /* One call of hf_logr_read. */

@@ -25,7 +25,9 @@ int64_t hf_logr_open(int dir_fd, struct hf_logr **out)
     }
     r->token = hf_process_token();
     r->dir = fcntl(dir_fd, F_DUPFD_CLOEXEC, 3);
-    int64_t status = r->dir < 0 ? hf_errno() : hf_head_map(r->dir, 0, &head);
+    int64_t status = r->dir < 0 ? hf_errno() : HF_OK;
+    r->head_inode = hf_head_inode(r->dir); /* before: another file that comes between is not taken for this one */
+    status = status == HF_OK ? hf_head_map(r->dir, 0, &head) : status;
     r->head = head;
     r->begin_version = UINT64_MAX; /* odd: never a version that was read */
     if (status != HF_OK) {
@@ -58,9 +60,10 @@ void hf_logr_close(struct hf_logr *r)
 int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sqn)
 {
     HF_ENTER(r);
-    *next_sqn = hf_load_acquire_u64(&r->head->next_sqn);
+    int64_t status = hf_logr_reach(r);
+    *next_sqn = r->reach.next_sqn;
     *oldest_sqn = hf_load_acquire_u64(&r->head->oldest_sqn);
-    return HF_OK;
+    return status;
 }
 
 /* ---- the list ---- */
@@ -330,10 +333,12 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
     HF_ENTER(r);
     struct hf_request q = {.sqn = sqn, .buf = buf, .capacity = capacity, .next = next};
     for (int tries = 0; tries < 8; tries++) {
-        q.published = hf_load_acquire_u64(&r->head->next_sqn); /* before end: see log.c */
-        q.end = hf_load_acquire_u64(&r->head->end);
-        uint64_t oldest = hf_load_acquire_u64(&r->head->oldest_sqn);
         *next = sqn;
+        int64_t status = hf_logr_bounds(r, sqn, &q.published, &q.end);
+        if (status != HF_OK) {
+            return status;
+        }
+        uint64_t oldest = hf_load_acquire_u64(&r->head->oldest_sqn);
         if (sqn >= q.published) {
             return HF_AGAIN;
         }
@@ -342,7 +347,7 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
             return HF_GONE;
         }
         if (tries > 0 || hf_load_acquire_u64(&r->head->begin_version) != r->begin_version) {
-            int64_t status = hf_logr_refresh(r);
+            status = hf_logr_refresh(r);
             if (status < 0) {
                 return status;
             }
@@ -354,7 +359,7 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
                 return got;
             }
         }
-        int64_t status = hf_logr_here(r, &q);
+        status = hf_logr_here(r, &q);
         if (status == HF_DAMAGED || status == HF_LOST || status == HF_GONE) {
             status = q.fresh ? hf_logr_fill(r, &q, status) : HF_LOGR_RETRY;
         }

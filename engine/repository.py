@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from .core import CData, ffi, lib
 from .errors import CorruptionError, Error
 from .grants import configuration_of
+from .log_ends import walk_ahead
 from .old_streams import LivingStream, OldStreams, living, living_ring, owner_lives, same_process
 from .private_directory import open_log
 from .reconcile import LogView, Table, lost_acknowledged, newest_table, void_from
@@ -35,6 +36,7 @@ from .store_state import SourceState, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
     from pathlib import Path
 
     from .domain import Domain, ObjectName
@@ -91,6 +93,8 @@ class Repository:
         """Of a receiver-paced source: set once, before anything is drained."""
         self._old = OldStreams(domain)
         self._resting = Resting()
+        self._looking: Future[None] | None = None
+        """The peers' logs are walked to their ends, elsewhere."""
         self._info = ffi.new("struct hf_log_info *")
         try:
             view = log_view(path)
@@ -295,11 +299,18 @@ class Repository:
 
     def look_again(self, now_ns: int) -> None:
         """No stream is read: do the peers have more (engine/resting.py)?"""
-        held, rest = self.next_sqn, self._resting
-        if not rest.due(held, now_ns):
+        held, rest, looking = self.next_sqn, self._resting, self._looking
+        if looking is not None:
+            if looking.done():
+                self._looking = None
+                if held < self.report().end:
+                    self.resume()
+        elif not rest.due(held, now_ns):
             return
-        if rest.told(self.line.told_by_peers()) or (rest.into_logs(now_ns) and held < self.report().end):
+        elif rest.told(self.line.told_by_peers()):
             self.resume()
+        elif rest.into_logs(now_ns):
+            self._looking = walk_ahead(self.peers())
 
     # Catching up ----------------------------------------------------------------------------------------------------------
 

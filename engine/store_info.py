@@ -13,8 +13,8 @@ import msgspec
 
 from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error, SystemCallError
+from .log_ends import OpenLog, Refusal, open_log
 from .logs import table_of
-from .private_directory import open_log
 from .reconcile import LogView
 from .reports import Seen
 from .store_state import SourceState, StateFile
@@ -44,11 +44,12 @@ __all__ = [
 ]
 
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-HEADS: dict[int, str] = {
-    lib.HF_AGAIN: "it has no head",
-    lib.HF_DAMAGED: "its head is damaged",
-    lib.HF_LAYOUT: "its head is of another layout version",
+UNKNOWN: dict[int, str] = {
+    lib.HF_DAMAGED: "its end is damaged: it holds everything below {}, and may have held more",
+    lib.HF_GONE: "it was in memory before a reboot: it held everything below {}, and may have held more",
+    lib.HF_AGAIN: "it changes while it is read: it holds everything below {}, and may hold more",
 }
+"""By what hf_logr_end says."""
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
@@ -102,43 +103,26 @@ def log_reader(path: Path) -> Iterator[CData | None]:
 
     Raises SystemCallError: this process has run out of file descriptors or memory, which says nothing of the log.
     """
-    found = _open_reader(path)
-    if isinstance(found, _Refusal):
-        _check_supplied(found, path)
+    opened = _open(path)
+    if opened is None:
         yield None
         return
     try:
-        yield found
+        yield opened.log
     finally:
-        lib.hf_logr_close(found)
+        opened.close()
 
 
-class _Refusal(NamedTuple):
-    """Why a log cannot be opened: a status of the core."""
-
-    status: int
-
-    def __str__(self) -> str:
-        if self.status <= lib.HF_ERRNO:
-            return os.strerror(int(lib.HF_ERRNO) - self.status)
-        return HEADS.get(self.status, f"its head cannot be read (status {self.status})")
+def _open(path: Path) -> OpenLog | None:
+    found = open_log(path)
+    if isinstance(found, OpenLog):
+        return found
+    _check_supplied(found, path)
+    return None
 
 
-def _open_reader(path: Path) -> CData | _Refusal:
-    out = ffi.new("struct hf_logr **")
-    try:
-        fd = open_log(path)
-    except OSError as refused:
-        return _Refusal(int(lib.HF_ERRNO) - (refused.errno or 0))
-    try:
-        status = int(lib.hf_logr_open(fd, out))
-    finally:
-        os.close(fd)
-    return out[0] if status == lib.HF_OK else _Refusal(status)
-
-
-def _check_supplied(refusal: _Refusal, path: Path) -> None:
-    number = int(lib.HF_ERRNO) - refusal.status
+def _check_supplied(refusal: Refusal, path: Path) -> None:
+    number = refusal.number
     if number in EXHAUSTED:
         error = SystemCallError(f"{path}: {os.strerror(number)}", number, errno.errorcode[number])
         error.hint, error.retriable = "raise the limit of this process (ulimit -n, -v)", True
@@ -148,23 +132,27 @@ def _check_supplied(refusal: _Refusal, path: Path) -> None:
 def log_range(path: Path) -> tuple[int, int] | None:
     """Oldest and next published number of the log in ``path``; None when none can be read now."""
     numbers = ffi.new("uint64_t[2]")
-    with contextlib.suppress(SystemCallError), log_reader(path) as log:
-        if log is not None and lib.hf_logr_range(log, numbers, numbers + 1) == lib.HF_OK:
-            return int(numbers[0]), int(numbers[1])
+    with contextlib.suppress(SystemCallError), contextlib.closing(_open(path) or contextlib.ExitStack()) as opened:
+        if isinstance(opened, OpenLog):
+            opened.end()  # and the next one goes on from there
+            if lib.hf_logr_range(opened.log, numbers, numbers + 1) == lib.HF_OK:
+                return int(numbers[0]), int(numbers[1])
     return None
 
 
 def log_view(path: Path) -> LogView | None:
     """BEGIN table and next number of the log in ``path``; None when there is no readable log, or nothing has begun in it.
 
-    Raises as :func:`log_reader`: what is decided by it must not take a whole log for none.
+    Where its end is not known, the number is what it holds at least. Raises as :func:`log_reader`: what is decided by it must not
+    take a whole log for none.
     """
-    numbers = ffi.new("uint64_t[2]")
-    with log_reader(path) as log:
-        table = table_of(log) if log is not None else ()  # first: a BEGIN lowers the end before it is in the table
-        if log is None or lib.hf_logr_range(log, numbers, numbers + 1) != lib.HF_OK:
+    with contextlib.closing(_open(path) or contextlib.ExitStack()) as opened:
+        if not isinstance(opened, OpenLog):
             return None
-    return LogView(table, int(numbers[1])) if table else None
+        table = table_of(opened.log)  # first: a BEGIN lowers the end before it is in the table
+        status, number = opened.end()
+    known = status == lib.HF_OK or status in UNKNOWN
+    return LogView(table, number) if known and table else None
 
 
 def peer_view(log: Path) -> LogView | Unknown:
@@ -173,16 +161,15 @@ def peer_view(log: Path) -> LogView | Unknown:
     A log that is there and holds nothing ends at 0. One that is not there is unknown: :func:`never_held` says whether its store's
     state proves that it never had a message.
     """
-    numbers = ffi.new("uint64_t[2]")
-    found = _open_reader(log)
-    if isinstance(found, _Refusal):
+    found = open_log(log)
+    if isinstance(found, Refusal):
         return Unknown(f"{log}: {found}")
-    try:
-        table = table_of(found)  # first: a BEGIN lowers the end before it is in the table
-        status = int(lib.hf_logr_range(found, numbers, numbers + 1))
-    finally:
-        lib.hf_logr_close(found)
-    return LogView(table, int(numbers[1])) if status == lib.HF_OK else Unknown(f"{log}: {_Refusal(status)}")
+    with contextlib.closing(found) as opened:
+        table = table_of(opened.log)  # first: a BEGIN lowers the end before it is in the table
+        status, number = opened.end()
+    if status == lib.HF_OK:
+        return LogView(table, number)
+    return Unknown(f"{log}: {UNKNOWN[status].format(number) if status in UNKNOWN else Refusal(status)}")
 
 
 def kept_view(log: Path) -> LogView | None:

@@ -12,6 +12,7 @@ from .errors import CorruptionError
 from .events.source import RegistrationSuccessFlags
 from .grants import peer_log
 from .lifetimes import Timers
+from .log_ends import walk_ahead
 from .old_streams import living_ring
 from .proxies import proxy_refusal
 from .receiver_paced import agree, changed
@@ -86,6 +87,8 @@ class SourceDesk:
             _log.info("%s: who began here sent nothing; forgotten for the one that has begun elsewhere", name)
             self.forget(source, names=True)
             return self.register(client, request)
+        if not request.incarnation:  # the walk to the ends of logs that nobody keeps: here, where no drain waits for it
+            walk_ahead(repository.peers()).result()
         if not request.incarnation and not holdings.drain_thread(repository.settled):
             self.waiting.append((client, request))
             return None

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from holdfast.engine.quorum import Groups, Intergroup, Intragroup
+from holdfast.engine.quorum import INTERGROUP, Groups, Intergroup, Intragroup
 from holdfast.engine.reconcile import FOR_EVER, LogView, Table
 from holdfast.engine.reports import (
     Configuration,
@@ -65,9 +65,7 @@ def test_the_start_is_behind_everything_that_may_be_stable(
     assert ends_the_wait([configuration], numbers(said)) == list(missing)
 
 
-@pytest.mark.parametrize(
 @pytest.mark.parametrize("configuration", [THREE, BACKUP, SEAT, *(in_groups(each) for each in INTERGROUP)])
-)
 def test_against_every_way_in_which_unknown_stores_may_have_come_somewhere(configuration: Configuration) -> None:
     """The oracle counts sets of stores one by one: a number was stable if those that hold it are enough in enough groups."""
     sizes, of, inter = configuration.groups.sizes, configuration.groups.of, configuration.groups.intergroup

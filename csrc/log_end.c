@@ -1,0 +1,263 @@
+/* log_end.c: where a log ends, as its files tell it: for whoever opens it, and for readers of a log that nobody keeps
+ * (log_beyond.c). Read-only.
+ *
+ * S is the highest position below which all is known to have been stable: the head's published end, every segment
+ * header's synced_below, every valid SYNC frame. A bad frame below S is damage: kept, counted, stepped over. A bad
+ * frame at or above S is a torn tail, whatever lies beyond: pages reach the disk in any order. Whole messages only:
+ * a message whose last fragment is missing is torn as a whole. */
+#include "log_private.h"
+
+#include <string.h>
+
+/* ---- what is known before any frame is read ---- */
+
+void hf_ending_stable(struct hf_ending *e, const struct hf_seg *segs, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const struct hf_seg *s = &segs[i];
+        if (s->state == HF_SEG_GOOD && s->synced_below > e->stable && s->synced_below <= s->base) {
+            e->stable = s->synced_below;
+        }
+    }
+}
+
+int hf_ending_leftover(const struct hf_ending *e, const struct hf_seg *segs, int64_t n, int64_t i)
+{
+    int half_made = segs[i].state == HF_SEG_BAD && i == n - 1 && e->stable <= segs[i].base;
+    return segs[i].state == HF_SEG_ALIEN || half_made;
+}
+
+/* ---- the walk ---- */
+
+static void take_sync(struct hf_ending *e, const struct hf_walk *w)
+{
+    if ((w->frame.flags & HF_FRAME_CONTROL) && w->frame.fragment == HF_CONTROL_SYNC && w->body.first <= w->position &&
+        w->body.first > e->stable) {
+        e->stable = w->body.first;
+    }
+}
+
+/* Looks behind `w` for SYNC frames that prove what lies there durable. Returns the end of the farthest valid frame. */
+static uint64_t look_behind(struct hf_ending *e, struct hf_walk w)
+{
+    uint64_t farthest = w.position;
+    while (hf_walk_resync(&w)) {
+        farthest = w.position + hf_frame_room((uint32_t)w.frame.commit);
+        take_sync(e, &w);
+    }
+    return farthest;
+}
+
+/* The same for all segments from i on, of which none begins at 0. */
+static int64_t look_into(struct hf_ending *e, int64_t i)
+{
+    for (int64_t j = i; j < e->count; j++) {
+        struct hf_seg *s = &e->segs[j];
+        struct hf_walk later;
+        int64_t status = s->state == HF_SEG_GOOD ? hf_seg_map(e->dir, s) : HF_OK;
+        if (status != HF_OK) {
+            return status;
+        }
+        if (s->map != NULL) {
+            hf_walk_start(&later, s, s->base - HF_GRANULE,
+                          UINT64_MAX); /* its base is behind another segment's: not 0 */
+            look_behind(e, later);
+            hf_seg_unmap(s);
+        }
+    }
+    return HF_OK;
+}
+
+/* The same for all that follows a bad place in segment i, whose walk is `w`. The head may be much older than the
+ * frames: it is not synced with each group commit. It looks as far as if the successor were not there: a cut removes that, and
+ * must not find more to be stable the next time. */
+static int64_t look_beyond(struct hf_ending *e, int64_t i, struct hf_walk w, uint64_t *farthest)
+{
+    const struct hf_seg *s = &e->segs[i];
+    uint64_t own = s->seal.end_position != 0 && s->seal.end_position < s->limit ? s->seal.end_position : s->limit;
+    w.limit = own > w.position ? own : w.position;
+    uint64_t claimed = w.position;
+    if (w.position < w.limit) {
+        claimed += hf_frame_claimed(w.data + (w.position - w.base), w.limit - w.position, w.position);
+    }
+    *farthest = look_behind(e, w);
+    *farthest = claimed > *farthest ? claimed : *farthest;
+    return look_into(e, i + 1);
+}
+
+/* 1: the walk begins with the last message that an earlier one verified; it is still there. */
+static int resume(const struct hf_ending *e, const struct hf_seg *s, struct hf_walk *w, struct hf_chain *chain)
+{
+    const struct hf_log_mark *from = e->from;
+    if (from == NULL || from->end == 0 || memcmp(from->segment, s->uuid, HF_UUID) != 0 ||
+        from->position % HF_GRANULE != 0 || from->position < s->base || from->position >= w->limit) {
+        return 0;
+    }
+    struct hf_chain known = {.next_sqn = from->sqn, .whole = from->position, .whole_sqn = from->sqn}, there = known;
+    struct hf_walk at = *w;
+    at.position = at.verified = from->position;
+    if (!hf_walk_frame(&at) || !hf_chain_take(&there, &at.frame, &at.body, at.position)) {
+        return 0;
+    }
+    *w = at;
+    *chain = known;
+    return 1;
+}
+
+/* A frame was taken in; it begins the message (or is the record) that `fragment` 0 was expected for. */
+static void note(struct hf_ending *e, const struct hf_seg *s, const struct hf_walk *w, uint32_t fragment)
+{
+    if (e->index != NULL && (w->frame.flags & HF_FRAME_FIRST)) {
+        hf_index_note(e->index, s->header_bytes + (w->position - s->base), w->frame.sequence_number);
+    }
+    if (fragment == 0) {
+        e->begun.position = w->position;
+        e->begun.sqn = w->frame.sequence_number;
+    }
+    take_sync(e, w);
+}
+
+/* Walks the frames of segment i. Sets e->end and e->next_sqn to where it got; e->torn if that is a cut. */
+static int64_t walk_segment(struct hf_ending *e, int64_t i)
+{
+    struct hf_seg *s = &e->segs[i];
+    /* Where it must end: where its successor begins, or at its seal; else nobody knows. */
+    const uint64_t unknown = UINT64_MAX;
+    uint64_t expected = i + 1 < e->count ? e->segs[i + 1].base : s->seal.end_position;
+    expected = expected == 0 ? unknown : expected;
+    struct hf_chain chain = {.next_sqn = s->first_sqn, .whole = s->base, .whole_sqn = s->first_sqn};
+    struct hf_walk w;
+    int64_t status = e->index != NULL ? hf_index_reset(e->index, s->file_bytes) : HF_OK;
+    if (status == HF_OK) {
+        status = hf_seg_map(e->dir, s);
+    }
+    if (status != HF_OK) {
+        return status;
+    }
+    hf_walk_start(&w, s, s->base, expected);
+    int resumed = resume(e, s, &w, &chain);
+    e->hurt = 0;
+    e->lost_tail = 0;
+    e->mark.end = 0;
+    for (;;) {
+        uint32_t fragment = chain.fragment;
+        if (hf_walk_frame(&w) && hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
+            note(e, s, &w, fragment);
+            if (chain.fragment == 0) {
+                e->mark.position = e->begun.position;
+                e->mark.sqn = e->begun.sqn;
+                e->mark.end = chain.whole;
+            }
+            hf_walk_step(&w);
+            continue;
+        }
+        e->end = chain.whole;
+        e->next_sqn = chain.whole_sqn;
+        if (chain.fragment == 0 && w.position == expected) {
+            break; /* as it must be */
+        }
+        if (e->stable <= chain.whole) {
+            uint64_t farthest = chain.whole;
+            if (!resumed || e->from->end != chain.whole || i + 1 < e->count) { /* else it was looked at then */
+                status = look_beyond(e, i, w, &farthest);
+            }
+            if (status != HF_OK) {
+                break;
+            }
+            if (e->stable <= chain.whole) {
+                e->cut_bytes += farthest - chain.whole;
+                e->torn = 1;
+                break;
+            }
+        }
+        e->damaged++;
+        e->hurt = 1;
+        if (!hf_walk_resync(&w)) {
+            e->lost_tail = 1;
+            e->end = expected != unknown ? expected : (e->stable < s->limit ? e->stable : s->limit);
+            break;
+        }
+        hf_chain_jump(&chain, w.position);
+    }
+    hf_seg_unmap(s);
+    return status;
+}
+
+/* Segment i has no header: damage, or what a power cut left of a roll. */
+static int64_t pass_over(struct hf_ending *e, int64_t i)
+{
+    int64_t status = e->stable <= e->segs[i].base ? look_into(e, i + 1) : HF_OK;
+    if (e->stable <= e->segs[i].base) {
+        e->torn = 1;
+        e->last = i - 1;
+    } else {
+        e->damaged++;
+        e->lost_tail = 1;
+        e->end = i + 1 < e->count ? e->segs[i + 1].base : e->stable;
+        e->last = i;
+    }
+    return status;
+}
+
+/* What the head says of the beginning counts where no segment is left from which to tell. */
+static int64_t begin_walk(struct hf_ending *e)
+{
+    int64_t status = HF_OK;
+    if (e->kept_position > e->stable) {
+        return status;
+    }
+    if (e->count > 0 && e->segs[0].base > e->stable) { /* a name that did not arrive, before one that did */
+        status = look_into(e, 0);
+        e->torn = e->segs[0].base > e->stable;
+        e->last = -1;
+    }
+    if ((e->count == 0 || e->torn) && e->stable > 0 && e->kept_sqn <= e->told_sqn) {
+        e->end = e->kept_position;
+        e->next_sqn = e->kept_sqn;
+    }
+    return status;
+}
+
+int64_t hf_ending_walk(struct hf_ending *e)
+{
+    e->last = e->count - 1;
+    int64_t status = begin_walk(e);
+    e->first = 0;
+    for (int64_t i = 0; i < e->count; i++) {
+        const struct hf_seg *s = &e->segs[i];
+        int there = s->base < e->stable || (s->base == e->stable && s->state == HF_SEG_GOOD);
+        int known = e->from != NULL && e->from->end > s->base && memcmp(e->from->segment, s->uuid, HF_UUID) == 0;
+        e->first = there || known ? i : e->first;
+    }
+    for (int64_t i = e->first; i < e->count && !e->torn && status == HF_OK; i++) {
+        if (e->segs[i].state == HF_SEG_GOOD) {
+            status = walk_segment(e, i);
+            e->last = i;
+        } else {
+            status = pass_over(e, i);
+        }
+    }
+    if (status == HF_OK && e->stable > e->end) { /* a file is missing, or shorter than it was */
+        e->damaged += !e->lost_tail;
+        e->end = e->stable;
+        e->lost_tail = 1;
+    }
+    if (status != HF_OK || e->lost_tail || e->mark.end == 0 || e->last != e->count - 1) {
+        e->mark.end = 0;
+    } else {
+        memcpy(e->mark.segment, e->segs[e->last].uuid, HF_UUID);
+    }
+    return status;
+}
+
+uint64_t hf_ending_number(const struct hf_ending *e, const struct hf_begin *begins, uint64_t count)
+{
+    uint64_t next = e->next_sqn, told = e->told_sqn;
+    if (e->lost_tail && told > next && told - next <= e->end / HF_GRANULE) {
+        next = told;
+    }
+    /* Begun, but nothing appended since. An unreadable last segment may be the newest incarnation's own. */
+    const struct hf_seg *last = e->last >= 0 ? &e->segs[e->last] : NULL;
+    int readable = last != NULL && last->state == HF_SEG_GOOD;
+    return readable ? hf_void_tail(last, begins, count, next) : next;
+}
