@@ -11,6 +11,7 @@
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
+#include "sync.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -48,6 +49,13 @@ static int64_t remove_segment(struct hf_log *log, int64_t i)
     return HF_OK;
 }
 
+/* Segment i was never stable. A power cut may bring back its name, if the directory's next sync fails: not its frames. */
+static int64_t discard(struct hf_log *log, int64_t i)
+{
+    int64_t status = hf_log_on_disk(log) ? hf_seg_void(log->dir, &log->segs[i], log->config.uuid) : HF_OK;
+    return status == HF_OK ? remove_segment(log, i) : status == HF_POISONED ? hf_log_poison(log) : status;
+}
+
 /* Leftovers of a recycling whose rename was lost, of a roll whose header was lost, and of a retirement. */
 static int64_t remove_leftovers(struct recovery *r)
 {
@@ -55,7 +63,7 @@ static int64_t remove_leftovers(struct recovery *r)
     for (int64_t i = log->count - 1; i >= 0; i--) {
         int half_made = log->segs[i].state == HF_SEG_BAD && i == log->count - 1 && r->stable <= log->segs[i].base;
         if (log->segs[i].state == HF_SEG_ALIEN || half_made) {
-            int64_t status = remove_segment(log, i);
+            int64_t status = half_made ? discard(log, i) : remove_segment(log, i);
             if (status != HF_OK) {
                 return status;
             }
@@ -306,11 +314,10 @@ static uint64_t number_at_end(const struct recovery *r)
 
 static int64_t sync_directory(struct hf_log *log)
 {
-    if (log->dir_dirty && hf_log_on_disk(log) && fsync(log->dir) != 0) {
-        return hf_log_poison(log);
-    }
-    log->dir_dirty = 0;
-    return HF_OK;
+    int due = log->dir_dirty && hf_log_on_disk(log);
+    int64_t status = due ? hf_log_durable(log, log->dir, HF_SYNC_NAMES) : HF_OK;
+    log->dir_dirty = status != HF_OK;
+    return status;
 }
 
 /* What lies behind a cut was never stable: newest first, so that a kill leaves a log with a shorter tail. */
@@ -320,33 +327,12 @@ static int64_t cut(struct recovery *r)
     int64_t status = HF_OK;
     while (r->torn && log->count - 1 > r->last && status == HF_OK) {
         log->cut_bytes += log->segs[log->count - 1].limit - log->segs[log->count - 1].base;
-        status = remove_segment(log, log->count - 1);
+        status = discard(log, log->count - 1);
     }
     if (status == HF_OK) {
         status = sync_directory(log);
     }
     HF_FAIL("open.cut");
-    return status;
-}
-
-/* What open found must be stable before it is published: a killed store leaves frames in the page cache only. A sync that
- * fails poisons here as anywhere: the next opening's would say nothing of what this one dropped. */
-static int64_t sync_found(struct recovery *r)
-{
-    struct hf_log *log = r->log;
-    int64_t status = HF_OK;
-    for (int64_t i = log->head->level == HF_LEVEL_DISK ? r->first : 0; i < log->count && status == HF_OK; i++) {
-        char name[HF_SEGMENT_NAME];
-        hf_seg_name(name, log->segs[i].base);
-        int fd = openat(log->dir, name, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) {
-            return hf_errno();
-        }
-        if (HF_FAIL_STATUS("log.fdatasync") != 0 || fdatasync(fd) != 0) {
-            status = hf_log_poison(log);
-        }
-        close(fd);
-    }
     return status;
 }
 
@@ -377,8 +363,8 @@ static int64_t seal_last(struct recovery *r)
 static int64_t publish(struct recovery *r)
 {
     struct hf_log *log = r->log;
-    int synced =
-        hf_log_on_disk(log) || log->head->level == HF_LEVEL_DISK; /* else the old head could outlive a power cut */
+    int synced = hf_log_on_disk(log) || log->renewing ||
+                 log->head->level == HF_LEVEL_DISK; /* else the old head could outlive a power cut */
     log->end = r->end;
     log->tail_sqn = r->next_sqn;
     log->appended_sqn = number_at_end(r);
@@ -396,8 +382,12 @@ static int64_t publish(struct recovery *r)
     hf_store_release_u64(&log->head->level, log->config.level);
     hf_log_publish(log);
     int64_t status = hf_boot_id(log->head->pre.boot_id); /* after `end`: it says which boot's pages `end` speaks of */
-    if (status == HF_OK && synced && fdatasync(log->head_fd) != 0) {
-        status = hf_log_poison(log);
+    hf_store_release_u64(&log->head->poisoned, 0);
+    if (status == HF_OK && synced) {
+        status = hf_log_durable(log, log->head_fd, HF_SYNC_DATA);
+    }
+    if (status == HF_OK && log->config.doubt != NULL) {
+        hf_doubt_clear(log->config.doubt);
     }
     return status;
 }
@@ -419,8 +409,8 @@ static int64_t recover(struct hf_log *log)
     if (status == HF_OK) {
         status = seal_last(&r);
     }
-    if (status == HF_OK && hf_log_on_disk(log)) {
-        status = sync_found(&r);
+    if (status == HF_OK && (hf_log_on_disk(log) || log->renewing)) {
+        status = hf_log_settle(log, log->head->level == HF_LEVEL_DISK ? r.first : 0);
     }
     return status == HF_OK ? publish(&r) : status;
 }
@@ -441,6 +431,9 @@ static int64_t open_head(struct hf_log *log)
     if (status == HF_AGAIN ||
         status == HF_DAMAGED) { /* none, or one that nobody can read: the segments know all of it */
         status = hf_head_create(log->dir, log->config.uuid);
+        if (status == HF_POISONED) {
+            return hf_log_poison(log);
+        }
         if (status == HF_OK) {
             status = hf_head_map(log->dir, 1, &log->head);
         }
@@ -455,9 +448,9 @@ static int64_t open_head(struct hf_log *log)
     if (log->head_fd < 0) {
         return hf_errno();
     }
-    /* What a failed sync dropped stays in the page cache as if it were clean, so even what reads well proves
-     * nothing. */
-    return log->head->poisoned ? HF_POISONED : HF_OK;
+    int64_t doubted = hf_log_doubted(log); /* then even what reads well proves nothing */
+    log->renewing = doubted > 0;
+    return doubted < 0 ? doubted : HF_OK;
 }
 
 int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_log **out)
@@ -471,10 +464,16 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
     log->config.first_segment_bytes = file_size(config->first_segment_bytes, FIRST_SEGMENT);
     log->config.max_segment_bytes = file_size(config->max_segment_bytes, LARGEST_SEGMENT);
     log->head_fd = -1;
-    log->spare.fd = -1;
+    log->spare.fd = log->spare.dir = -1;
+    log->doubt = config->doubt != NULL ? strdup(config->doubt) : NULL;
+    log->config.doubt = log->doubt;
     pthread_mutex_init(&log->spare.lock, NULL);
     log->dir = fcntl(dir_fd, F_DUPFD_CLOEXEC, 3);
     int64_t status = log->dir < 0 ? hf_errno() : HF_OK;
+    if (status == HF_OK) {
+        log->spare.dir = openat(log->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        status = log->spare.dir < 0 || (config->doubt != NULL && log->doubt == NULL) ? hf_errno() : HF_OK;
+    }
     if (status == HF_OK && config->level != HF_LEVEL_MEMORY && config->level != HF_LEVEL_DISK) {
         status = HF_USAGE;
     }
@@ -483,16 +482,16 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
         status = open_head(log);
     }
     if (status == HF_OK) {
-        int64_t n = hf_seg_list(log->dir, config->uuid, &log->segs);
+        int64_t n = hf_seg_list_all(log->dir, config->uuid, &log->segs);
         log->count = n < 0 ? 0 : n;
         log->room = log->count;
         status = n < 0 ? n : recover(log);
     }
     if (status != HF_OK) {
-        log->poisoned = 1; /* nothing may be published by the closing */
         hf_log_close(log);
         return status;
     }
+    log->opened = 1;
     *out = log;
     return HF_OK;
 }
