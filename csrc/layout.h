@@ -261,7 +261,7 @@ struct hf_head {
     uint64_t end_check;       /* 136  end ^ pre.uuid (first 8 bytes) */
     uint64_t next_sqn;        /* 144  number behind the last published message */
     uint64_t level;           /* 152  enum hf_level of what was published */
-    uint64_t poisoned;        /* 160  1 after a sync error: nothing is published any more */
+    uint64_t poisoned;        /* 160  not 0 after a sync error, in this boot: its id, and bit 1. Nothing is published any more */
     uint32_t begin_crc;       /* 168  of begins[0 .. begin_count], under begin_version; wrong = take what the segments' headers say */
     uint8_t _pad0[84];        /* 172 */
     uint64_t oldest_sqn;      /* 256  line "retention": below it all was let go; what is not there from here on is lost */

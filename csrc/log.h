@@ -11,7 +11,8 @@
  *     hf_log_sync does the group commit (every segment touched, oldest first, then the directory if a name changed),
  *     then publishes. The first append of each group commit is preceded by a SYNC frame that carries what was
  *     durable then.
- *  3. After any sync error the log is poisoned for good.
+ *  3. After any sync error the log is poisoned (sync.h): it publishes nothing any more. The next open copies what
+ *     was written since the last good sync into new files, and syncs those; a reboot ends it, too.
  *  4. A segment is full -> HF_ROLL; hf_log_roll takes the spare (hf_log_prepare makes it, from a helper thread) or
  *     makes one on the spot. A new incarnation and a cut always roll. Segment sizes: 1 MiB, doubling to 64 MiB.
  *  5. Retention: while the segments together exceed retain_bytes the oldest sealed one goes: renamed to `spare`
@@ -38,6 +39,7 @@ struct hf_log_config {
     uint64_t retain_bytes;     /* 0 = no limit */
     uint32_t level;            /* enum hf_level */
     uint32_t _reserved;
+    const char *doubt;         /* path, off the log's device, of the file that remembers a failed sync (sync.h); NULL: none */
 };
 
 struct hf_log_info {
@@ -58,8 +60,8 @@ struct hf_log_info {
 };
 
 /* Opens (and repairs) or creates the log in directory `dir_fd` (duplicated). HF_LAYOUT, HF_DAMAGED (head of another
- * source), HF_POISONED (a sync failed in an earlier life: what the page cache shows may not be on disk; readers
- * still serve what was published). */
+ * source), HF_POISONED (a sync failed, in this open or in an earlier life, and what was not on disk then could not be
+ * copied now: the next open tries again; readers still serve what was published). */
 int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_log **out);
 void hf_log_close(struct hf_log *log);     /* syncs (disk), seals nothing, frees; also after poison */
 void hf_log_info(const struct hf_log *log, struct hf_log_info *out);
@@ -83,6 +85,9 @@ int64_t hf_log_sync(struct hf_log *log);   /* group commit and publish (memory: 
  * that starts below takes it back to its start. HF_POISONED: readers find them gone, and nothing is removed. */
 int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn);
 int64_t hf_log_prepare(struct hf_log *log);/* helper thread: makes the spare if there is none. 1 made, 0 nothing to do */
+
+/* A sync of the names in this log's directory failed, and it was not the log's: it is poisoned, as if it were. */
+void hf_log_distrust(int dir_fd);
 
 struct hf_logr; /* a reader: receivers, tools, Spark; any process; one thread at a time */
 int64_t hf_logr_open(int dir_fd, struct hf_logr **out); /* HF_AGAIN: no head yet */

@@ -14,11 +14,12 @@
  * no harm: all that was called stable is below the head that the dead store left in the page cache.
  *
  * Without a lock there is a walk: it costs time beside a writer that takes none, and is never wrong. What changes
- * under it is seen afterwards, by the head and by the segments' uuids, and then it is done again. A poisoned log ends
- * where its head says: what lies beyond was never on disk. */
+ * under it is seen afterwards, by the head and by the segments' uuids, and then it is done again. A log that was
+ * poisoned in this boot ends where its head says: what lies beyond was never on disk. */
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
+#include "sync.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -131,7 +132,8 @@ int64_t hf_logr_reach(struct hf_logr *r)
         if (r->reach.found && same(&now, &r->reach)) {
             return HF_OK;
         }
-        int believed = hf_load_acquire_u64(&r->head->poisoned) != 0 || HF_MUTANT("logr.believe_head");
+        uint64_t poisoned = hf_load_acquire_u64(&r->head->poisoned); /* an earlier boot's word is over (log_poison.c) */
+        int believed = poisoned == 1 || poisoned == hf_doubt_word() || HF_MUTANT("logr.believe_head");
         int64_t status = believed ? 1 : kept(r);
         if (status == 1) {
             now = told(r->head); /* by somebody who may have opened it after the first look */

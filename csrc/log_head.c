@@ -4,6 +4,7 @@
 #include "crc32c.h"
 #include "process.h"
 #include "segment.h"
+#include "sync.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -38,12 +39,16 @@ int64_t hf_head_create(int dir, const uint8_t *uuid)
     if (status == HF_OK) {
         status = hf_write_all(fd, &file, sizeof file, 0);
     }
-    if (status == HF_OK && fdatasync(fd) != 0) {
-        status = hf_errno();
+    if (status == HF_OK) {
+        status = hf_sync(fd, HF_SYNC_DATA);
     }
     close(fd);
-    if (status == HF_OK && (renameat(dir, "head-new", dir, "head") != 0 || fsync(dir) != 0)) {
+    if (status == HF_OK && renameat(dir, "head-new", dir, "head") != 0) {
         status = hf_errno();
+    }
+    if (status == HF_OK && hf_sync(dir, HF_SYNC_NAMES) != HF_OK) {
+        unlinkat(dir, "head", 0); /* the next one is another file */
+        return HF_POISONED;
     }
     if (status != HF_OK) {
         unlinkat(dir, "head-new", 0);

@@ -7,6 +7,7 @@
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
+#include "sync.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -37,13 +38,21 @@ static int64_t remove_segment(struct hf_log *log, int64_t i)
     return HF_OK;
 }
 
+/* Segment i was never stable. A power cut may bring back its name, if the directory's next sync fails: not its frames. */
+static int64_t discard(struct hf_log *log, int64_t i)
+{
+    int64_t status = hf_log_on_disk(log) ? hf_seg_void(log->dir, &log->segs[i], log->config.uuid) : HF_OK;
+    return status == HF_OK ? remove_segment(log, i) : status == HF_POISONED ? hf_log_poison(log) : status;
+}
+
 /* Leftovers of a recycling whose rename was lost, of a roll whose header was lost, and of a retirement. */
 static int64_t remove_leftovers(struct recovery *r)
 {
     struct hf_log *log = r->log;
     for (int64_t i = log->count - 1; i >= 0; i--) {
         if (hf_ending_leftover(&r->e, log->segs, log->count, i)) {
-            int64_t status = remove_segment(log, i);
+            int alien = log->segs[i].state == HF_SEG_ALIEN;
+            int64_t status = alien ? remove_segment(log, i) : discard(log, i);
             if (status != HF_OK) {
                 return status;
             }
@@ -87,11 +96,10 @@ static void find_begins(struct hf_log *log)
 
 static int64_t sync_directory(struct hf_log *log)
 {
-    if (log->dir_dirty && hf_log_on_disk(log) && fsync(log->dir) != 0) {
-        return hf_log_poison(log);
-    }
-    log->dir_dirty = 0;
-    return HF_OK;
+    int due = log->dir_dirty && hf_log_on_disk(log);
+    int64_t status = due ? hf_log_durable(log, log->dir, HF_SYNC_NAMES) : HF_OK;
+    log->dir_dirty = status != HF_OK;
+    return status;
 }
 
 /* What lies behind a cut was never stable: newest first, so that a kill leaves a log with a shorter tail. */
@@ -101,33 +109,12 @@ static int64_t cut(struct recovery *r)
     int64_t status = HF_OK;
     while (r->e.torn && log->count - 1 > r->e.last && status == HF_OK) {
         log->cut_bytes += log->segs[log->count - 1].limit - log->segs[log->count - 1].base;
-        status = remove_segment(log, log->count - 1);
+        status = discard(log, log->count - 1);
     }
     if (status == HF_OK) {
         status = sync_directory(log);
     }
     HF_FAIL("open.cut");
-    return status;
-}
-
-/* What open found must be stable before it is published: a killed store leaves frames in the page cache only. A sync that
- * fails poisons here as anywhere: the next opening's would say nothing of what this one dropped. */
-static int64_t sync_found(struct recovery *r)
-{
-    struct hf_log *log = r->log;
-    int64_t status = HF_OK;
-    for (int64_t i = log->head->level == HF_LEVEL_DISK ? r->e.first : 0; i < log->count && status == HF_OK; i++) {
-        char name[HF_SEGMENT_NAME];
-        hf_seg_name(name, log->segs[i].base);
-        int fd = openat(log->dir, name, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) {
-            return hf_errno();
-        }
-        if (HF_FAIL_STATUS("log.fdatasync") != 0 || fdatasync(fd) != 0) {
-            status = hf_log_poison(log);
-        }
-        close(fd);
-    }
     return status;
 }
 
@@ -158,8 +145,8 @@ static int64_t seal_last(struct recovery *r)
 static int64_t publish(struct recovery *r)
 {
     struct hf_log *log = r->log;
-    int synced =
-        hf_log_on_disk(log) || log->head->level == HF_LEVEL_DISK; /* else the old head could outlive a power cut */
+    int synced = hf_log_on_disk(log) || log->renewing ||
+                 log->head->level == HF_LEVEL_DISK; /* else the old head could outlive a power cut */
     log->end = r->e.end;
     log->tail_sqn = r->e.next_sqn;
     log->appended_sqn = hf_ending_number(&r->e, log->begins, log->begin_count);
@@ -177,8 +164,12 @@ static int64_t publish(struct recovery *r)
     hf_store_release_u64(&log->head->level, log->config.level);
     hf_log_publish(log);
     int64_t status = hf_boot_id(log->head->pre.boot_id); /* after `end`: it says which boot's pages `end` speaks of */
-    if (status == HF_OK && synced && fdatasync(log->head_fd) != 0) {
-        status = hf_log_poison(log);
+    hf_store_release_u64(&log->head->poisoned, 0);
+    if (status == HF_OK && synced) {
+        status = hf_log_durable(log, log->head_fd, HF_SYNC_DATA);
+    }
+    if (status == HF_OK && log->config.doubt != NULL) {
+        hf_doubt_clear(log->config.doubt);
     }
     return status;
 }
@@ -208,8 +199,8 @@ static int64_t recover(struct hf_log *log)
     if (status == HF_OK) {
         status = seal_last(&r);
     }
-    if (status == HF_OK && hf_log_on_disk(log)) {
-        status = sync_found(&r);
+    if (status == HF_OK && (hf_log_on_disk(log) || log->renewing)) {
+        status = hf_log_settle(log, log->head->level == HF_LEVEL_DISK ? r.e.first : 0);
     }
     return status == HF_OK ? publish(&r) : status;
 }
@@ -230,6 +221,9 @@ static int64_t open_head(struct hf_log *log)
     if (status == HF_AGAIN ||
         status == HF_DAMAGED) { /* none, or one that nobody can read: the segments know all of it */
         status = hf_head_create(log->dir, log->config.uuid);
+        if (status == HF_POISONED) {
+            return hf_log_poison(log);
+        }
         if (status == HF_OK) {
             status = hf_head_map(log->dir, 1, &log->head);
         }
@@ -244,9 +238,9 @@ static int64_t open_head(struct hf_log *log)
     if (log->head_fd < 0) {
         return hf_errno();
     }
-    /* What a failed sync dropped stays in the page cache as if it were clean, so even what reads well proves
-     * nothing. */
-    return log->head->poisoned ? HF_POISONED : HF_OK;
+    int64_t doubted = hf_log_doubted(log); /* then even what reads well proves nothing */
+    log->renewing = doubted > 0;
+    return doubted < 0 ? doubted : HF_OK;
 }
 
 int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_log **out)
@@ -260,10 +254,16 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
     log->config.first_segment_bytes = file_size(config->first_segment_bytes, FIRST_SEGMENT);
     log->config.max_segment_bytes = file_size(config->max_segment_bytes, LARGEST_SEGMENT);
     log->head_fd = -1;
-    log->spare.fd = -1;
+    log->spare.fd = log->spare.dir = -1;
+    log->doubt = config->doubt != NULL ? strdup(config->doubt) : NULL;
+    log->config.doubt = log->doubt;
     pthread_mutex_init(&log->spare.lock, NULL);
     log->dir = fcntl(dir_fd, F_DUPFD_CLOEXEC, 3);
     int64_t status = log->dir < 0 ? hf_errno() : HF_OK;
+    if (status == HF_OK) {
+        log->spare.dir = openat(log->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        status = log->spare.dir < 0 || (config->doubt != NULL && log->doubt == NULL) ? hf_errno() : HF_OK;
+    }
     if (status == HF_OK && config->level != HF_LEVEL_MEMORY && config->level != HF_LEVEL_DISK) {
         status = HF_USAGE;
     }
@@ -272,17 +272,18 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
         status = open_head(log);
     }
     if (status == HF_OK) {
-        int64_t n = hf_seg_list(log->dir, config->uuid, &log->segs);
+        int64_t n = hf_seg_list_all(log->dir, config->uuid, &log->segs);
         log->count = n < 0 ? 0 : n;
         log->room = log->count;
         status = n < 0 ? n : recover(log);
     }
     if (status != HF_OK) {
-        log->poisoned = 1; /* nothing may be published by the closing */
         hf_log_close(log);
         return status;
     }
+    log->opened = 1;
     hf_head_keep(log->head_fd); /* it was published: from now on the head is the end */
+    log->opened = 1;
     *out = log;
     return HF_OK;
 }

@@ -5,6 +5,7 @@
  *   log_frame.c   frames: CRC, verification, walking, resynchronisation
  *   log.c         the store's hot side: append, sync, publish
  *   log_roll.c    the store's cold side: roll, the spare
+ *   log_poison.c  what it does about a sync that failed
  *   log_retire.c  what the log lets go, and what it must not take for that
  *   log_end.c     where a log ends, as its files tell it
  *   log_open.c    recovery
@@ -85,7 +86,11 @@ void hf_seg_name(char name[HF_SEGMENT_NAME], uint64_t base);
 /* The segments of a directory, ascending, their headers read. Returns the count; *out is malloc'ed (also when it is
  * 0). */
 int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out);
+int64_t hf_seg_list_all(int dir, const uint8_t *source_uuid,
+                        struct hf_seg **out);                               /* HF_SEG_ALIEN, too: open removes them */
 int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid); /* HF_OK or an errno; s->state says more */
+/* Makes this file that of no position, on disk: its name is about to go, and a power cut may bring that back. */
+int64_t hf_seg_void(int dir, const struct hf_seg *s, const uint8_t *source_uuid);
 int64_t hf_seg_map(int dir, struct hf_seg *s); /* read-only; HF_GONE: the file is another one by now */
 /* 1: the file under this name is still the one that was listed, of this source. To be asked before anything in it is called
  * damage. */
@@ -249,6 +254,8 @@ struct hf_ranges {
 };
 int64_t hf_ranges_add(struct hf_ranges *ranges, uint64_t first, uint64_t next); /* HF_OK, or no memory */
 
+#define HF_FILL_NAME 40 /* "fill-" + 16 hex digits + "-" + 16 hex digits + NUL */
+void hf_fill_name(char name[HF_FILL_NAME], uint64_t first, uint64_t next);
 int64_t hf_fill_list(int dir, struct hf_ranges *out); /* as their names say, ascending; HF_OK or an errno */
 /* Verifies the header of the fill of this range and maps it, as a segment whose positions begin at 0. */
 int64_t hf_fill_map(int dir, const uint8_t *source_uuid, struct hf_range range, struct hf_seg *s);
@@ -271,12 +278,14 @@ enum hf_spare_state {
 };
 
 #define HF_SPARE_NAME "spare"
+#define HF_COPY_NAME "copy-new"
 
 /* The next segment's file. `lock` guards `state`; whoever set BUSY owns the rest. */
 struct hf_spare {
     pthread_mutex_t lock;
     int state;
     int fd;
+    int dir;      /* the log's directory, for the helper's syncs */
     uint8_t *map; /* memory level: populated; else NULL */
     uint64_t bytes;
 };
@@ -312,21 +321,23 @@ struct hf_log {
     uint32_t must_roll;  /* the active segment takes nothing more */
     uint32_t filled;     /* it must roll because it is full: sizes double */
     uint32_t dir_dirty;  /* a name changed since the last directory sync */
-    uint32_t poisoned;
-    uint32_t empty;     /* no message or LOST record in any segment */
-    int64_t dirty_from; /* index into segs of the oldest segment that may be unsynced; == count: none */
-    int64_t named;      /* so many of segs, from the first on, have their names on disk */
-    uint64_t kept_sqn;  /* from this number and this position on nothing was ever let go: what is not there is lost */
+    uint32_t poisoned;   /* a sync failed in this life; atomic: the helper's may have */
+    uint32_t renewing;   /* an open that writes once more what an earlier life could not sync */
+    uint32_t opened;     /* there is something to sync at the end */
+    uint32_t empty;      /* no message or LOST record in any segment */
+    int64_t dirty_from;  /* index into segs of the oldest segment that may be unsynced; == count: none */
+    int64_t named;       /* so many of segs, from the first on, have their names on disk */
+    uint64_t kept_sqn;   /* from this number and this position on nothing was ever let go: what is not there is lost */
     uint64_t kept_position;
     uint64_t fill_next; /* the lowest end of a fill, as of the last look */
     uint64_t cut_bytes;
     uint64_t damaged;
     uint64_t syncs;
+    char *doubt; /* what config.doubt points to */
     struct hf_spare spare;
 };
 
 void hf_log_publish(struct hf_log *log);
-int64_t hf_log_poison(struct hf_log *log); /* HF_POISONED */
 static inline int hf_log_on_disk(const struct hf_log *log)
 {
     return log->config.level == HF_LEVEL_DISK;
@@ -337,8 +348,20 @@ int64_t hf_log_reserve(struct hf_log *log, int64_t count); /* room for so many i
 int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index, int punch);
 void hf_spare_adopt(struct hf_log *log); /* open: takes over a `spare` of an earlier process, removes half-made files */
 void hf_spare_close(struct hf_log *log);
+void hf_spare_drop(struct hf_log *log);    /* whoever holds it; its file goes */
 int hf_spare_take(struct hf_spare *spare); /* BUSY holds the other thread off; the state before it is returned */
 void hf_spare_give(struct hf_spare *spare, int state);
+
+/* ---- log_poison.c ---- */
+
+int hf_log_poisoned(const struct hf_log *log); /* any thread */
+int64_t hf_log_poison(struct hf_log *log);     /* HF_POISONED */
+/* hf_sync of a file or a directory of the log; HF_POISONED from the first error on. */
+int64_t hf_log_durable(struct hf_log *log, int fd, uint32_t what);
+/* 1: a sync failed in an earlier life and in this boot; 0: none did. An error: nobody knows. */
+int64_t hf_log_doubted(const struct hf_log *log);
+/* What open found in the segments from `first` on is stable when it returns HF_OK: synced, or with a doubt written once more. */
+int64_t hf_log_settle(struct hf_log *log, int64_t first);
 
 /* ---- log_retire.c ---- */
 

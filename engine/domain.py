@@ -6,6 +6,7 @@
     <domain>/stores/<name>.sock    a running store's control socket
     <domain>/stores/<name>.info    who that store is; stays when it dies
     <domain>/stores/<alias>.*      symbolic links to the two: other names of it, such as 127.0.0.1:PORT
+    <domain>/doubts/<uuid>[.<uuid>]  a sync failed in this boot: of a store's state, of a source's log there (engine/sync.py)
 
 Objects in shared memory are called ``hf.<hash of the directory's device and inode>.<source uuid>.<what>``, so that two domains
 never meet, and a listing by prefix is all the discovery there is: no registry that could disagree with what exists.
@@ -100,6 +101,7 @@ class Domain:
         base = base_directory()
         self.path = base / self.name
         self.stores = self.path / "stores"
+        self.doubts = self.path / "doubts"
         self.socket_path("a")  # where that is too long, no store can be reached
         if not make and not self.stores.is_dir():
             raise _no_domain(self.name, base)

@@ -21,7 +21,7 @@ import msgspec
 from .core import lib
 from .coverage import Spans
 from .private_directory import read_regular
-from .store_state import sync_directory
+from .sync import sync_data, sync_log_directory
 from .wire import UNDECODABLE
 
 if TYPE_CHECKING:
@@ -116,10 +116,11 @@ class MarkFile:
             return False
         body = msgspec.msgpack.encode(_Marks(self._source, merged))
         temporary = self._path.with_suffix(".new")
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
             file.write(_HEADER.pack(_MAGIC, len(body), lib.hf_crc32c(0, body, len(body))) + body)
             file.flush()
-            os.fdatasync(file.fileno())
+            sync_data(file.fileno())
         temporary.rename(self._path)
-        sync_directory(self._path.parent)
+        sync_log_directory(self._path.parent)
         return True

@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -32,7 +33,7 @@ from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
 from .store_info import log_view, peer_logs, peer_places, seen_at
 from .store_line import StoreLine
-from .store_state import SourceState, sync_directory
+from .sync import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from .domain import Domain, ObjectName
     from .pacing import Pacer
-    from .store_state import Acked
+    from .store_state import Acked, SourceState
 
 __all__ = ["Repository"]
 
@@ -65,13 +66,14 @@ class Repository:
         self.level = int(config.level)
         self._store, self.name = uuid, name
         self.line = StoreLine(domain, bells, source, name, uuid)
-        if not path.exists():
-            path.mkdir(mode=0o700)
-            sync_directory(path.parent)
+        self._doubt = ffi.new("char[]", os.fsencode(domain.doubts / f"{uuid.hex()}.{source.uuid.hex()}"))
+        if not (path / "head").exists():
+            _make_directory(path)
         fd = open_log(path)
         try:
             out = ffi.new("struct hf_log **")
             ffi.memmove(config.uuid, source.uuid, 16)
+            config.doubt = self._doubt
             check(lib.hf_log_open(fd, config, out), what=str(path))
         finally:
             os.close(fd)
@@ -458,3 +460,21 @@ class Repository:
     def acks(self) -> tuple[dict[bytes, Acked], int]:
         """What every receiver's line says, by its uuid, and the number behind the last message held."""
         return self.line.acks(), self.next_sqn
+
+
+def _make_directory(path: Path) -> None:
+    """The directory of a log that has no head yet. Its name is on disk when this returns.
+
+    An empty one that is there was made before a sync that failed, or by a process that was killed before it: nobody knows
+    whether its name is on disk, and a sync does not tell (engine/sync.py). So it is made again.
+    """
+    with contextlib.suppress(OSError):
+        path.rmdir()
+    if path.exists():
+        return  # it holds a log whose head is lost
+    path.mkdir(mode=0o700)
+    try:
+        sync_directory(path.parent)
+    except OSError:
+        path.rmdir()
+        raise

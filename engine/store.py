@@ -76,7 +76,8 @@ class Store:
             self._guard = StoreGuard(self.domain, self._locked)
             self._door = Door(self.domain, config)
             stack.callback(self._door.close)
-            self._file = StateFile(self.directory.path)
+            self.domain.doubts.mkdir(mode=0o700, exist_ok=True)
+            self._file = StateFile(self.directory.path, self.domain.doubts)
             with _usable(config.directory):
                 self.state = self._load()
             self.bells = Bells.of(self.domain)

@@ -20,7 +20,6 @@ from .receiver_paced import Terms, agree
 from .repository import Repository
 from .state_only import StateOnly
 from .store_registry import Registry, called
-from .store_state import sync_directory
 from .store_topics import kept_type
 from .waiting import STRATEGIES
 
@@ -50,9 +49,11 @@ class UnusableLogError(CorruptionError):
 
     def __init__(self, store: str, source: SourceState, why: Error) -> None:
         name = called(source.registration_id, source.session_id)
+        poisoned = getattr(why, "code", "") == "HF_POISONED"
+        again = "see to the disk: it is tried again each time somebody asks for this source; or " if poisoned else ""
         super().__init__(
             f"store {store} cannot open its log of {name} on topic {source.topic!r}: {why.args[0]}",
-            hint="move that directory away: the store begins anew, from its peers' logs; or deregister the source there",
+            hint=f"{again}move that directory away: the store begins anew, from its peers' logs; or deregister the source there",
         )
 
 
@@ -82,7 +83,6 @@ class Holdings:
         """Opens every log, before the drain thread runs; ends what a crash left half removed."""
         for uuid in list(self.state.going):
             self._remove(uuid)
-        sync_directory(self.logs)  # what a process made that was killed before it could
         for source in self.state.sources:
             try:
                 self._restore(source)

@@ -5,6 +5,10 @@ answer that depends on it leaves the store (DESIGN 23). A crash while one is wri
 the other is on disk before. Acks are saved lazily, without a sync of their own: until then they stand on the source's board,
 which survives every process.
 
+After a sync that failed nobody knows which bytes and names of a slot are on disk, and no later sync tells (engine/sync.py): both
+slots are written once more, each as a new file under its name, before one is written in place again. A crash before leaves a
+doubt, and the next process goes on with that.
+
 Only one store uses a directory: it holds an fcntl lock on ``lock`` for life.
 """
 
@@ -15,7 +19,7 @@ import os
 import secrets
 import struct
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -24,16 +28,18 @@ from .errors import CorruptionError, DirectoryInUseError, FencedError
 from .private_directory import open_private, open_regular, read_regular
 from .receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from .reconcile import BEGINS_MAX, Table, after_begin, void_from
+from .sync import Doubt, sync_data, sync_directory
 from .wire import UNDECODABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from .core import CData
 
 __all__ = ["ReceiverState", "SourceState", "State", "StateFile", "StoreDirectory"]
 
+_T = TypeVar("_T")
 _HEADER = struct.Struct("<8sIIQI4x")
 _MAGIC = b"HFSTATE1"
 _STATE_MAX = 1 << 28
@@ -211,10 +217,17 @@ class State(msgspec.Struct):
 
 
 class StateFile:
-    """The two slots in a directory. One writer."""
+    """The two slots in a directory. One writer.
 
-    def __init__(self, directory: Path) -> None:
+    ``doubts``: the directory where it is remembered that a sync failed (:attr:`Domain.doubts`). Without it nobody knows, and
+    each slot is written as a new file.
+    """
+
+    def __init__(self, directory: Path, doubts: Path | None = None) -> None:
         self.directory = directory
+        self._doubts = doubts
+        self._anew = {0, 1} if doubts is None else set[int]()
+        """Slots that are to be written as new files."""
         self._generation = 0
         self._on_disk = True
         """The newest slot is."""
@@ -234,10 +247,17 @@ class StateFile:
                     f"{self.directory}: neither state.0 nor state.1 is valid; the logs are untouched",
                     hint="restore the directory from a backup, or remove both to start without state",
                 )
+            self._anew = {0, 1}
             return None
         self._generation, state = max(valid, key=lambda slot: slot[0])
         self._on_disk = False  # who knows how it was written
+        doubt = self._doubt(state)
+        if doubt is not None and doubt:
+            self._anew = {0, 1}
         return state
+
+    def _doubt(self, state: State) -> Doubt | None:
+        return None if self._doubts is None else Doubt(self._doubts / state.uuid.hex())
 
     def _read(self, index: int) -> tuple[int, State] | str | None:
         path = self.directory / f"state.{index}"
@@ -264,52 +284,67 @@ class StateFile:
         A slot that is new gets its name when it is whole: a store that is killed in its first microseconds left one that is not
         valid, and no other.
         """
-        if not self._on_disk:
-            self._sync_newest()
         body = self._encoder.encode(state)
         generation = self._generation + 1
-        crc = _checksum(generation, body)
+        data = _HEADER.pack(_MAGIC, len(body), _checksum(generation, body), generation, 0) + body
         path = self.directory / f"state.{generation % 2}"
-        fresh = not path.exists()
-        made = self.directory / "state.new" if fresh else path
-        fd = os.open(
-            made, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_TRUNC if fresh else 0), 0o600
-        )
+        if generation % 2 in self._anew or not path.exists():
+            self._replace(path, data, state)
+            self._trust(generation % 2, state)
+            sync = True
+        else:
+            if not self._on_disk:
+                self._sync_newest(state)
+            self._write(path, os.O_CREAT, data, state, sync=sync)
+        self._generation, self._on_disk = generation, sync
+
+    def _replace(self, path: Path, data: bytes, state: State) -> None:
+        made = self.directory / "state.new"
+        made.unlink(missing_ok=True)
+        self._write(made, os.O_CREAT | os.O_EXCL, data, state, sync=True)
+        made.rename(path)
+        self._sync(sync_directory, self.directory, state)
+
+    def _write(self, path: Path, flags: int, data: bytes, state: State, *, sync: bool) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
         try:
-            data = _HEADER.pack(_MAGIC, len(body), crc, generation, 0) + body
             written = 0
             while written < len(data):
                 written += os.pwrite(fd, data[written:], written)
             if sync:
-                os.fdatasync(fd)
+                self._sync(sync_data, fd, state)
         finally:
             os.close(fd)
-        if fresh:
-            made.rename(path)
-            sync_directory(self.directory)
-        self._generation, self._on_disk = generation, sync
 
-    def _sync_newest(self) -> None:
+    def _sync_newest(self, state: State) -> None:
         fd = os.open(self.directory / f"state.{self._generation % 2}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            os.fdatasync(fd)
+            self._sync(sync_data, fd, state)
         finally:
             os.close(fd)
         self._on_disk = True
+
+    def _sync(self, function: Callable[[_T], None], what: _T, state: State) -> None:
+        try:
+            function(what)
+        except OSError:
+            self._anew = {0, 1}
+            doubt = self._doubt(state)
+            if doubt is not None:
+                doubt.set()
+            raise
+
+    def _trust(self, slot: int, state: State) -> None:
+        doubt = self._doubt(state)
+        if doubt is not None and slot in self._anew:
+            self._anew.discard(slot)
+            if not self._anew:
+                doubt.clear()
 
 
 def _checksum(generation: int, body: bytes) -> int:
     """Over both: each bit of the 64 of the generation changes it, or an old slot could pass for the newest."""
     return int(lib.hf_crc32c((generation ^ generation >> 32) & 0xFFFFFFFF, body, len(body)))
-
-
-def sync_directory(path: Path) -> None:
-    """Makes new names in ``path`` durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class StoreDirectory:
