@@ -15,8 +15,9 @@ read has answered as well; and no store can know a source that comes without Reg
 
 The start is the greater of two numbers: what the consensus behaviour makes of the reports, and the least number that no
 sufficient set of stores can have passed (reports.py). Where there is no such number, there is no decision. A store that has
-forgotten may have had anything, until every store on record has answered or its log was read. Then nobody knows more, and it counts
-as one that had all that any log still has: nothing that is left is numbered again. What may be gone is said (``Decision.forgot``).
+forgotten may have had anything, until every store on record has answered or its log was read. Then nobody knows more, and it
+counts as one that had all that any log still has: nothing that is left is numbered again. What may be gone is said
+(``Decision.forgot``).
 """
 
 from __future__ import annotations
