@@ -21,7 +21,8 @@ def grant_of(answer: wire.SourceGranted, name: str) -> reg.Grant:
     return reg.Grant(
         answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation, tuple(answer.begins),
         answer.votes, answer.empty_votes, answer.opened, answer.peers, name, answer.flags, answer.lives, answer.promised,
-        tuple(map(_seen, answer.logs)), _configuration(answer), answer.excluded, answer.served,
+        tuple(map(_seen, answer.logs)), _configuration(answer), answer.excluded, answer.exclusions,
+        answer.served,
     )  # fmt: skip
 
 

@@ -65,7 +65,9 @@ class Grant:
     configuration: Configuration | None = None
     """Whom the source declared before, as the store remembers it."""
     excluded: Mapping[str, int] = field(default_factory=dict)
-    """Stores that the operator has excluded -> the number of that exclusion."""
+    """Stores that the operator has excluded, and without which the source has not started since -> the exclusion's number."""
+    exclusions: Mapping[str, int] = field(default_factory=dict)
+    """All that the store remembers: who returns is to learn first."""
     served: Sequence[int] = ()
     """Exclusions of this store after which it has learned already."""
     position: int = -1

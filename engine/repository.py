@@ -143,7 +143,11 @@ class Repository:
         places = peer_places(self.domain, source.stores, source.uuid, self._store, source.directories)
         others = [place for place in places if place.log != self.path]
         called = [name for name in source.stores if name not in {place.store for place in others}] or [self.name]
-        return [*(Seen(name, self.name, own) for name in called), *map(seen_at, others)]
+        lives = dict(source.peers)
+        return [
+            *(Seen(name, self.name, own) for name in called),
+            *(seen_at(place, lives.get(place.name or place.store)) for place in others),
+        ]
 
     def report(self) -> LogView:
         """What the readable logs of the source's stores say: one that missed something is not believed (DESIGN 14)."""

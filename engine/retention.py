@@ -194,6 +194,8 @@ class Retention:
         self.settled = max(self.settled, min(self.stable, self._confirmed))
         if self._may_have_left(self.settled):
             self._leave(self.settled, needed)
+        if self.settled in self._left:  # a hole before it was given up by force
+            self.settled = self._left.end_of(self.settled)
         old = self._ages.below(now_ns, self.next)
         return min(self.settled, old) if self.config.age_threshold_ns else self.settled
 

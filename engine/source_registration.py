@@ -58,6 +58,7 @@ class SourceRegistration(Registration):
         """Stores that know nothing of this source, also without having answered."""
         self.least = 0
         """The incarnation that stores are asked to promise: the greatest that one has promised, or that a ring has had."""
+        self._told_gone: reg.Forgot | None = None
         self._open_again_ns = 0
         self._pulses = [Pulse(silence_ns, look_ns) for _ in self.slots]
 
@@ -181,7 +182,9 @@ class SourceRegistration(Registration):
             return self._ask_again(unpromised, now_ns)
         self._open_again_ns = now_ns + self.interval_ns
         self.uuid, self.begins = decision.uuid, decision.begins
-        told: list[Action] = [reg.Forgot(decision.forgot, decision.start_sqn)] if decision.forgot else []
+        gone = reg.Forgot(decision.forgot, decision.start_sqn)
+        told: list[Action] = [gone] if decision.forgot and gone != self._told_gone else []
+        self._told_gone = gone
         return [*told, reg.Open(incarnation, decision.start_sqn)]
 
     def _ask_again(self, stores: Iterable[int], now_ns: int) -> list[Action]:
@@ -204,7 +207,7 @@ class SourceRegistration(Registration):
     def exclusions(self, store: int) -> list[int]:
         """Of this store by the operator, after which it has to learn."""
         grants = {index: slot.grant for index, slot in enumerate(self.slots) if slot.grant is not None}
-        return voting.to_learn(grants[store], grants) if store in grants else []
+        return voting.to_learn(store, grants, self._names) if store in grants else []
 
     def beyond(self, incarnation: int, now_ns: int) -> list[Action]:
         """A ring or a board line shows that somebody has had the incarnation that was to be opened: this one is to be next."""

@@ -21,7 +21,7 @@ from .store_state import SourceState, StateFile
 from .wire import U32, UNDECODABLE, Uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from .domain import Domain
 
@@ -156,13 +156,16 @@ def log_view(path: Path) -> LogView | None:
 
 
 def peer_view(log: Path) -> LogView | Unknown:
-    """How far the log in ``log`` goes: BEGIN table and next number, or that this cannot be told, and why. Raises nothing.
+    """How far the log in ``log`` goes: BEGIN table and next number, or that this cannot be told, and why.
+
+    Raises SystemCallError: this process has run out of file descriptors or memory, which says nothing of the log.
 
     A log that is there and holds nothing ends at 0. One that is not there is unknown: :func:`never_held` says whether its store's
     state proves that it never had a message.
     """
     found = open_log(log)
     if isinstance(found, Refusal):
+        _check_supplied(found, log)
         return Unknown(f"{log}: {found}")
     with contextlib.closing(found) as opened:
         table = table_of(opened.log)  # first: a BEGIN lowers the end before it is in the table
@@ -195,6 +198,12 @@ def never_held(log: Path) -> bool:
     if view is None:
         return kept is not None and not kept.incarnation
     return view.next_sqn == 0 and not (kept is not None and kept.learner)
+
+
+def _lives(log: Path) -> Sequence[int] | None:
+    """Those that the directory of a log's store has had; None: there is no state. Raises OSError, CorruptionError."""
+    state = StateFile(log.parent.parent).load()
+    return (state.lives or range(state.opened + 1)) if state is not None else None
 
 
 def _remembered(log: Path) -> SourceState | None:
@@ -265,18 +274,20 @@ def peer_places(
     return places
 
 
-def seen_at(place: Place) -> Seen:
-    """How far a declared store's log goes, by its files: a number, or unknown and why.
+def seen_at(place: Place, life: int | None = None) -> Seen:
+    """How far a declared store's log goes, by its files: a number, or unknown and why. ``life``: in which it last took part.
 
-    A store whose state says that it has lost what it acknowledged may have had more. One whose state proves that it has never
-    acknowledged anything of this source ends at 0, also without a log.
+    A store whose state says that it has lost what it acknowledged may have had more, and so may one whose directory has not had
+    that life: it was wiped, or restored. One that never took part, and whose state knows nothing of this source, ends at 0.
     """
     view = peer_view(place.log)
-    try:
-        kept = _remembered(place.log)
-    except (OSError, CorruptionError):
-        kept = None  # the log speaks for itself
-    if kept is not None and kept.learner:
+    kept, lives = None, None
+    with contextlib.suppress(OSError, CorruptionError):  # then the log speaks for itself
+        kept, lives = _remembered(place.log), _lives(place.log)
+    missed = life is not None and lives is not None and life > lives[0] and life not in lives
+    if missed or (life is not None and kept is not None and not kept.incarnation):
+        view = Unknown(f"{place.log}: its directory has not had the life in which the store last took part")
+    elif kept is not None and kept.learner:
         view = Unknown(f"{place.log}: its store has lost what it acknowledged, and has not caught up since")
     elif isinstance(view, Unknown) and kept is not None and not kept.incarnation:
         view = LogView((), 0)

@@ -123,6 +123,9 @@ class OperatorDesk:
         holdings = self._holdings
         if request.store == holdings.name:
             return wire.Refused(request.id, "usage", f"store {request.store} is this one, and it runs")
+        if len(holdings.state.excluded) >= wire.EXCLUDED_MAX and request.store not in holdings.state.excluded:
+            text = f"store {holdings.name} remembers {wire.EXCLUDED_MAX} exclusions, and takes no more"
+            return wire.Refused(request.id, "usage", text)
         holdings.state.excluded[request.store] = request.number
         holdings.save()
         _log.warning("store %s: %s is excluded by the operator", holdings.name, request.store)

@@ -113,7 +113,7 @@ class SourceDesk:
             opened=holdings.state.opened, peers=source.peers, flags=_flags(source), lives=holdings.state.lives,
             promised=source.promised, logs=list(map(peer_log, seen)), stores=source.stores, sizes=source.sizes,
             groups=source.groups, intragroup=source.intragroup, intergroup=source.intergroup,
-            excluded=source.excluded(holdings.state.excluded), served=source.served,
+            excluded=source.excluded(holdings.state.excluded), exclusions=holdings.state.excluded, served=source.served,
         )  # fmt: skip
 
     def _in_use(self, request_id: int, source: SourceState, pid: int, since_ns: int) -> wire.Refused:
@@ -142,7 +142,7 @@ class SourceDesk:
     def _came_to_nothing(self, source: SourceState, repository: Repository) -> bool:
         """Two claimed it for the first time, and only the one that lost has begun here. It has left, and its ring with it; and no
         store that it named has ever had a message of it, so nothing of it was stable, and no number is lost with it."""
-        if source.incarnation != 1 or self.connected(source) or repository.streams():
+        if len(source.begins) != 1 or self.connected(source) or repository.streams():
             return False
         return all(never_held(log) for log in (repository.path, *repository.peers()))
 
@@ -195,7 +195,7 @@ class SourceDesk:
         infos = {name: read_info(holdings.domain, name) for name in request.stores}
         found = {name: info.directory for name, info in infos.items() if info is not None}
         learns = source.learn(request.learns)
-        readmits = source.readmit(holdings.state.excluded, request.opened)
+        readmits = request.incarnation > source.incarnation and source.readmit(holdings.state.excluded)
         if _declare(source, request, {**source.directories, **found}) or learns or readmits:
             holdings.save()  # before anything is drained: after a crash, the peers are who fills in what it misses
         news = source.begins != list(table)

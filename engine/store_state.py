@@ -32,7 +32,7 @@ from .sync import Doubt, sync_data, sync_directory
 from .wire import UNDECODABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from .core import CData
@@ -123,7 +123,7 @@ class SourceState(msgspec.Struct):
     served: list[int] = msgspec.field(default_factory=list)
     """Exclusions by the operator after which this store has become a learner."""
     readmitted: dict[str, int] = msgspec.field(default_factory=dict)
-    """Store -> its exclusion that is over: it has granted and was told BEGIN since, so from then on it is waited for again."""
+    """Store -> its exclusion that is over: a start was decided with it, so from then on that store is waited for again."""
 
     def promise(self, claimant: bytes, seen: int, least: int) -> bool:
         """Promises ``claimant`` an incarnation: greater than all that were ``seen`` or promised to others, ``least`` or more.
@@ -145,12 +145,12 @@ class SourceState(msgspec.Struct):
         return bool(fresh)
 
     def excluded(self, stores: Mapping[str, int]) -> dict[str, int]:
-        """Of ``stores``, which the operator has excluded, those that have not taken part in this source since."""
+        """Of ``stores``, which the operator has excluded, those without which nothing has begun here since."""
         return {name: number for name, number in stores.items() if self.readmitted.get(name) != number}
 
-    def readmit(self, stores: Mapping[str, int], present: Collection[str]) -> bool:
-        """Those of the excluded ``stores`` that are ``present`` are waited for again. True: it is news."""
-        back = {name: number for name, number in self.excluded(stores).items() if name in present}
+    def readmit(self, stores: Mapping[str, int]) -> bool:
+        """A BEGIN is taken in: the excluded ``stores`` are waited for again at the next start. True: it is news."""
+        back = self.excluded(stores)
         self.readmitted.update(back)
         return bool(back)
 

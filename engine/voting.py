@@ -51,14 +51,20 @@ class Decision(NamedTuple):
     forgot: tuple[str, ...] = ()
 
 
-def learners(grants: Mapping[int, Grant]) -> set[int]:
-    """Return the stores that have no say."""
+def learners(grants: Mapping[int, Grant], names: Sequence[str] = ()) -> set[int]:
+    """Return the stores that have no say. `names`: of the stores, as they are declared."""
     found = set()
-    newest = _newest(grants)
+    newest = _newest(grants, names)
     for store, grant in grants.items():
         stateless = not grant.incarnation and not grant.empty_votes
         another = newest is not None and grant.incarnation and grant.uuid != newest.uuid
-        if stateless or another or not grant.votes or _restored(grant, grants.values()) or to_learn(grant, grants):
+        if (
+            stateless
+            or another
+            or not grant.votes
+            or _restored(grant, grants.values())
+            or to_learn(store, grants, names)
+        ):
             found.add(store)
     return found
 
@@ -70,16 +76,21 @@ def _restored(grant: Grant, grants: Iterable[Grant]) -> bool:
     return any(life > lives[0] and life not in lives for life in told)
 
 
-def to_learn(grant: Grant, grants: Mapping[int, Grant]) -> list[int]:
-    """Exclusions of this store that it has not learned after."""
-    told = {other.excluded[grant.name] for other in grants.values() if grant.name in other.excluded}
+def to_learn(store: int, grants: Mapping[int, Grant], names: Sequence[str] = ()) -> list[int]:
+    """Exclusions of this store, by its own name or as it is declared, that it has not learned after."""
+    grant = grants[store]
+    called = {grant.name, *names[store : store + 1]}
+    told = {number for other in grants.values() for name, number in other.exclusions.items() if name in called}
     return sorted(told - set(grant.served))
 
 
-def _newest(grants: Mapping[int, Grant]) -> Grant | None:
-    """The one under whose identity most has begun, at most stores; None: nothing has, anywhere."""
+def _newest(grants: Mapping[int, Grant], names: Sequence[str] = ()) -> Grant | None:
+    """The one under whose identity most has begun, at most stores; None: nothing has, anywhere. One that is to learn does not
+    count, unless nothing has begun at the others."""
     known = Counter(grant.uuid for grant in grants.values())
-    newest = max(grants.values(), key=lambda grant: (grant.incarnation, known[grant.uuid]), default=None)
+    begun = [store for store, grant in grants.items() if grant.incarnation]
+    counted = [grants[store] for store in begun if not to_learn(store, grants, names)] or [grants[s] for s in begun]
+    newest = max(counted, key=lambda grant: (grant.incarnation, known[grant.uuid]), default=None)
     return newest if newest is not None and newest.incarnation else None
 
 
@@ -90,9 +101,11 @@ def _given_up(grants: Mapping[int, Grant], names: Sequence[str]) -> set[int]:
     return {s for s, name in enumerate(names) if s not in grants and called.get(name, name) in excluded}
 
 
-def _wanted(groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], empty: Collection[int]) -> set[int]:
+def _wanted(
+    groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], empty: Collection[int], names: Sequence[str]
+) -> set[int]:
     """Whose answer is missing for a decision."""
-    if groups.complete(set(grants) & set(seated) - learners(grants)):
+    if groups.complete(set(grants) & set(seated) - learners(grants, names)):
         return set()
     return (set(seated) if _newest(grants) else set(range(groups.stores))) - set(grants) - set(empty)
 
@@ -118,8 +131,14 @@ def _logs(
     groups: Groups, grants: Mapping[int, Grant], uuid: bytes, names: Sequence[str], empty: Collection[int]
 ) -> _Logs:
     names = tuple(names)[: groups.stores] or tuple(map(str, range(groups.stores)))
-    learn = learners(grants)
-    said = {store: _said(grant, names[store]) for store, grant in grants.items() if grant.uuid == uuid}
+    learn = learners(grants, names)
+    ours = {store: grant for store, grant in grants.items() if grant.uuid == uuid}
+    said: dict[int, Sequence[Seen]] = {store: grant.seen for store, grant in ours.items() if grant.seen}
+    read = {each.name or each.store for every in said.values() for each in every if each.view is not None}
+    for store, grant in ours.items():  # a store of an older version tells the farthest that it has read as its own
+        if not grant.seen and (grant.name or names[store]) not in read:
+            own = LogView(tuple(grant.begins), grant.next_sqn)
+            said[store] = (Seen(names[store], grant.name or names[store], own),)
     alias = names_of(each for every in said.values() for each in every)
     alias |= {names[store]: grant.name for store, grant in grants.items() if grant.name}
     called = {store: alias.get(name, name) for store, name in enumerate(names)}
@@ -127,24 +146,22 @@ def _logs(
     declared = Configuration(tuple(called.values()), groups)
     configurations = list(dict.fromkeys([declared, *(each.renamed(alias) for each in recorded)]))
     answered = {called[store]: said.get(store, ()) for store in grants}
+    took_part = {name for grant in grants.values() for name in grant.peers}
     views = known_views((each for every in said.values() for each in every), own=answered)
     views |= {called[store]: LogView((), 0) for store in grants if grants[store].uuid != uuid}  # of another identity
-    settled = {called[store] for store in empty} | {name for grant in grants.values() for name in grant.excluded}
-    views |= {name: LogView((), 0) for name in settled if name not in answered}
+    settled = {called[store] for store in empty if called[store] not in took_part}
+    settled |= {alias.get(name, name) for grant in grants.values() for name in grant.excluded}
+    views |= {name: LogView((), 0) for name in settled if name not in answered and views.get(name) is None}
     table = right_table(views, configurations)
     numbers = {name: reached(view, table or ()) for name, view in views.items()}
     whys = {each.name or each.store: each.why for every in said.values() for each in every if each.view is None}
+    begun = table[-1][1] if table else 0
+    seen = {store: [each.view for each in said.get(store, ())] or [views.get(called[store])] for store in ours}
     reports = {
-        store: max([(table or ((0, 0),))[-1][1], *(reached(each.view, table or ()) for each in every if each.view)])
-        for store, every in said.items()
+        store: max([begun, *(reached(view, table or ()) for view in every if view is not None)])
+        for store, every in seen.items()
     }
     return _Logs(called, configurations, table, numbers, reports, {called[store] for store in learn}, whys)
-
-
-def _said(grant: Grant, name: str) -> Sequence[Seen]:
-    """What an answer says of the logs. A store of an older version tells the farthest that it has read as its own."""
-    own = LogView(tuple(grant.begins), grant.next_sqn)
-    return grant.seen or (Seen(name, grant.name or name, own),)
 
 
 def _unknown(logs: _Logs) -> list[str]:
@@ -175,10 +192,10 @@ def decide(
     store has promised to this claimant.
     """
     empty = {*empty, *_given_up(grants, names)}
-    if _wanted(groups, seated, grants, empty):
+    if _wanted(groups, seated, grants, empty, names):
         return None
     promised = max(grant.promised for grant in grants.values())
-    newest = _newest(grants)
+    newest = _newest(grants, names)
     if newest is None:
         given = {grant.uuid for grant in grants.values()}
         return Decision(given.pop() if len(given) == 1 else proposal, max(promised, 1), 0, ())
@@ -186,14 +203,15 @@ def decide(
     least, _ = _least(logs)
     if logs.table is None or least == FOR_EVER:
         return None
-    voters = set(grants) & set(seated) - learners(grants)
+    voters = set(grants) & set(seated) - learners(grants, names)
     knowing = {store: logs.reports[store] for store in voters if grants[store].incarnation and store in logs.reports}
     known_by_any = max(logs.reports.values())
     start = groups.consensus(knowing, behavior) if knowing else known_by_any  # else everybody has forgotten something
     start = max(start, least)
     unlimited = {**logs.numbers, **dict.fromkeys(logs.forgot, FOR_EVER)}
     gone = sorted(logs.forgot) if least_impossible(logs.configurations, unlimited) > start else ()
-    return Decision(newest.uuid, max(newest.incarnation + 1, promised), start, logs.table, tuple(gone))
+    incarnation = max(promised, *(grant.incarnation + 1 for grant in grants.values()))
+    return Decision(newest.uuid, incarnation, start, logs.table, tuple(gone))
 
 
 def obstacle(
@@ -204,8 +222,8 @@ def obstacle(
     if not groups.complete(set(grants) & set(seated)):
         return None
     empty = {*empty, *_given_up(grants, names)}
-    lost = [names[store] for store in sorted(learners(grants) & set(seated))]
-    missing = [names[store] for store in sorted(_wanted(groups, seated, grants, empty))]
+    lost = [names[store] for store in sorted(learners(grants, names) & set(seated))]
+    missing = [names[store] for store in sorted(_wanted(groups, seated, grants, empty, names))]
     if lost and missing:
         who, has = ", ".join(lost), "has" if len(lost) == 1 else "have"
         other, is_ = ", ".join(missing), "is" if len(missing) == 1 else "are"
@@ -213,7 +231,7 @@ def obstacle(
             f"{who} {has} no state of it, or not all; {other}, which may have, {is_} not there: start "
             f"{'it' if len(missing) == 1 else 'one of them'}, or run `holdfast store adopt-empty {lost[0]}`"
         )
-    newest = _newest(grants)
+    newest = _newest(grants, names)
     return _unreadable(_logs(groups, grants, newest.uuid, names, empty)) if newest is not None and not missing else None
 
 

@@ -138,7 +138,9 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     intergroup: Small = 0
     """As the last Begin declared them here."""
     excluded: dict[str, Number] = {}
-    """Stores that the operator has excluded -> the number of that exclusion."""
+    """Stores that the operator has excluded, and without which the source has not begun here since -> the exclusion's number."""
+    exclusions: dict[str, Number] = {}
+    """All of them that this store remembers: who returns is to learn first."""
     served: list[Number] = []
     """Exclusions of this store after which it has learned this source."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..engine import wire
 from ..engine.domain import Domain
-from ..engine.errors import ConfigError, Error, NotRegisteredError, UsageError
+from ..engine.errors import ConfigError, DirectoryInUseError, Error, NotRegisteredError, UsageError
 from ..engine.store_info import read_info
 from ..engine.store_request import FIRST, ask
 from ..engine.store_state import StateFile, StoreDirectory
@@ -26,6 +26,8 @@ def exclude(store: str, timeout: float, name: str | None) -> int:
     """Records at every other store of the domain that ``store`` is excluded; prints what that gives up."""
     domain = Domain(name, make=name is None)
     try:
+        info = read_info(domain, store)
+        store = info.name if info is not None else store  # also by its port, or another name that it answers to
         others = [other for other in domain.store_names() if other != store]
         _check(domain, store, others)
         request = wire.Exclude(FIRST, store, secrets.randbelow(2**62) + 1)
@@ -37,14 +39,14 @@ def exclude(store: str, timeout: float, name: str | None) -> int:
     if len(failed) == len(others):
         return 3
     print(
-        f"nobody waits for store {store} any more: messages that were stable only with what it has are given up. When it "
-        f"returns, it learns from the others before it has a say again."
+        f"sources start once without waiting for store {store}: messages that were stable only with what it has are given up. "
+        f"When it returns, it learns from the others before it has a say again."
     )
     return 1 if failed else 0
 
 
 def _check(domain: Domain, store: str, others: list[str]) -> None:
-    if _listens(domain, store):
+    if _runs(domain, store):
         raise UsageError(
             f"store {store} runs: who starts a source hears it", hint="stop it first, if it is to be excluded"
         )
@@ -52,11 +54,37 @@ def _check(domain: Domain, store: str, others: list[str]) -> None:
         raise ConfigError(
             f"domain {domain.name} has no other store that could record it", hint="holdfast stat lists the stores"
         )
+    if store not in domain.store_names() and not any(_declares(domain, other, store) for other in others):
+        raise ConfigError(
+            f"no source in domain {domain.name} has declared a store {store}", hint="holdfast stat lists them"
+        )
 
 
-def _listens(domain: Domain, store: str) -> bool:
+def _runs(domain: Domain, store: str) -> bool:
+    """It listens, or holds its directory though its socket has no name any more."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        return sock.connect_ex(os.fspath(domain.socket_path(store))) == 0
+        if sock.connect_ex(os.fspath(domain.socket_path(store))) == 0:
+            return True
+    info = read_info(domain, store)
+    if info is None or not os.path.isdir(info.directory):
+        return False
+    try:
+        StoreDirectory(Path(info.directory)).close()
+    except DirectoryInUseError:
+        return True
+    except (Error, OSError):  # whoever cannot enter it cannot know
+        return False
+    return False
+
+
+def _declares(domain: Domain, other: str, store: str) -> bool:
+    """A source that ``other`` keeps has named ``store``, as its state says."""
+    info = read_info(domain, other)
+    try:
+        state = StateFile(Path(info.directory)).load() if info is not None else None
+    except (Error, OSError):
+        return True  # nobody knows
+    return state is not None and any(store in source.stores for source in state.sources)
 
 
 def _record(domain: Domain, other: str, request: wire.Exclude, timeout: float) -> Iterator[str]:

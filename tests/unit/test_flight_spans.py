@@ -102,6 +102,18 @@ def test_the_flight_is_what_is_not_both_stable_and_confirmed(needed: int, steps:
     assert reclaimed(events, ReclaimedFlags(0)) == set(range(START, model.released)) - model.forced
 
 
+def test_what_has_left_behind_a_hole_is_released_when_the_hole_was_given_up() -> None:
+    """Also where nothing is acknowledged any more."""
+    kit = Kit(STORES, start=START)
+    kit.send(1, 1, 1)
+    kit.store(0, 9, 5)
+    kit.store(1, 9, 8)
+    kit.go()
+    kit.force(8)
+    kit.go()
+    assert kit.retention.released == 9
+
+
 def test_what_is_behind_the_hole_goes_with_it_and_not_by_force() -> None:
     kit = Kit(unique_confirmations=1)
     kit.send(*[1] * 10)

@@ -205,7 +205,7 @@ def test_the_identity_is_the_one_under_which_most_incarnations_have_begun() -> N
         (3, [(0, 0), (1, 50), (1, 50)], 50),
         (3, [(0, 0), (1, 50)], None),  # the third, which is down, may know more
         (3, [(0, 0), (0, 0), (1, 50)], 50),
-        (3, [(0, 0), (1, 40), (1, 50)], 40),
+        (3, [(0, 0), (1, 40), (1, 50)], 50),  # the one that has forgotten may have had 40..49, too
         (3, [(1, 40), (1, 45), (1, 50)], 45),
         (5, [(1, 10), (1, 20), (1, 30)], 30),  # with the two that have not answered, 29 may be stable
         (3, [(0, 0), (0, 0), (0, 0)], 0),

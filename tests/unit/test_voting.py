@@ -221,7 +221,7 @@ def test_a_backup_that_cannot_be_read_is_waited_for_by_name() -> None:
 
 
 def test_who_is_excluded_is_not_waited_for_and_learns_when_it_answers() -> None:
-    told = {"excluded": {"b": 4711}}
+    told = {"excluded": {"b": 4711}, "exclusions": {"b": 4711}}
     assert by_name(answer("a", 5, "b?", **told), DOWN, size=1) == Decision(THEIRS, 2, 5, ONE)
     grants = {0: answer("a", 5, "b9", **told), 1: answer("b", 9, "a5")}
     assert learners(grants) == {1}
