@@ -61,7 +61,7 @@ PLANTED = {
         "heap-use-after-free",
     ),
 }
-SHOWS = "tests/process/test_iteration.py"
+SHOWS = "tests/process/test_flow.py"
 """Catches each of them."""
 
 
