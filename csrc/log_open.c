@@ -8,29 +8,18 @@
  * Every step can be killed and repeated: segments behind a cut are unlinked newest first, then the cut one is
  * sealed, then the head is written. The next append always goes to a new segment with a new uuid, so nothing beyond
  * a cut can ever be taken for a later write at the same place. */
-#include "log_private.h"
+#include "log_recovery.h"
 #include "atomic.h"
 #include "process.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define FIRST_SEGMENT (UINT64_C(1) << 20)
 #define LARGEST_SEGMENT (UINT64_C(64) << 20)
-
-struct recovery {
-    struct hf_log *log;
-    uint64_t stable;   /* S */
-    uint64_t end;      /* of the log, as far as it was walked */
-    uint64_t next_sqn; /* there */
-    int64_t first;     /* index of the segment where the walk starts */
-    int64_t last;      /* and of the last one that it met */
-    int torn;          /* the walk ended at a cut */
-    int hurt;          /* the last segment has damage: it is kept as it is, not punched */
-    int lost_tail;     /* the end of the log is damaged: its numbers are not known from frames */
-};
 
 /* ---- what is known before any frame is read ---- */
 
@@ -41,7 +30,7 @@ static int64_t remove_segment(struct hf_log *log, int64_t i)
     if (unlinkat(log->dir, name, 0) != 0) {
         return hf_errno();
     }
-    hf_seg_unmap(&log->segs[i]);
+    hf_seg_close(&log->segs[i]);
     memmove(log->segs + i, log->segs + i + 1, (size_t)(log->count - i - 1) * sizeof *log->segs);
     log->count--;
     log->dir_dirty = 1;
@@ -53,7 +42,8 @@ static int64_t remove_leftovers(struct recovery *r)
 {
     struct hf_log *log = r->log;
     for (int64_t i = log->count - 1; i >= 0; i--) {
-        int half_made = log->segs[i].state == HF_SEG_BAD && i == log->count - 1 && r->stable <= log->segs[i].base;
+        const struct hf_seg *s = &log->segs[i];
+        int half_made = s->state == HF_SEG_BAD && !s->unreadable && i == log->count - 1 && r->stable <= s->base;
         if (log->segs[i].state == HF_SEG_ALIEN || half_made) {
             int64_t status = remove_segment(log, i);
             if (status != HF_OK) {
@@ -105,187 +95,6 @@ static void find_begins(struct hf_log *log)
         log->incarnation = log->begins[log->begin_count - 1].incarnation;
         log->begin_sqn = log->begins[log->begin_count - 1].start_sqn;
     }
-}
-
-/* ---- the walk ---- */
-
-static void take_sync(struct recovery *r, const struct hf_walk *w)
-{
-    if ((w->frame.flags & HF_FRAME_CONTROL) && w->frame.fragment == HF_CONTROL_SYNC && w->body.first <= w->position &&
-        w->body.first > r->stable) {
-        r->stable = w->body.first;
-    }
-}
-
-/* Looks behind `w` for SYNC frames that prove what lies there durable. Returns the end of the farthest valid frame. */
-static uint64_t look_behind(struct recovery *r, struct hf_walk w)
-{
-    uint64_t farthest = w.position;
-    while (hf_walk_resync(&w)) {
-        farthest = w.position + hf_frame_room((uint32_t)w.frame.commit);
-        take_sync(r, &w);
-    }
-    return farthest;
-}
-
-/* The same for all segments from i on, of which none begins at 0. */
-static int64_t look_into(struct recovery *r, int64_t i)
-{
-    struct hf_log *log = r->log;
-    for (int64_t j = i; j < log->count; j++) {
-        struct hf_seg *s = &log->segs[j];
-        struct hf_walk later;
-        int64_t status = s->state == HF_SEG_GOOD ? hf_seg_map(log->dir, s) : HF_OK;
-        if (status != HF_OK) {
-            return status;
-        }
-        if (s->map != NULL) {
-            hf_walk_start(&later, s, s->base - HF_GRANULE,
-                          UINT64_MAX); /* its base is behind another segment's: not 0 */
-            look_behind(r, later);
-            hf_seg_unmap(s);
-        }
-    }
-    return HF_OK;
-}
-
-/* The same for all that follows a bad place in segment i, whose walk is `w`. The head may be much older than the
- * frames: it is not synced with each group commit. It looks as far as if the successor were not there: a cut removes that, and
- * must not find more to be stable the next time. */
-static int64_t look_beyond(struct recovery *r, int64_t i, struct hf_walk w, uint64_t *farthest)
-{
-    const struct hf_seg *s = &r->log->segs[i];
-    uint64_t own = s->seal.end_position != 0 && s->seal.end_position < s->limit ? s->seal.end_position : s->limit;
-    w.limit = own > w.position ? own : w.position;
-    uint64_t claimed = w.position;
-    if (w.position < w.limit) {
-        claimed += hf_frame_claimed(w.data + (w.position - w.base), w.limit - w.position, w.position);
-    }
-    *farthest = look_behind(r, w);
-    *farthest = claimed > *farthest ? claimed : *farthest;
-    return look_into(r, i + 1);
-}
-
-/* Walks the frames of segment i. Sets r->end and r->next_sqn to where it got; r->torn if that is a cut. */
-static int64_t walk_segment(struct recovery *r, int64_t i)
-{
-    struct hf_log *log = r->log;
-    struct hf_seg *s = &log->segs[i];
-    /* Where it must end: where its successor begins, or at its seal; else nobody knows. */
-    const uint64_t unknown = UINT64_MAX;
-    uint64_t expected = i + 1 < log->count ? log->segs[i + 1].base : s->seal.end_position;
-    expected = expected == 0 ? unknown : expected;
-    struct hf_chain chain = {.next_sqn = s->first_sqn, .whole = s->base, .whole_sqn = s->first_sqn};
-    struct hf_walk w;
-    int64_t status = hf_index_reset(&log->index, s->file_bytes);
-    if (status == HF_OK) {
-        status = hf_seg_map(log->dir, s);
-    }
-    if (status != HF_OK) {
-        return status;
-    }
-    hf_walk_start(&w, s, s->base, expected);
-    r->hurt = 0;
-    r->lost_tail = 0;
-    for (;;) {
-        if (hf_walk_frame(&w) && hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
-            if (w.frame.flags & HF_FRAME_FIRST) {
-                hf_index_note(&log->index, s->header_bytes + (w.position - s->base), w.frame.sequence_number);
-            }
-            take_sync(r, &w);
-            hf_walk_step(&w);
-            continue;
-        }
-        r->end = chain.whole;
-        r->next_sqn = chain.whole_sqn;
-        if (chain.fragment == 0 && w.position == expected) {
-            break; /* as it must be */
-        }
-        if (r->stable <= chain.whole) {
-            uint64_t farthest;
-            status = look_beyond(r, i, w, &farthest);
-            if (status != HF_OK) {
-                break;
-            }
-            if (r->stable <= chain.whole) {
-                log->cut_bytes += farthest - chain.whole;
-                r->torn = 1;
-                break;
-            }
-        }
-        log->damaged++;
-        r->hurt = 1;
-        if (!hf_walk_resync(&w)) {
-            r->lost_tail = 1;
-            r->end = expected != unknown ? expected : (r->stable < s->limit ? r->stable : s->limit);
-            break;
-        }
-        hf_chain_jump(&chain, w.position);
-    }
-    hf_seg_unmap(s);
-    return status;
-}
-
-/* Segment i has no header: damage, or what a power cut left of a roll. */
-static int64_t pass_over(struct recovery *r, int64_t i)
-{
-    struct hf_log *log = r->log;
-    int64_t status = r->stable <= log->segs[i].base ? look_into(r, i + 1) : HF_OK;
-    if (r->stable <= log->segs[i].base) {
-        r->torn = 1;
-        r->last = i - 1;
-    } else {
-        log->damaged++;
-        r->lost_tail = 1;
-        r->end = i + 1 < log->count ? log->segs[i + 1].base : r->stable;
-        r->last = i;
-    }
-    return status;
-}
-
-/* What the head says of the beginning counts where no segment is left from which to tell. */
-static int64_t begin_walk(struct recovery *r)
-{
-    struct hf_log *log = r->log;
-    int64_t status = HF_OK;
-    if (log->kept_position > r->stable) {
-        return status;
-    }
-    if (log->count > 0 && log->segs[0].base > r->stable) { /* a name that did not arrive, before one that did */
-        status = look_into(r, 0);
-        r->torn = log->segs[0].base > r->stable;
-        r->last = -1;
-    }
-    if ((log->count == 0 || r->torn) && r->stable > 0 && log->kept_sqn <= log->head->next_sqn) {
-        r->end = log->kept_position;
-        r->next_sqn = log->kept_sqn;
-    }
-    return status;
-}
-
-static int64_t walk(struct recovery *r)
-{
-    struct hf_log *log = r->log;
-    int64_t status = begin_walk(r);
-    r->first = 0;
-    for (int64_t i = 0; i < log->count; i++) {
-        const struct hf_seg *s = &log->segs[i];
-        r->first = s->base < r->stable || (s->base == r->stable && s->state == HF_SEG_GOOD) ? i : r->first;
-    }
-    for (int64_t i = r->first; i < log->count && !r->torn && status == HF_OK; i++) {
-        if (log->segs[i].state == HF_SEG_GOOD) {
-            status = walk_segment(r, i);
-            r->last = i;
-        } else {
-            status = pass_over(r, i);
-        }
-    }
-    if (status == HF_OK && r->stable > r->end) { /* a file is missing, or shorter than it was */
-        log->damaged += !r->lost_tail;
-        r->end = r->stable;
-        r->lost_tail = 1;
-    }
-    return status;
 }
 
 /* ---- mending ---- */
@@ -355,7 +164,7 @@ static int64_t seal_last(struct recovery *r)
 {
     struct hf_log *log = r->log;
     struct hf_seg *s = log->count > 0 ? &log->segs[log->count - 1] : NULL;
-    if (s == NULL || s->state != HF_SEG_GOOD || r->end == s->base) {
+    if (s == NULL || s->state != HF_SEG_GOOD || r->end == s->base || r->unsure) { /* that one stays as it is */
         return HF_OK;
     }
     uint64_t end = r->end < s->limit ? r->end : s->limit;
@@ -411,7 +220,7 @@ static int64_t recover(struct hf_log *log)
     int64_t status = remove_leftovers(&r);
     find_begins(log);
     if (status == HF_OK) {
-        status = walk(&r);
+        status = hf_recovery_walk(&r);
     }
     if (status == HF_OK) {
         status = cut(&r);
@@ -421,6 +230,10 @@ static int64_t recover(struct hf_log *log)
     }
     if (status == HF_OK && hf_log_on_disk(log)) {
         status = sync_found(&r);
+    }
+    if (status == HF_OK && (r.unsure || log->blind)) { /* a head that was not read: of no known numbers */
+        uint64_t next = number_at_end(&r);
+        status = r.unsure ? hf_unsure_save(log, r.first_unsure, r.next_unsure) : hf_unsure_save(log, next, next);
     }
     return status == HF_OK ? publish(&r) : status;
 }
@@ -437,7 +250,16 @@ static uint64_t file_size(uint64_t bytes, uint64_t fallback)
 
 static int64_t open_head(struct hf_log *log)
 {
-    int64_t status = hf_head_map(log->dir, 1, &log->head);
+    struct hf_head copy;
+    int fd;
+    int64_t status = hf_head_open(log->dir, &fd, &copy); /* never a first look through a map */
+    if (status == HF_OK) {
+        close(fd);
+        status = hf_head_map(log->dir, 1, &log->head);
+    } else if (status <= HF_ERRNO && hf_unreadable((int)(HF_ERRNO - status))) {
+        log->blind = 1;
+        status = HF_DAMAGED;
+    }
     if (status == HF_AGAIN ||
         status == HF_DAMAGED) { /* none, or one that nobody can read: the segments know all of it */
         status = hf_head_create(log->dir, log->config.uuid);
@@ -451,6 +273,9 @@ static int64_t open_head(struct hf_log *log)
     if (memcmp(log->head->pre.uuid, log->config.uuid, HF_UUID) != 0) {
         return HF_DAMAGED;
     }
+    (void)mlock(
+        log->head,
+        HF_HEADER_PAGE); /* it is read through this map for as long as the store runs, and so not again from the disk */
     log->head_fd = openat(log->dir, "head", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (log->head_fd < 0) {
         return hf_errno();
@@ -481,6 +306,9 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
     if (status == HF_OK) {
         hf_spare_adopt(log);
         status = open_head(log);
+    }
+    if (status == HF_OK) {
+        status = hf_unsure_load(log);
     }
     if (status == HF_OK) {
         int64_t n = hf_seg_list(log->dir, config->uuid, &log->segs);

@@ -22,6 +22,7 @@ KINDS = {
     lib.HF_FOUND_GAP: "gap",
     lib.HF_FOUND_HEADER: "header",
     lib.HF_FOUND_FILL: "fill",
+    lib.HF_FOUND_UNREADABLE: "unreadable",
 }
 
 
@@ -29,9 +30,9 @@ class Finding(msgspec.Struct, frozen=True):
     """A range of a log that does not verify."""
 
     kind: str
-    """``damage`` (bytes are wrong), ``gap`` (a segment is missing), ``header`` (a segment's header is wrong), ``fill`` (what was
-    copied from another store is damaged here in its turn), or ``torn``: an end that a crash cut off, which the store steps over
-    when it starts."""
+    """``damage`` (bytes are wrong), ``unreadable`` (the disk does not give them: a bad sector), ``gap`` (a segment is missing),
+    ``header`` (a segment's header is wrong), ``fill`` (what was copied from another store is damaged here in its turn), or
+    ``torn``: an end that a crash cut off, which the store steps over when it starts."""
     position: int
     """Of its first byte in the log."""
     bytes: int
@@ -155,10 +156,23 @@ def check_log(path: Path, topic: str = "") -> LogReport:
         error = str(refused.args[0])
     finally:
         os.close(fd)
+    error = error or _unsure(path)
     return LogReport(
         path.name, topic, str(path), int(summary.segments), int(summary.frames), int(summary.messages),
         int(summary.bytes), int(summary.oldest_sqn), int(summary.next_sqn), found, error, int(summary.filled),
     )  # fmt: skip
+
+
+def _unsure(path: Path) -> str:
+    """What a store that opened this log could not read behind what is known to be stable (csrc/log_unsure.c); or empty."""
+    try:
+        first, following = (path / "unsure").read_text().split()
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError):
+        first = following = "?"
+    which = f": {first}..{int(following) - 1} may have been acknowledged" if first != following else ""
+    return f"the disk does not give its end{which}; the other stores have it, or it is lost"
 
 
 def _finding(found: CData) -> Finding:

@@ -26,7 +26,7 @@ from .refill import Filling
 from .resting import Resting
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
-from .store_info import kept_view, log_view, peer_logs
+from .store_info import kept_view, log_view, peer_logs, readable
 from .store_line import StoreLine
 from .store_state import SourceState, sync_directory
 
@@ -94,6 +94,13 @@ class Repository:
         except Error:
             self.close()
             raise
+        if self.unsure:
+            _log.error(
+                "%s: the disk does not give %d..%d, which may have been acknowledged: no say until they are repaired",
+                path, *self._unsure_numbers(),
+            )  # fmt: skip
+            source.learner = True
+            self.lost_below = max(self.lost_below, min(int(self.info.unsure_next), self.next_sqn))
         if view is None:  # a memory store after a reboot, or its logs were removed: the state knows more than the log
             source.learner |= source.incarnation > 0
         elif newest_table([source.begins, view.begins]) != self.table:  # killed between the log's BEGIN and the state
@@ -105,6 +112,31 @@ class Repository:
         """``struct hf_log_info *``, read now."""
         lib.hf_log_info(self.log, self._info)
         return self._info
+
+    @property
+    def unsure(self) -> bool:
+        """The disk does not give what it may have acknowledged (csrc/log_unsure.c): it has no say until that is repaired."""
+        return bool(self.log) and bool(self.info.unsure)
+
+    def _unsure_numbers(self) -> tuple[int, int]:
+        first, following = int(self.info.unsure_first), int(self.info.unsure_next)
+        return first, max(first, following - 1)
+
+    @property
+    def may_have(self) -> int:
+        """Number behind the last one that it may have acknowledged: where nobody knows more, nothing begins below."""
+        return max(self.next_sqn, int(self.info.unsure_next) if self.unsure else 0)
+
+    def look_for_lost(self) -> None:
+        """What the disk did not give is there again, from its peers or the ring: then it has its say again."""
+        if not self.unsure or not self.caught_up or self.filling is not None:
+            return
+        if readable(self.path, int(self.info.unsure_first), min(int(self.info.unsure_next), self.next_sqn)):
+            self._be_sure()
+
+    def _be_sure(self) -> None:
+        check(lib.hf_log_sure(self.log), what=str(self.path))
+        _log.info("%s: what the disk did not give is repaired or settled", self.path)
 
     @property
     def next_sqn(self) -> int:
@@ -189,6 +221,10 @@ class Repository:
         check(lib.hf_log_begins(self.log, begins, len(table)), what=str(self.path))
         if table != self.table:
             self.lost_below = min(self.lost_below, void_from(table, self.source.incarnation))
+            if (
+                self.unsure and table[-1][0] > self.source.incarnation
+            ):  # whoever began has settled what there was before
+                self._be_sure()
             self.source.take(table)
             if self.pacer is not None:
                 self.pacer.begun()

@@ -33,6 +33,7 @@ __all__ = [
     "never_held",
     "peer_logs",
     "read_info",
+    "readable",
     "write_info",
 ]
 
@@ -131,6 +132,28 @@ def log_view(path: Path) -> LogView | None:
         if log is None or lib.hf_logr_range(log, numbers, numbers + 1) != lib.HF_OK:
             return None
     return LogView(table, int(numbers[1])) if table else None
+
+
+def readable(path: Path, first: int, following: int) -> bool:
+    """The log in ``path`` gives all numbers of [``first``, ``following``), or says that nobody has them."""
+    size = 1 << 16
+    memory, number = ffi.new("uint8_t[]", size), ffi.new("uint64_t *")
+    with log_reader(path) as log:
+        while log is not None and first < following:
+            got = lib.hf_logr_read(log, first, memory, size, number)
+            if got == lib.HF_SMALL:
+                size = int(number[0])
+                memory = ffi.new("uint8_t[]", size)
+            elif got > 0 or got == lib.HF_LOST or (got == lib.HF_GONE and first < _oldest(log)):
+                first = int(number[0])
+            else:
+                return False
+        return log is not None
+
+
+def _oldest(log: CData) -> int:
+    numbers = ffi.new("uint64_t[2]")
+    return int(numbers[0]) if lib.hf_logr_range(log, numbers, numbers + 1) == lib.HF_OK else 0
 
 
 def kept_view(log: Path) -> LogView | None:

@@ -94,9 +94,10 @@ class SourceDesk:
             holdings.save()
         # A new source object will be numbered by this; one that registers again is not.
         known = holdings.drain_thread(repository.view if request.incarnation else repository.report)
+        end = max(known.end, holdings.drain_thread(lambda: repository.may_have))
         old = old and source.incarnation > 0
         return wire.SourceGranted(
-            request.id, source.registration_id, source.uuid, known.incarnation, known.end, old, list(known.begins),
+            request.id, source.registration_id, source.uuid, known.incarnation, end, old, list(known.begins),
             votes=not source.learner, empty_votes=holdings.state.adopts_empty and not source.incarnation,
             opened=holdings.state.opened, peers=source.peers, flags=_flags(source), lives=holdings.state.lives,
         )  # fmt: skip
