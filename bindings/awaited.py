@@ -25,6 +25,11 @@ class AwaitedMessages:
     def __aiter__(self) -> Self:
         return self
 
+    def __del__(self) -> None:
+        """The loop was left, or the iterator dropped: its message is in the program's hand until the next request."""
+        if self._message is not None:
+            self._receiver.leave(self._message)
+
     async def __anext__(self) -> Message:
         message, self._message = self._message, None
         if message is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from .engine.errors import EvictedError, UsageError
+from .engine.errors import EvictedError, ForkedHandleError, UsageError
 from .message import Ack
 
 if TYPE_CHECKING:
@@ -19,23 +19,23 @@ __all__ = ["Batch"]
 class Batch:
     """Messages of one source. ``frames`` and every payload are views: they are valid until :meth:`release` says so.
 
+    A forked child has ``frames`` only: the ring is not mapped there, and a view of it that was taken before is not to be touched.
+
     Attributes:
         frames: structured array of shape (n,), read-only: ``sequence_number`` (u8, of the last fragment),
             ``first_sequence_number`` (u8), ``timestamp_ns`` (i8), ``offset`` (u8, of the payload in ``memory``), ``length``
             (u4, payload bytes), ``flags`` (u2, 8 = retransmission), ``fragments`` (u2).
-        memory: (m,) uint8 array that offsets count in, read-only. A message of several fragments is not contiguous there.
         topic, source: where they come from.
     """
 
     __slots__ = (
-        "_ack_slot", "_entries", "_inbound", "_live", "_receiver", "_view", "frames", "memory", "source", "topic",
+        "_ack_slot", "_entries", "_inbound", "_live", "_receiver", "_view", "frames", "source", "topic",
     )  # fmt: skip
 
     def __init__(
         self, receiver: Receiver, inbound: Inbound, view: View, entries: Entries, frames: Any, ack_slot: int
     ) -> None:
         self.frames = frames
-        self.memory: Any = view.memory
         self.topic = inbound.topic
         self.source = inbound.source
         self._receiver = receiver
@@ -51,6 +51,17 @@ class Batch:
     def _check(self) -> None:
         if not self._live:
             raise ValueError("this batch was released: its memory may be written again")
+        self._check_owner()
+
+    def _check_owner(self) -> None:
+        if self._receiver.context.forked:
+            raise ForkedHandleError("batch")
+
+    @property
+    def memory(self) -> Any:
+        """(m,) uint8 array that offsets count in, read-only. A message of several fragments is not contiguous there."""
+        self._check_owner()
+        return self._view.memory
 
     def payload(self, index: int) -> memoryview:
         """Payload of message ``index``: a view, or a copy when it has several fragments."""
@@ -112,9 +123,11 @@ class Batch:
 
         Raises:
             EvictedError: the source went on over it. Nothing is consumed; the range is delivered again, from the stores.
+            ForkedHandleError: it belongs to the parent process. Nothing is consumed there.
         """
         if not self._live:
             return
+        self._check_owner()
         last = self._last
         if self._end():
             self._receiver.batch_consumed(self._inbound, self._ack_slot, last)
@@ -138,6 +151,10 @@ class Batch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if (
+            self._receiver.context.forked
+        ):  # a block that began before the fork ends in the child, too: that says nothing
+            return
         if kind is None:
             self.release()
         elif self._live:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from .daemon.events import EVENTS, SIGNALS, STOP
 from .engine import occupancy
@@ -15,10 +15,13 @@ from .engine.store_config import StoreConfig
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["store_main", "store_main_shutdown"]
+__all__ = ["Given", "run_given", "store_main", "store_main_shutdown", "words_of"]
+
+Given: TypeAlias = "Sequence[str] | str | os.PathLike[str] | StoreConfig"
+"""What describes stores: the arguments of ``holdfast store run``, the path of UM's XML file, or a StoreConfig."""
 
 
-def store_main(argv: Sequence[str] | str | os.PathLike[str] | StoreConfig) -> int:
+def store_main(argv: Given) -> int:
     """Runs a store in this process; returns 0 after SIGINT, SIGTERM or `store_main_shutdown`, 1 when a store has failed at work.
 
     ``argv``: the arguments of ``holdfast store run`` (needs holdfast[cli]), the path of UM's XML file, or a StoreConfig. The main
@@ -35,7 +38,7 @@ def store_main(argv: Sequence[str] | str | os.PathLike[str] | StoreConfig) -> in
     occupancy.become_store()
     ran = True
     try:
-        return _run(argv)
+        return run_given(argv)
     except Error:  # it could not start: nothing has run, and signals are handled as before
         ran = False
         raise
@@ -48,7 +51,19 @@ def store_main_shutdown() -> None:
     EVENTS.put(STOP)
 
 
-def _run(argv: Sequence[str] | str | os.PathLike[str] | StoreConfig) -> int:
+def words_of(call: str, argv: Sequence[str]) -> list[str]:
+    """The arguments, each as text. Raises UsageError for what is none of the forms of Given; ``call``: who was given it."""
+    try:
+        if not isinstance(argv, bytes):
+            return [os.fsdecode(part) for part in argv]
+    except TypeError:
+        pass
+    hint = "give a StoreConfig, the path of an XML file, or the arguments of `holdfast store run` as a list of str"
+    raise UsageError(f"{call}({argv!r})", hint=hint)
+
+
+def run_given(argv: Given) -> int:
+    """Runs them; as `store_main`, whose rules the caller has seen to."""
     if isinstance(argv, StoreConfig):
         from .daemon.config import DaemonConfig
         from .daemon.run import run_daemon
@@ -59,12 +74,7 @@ def _run(argv: Sequence[str] | str | os.PathLike[str] | StoreConfig) -> int:
         from .daemon.store_xml import read_store_file
 
         return run_daemon(read_store_file(argv), EVENTS)
-    try:
-        arguments = [os.fspath(part) for part in argv]
-    except TypeError:
-        hint = "give a StoreConfig, the path of an XML file, or the arguments of `holdfast store run` as a list of str"
-        raise UsageError(f"store_main({argv!r})", hint=hint) from None
-    return _run_arguments(arguments)
+    return _run_arguments(words_of("store_main", argv))
 
 
 def _run_arguments(argv: list[str]) -> int:

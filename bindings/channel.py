@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from .engine.channel import ChannelReader, ChannelWriter
 from .engine.errors import CorruptionError, MessageTooLargeError, UsageError
+from .engine.waiting import check_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +72,7 @@ class ShmChannel:
             MessageTooLargeError: one row takes more than a quarter of the ring.
             UsageError: this end reads, or another process writes into this channel.
         """
+        check_timeout(timeout)
         writer = self._writing()
         size = _bytes_of(batch)
         if size <= writer.block_max:
@@ -87,6 +89,7 @@ class ShmChannel:
         that is opened under this name writes for another reading. Raises as :meth:`write`."""
         import pyarrow as pa
 
+        check_timeout(timeout)
         writer, schema = self._writing(), pa.schema([])
         self._put(writer, schema, None, _bytes_of(None, schema), timeout)
         self._no_more = True
@@ -125,6 +128,7 @@ class ShmChannel:
             CorruptionError: what lies there is no record batch.
             UsageError: this end writes, or another process reads from this channel.
         """
+        check_timeout(timeout)
         if self.finished:
             return None
         block = self._reading().read(timeout)
@@ -183,6 +187,21 @@ def _bytes_of(batch: pa.RecordBatch | None, schema: pa.Schema | None = None) -> 
     return int(sink.size())
 
 
+def _validate(batch: pa.RecordBatch) -> None:
+    """In full: every offset and every index within its buffer, all text UTF-8. Arrow trusts them later, and reads where they
+    lead. Of 100,000 rows it takes nothing for numbers, 0.15 ms for bytes, 1 ms for short texts."""
+    batch.validate(full=True)
+    _read_names(batch.schema)
+
+
+def _read_names(nested: pa.Schema | pa.DataType) -> None:
+    """Names are decoded when somebody asks for them. Raises UnicodeDecodeError."""
+    for index in range(len(nested) if hasattr(nested, "names") else nested.num_fields):
+        field = nested.field(index)
+        _ = field.name
+        _read_names(field.type)
+
+
 def _batch_of(block: Block, name: str) -> pa.RecordBatch | None:
     """None: the end."""
     import pyarrow as pa
@@ -192,8 +211,8 @@ def _batch_of(block: Block, name: str) -> pa.RecordBatch | None:
         with pa.ipc.open_stream(memory) as stream:
             batch = next(iter(stream), None)
         if batch is not None:
-            batch.validate()
-    except (pa.ArrowException, OSError) as error:
+            _validate(batch)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise CorruptionError(
             f"channel {name}: block {block.index} is no record batch: {error}",
             hint="another program writes into this channel",

@@ -6,6 +6,7 @@ that a program keeps (``np.frombuffer(msg.data)``) turns the buffer into the pro
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Self
 
 from .engine.errors import ClosedError, UsageError
@@ -31,7 +32,7 @@ class Message(Slot):
     ``_from`` gives its source, or raises ValueError.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()  # no weak references: the object is used again, and one would lead to another message
 
     if TYPE_CHECKING:
 
@@ -127,6 +128,16 @@ class Message(Slot):
                 inbound.window.consumed(self._ack_slot)
         self.forget()
 
+    def __del__(self) -> None:
+        """The program has dropped it unreleased, so nothing behind it will be acknowledged: a leak, like an open file."""
+        receiver, inbound = self._receiver, self._inbound
+        if not self._live or inbound is None or receiver.closed or receiver.context.forked:
+            return
+        if not receiver.options.ume_explicit_ack_only:  # there releasing means nothing
+            text = f"message {self.last_number} of topic {inbound.topic!r} was collected without release"
+            hint = "it is not acknowledged, nor is what comes behind it: release() it, or use `with`"
+            warnings.warn(f"{text}: {hint}", ResourceWarning, stacklevel=2, source=self)
+
     def forget(self) -> None:
         """Ends the message without consuming it (close), and gives it back to the pool."""
         self._live = False
@@ -204,17 +215,22 @@ class Ack:
         number = self.sequence_number if sqn is None else int(sqn)
         if not 0 <= number < NUMBERS:
             raise UsageError(f"an explicit ack of number {number}", hint="a sequence number of this stream")
+        if number > self.sequence_number and number >= inbound.published:
+            raise UsageError(
+                f"an explicit ack of number {number}, which was never published: the last one is {inbound.published - 1}",
+                hint="the number of a message that came; it would acknowledge what is still to come",
+            )
         return inbound, number
 
     def send(self, sqn: int | None = None) -> None:
         """Acknowledges everything up to number ``sqn`` of the same stream (default: the message's own).
 
-        A number that is acknowledged already, or a lower one, has no effect. One that was not received yet is taken too;
-        the next registration starts behind what was published then. Where the source has begun anew at a number below, the
+        A number that is acknowledged already, or a lower one, has no effect. One that was published and not received yet
+        is taken too. Where the source has begun anew at a number below, the
         ack ends there: the numbers from there on are other messages now.
 
         Raises:
-            UsageError: the receiver does not use ``ume_explicit_ack_only``; not a sequence number.
+            UsageError: the receiver does not use ``ume_explicit_ack_only``; not a number that was published.
             ClosedError: this ack, or its receiver, was closed.
             ForkedHandleError: it belongs to the parent process.
         """

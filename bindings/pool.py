@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections import deque
 from sys import getrefcount
 from typing import TYPE_CHECKING
@@ -42,7 +41,6 @@ class MessagePool:
 
     def __init__(self, receiver: Receiver, size: int = MESSAGES) -> None:
         self._receiver = receiver
-        self._living: weakref.WeakSet[Message] = weakref.WeakSet()
         self.free: deque[Message] = deque()
         self.size = size
         self.allocated = 0
@@ -71,8 +69,7 @@ class MessagePool:
     def _make(self) -> Message:
         self.allocated += 1
         message = Message(self._receiver)
-        self._living.add(message)
-        self.most_in_use = max(self.most_in_use, len(self._living) - len(self.free))
+        self.most_in_use = max(self.most_in_use, self._receiver.slots - len(self.free))
         return message
 
     def give(self, message: Message) -> None:

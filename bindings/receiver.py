@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from .awaited import AwaitedMessages
 from .batch import Batch
 from .counters import ReceiverStats
+from .engine.columns import FRAME_MIN
 from .engine.errors import ClosedError, UsageError
 from .engine.receiver import Receiver as Driver
-from .engine.waiting import nanoseconds
+from .engine.waiting import PLAIN, check_timeout, nanoseconds
 from .pool import EntriesPool, MessagePool
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ LEAVE_S = 0.25
 CALLBACKS_PER_TURN = 256
 BATCH_BYTES = 4 << 20
 """A batch spans at most this much of a ring."""
+BATCH_MAX = BATCH_BYTES // FRAME_MIN
+"""More messages than that do not fit in there."""
 
 
 class Receiver(Driver):
@@ -53,6 +56,8 @@ class Receiver(Driver):
         self._task_waits = False  # in receive_async: it needs the eventfd, and is the only one
         self.iterated = None
         self._evicted: deque[tuple[Inbound, int]] = deque()
+        self._in_hand: deque[Message] = deque()
+        """Of iterations that were left; ``left`` says that there is something."""
         self.immediate = not (options.ume_use_ack_batching or options.ume_explicit_ack_only)
         """Each consumed message is acknowledged at once, with its own number, as UM does."""
 
@@ -68,8 +73,12 @@ class Receiver(Driver):
             RegistrationError, RegIdInUseError: nothing can come, because a registration failed, or a store refuses. A call that
                 waits believes only what a store was asked since the call: who held the RegID before may have closed.
         """
+        if timeout is not None and not (timeout.__class__ in PLAIN and timeout >= 0):
+            check_timeout(timeout)
         self._enter()
         try:
+            if self.left:
+                self._consume_left()
             message = self._try_receive()
             if message is None and (timeout != 0 or not self.inbounds):  # a program may poll as fast as it can
                 message = self._wait_receive(timeout)
@@ -84,6 +93,9 @@ class Receiver(Driver):
         raises comes in between.
         """
         if self.receiving:
+            if self.closed:  # a close() that is at work holds it, and leaves it to nobody
+                raise ClosedError("receiver")
+            self.context.check_usable()
             raise UsageError("another thread is receiving from this receiver", hint="one thread at a time")
         self.receiving = True
 
@@ -107,8 +119,39 @@ class Receiver(Driver):
 
     def settle(self) -> None:
         """Driver: the current message of an iteration gets its record before anything behind it."""
-        if self.iterated is not None:
-            self.iterated.settle()
+        message = self.iterated
+        if message is not None:
+            message.settle()
+            self.iterated = None
+
+    def leave(self, message: Message) -> None:
+        """An iteration was left (break, an exception, a dropped iterator) while this message was its current one.
+
+        The next request, of any form, consumes it, as the iteration would have done. Any thread: whoever drops the iterator.
+        """
+        self._in_hand.append(message)
+        self.left = True  # last: who sees it finds the message
+
+    def consume_left(self) -> None:
+        """A request that does not come through :meth:`receive` begins."""
+        if self.left:
+            self._enter()
+            try:
+                self._consume_left()
+            finally:
+                self.receiving = False
+
+    def _consume_left(self) -> None:
+        """What is in hand of iterations that were left is consumed, unless it is retained or released. Receiving thread."""
+        self.left = False
+        while self._in_hand:
+            message = self._in_hand.popleft()
+            if self.iterated is message:
+                self.iterated = None
+            inbound = message._inbound
+            message.done()
+            if inbound is not None and inbound.dozing:
+                inbound.stir()  # there is something to acknowledge, and perhaps no message behind it
 
     def _check_pull(self) -> None:
         if self.closed:
@@ -159,7 +202,7 @@ class Receiver(Driver):
         assert window is not None
         last = message.last_number
         if self.iterated is not None:
-            self.iterated.settle()
+            self.settle()
         message.arrived(inbound, window.delivered(message.first_number, last), feed.live_from)
         inbound.delivered += 1
         if inbound.dozing:
@@ -199,13 +242,18 @@ class Receiver(Driver):
     def __iter__(self) -> Iterator[Message]:
         """Messages for ever; each is consumed when the next is asked for, unless it is retained or released.
 
-        One that the loop was left at (``break``, an exception) is not consumed: release it.
+        Also one that the loop was left at (``break``, an exception): the next request consumes it, whatever its form. To have
+        it again after a restart, ask for nothing more, or ``retain`` it.
         """
         while True:
             yield from self._live()
             message = self.receive(timeout=WAIT_S)
             if message is not None:
-                yield message
+                try:
+                    yield message
+                except BaseException:  # GeneratorExit: the loop was left
+                    self.leave(message)
+                    raise
                 message.done()
             del message  # or it would never be free for use again
 
@@ -219,8 +267,9 @@ class Receiver(Driver):
         ring = feed.ring if feed is not None else None
         if live is None or window is None or ring is None:
             return ()
+        self.consume_left()
         window.sweep()
-        self.settle()  # an iteration that was left (break, an exception) has not consumed its last message
+        self.settle()  # an iteration that stands still has not consumed its current message
         return cast("Iterable[Message]", ring.flow(self, inbound, live, self.strategy, WAIT_NS))
 
     # Batches --------------------------------------------------------------------------------------------------------------
@@ -233,10 +282,14 @@ class Receiver(Driver):
         """
         if max_messages < 1:
             raise UsageError(f"receive_batch of {max_messages} messages", hint="at least 1")
+        check_timeout(timeout)
+        maximum = min(max_messages, BATCH_MAX)
         self._enter()
         try:
+            if self.left:
+                self._consume_left()
             called_ns = time.monotonic_ns()
-            while (batch := self._try_batch(max_messages)) is None and (limit := self._may_wait(called_ns, timeout)):
+            while (batch := self._try_batch(maximum)) is None and (limit := self._may_wait(called_ns, timeout)):
                 inbounds = self.inbounds
                 ring = inbounds[0].feed.ring if len(inbounds) == 1 and inbounds[0].feed is not None else None
                 if ring is not None:
@@ -354,6 +407,7 @@ class Receiver(Driver):
         """As :meth:`receive`; cancelling it loses no message. One task at a time."""
         import asyncio
 
+        check_timeout(timeout)
         loop = asyncio.get_running_loop()
         fd = self.fileno()
         if self._task_waits:
@@ -387,6 +441,18 @@ class Receiver(Driver):
 
     # The end --------------------------------------------------------------------------------------------------------------
 
+    def acknowledge_skipped(self) -> int:
+        """Acknowledges what the start of this receiver has skipped, of every source, and returns how many numbers that was.
+
+        A start that begins behind the session's position (``retransmit_request_maximum``, a recovery callback, ``use_late_join``
+        0) moves nothing: only the next acknowledgement does, and covers what was skipped. Where a receiver-paced source waits
+        for that, and no message can come because of it, this call is the acknowledgement. Any thread.
+        """
+        self.context.check_usable()
+        if self.closed:
+            raise ClosedError("receiver")
+        return sum(inbound.acknowledge_skipped() for inbound in self.inbounds)
+
     def stats(self) -> ReceiverStats:
         """A snapshot of counters."""
         inbounds = self.inbounds
@@ -396,7 +462,7 @@ class Receiver(Driver):
             sum(i.redelivered for i in inbounds),
             sum(i.lag() for i in inbounds),
             sum(i.feed.lapped for i in inbounds if i.feed is not None),
-            {i.source: i.window.ack - 1 for i in inbounds if i.window is not None},
+            {i.source: i.acked - 1 for i in inbounds if i.window is not None},
             pool_allocated=self.pool.allocated,
             pool_kept_views=self.pool.kept_views,
             pool_buffers=self.pool.buffers,
@@ -412,6 +478,7 @@ class Receiver(Driver):
 
         Raises what a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is closed then.
         """
+        check_timeout(timeout)
         self._close(timeout)
         self.context.child_closed()
 

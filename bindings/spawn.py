@@ -22,18 +22,18 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
-from .daemon.config import DaemonConfig
+from .callable_store import Given, run_given, words_of
 from .daemon.events import EVENTS, SIGNALS, STOP
 from .daemon.ready import decode, encode
-from .daemon.run import run_daemon
 from .engine import occupancy
 from .engine.errors import CallableStoreError, Error, ForkedHandleError, UsageError
 from .engine.store_config import StoreConfig, check_config
 from .engine.store_topics import TopicOptions
+from .engine.waiting import check_timeout
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,8 +52,11 @@ READERS_S = 5.0
 """How long the end of the output is waited for, when the child has ended."""
 
 
-def spawn_store(config: StoreConfig, timeout: float | None = 30) -> StoreProcess:
+def spawn_store(config: Given, timeout: float | None = 30) -> StoreProcess:
     """Starts a store in a new process and returns when it is ready. Any thread, any number of times.
+
+    ``config``: what `store_main` takes. A StoreConfig; the path of UM's XML file, whose stores all run in that process; or the
+    arguments of ``holdfast store run``.
 
     The child ends within 2 s of the end of this process; it has a session of its own, so that Ctrl-C is this program's. What it
     writes goes to ``logging`` (logger ``holdfast.store``), and can never stop it.
@@ -62,7 +65,11 @@ def spawn_store(config: StoreConfig, timeout: float | None = 30) -> StoreProcess
         Error: what kept the store from starting, as its own type, such as ConfigError or DirectoryInUseError.
         CallableStoreError: it was not ready in time; it is ended then.
     """
-    check_config(config)
+    check_timeout(timeout)
+    if isinstance(config, StoreConfig):
+        check_config(config)
+    elif not isinstance(config, str | os.PathLike):
+        config = words_of("spawn_store", config)
     return StoreProcess(config, timeout)
 
 
@@ -71,8 +78,9 @@ class StoreProcess:
 
     _alive: set[StoreProcess] = set()  # noqa: RUF012  (of the class: so that nobody has to keep a reference)
 
-    def __init__(self, config: StoreConfig, timeout: float | None) -> None:
-        self.name = config.name
+    def __init__(self, config: Given, timeout: float | None) -> None:
+        self.name = _name_of(config)
+        """Of the store; of several, the path or the arguments that they were given with."""
         self._owner = os.getpid()
         output, child_output = os.pipe()
         said, child_said = os.pipe()
@@ -99,7 +107,7 @@ class StoreProcess:
         self._reader.start()
         self._start(config, said, timeout)
 
-    def _start(self, config: StoreConfig, said: int, timeout: float | None) -> None:
+    def _start(self, config: Given, said: int, timeout: float | None) -> None:
         assert self._process.stdin is not None
         with open(said, "rb") as answer:
             with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
@@ -108,7 +116,7 @@ class StoreProcess:
             line = answer.readline(LINE_MAX) if ready else b""
         if not ready:
             self._kill()
-            raise _late(f"store {config.name} was not ready within {timeout} s", "allow more time")
+            raise _late(f"store {self.name} was not ready within {timeout} s", "allow more time")
         error = decode(line)
         if error is not None:
             self.wait()
@@ -126,6 +134,7 @@ class StoreProcess:
             CallableStoreError: it still runs (code LBM_ETIMEDOUT).
         """
         self._check_owner()
+        check_timeout(timeout)
         try:
             code = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -136,6 +145,7 @@ class StoreProcess:
     def stop(self, timeout: float | None = 10) -> int:
         """Lets it drain, sync and end; kills it when the time is over. Returns as `wait`; also when it is dead."""
         self._check_owner()
+        check_timeout(timeout)
         if self._process.poll() is None:
             self._process.terminate()
         try:
@@ -187,12 +197,22 @@ def _late(text: str, hint: str) -> CallableStoreError:
     return error
 
 
-def _encode(config: StoreConfig) -> bytes:
-    return msgspec.json.encode(config, enc_hook=os.fspath)
+def _name_of(config: Given) -> str:
+    if isinstance(config, StoreConfig):
+        return config.name
+    return os.fsdecode(config) if isinstance(config, str | os.PathLike) else " ".join(config)
 
 
-def _decode(said: bytes) -> StoreConfig:
-    values = msgspec.json.decode(said, type=dict[str, Any])
+def _encode(config: Given) -> bytes:
+    """A StoreConfig becomes an object, a path a string, arguments a list."""
+    plain = os.fsdecode(config) if isinstance(config, str | os.PathLike) else config
+    return msgspec.json.encode(plain, enc_hook=os.fspath)
+
+
+def _decode(said: bytes) -> Given:
+    values: Any = msgspec.json.decode(said)
+    if not isinstance(values, dict):
+        return cast("str | list[str]", values)
     topics = tuple(TopicOptions(**topic) for topic in values.pop("topics"))
     return StoreConfig(**values, topics=topics)
 
@@ -240,7 +260,8 @@ def main() -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # what the starting thread had blocked
         threading.Thread(target=_watch, args=(pidfd,), daemon=True).start()
         occupancy.become_store()
-        return run_daemon(DaemonConfig((config,)), EVENTS, ready=lambda: _tell(said, None))
+        EVENTS.ready = lambda: _tell(said, None)
+        return run_given(config)
     except (Error, OSError) as error:
         _tell(said, error)
         return error.exit_code if isinstance(error, Error) else 1

@@ -54,8 +54,9 @@ static int64_t line_alive(int domain_fd, const struct hf_board_line *line)
     return hf_process_alive(domain_fd, owner, pid, hf_load_relaxed_u64(&line->owner_start));
 }
 
-/* Waits for its turn. HF_AGAIN after 50 ms: the caller may see to its signals and come again. */
-static int64_t take_turn(struct hf_board *board, int domain_fd, uint64_t claim)
+/* Waits for its turn. HF_AGAIN after 50 ms: the caller may see to its signals and come again; *out then says whose turn it is. A
+ * turn is never taken from a process that lives, however long it stands still. */
+static int64_t take_turn(struct hf_board *board, int domain_fd, uint64_t claim, struct hf_line_view *out)
 {
     for (int64_t deadline = hf_now_ns() + HF_WAIT_MAX_NS;;) {
         uint64_t holder = hf_load_acquire_u64(&board->claimer); /* pairs with end_turn */
@@ -67,6 +68,10 @@ static int64_t take_turn(struct hf_board *board, int domain_fd, uint64_t claim)
             return HF_OK;
         }
         if (hf_now_ns() >= deadline) {
+            if (out != NULL) {
+                *out = (struct hf_line_view){.index = UINT32_MAX, .alive = 1, .line.owner = holder};
+                out->line.owner_pid = (uint32_t)hf_process_pid(domain_fd, holder);
+            }
             return HF_AGAIN;
         }
         /* Not a yield: a crowd of claimers would starve the one whose turn it is. */
@@ -330,7 +335,7 @@ int64_t hf_board_claim(struct hf_map *map, int domain_fd, const struct hf_identi
     }
     struct hf_board *board = board_of(map);
     uint64_t claim = hf_process_claim();
-    status = take_turn(board, domain_fd, claim);
+    status = take_turn(board, domain_fd, claim, holder);
     if (status != HF_OK) {
         return status;
     }

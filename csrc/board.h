@@ -35,7 +35,8 @@ struct hf_line_view {
 };
 
 /* Joins the domain if need be. Index of the line, or HF_FULL, HF_BUSY (a live process holds a line with this uuid and role;
- * *holder tells, may be NULL), HF_AGAIN (others were claiming for 50 ms), HF_FORKED, HF_USAGE, HF_ERRNO - errno. */
+ * *holder tells, may be NULL), HF_AGAIN (it was another one's turn for 50 ms: owner and owner_pid of *holder say whose, pid 0 where that is not
+ * known), HF_FENCED, HF_FORKED, HF_USAGE, HF_ERRNO - errno. */
 int64_t hf_board_claim(struct hf_map *board, int domain_fd, const struct hf_identity *who, struct hf_line_view *holder);
 /* State CLOSED, pin none, owner 0; positions stay readable. HF_USAGE: the line is not this process's. */
 int64_t hf_board_release(struct hf_map *board, int64_t index);

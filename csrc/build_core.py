@@ -21,7 +21,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
-HEADERS = ("layout", "status", "process", "segment", "board", "stream", "wait", "crc32c", "log", "drain")
+HEADERS = ("layout", "status", "process", "segment", "board", "stream", "wait", "crc32c", "sync", "log", "drain")
 """In the order in which one uses what another declares."""
 
 COMPILE = ["-std=c11", "-O2", "-D_GNU_SOURCE", "-fvisibility=hidden", "-fstack-protector-strong"]

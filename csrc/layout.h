@@ -148,8 +148,9 @@ struct hf_stream_header {
 /* CONTEXT: a receiving context as a whole, for liveness detection; it has no positions. */
 enum hf_role { HF_ROLE_NONE = 0, HF_ROLE_STORE = 1, HF_ROLE_RECEIVER = 2, HF_ROLE_CONTEXT = 3 };
 /* What a receiver's acknowledgements mean to the source: CONFIRMS: they are delivery confirmations too; OUT_OF_ORDER: it delivers
- * in order of arrival; EXPLICIT: the program acknowledges. CATCHING_UP: this store reads from its peers' logs what the ring does not have any more. */
-enum hf_line_flag { HF_LINE_CONFIRMS = 1, HF_LINE_OUT_OF_ORDER = 2, HF_LINE_EXPLICIT = 4, HF_LINE_CATCHING_UP = 8 };
+ * in order of arrival; EXPLICIT: the program acknowledges. CATCHING_UP: this store reads from its peers' logs what the ring does not have any more.
+ * SKIPPED: a receiver-paced receiver has started at `position`, behind its ack, and has acknowledged nothing since. */
+enum hf_line_flag { HF_LINE_CONFIRMS = 1, HF_LINE_OUT_OF_ORDER = 2, HF_LINE_EXPLICIT = 4, HF_LINE_CATCHING_UP = 8, HF_LINE_SKIPPED = 16 };
 enum hf_line_state { HF_LINE_FREE = 0, HF_LINE_ACTIVE = 1, HF_LINE_CLOSED = 2 };
 
 /* One participant of a source. writer: the participant that owns it, for ever; `owner` alone changes hands, by compare-and-swap,
@@ -260,7 +261,7 @@ struct hf_head {
     uint64_t end_check;       /* 136  end ^ pre.uuid (first 8 bytes) */
     uint64_t next_sqn;        /* 144  number behind the last published message */
     uint64_t level;           /* 152  enum hf_level of what was published */
-    uint64_t poisoned;        /* 160  1 after a sync error: nothing is published any more */
+    uint64_t poisoned;        /* 160  not 0 after a sync error, in this boot: its id, and bit 1. Nothing is published any more */
     uint32_t begin_crc;       /* 168  of begins[0 .. begin_count], under begin_version; wrong = take what the segments' headers say */
     uint8_t _pad0[84];        /* 172 */
     uint64_t oldest_sqn;      /* 256  line "retention": below it all was let go; what is not there from here on is lost */

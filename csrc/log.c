@@ -12,6 +12,7 @@
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
+#include "sync.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -25,13 +26,6 @@ void hf_log_publish(struct hf_log *log)
     hf_store_release_u64(&log->head->end, log->end);               /* pairs with hf_logr_read */
     hf_store_release_u64(&log->head->next_sqn, log->appended_sqn); /* pairs with hf_logr_read */
     log->synced = log->end;
-}
-
-int64_t hf_log_poison(struct hf_log *log)
-{
-    log->poisoned = 1;
-    hf_store_release_u64(&log->head->poisoned, 1);
-    return HF_POISONED;
 }
 
 /* ---- append ---- */
@@ -55,7 +49,7 @@ static uint64_t lead_bytes(const struct hf_log *log)
 /* Room for `bytes` that start with number `first` at the end of the active segment. HF_ROLL: not here. */
 static int64_t place(struct hf_log *log, uint64_t first, uint64_t bytes)
 {
-    if (log->poisoned) {
+    if (hf_log_poisoned(log)) {
         return HF_POISONED;
     }
     if (!follows(log, first)) {
@@ -155,14 +149,12 @@ static int64_t write_failed(struct hf_log *log, int64_t status)
 }
 
 /* The disk begins with what is whole, while the rest of the group commit is copied: fdatasync finds less to do (perf:
- * store, from 0.8 of bare writes to more than 1). It promises nothing, so nobody cares whether it fails: an error of
- * the disk stays with the file until fdatasync asks. */
+ * store, from 0.8 of bare writes to more than 1). It promises nothing, so nobody cares whether it fails. */
 static void write_ahead(struct hf_log *log, const struct hf_seg *s)
 {
     uint64_t from = log->ahead > s->base ? log->ahead : s->base;
     if (log->end - from >= HF_WRITE_AHEAD) {
-        (void)sync_file_range(s->fd, (off_t)(s->header_bytes + from - s->base), (off_t)(log->end - from),
-                              SYNC_FILE_RANGE_WRITE);
+        hf_sync_begin(s->fd, s->header_bytes + from - s->base, log->end - from);
         log->ahead = log->end;
     }
 }
@@ -258,27 +250,26 @@ static int64_t sync_segments(struct hf_log *log)
         if (HF_MUTANT("log.skip_sync")) { /* what kills cannot show, and power cuts must */
             continue;
         }
-        if (HF_FAIL_STATUS("log.fdatasync") != 0 || fdatasync(s->fd) != 0) {
-            return HF_POISONED; /* also EINTR: what a failed sync dropped, the next one does not report */
+        int64_t status = hf_log_durable(log, s->fd, HF_SYNC_DATA);
+        if (status != HF_OK) {
+            return status;
         }
     }
-    if (log->dir_dirty && fsync(log->dir) != 0) {
-        return HF_POISONED;
-    }
-    return HF_OK;
+    return log->dir_dirty ? hf_log_durable(log, log->dir, HF_SYNC_NAMES) : HF_OK;
 }
 
 int64_t hf_log_sync(struct hf_log *log)
 {
     HF_ENTER(log);
-    if (log->poisoned) {
-        return HF_POISONED;
+    if (hf_log_poisoned(log)) {
+        return hf_log_poison(log); /* whoever noticed may not have noted the doubt */
     }
     if (!hf_log_on_disk(log) || (log->dirty_from == log->count && !log->dir_dirty)) {
         return HF_OK;
     }
-    if (sync_segments(log) != HF_OK) {
-        return hf_log_poison(log);
+    int64_t status = sync_segments(log);
+    if (status != HF_OK || hf_log_poisoned(log)) { /* another thread's sync failed meanwhile, of the same names */
+        return status != HF_OK ? status : hf_log_poison(log);
     }
     HF_FAIL("log.synced");
     for (int64_t i = log->dirty_from; i < log->count - 1; i++) { /* sealed: never written again */
@@ -323,7 +314,7 @@ int64_t hf_log_begins(struct hf_log *log, const struct hf_begin *begins, uint64_
         return HF_USAGE;
     }
     if (count == log->begin_count && memcmp(begins, log->begins, count * sizeof *begins) == 0) {
-        return log->poisoned ? HF_POISONED : HF_OK;
+        return hf_log_poisoned(log) ? HF_POISONED : HF_OK;
     }
     int64_t status = hf_log_sync(log); /* what the old incarnation appended counts, as far as it is not void */
     if (status != HF_OK) {
@@ -347,10 +338,7 @@ int64_t hf_log_begins(struct hf_log *log, const struct hf_begin *begins, uint64_
     log->must_roll = 1;
     log->filled = 0;
     HF_FAIL("begin.stored");
-    if (hf_log_on_disk(log) && (HF_FAIL_STATUS("log.fdatasync") != 0 || fdatasync(log->head_fd) != 0)) {
-        return hf_log_poison(log);
-    }
-    return HF_OK;
+    return hf_log_on_disk(log) ? hf_log_durable(log, log->head_fd, HF_SYNC_DATA) : HF_OK;
 }
 
 int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sqn)
@@ -397,7 +385,7 @@ void hf_log_info(const struct hf_log *log, struct hf_log_info *out)
 
 void hf_log_close(struct hf_log *log)
 {
-    if (!hf_process_forked(log->token)) {
+    if (log->opened && !hf_process_forked(log->token)) {
         hf_log_sync(log);
     }
     hf_spare_close(log);
@@ -416,5 +404,6 @@ void hf_log_close(struct hf_log *log)
         close(log->head_fd);
     }
     close(log->dir);
+    free(log->doubt);
     free(log);
 }

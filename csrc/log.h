@@ -11,7 +11,8 @@
  *     hf_log_sync does the group commit (every segment touched, oldest first, then the directory if a name changed),
  *     then publishes. The first append of each group commit is preceded by a SYNC frame that carries what was
  *     durable then.
- *  3. After any sync error the log is poisoned for good.
+ *  3. After any sync error the log is poisoned (sync.h): it publishes nothing any more. The next open copies what
+ *     was written since the last good sync into new files, and syncs those; a reboot ends it, too.
  *  4. A segment is full -> HF_ROLL; hf_log_roll takes the spare (hf_log_prepare makes it, from a helper thread) or
  *     makes one on the spot. A new incarnation and a cut always roll. Segment sizes: 1 MiB, doubling to 64 MiB.
  *  5. Retention: while the segments together exceed retain_bytes the oldest sealed one goes: renamed to `spare`
@@ -19,7 +20,8 @@
  *     lies there or beyond and is not in a file is lost, which is damage, and not let go (log_retire.c).
  *  6. Open repairs: scan from the highest synced_below known; the first bad frame with durable data beyond it is
  *     damage (kept, reported, stepped over); else it is a torn tail: cut there, and the next append goes to a new
- *     segment with a new uuid. A tail that the disk does not give is not cut: its end is unknown (log_unsure.c). Recovery is idempotent and may be killed anywhere. Nothing is ever truncated.
+ *     segment with a new uuid. A tail that the disk does not give is not cut: its end is unknown (log_unsure.c).
+ *     Recovery is idempotent and may be killed anywhere. Nothing is ever truncated.
  *  7. Readers are other processes: they read a block into private memory, verify crc, uuid, position and number there,
  *     and never need the store. A bad sector is damage of its range (log_window.c).
  *  8. Nothing is ever rewritten. Numbers that are damaged, lost or in a hole are copied from another store's log into a
@@ -38,6 +40,7 @@ struct hf_log_config {
     uint64_t retain_bytes;     /* 0 = no limit */
     uint32_t level;            /* enum hf_level */
     uint32_t _reserved;
+    const char *doubt;         /* path, off the log's device, of the file that remembers a failed sync (sync.h); NULL: none */
 };
 
 struct hf_log_info {
@@ -61,8 +64,8 @@ struct hf_log_info {
 };
 
 /* Opens (and repairs) or creates the log in directory `dir_fd` (duplicated). HF_LAYOUT, HF_DAMAGED (head of another
- * source), HF_POISONED (a sync failed in an earlier life: what the page cache shows may not be on disk; readers
- * still serve what was published). */
+ * source), HF_POISONED (a sync failed, in this open or in an earlier life, and what was not on disk then could not be
+ * copied now: the next open tries again; readers still serve what was published). */
 int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_log **out);
 void hf_log_close(struct hf_log *log);     /* syncs (disk), seals nothing, frees; also after poison */
 void hf_log_info(const struct hf_log *log, struct hf_log_info *out);
@@ -89,11 +92,33 @@ int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn);
 int64_t hf_log_sure(struct hf_log *log);
 int64_t hf_log_prepare(struct hf_log *log);/* helper thread: makes the spare if there is none. 1 made, 0 nothing to do */
 
+/* A sync of the names in this log's directory failed, and it was not the log's: it is poisoned, as if it were. */
+void hf_log_distrust(int dir_fd);
+
 struct hf_logr; /* a reader: receivers, tools, Spark; any process; one thread at a time */
 int64_t hf_logr_open(int dir_fd, struct hf_logr **out); /* HF_AGAIN: no head yet */
 void hf_logr_close(struct hf_logr *r);
-/* oldest and next published number; incarnation that `sqn` belongs to is found inside. */
+/* oldest and next published number: the next one as hf_logr_end says, at least; incarnation that `sqn` belongs to is found
+ * inside. */
 int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sqn);
+/* Where the log ends. While somebody has it open for writing (hf_log_open), its head says it. Else the head is a lower bound,
+ * in every boot: no group commit syncs it, so a power cut leaves an older one, as do a snapshot and a volume that is attached
+ * again. Then the frames behind it are verified to their end, as hf_log_open will; hf_logr_read reads up to there, too.
+ * HF_OK: *next_sqn is the number behind the last one. HF_DAMAGED: it is at least that, and what is damaged or missing there may
+ * have held more; or the disk does not give it, or did not give it to the store that opened it (log_unsure.c), which may have
+ * acknowledged more. An errno: the head, or a call, could not be had. HF_GONE: so it is, and the log was in memory before a reboot: it may have held more. HF_AGAIN: so it is, and
+ * the log changes while it is looked at. */
+int64_t hf_logr_end(struct hf_logr *r, uint64_t *next_sqn);
+/* The last message that a walk to the end has verified, and where the frames behind it end; another reader of the same log, in
+ * the same process, may begin there. end 0: none. */
+struct hf_log_mark {
+    uint8_t segment[16];
+    uint64_t position;
+    uint64_t sqn;
+    uint64_t end;
+};
+void hf_logr_mark(const struct hf_logr *r, struct hf_log_mark *out);
+void hf_logr_resume(struct hf_logr *r, const struct hf_log_mark *mark);
 /* Copies verified frames from number `sqn` on into buf (whole messages; control frames left out), up to capacity and
  * only published ones. Starts at the first fragment of the message that holds sqn. Returns bytes > 0 and *next =
  * number behind the last frame copied; HF_AGAIN: nothing published at or beyond sqn; HF_GONE: not here (*next =

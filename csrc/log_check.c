@@ -1,8 +1,8 @@
 /* log_check.c: verifies every published frame of a log, read-only, beside a live store.
  *
- * The published end is read before the directory is listed, so that all below it must be in the list. A segment that
- * was recycled while we read it is recognised afterwards (its name or uuid is gone) and what was found in it is
- * taken back.
+ * The published end, or the one behind a head that nobody keeps (log_beyond.c), is found before the directory is listed,
+ * so that all below it must be in the list. A segment that was recycled while we read it is recognised afterwards (its
+ * name or uuid is gone) and what was found in it is taken back.
  *
  * The fills are verified first: what they have is no finding later on. */
 #include "log_private.h"
@@ -310,8 +310,6 @@ static int64_t check_log(struct check *k, int head_fd, struct hf_head *head)
 {
     uint64_t version;
     k->source_uuid = head->pre.uuid;
-    k->published = head->next_sqn;
-    k->end = head->end;
     int64_t begins = HF_AGAIN, status = HF_OK;
     for (int tries = 0; tries < 100 && begins == HF_AGAIN && status == HF_OK; tries++) {
         begins = hf_head_begins(head, k->begins, &version);
@@ -340,6 +338,20 @@ static int64_t check_log(struct check *k, int head_fd, struct hf_head *head)
     return status == HF_OK ? k->found : status;
 }
 
+/* As readers find it: with the store dead, the head may be older than the frames. */
+static int64_t find_end(struct check *k)
+{
+    struct hf_logr *r = NULL;
+    int64_t status = hf_logr_open(k->dir, &r);
+    if (status == HF_OK) {
+        status = hf_logr_reach(r);
+        k->published = r->reach.next_sqn;
+        k->end = r->reach.end;
+        hf_logr_close(r);
+    }
+    return status;
+}
+
 int64_t hf_log_check(int dir_fd, struct hf_finding *out, int64_t n, struct hf_check_summary *summary)
 {
     struct check *k = calloc(1, sizeof *k);
@@ -353,8 +365,13 @@ int64_t hf_log_check(int dir_fd, struct hf_finding *out, int64_t n, struct hf_ch
     k->dir = fcntl(dir_fd, F_DUPFD_CLOEXEC, 3);
     int64_t status = k->dir < 0 ? hf_errno() : hf_head_open(k->dir, &head_fd, &head);
     if (status == HF_OK) {
+        status = find_end(k);
+    }
+    if (status == HF_OK) {
         status = check_log(k, head_fd, &head);
         *summary = k->sum;
+    }
+    if (head_fd >= 0) {
         close(head_fd);
     }
     if (k->dir >= 0) {

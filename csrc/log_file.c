@@ -7,6 +7,7 @@
 #include "crc32c.h"
 #include "process.h"
 #include "segment.h"
+#include "sync.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -111,7 +112,7 @@ static int64_t take_name(void *argument, const char *name)
     return HF_OK;
 }
 
-int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out)
+int64_t hf_seg_list_all(int dir, const uint8_t *source_uuid, struct hf_seg **out)
 {
     struct names names = {.segs = calloc(32, sizeof *names.segs), .room = 32};
     int64_t status = names.segs == NULL ? HF_ERRNO - ENOMEM : hf_each_name(dir, take_name, &names), kept = 0;
@@ -129,6 +130,17 @@ int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out)
     }
     qsort(names.segs, (size_t)kept, sizeof *names.segs, by_base);
     return kept;
+}
+
+int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out)
+{
+    int64_t n = hf_seg_list_all(dir, source_uuid, out), kept = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if ((*out)[i].state != HF_SEG_ALIEN) {
+            (*out)[kept++] = (*out)[i];
+        }
+    }
+    return n < 0 ? n : kept;
 }
 
 /* ---- segment headers ---- */
@@ -249,7 +261,7 @@ static int64_t open_segment(int dir, struct hf_seg *s, const uint8_t *source_uui
     struct stat st;
     hf_seg_name(name, s->base);
     s->state = HF_SEG_VANISHED;
-    s->fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    s->fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* whoever made it */
     if (s->fd < 0 && hf_unreadable(errno)) { /* its name is there, and the disk has nothing behind it */
         s->state = HF_SEG_BAD;
         s->limit = s->base;
@@ -366,6 +378,23 @@ int64_t hf_seg_begin(struct hf_seg *s, const uint8_t *source_uuid)
         take_header(s, &h);
     }
     return status;
+}
+
+int64_t hf_seg_void(int dir, const struct hf_seg *s, const uint8_t *source_uuid)
+{
+    char name[HF_SEGMENT_NAME];
+    hf_seg_name(name, s->base);
+    struct hf_seg nowhere = {.base = s->base + HF_GRANULE, .file_bytes = HF_SEGMENT_MIN};
+    nowhere.fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (nowhere.fd < 0) {
+        return hf_errno();
+    }
+    int64_t status = hf_seg_begin(&nowhere, source_uuid);
+    if (status == HF_OK) {
+        status = hf_sync(nowhere.fd, HF_SYNC_DATA) == HF_OK ? HF_OK : HF_POISONED;
+    }
+    close(nowhere.fd);
+    return status == HF_ERRNO - ENOSPC || status == HF_ERRNO - EDQUOT ? HF_OK : status; /* a full disk is no failure */
 }
 
 int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index)

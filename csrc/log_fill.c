@@ -11,6 +11,7 @@
 #include "crc32c.h"
 #include "process.h"
 #include "segment.h"
+#include "sync.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,16 +22,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILL_NAME 40 /* "fill-" + 16 hex digits + "-" + 16 hex digits + NUL */
 #define FILL_CRC offsetof(struct hf_fill_header, crc)
 
 static const char unfinished[] = "fill-new";
 
 /* ---- names ---- */
 
-static void fill_name(char name[FILL_NAME], uint64_t first, uint64_t next)
+void hf_fill_name(char name[HF_FILL_NAME], uint64_t first, uint64_t next)
 {
-    snprintf(name, FILL_NAME, "fill-%016" PRIx64 "-%016" PRIx64, first, next);
+    snprintf(name, HF_FILL_NAME, "fill-%016" PRIx64 "-%016" PRIx64, first, next);
 }
 
 static int name_range(const char *name, struct hf_range *range)
@@ -87,8 +87,8 @@ uint64_t hf_fill_expire(int dir, uint64_t oldest_sqn)
     uint64_t lowest = hf_fill_list(dir, &fills) == HF_OK ? UINT64_MAX : 0; /* 0: to be looked at again */
     for (int64_t i = 0; i < fills.count; i++) {
         if (fills.at[i].next <= oldest_sqn) {
-            char name[FILL_NAME];
-            fill_name(name, fills.at[i].first, fills.at[i].next);
+            char name[HF_FILL_NAME];
+            hf_fill_name(name, fills.at[i].first, fills.at[i].next);
             unlinkat(dir, name, 0);
         } else if (fills.at[i].next < lowest) {
             lowest = fills.at[i].next;
@@ -154,9 +154,9 @@ static int64_t take_header(int fd, const uint8_t *source_uuid, struct hf_seg *s)
 
 static int64_t open_fill(int dir, const uint8_t *source_uuid, struct hf_seg *s, int *fd)
 {
-    char name[FILL_NAME];
-    fill_name(name, s->first_sqn, s->fill_next);
-    *fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    char name[HF_FILL_NAME];
+    hf_fill_name(name, s->first_sqn, s->fill_next);
+    *fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (*fd < 0) {
         return hf_unreadable(errno) ? HF_DAMAGED : hf_errno();
     }
@@ -319,15 +319,12 @@ static int64_t write_header(const struct hf_fill *f)
 int64_t hf_fill_commit(struct hf_fill *f)
 {
     HF_ENTER(f);
-    char name[FILL_NAME];
-    fill_name(name, f->first, f->next);
+    char name[HF_FILL_NAME];
+    hf_fill_name(name, f->first, f->next);
     int64_t status = f->end == 0 ? HF_USAGE : write_header(f);
     if (status == HF_OK) {
         HF_FAIL("fill.written");
-        status = HF_FAIL_STATUS("fill.fdatasync");
-    }
-    if (status == HF_OK && fdatasync(f->fd) != 0) {
-        status = hf_errno();
+        status = hf_sync(f->fd, HF_SYNC_DATA);
     }
     if (status == HF_OK) {
         HF_FAIL("fill.synced");
@@ -335,7 +332,10 @@ int64_t hf_fill_commit(struct hf_fill *f)
     }
     if (status == HF_OK) {
         HF_FAIL("fill.renamed");
-        status = fsync(f->dir) == 0 ? HF_OK : hf_errno();
+        status = hf_sync(f->dir, HF_SYNC_NAMES);
+        if (status != HF_OK) {
+            hf_log_distrust(f->dir); /* the log's own names may be in doubt, too; its next open copies this one */
+        }
     }
     hf_fill_abort(f); /* what was renamed is not there any more under the old name */
     return status;
@@ -379,8 +379,8 @@ int64_t hf_fill_prune(int dir_fd)
     status = hf_logr_refresh(r);
     for (int64_t i = 0; i < r->fills.count && status == HF_OK; i++) {
         if (useless(r, r->fills.at[i])) {
-            char name[FILL_NAME];
-            fill_name(name, r->fills.at[i].first, r->fills.at[i].next);
+            char name[HF_FILL_NAME];
+            hf_fill_name(name, r->fills.at[i].first, r->fills.at[i].next);
             removed += unlinkat(r->dir, name, 0) == 0;
         }
     }

@@ -4,6 +4,7 @@
 #include "crc32c.h"
 #include "process.h"
 #include "segment.h"
+#include "sync.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -38,12 +39,16 @@ int64_t hf_head_create(int dir, const uint8_t *uuid)
     if (status == HF_OK) {
         status = hf_write_all(fd, &file, sizeof file, 0);
     }
-    if (status == HF_OK && fdatasync(fd) != 0) {
-        status = hf_errno();
+    if (status == HF_OK) {
+        status = hf_sync(fd, HF_SYNC_DATA);
     }
     close(fd);
-    if (status == HF_OK && (renameat(dir, "head-new", dir, "head") != 0 || fsync(dir) != 0)) {
+    if (status == HF_OK && renameat(dir, "head-new", dir, "head") != 0) {
         status = hf_errno();
+    }
+    if (status == HF_OK && hf_sync(dir, HF_SYNC_NAMES) != HF_OK) {
+        unlinkat(dir, "head", 0); /* the next one is another file */
+        return HF_POISONED;
     }
     if (status != HF_OK) {
         unlinkat(dir, "head-new", 0);
@@ -60,10 +65,10 @@ static int64_t acceptable(const struct hf_head *head)
     return own ? HF_OK : HF_LAYOUT;
 }
 
-int64_t hf_head_open(int dir, int *fd, struct hf_head *copy)
+static int64_t open_head(int dir, int access, int *fd, struct hf_head *copy)
 {
     struct stat st;
-    *fd = openat(dir, "head", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    *fd = openat(dir, "head", access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (*fd < 0) {
         return errno == ENOENT ? HF_AGAIN : hf_errno();
     }
@@ -77,6 +82,11 @@ int64_t hf_head_open(int dir, int *fd, struct hf_head *copy)
         *fd = -1;
     }
     return status;
+}
+
+int64_t hf_head_open(int dir, int *fd, struct hf_head *copy)
+{
+    return open_head(dir, O_RDONLY, fd, copy);
 }
 
 /* The store stores end_check, end, next_sqn in this order, and one read copies words in no order that is promised. So the
@@ -107,35 +117,22 @@ int64_t hf_head_look(int fd, struct hf_head *copy)
     return status;
 }
 
-int64_t hf_head_map(int dir, int writable, struct hf_head **out)
+int64_t hf_head_map(int dir, struct hf_head **out)
 {
-    struct stat st;
-    int fd = openat(dir, "head", (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) {
-        return errno == ENOENT ? HF_AGAIN : hf_errno();
+    struct hf_head copy;
+    int fd;
+    int64_t status = open_head(dir, O_RDWR, &fd, &copy); /* never a first look through a map */
+    if (status != HF_OK) {
+        return status;
     }
-    int64_t status = fstat(fd, &st) != 0 ? hf_errno() : HF_OK;
-    if (status == HF_OK && st.st_size < (off_t)HF_HEADER_PAGE) {
-        status = HF_DAMAGED;
-    }
-    void *map = MAP_FAILED;
-    if (status == HF_OK) {
-        map = mmap(NULL, HF_HEADER_PAGE, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
-        status = map == MAP_FAILED ? hf_errno() : HF_OK;
-    }
+    void *map = mmap(NULL, HF_HEADER_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    status = map == MAP_FAILED ? hf_errno() : HF_OK;
     close(fd);
-    if (status != HF_OK) {
-        return status;
+    if (status == HF_OK) {
+        madvise(map, HF_HEADER_PAGE, MADV_DONTFORK);
+        *out = map;
     }
-    struct hf_head *head = map;
-    status = acceptable(head);
-    if (status != HF_OK) {
-        hf_head_unmap(head);
-        return status;
-    }
-    madvise(head, HF_HEADER_PAGE, MADV_DONTFORK);
-    *out = head;
-    return HF_OK;
+    return status;
 }
 
 void hf_head_unmap(struct hf_head *head)
@@ -153,7 +150,7 @@ uint64_t hf_head_mask(const struct hf_head *head)
 int hf_head_speaks(const struct hf_head *head)
 {
     uint8_t boot[HF_UUID];
-    return head->level == HF_LEVEL_DISK ||
+    return hf_load_relaxed_u64(&head->level) == HF_LEVEL_DISK ||
            (hf_boot_id(boot) == HF_OK && memcmp(boot, head->pre.boot_id, sizeof boot) == 0);
 }
 
@@ -162,7 +159,8 @@ uint64_t hf_head_stable(const struct hf_head *head)
     if (!hf_head_speaks(head)) {
         return 0;
     }
-    uint64_t end = head->end, check = head->end_check ^ hf_head_mask(head);
+    uint64_t end = hf_load_acquire_u64(&head->end);
+    uint64_t check = hf_load_acquire_u64(&head->end_check) ^ hf_head_mask(head);
     end = end < check ? end : check; /* the smaller one was published; see log.c */
     if (end >= HF_END_SANE) {        /* garbage that fits its check */
         return 0;

@@ -1,16 +1,13 @@
-/* log_open.c: opening a log, and mending what a crash or a power cut left (log.h rule 6).
- *
- * S is the highest position below which all is known to have been stable: the head's published end, every segment
- * header's synced_below, every valid SYNC frame. A bad frame below S is damage: kept, counted, stepped over. A bad
- * frame at or above S is a torn tail, whatever lies beyond: pages reach the disk in any order. Whole messages only:
- * a message whose last fragment is missing is torn as a whole.
+/* log_open.c: opening a log, and mending what a crash or a power cut left (log.h rule 6). Where it ends, and what of it
+ * is damage, log_end.c finds.
  *
  * Every step can be killed and repeated: segments behind a cut are unlinked newest first, then the cut one is
  * sealed, then the head is written. The next append always goes to a new segment with a new uuid, so nothing beyond
  * a cut can ever be taken for a later write at the same place. */
-#include "log_recovery.h"
+#include "log_end.h"
 #include "atomic.h"
 #include "process.h"
+#include "sync.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -20,6 +17,11 @@
 
 #define FIRST_SEGMENT (UINT64_C(1) << 20)
 #define LARGEST_SEGMENT (UINT64_C(64) << 20)
+
+struct recovery {
+    struct hf_log *log;
+    struct hf_ending e; /* its segments are the log's */
+};
 
 /* ---- what is known before any frame is read ---- */
 
@@ -37,15 +39,21 @@ static int64_t remove_segment(struct hf_log *log, int64_t i)
     return HF_OK;
 }
 
+/* Segment i was never stable. A power cut may bring back its name, if the directory's next sync fails: not its frames. */
+static int64_t discard(struct hf_log *log, int64_t i)
+{
+    int64_t status = hf_log_on_disk(log) ? hf_seg_void(log->dir, &log->segs[i], log->config.uuid) : HF_OK;
+    return status == HF_OK ? remove_segment(log, i) : status == HF_POISONED ? hf_log_poison(log) : status;
+}
+
 /* Leftovers of a recycling whose rename was lost, of a roll whose header was lost, and of a retirement. */
 static int64_t remove_leftovers(struct recovery *r)
 {
     struct hf_log *log = r->log;
     for (int64_t i = log->count - 1; i >= 0; i--) {
-        const struct hf_seg *s = &log->segs[i];
-        int half_made = s->state == HF_SEG_BAD && !s->unreadable && i == log->count - 1 && r->stable <= s->base;
-        if (log->segs[i].state == HF_SEG_ALIEN || half_made) {
-            int64_t status = remove_segment(log, i);
+        if (hf_ending_leftover(&r->e, log->segs, log->count, i)) {
+            int alien = log->segs[i].state == HF_SEG_ALIEN;
+            int64_t status = alien ? remove_segment(log, i) : discard(log, i);
             if (status != HF_OK) {
                 return status;
             }
@@ -57,18 +65,6 @@ static int64_t remove_leftovers(struct recovery *r)
         status = remove_segment(log, 0);
     }
     return status;
-}
-
-static void find_stable(struct recovery *r)
-{
-    const struct hf_log *log = r->log;
-    r->stable = hf_head_stable(log->head);
-    for (int64_t i = 0; i < log->count; i++) {
-        const struct hf_seg *s = &log->segs[i];
-        if (s->state == HF_SEG_GOOD && s->synced_below > r->stable && s->synced_below <= s->base) {
-            r->stable = s->synced_below;
-        }
-    }
 }
 
 /* The head's table, and what only the segments know (the head's page may be torn). */
@@ -99,27 +95,12 @@ static void find_begins(struct hf_log *log)
 
 /* ---- mending ---- */
 
-/* The number after a lost tail is the head's, if the lost bytes can have held so many frames. */
-static uint64_t number_at_end(const struct recovery *r)
-{
-    const struct hf_log *log = r->log;
-    uint64_t next = r->next_sqn, head = log->head->next_sqn;
-    if (r->lost_tail && head > next && head - next <= r->end / HF_GRANULE) {
-        next = head;
-    }
-    /* Begun, but nothing appended since. An unreadable last segment may be the newest incarnation's own. */
-    const struct hf_seg *last = log->count > 0 ? &log->segs[log->count - 1] : NULL;
-    int readable = last != NULL && last->state == HF_SEG_GOOD;
-    return readable ? hf_void_tail(last, log->begins, log->begin_count, next) : next;
-}
-
 static int64_t sync_directory(struct hf_log *log)
 {
-    if (log->dir_dirty && hf_log_on_disk(log) && fsync(log->dir) != 0) {
-        return hf_log_poison(log);
-    }
-    log->dir_dirty = 0;
-    return HF_OK;
+    int due = log->dir_dirty && hf_log_on_disk(log);
+    int64_t status = due ? hf_log_durable(log, log->dir, HF_SYNC_NAMES) : HF_OK;
+    log->dir_dirty = status != HF_OK;
+    return status;
 }
 
 /* What lies behind a cut was never stable: newest first, so that a kill leaves a log with a shorter tail. */
@@ -127,9 +108,9 @@ static int64_t cut(struct recovery *r)
 {
     struct hf_log *log = r->log;
     int64_t status = HF_OK;
-    while (r->torn && log->count - 1 > r->last && status == HF_OK) {
+    while (r->e.torn && log->count - 1 > r->e.last && status == HF_OK) {
         log->cut_bytes += log->segs[log->count - 1].limit - log->segs[log->count - 1].base;
-        status = remove_segment(log, log->count - 1);
+        status = discard(log, log->count - 1);
     }
     if (status == HF_OK) {
         status = sync_directory(log);
@@ -138,36 +119,15 @@ static int64_t cut(struct recovery *r)
     return status;
 }
 
-/* What open found must be stable before it is published: a killed store leaves frames in the page cache only. A sync that
- * fails poisons here as anywhere: the next opening's would say nothing of what this one dropped. */
-static int64_t sync_found(struct recovery *r)
-{
-    struct hf_log *log = r->log;
-    int64_t status = HF_OK;
-    for (int64_t i = log->head->level == HF_LEVEL_DISK ? r->first : 0; i < log->count && status == HF_OK; i++) {
-        char name[HF_SEGMENT_NAME];
-        hf_seg_name(name, log->segs[i].base);
-        int fd = openat(log->dir, name, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) {
-            return hf_errno();
-        }
-        if (HF_FAIL_STATUS("log.fdatasync") != 0 || fdatasync(fd) != 0) {
-            status = hf_log_poison(log);
-        }
-        close(fd);
-    }
-    return status;
-}
-
 /* The last segment takes nothing more. An empty one stays as it is: the next roll replaces it. */
 static int64_t seal_last(struct recovery *r)
 {
     struct hf_log *log = r->log;
     struct hf_seg *s = log->count > 0 ? &log->segs[log->count - 1] : NULL;
-    if (s == NULL || s->state != HF_SEG_GOOD || r->end == s->base || r->unsure) { /* that one stays as it is */
+    if (s == NULL || s->state != HF_SEG_GOOD || r->e.end == s->base || r->e.unsure) { /* that one stays as it is */
         return HF_OK;
     }
-    uint64_t end = r->end < s->limit ? r->end : s->limit;
+    uint64_t end = r->e.end < s->limit ? r->e.end : s->limit;
     if (s->seal.end_position == end) {
         return HF_OK;
     }
@@ -177,7 +137,7 @@ static int64_t seal_last(struct recovery *r)
     if (s->fd < 0) {
         return hf_errno();
     }
-    int64_t status = hf_log_end_segment(s, end, r->next_sqn, &log->index, !r->hurt);
+    int64_t status = hf_log_end_segment(s, end, r->e.next_sqn, &log->index, !r->e.hurt);
     close(s->fd);
     s->fd = -1;
     return status;
@@ -186,11 +146,11 @@ static int64_t seal_last(struct recovery *r)
 static int64_t publish(struct recovery *r)
 {
     struct hf_log *log = r->log;
-    int synced =
-        hf_log_on_disk(log) || log->head->level == HF_LEVEL_DISK; /* else the old head could outlive a power cut */
-    log->end = r->end;
-    log->tail_sqn = r->next_sqn;
-    log->appended_sqn = number_at_end(r);
+    int synced = hf_log_on_disk(log) || log->renewing ||
+                 log->head->level == HF_LEVEL_DISK; /* else the old head could outlive a power cut */
+    log->end = r->e.end;
+    log->tail_sqn = r->e.next_sqn;
+    log->appended_sqn = hf_ending_number(&r->e, log->begins, log->begin_count);
     log->empty = log->end == 0;
     log->dirty_from = log->named = log->count;
     log->must_roll = 1;
@@ -205,22 +165,36 @@ static int64_t publish(struct recovery *r)
     hf_store_release_u64(&log->head->level, log->config.level);
     hf_log_publish(log);
     int64_t status = hf_boot_id(log->head->pre.boot_id); /* after `end`: it says which boot's pages `end` speaks of */
-    if (status == HF_OK && synced && fdatasync(log->head_fd) != 0) {
-        status = hf_log_poison(log);
+    hf_store_release_u64(&log->head->poisoned, 0);
+    if (status == HF_OK && synced) {
+        status = hf_log_durable(log, log->head_fd, HF_SYNC_DATA);
+    }
+    if (status == HF_OK && log->config.doubt != NULL) {
+        hf_doubt_clear(log->config.doubt);
     }
     return status;
 }
 
 static int64_t recover(struct hf_log *log)
 {
-    struct recovery r = {.log = log, .last = log->count - 1};
+    struct recovery r = {.log = log, .e = {.dir = log->dir, .index = &log->index}};
     log->dir_dirty = 1; /* what a killed store renamed may not be on disk */
-    find_stable(&r);
+    r.e.stable = hf_head_stable(log->head);
+    r.e.told_sqn = log->head->next_sqn;
+    hf_ending_stable(&r.e, log->segs, log->count);
     hf_log_kept(log);
     int64_t status = remove_leftovers(&r);
     find_begins(log);
     if (status == HF_OK) {
-        status = hf_recovery_walk(&r);
+        r.e.segs = log->segs;
+        r.e.count = log->count;
+        r.e.kept_sqn = log->kept_sqn;
+        r.e.kept_position = log->kept_position;
+        r.e.blind = (int)log->blind;
+        r.e.segment_bytes = log->config.max_segment_bytes;
+        status = hf_ending_walk(&r.e);
+        log->cut_bytes = r.e.cut_bytes;
+        log->damaged = r.e.damaged;
     }
     if (status == HF_OK) {
         status = cut(&r);
@@ -228,12 +202,13 @@ static int64_t recover(struct hf_log *log)
     if (status == HF_OK) {
         status = seal_last(&r);
     }
-    if (status == HF_OK && hf_log_on_disk(log)) {
-        status = sync_found(&r);
+    if (status == HF_OK && (r.e.unsure || log->blind)) { /* a head that was not read: of no known numbers */
+        uint64_t next = hf_ending_number(&r.e, log->begins, log->begin_count);
+        status = r.e.unsure ? hf_unsure_save(log, r.e.first_unsure, r.e.next_unsure) : hf_unsure_save(log, next, next);
     }
-    if (status == HF_OK && (r.unsure || log->blind)) { /* a head that was not read: of no known numbers */
-        uint64_t next = number_at_end(&r);
-        status = r.unsure ? hf_unsure_save(log, r.first_unsure, r.next_unsure) : hf_unsure_save(log, next, next);
+    if (status == HF_OK &&
+        (hf_log_on_disk(log) || log->renewing)) { /* behind it: a copy has zeros for what is not read */
+        status = hf_log_settle(log, log->head->level == HF_LEVEL_DISK ? r.e.first : 0);
     }
     return status == HF_OK ? publish(&r) : status;
 }
@@ -250,21 +225,19 @@ static uint64_t file_size(uint64_t bytes, uint64_t fallback)
 
 static int64_t open_head(struct hf_log *log)
 {
-    struct hf_head copy;
-    int fd;
-    int64_t status = hf_head_open(log->dir, &fd, &copy); /* never a first look through a map */
-    if (status == HF_OK) {
-        close(fd);
-        status = hf_head_map(log->dir, 1, &log->head);
-    } else if (status <= HF_ERRNO && hf_unreadable((int)(HF_ERRNO - status))) {
+    int64_t status = hf_head_map(log->dir, &log->head);
+    if (status <= HF_ERRNO && hf_unreadable((int)(HF_ERRNO - status))) {
         log->blind = 1;
         status = HF_DAMAGED;
     }
     if (status == HF_AGAIN ||
         status == HF_DAMAGED) { /* none, or one that nobody can read: the segments know all of it */
         status = hf_head_create(log->dir, log->config.uuid);
+        if (status == HF_POISONED) {
+            return hf_log_poison(log);
+        }
         if (status == HF_OK) {
-            status = hf_head_map(log->dir, 1, &log->head);
+            status = hf_head_map(log->dir, &log->head);
         }
     }
     if (status != HF_OK) {
@@ -280,9 +253,9 @@ static int64_t open_head(struct hf_log *log)
     if (log->head_fd < 0) {
         return hf_errno();
     }
-    /* What a failed sync dropped stays in the page cache as if it were clean, so even what reads well proves
-     * nothing. */
-    return log->head->poisoned ? HF_POISONED : HF_OK;
+    int64_t doubted = hf_log_doubted(log); /* then even what reads well proves nothing */
+    log->renewing = doubted > 0;
+    return doubted < 0 ? doubted : HF_OK;
 }
 
 int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_log **out)
@@ -296,10 +269,16 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
     log->config.first_segment_bytes = file_size(config->first_segment_bytes, FIRST_SEGMENT);
     log->config.max_segment_bytes = file_size(config->max_segment_bytes, LARGEST_SEGMENT);
     log->head_fd = -1;
-    log->spare.fd = -1;
+    log->spare.fd = log->spare.dir = -1;
+    log->doubt = config->doubt != NULL ? strdup(config->doubt) : NULL;
+    log->config.doubt = log->doubt;
     pthread_mutex_init(&log->spare.lock, NULL);
     log->dir = fcntl(dir_fd, F_DUPFD_CLOEXEC, 3);
     int64_t status = log->dir < 0 ? hf_errno() : HF_OK;
+    if (status == HF_OK) {
+        log->spare.dir = openat(log->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        status = log->spare.dir < 0 || (config->doubt != NULL && log->doubt == NULL) ? hf_errno() : HF_OK;
+    }
     if (status == HF_OK && config->level != HF_LEVEL_MEMORY && config->level != HF_LEVEL_DISK) {
         status = HF_USAGE;
     }
@@ -311,16 +290,17 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
         status = hf_unsure_load(log);
     }
     if (status == HF_OK) {
-        int64_t n = hf_seg_list(log->dir, config->uuid, &log->segs);
+        int64_t n = hf_seg_list_all(log->dir, config->uuid, &log->segs);
         log->count = n < 0 ? 0 : n;
         log->room = log->count;
         status = n < 0 ? n : recover(log);
     }
     if (status != HF_OK) {
-        log->poisoned = 1; /* nothing may be published by the closing */
         hf_log_close(log);
         return status;
     }
+    log->opened = 1;
+    hf_head_keep(log->head_fd); /* it was published: from now on the head is the end */
     *out = log;
     return HF_OK;
 }

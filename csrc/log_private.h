@@ -6,14 +6,16 @@
  *   log_frame.c   frames: CRC, verification, walking, resynchronisation
  *   log.c         the store's hot side: append, sync, publish
  *   log_roll.c    the store's cold side: roll, the spare
+ *   log_poison.c  what it does about a sync that failed
  *   log_retire.c  what the log lets go, and what it must not take for that
+ *   log_end.c     where a log ends, as its files tell it
  *   log_open.c    recovery
- *   log_walk.c    recovery: how far the log goes
  *   log_unsure.c  a log whose end nobody knows, because the disk does not give it
  *   log_reader.c  readers: list the segments, find a number
  *   log_copy.c    readers: copy and verify
  *   log_fill.c    fills: files beside the segments with what those had lost
  *   log_fill_read.c  readers: numbers that only a fill has
+ *   log_beyond.c  readers: the end of a log that nobody keeps
  *   log_check.c   verification of everything, beside a live store */
 #ifndef HF_LOG_PRIVATE_H
 #define HF_LOG_PRIVATE_H
@@ -103,7 +105,11 @@ void hf_seg_name(char name[HF_SEGMENT_NAME], uint64_t base);
 /* The segments of a directory, ascending, their headers read. Returns the count; *out is malloc'ed (also when it is
  * 0). */
 int64_t hf_seg_list(int dir, const uint8_t *source_uuid, struct hf_seg **out);
+int64_t hf_seg_list_all(int dir, const uint8_t *source_uuid,
+                        struct hf_seg **out);                               /* HF_SEG_ALIEN, too: open removes them */
 int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid); /* HF_OK or an errno; s->state says more */
+/* Makes this file that of no position, on disk: its name is about to go, and a power cut may bring that back. */
+int64_t hf_seg_void(int dir, const struct hf_seg *s, const uint8_t *source_uuid);
 /* Opens it to read, unless it is open. HF_GONE: the file is another one by now. */
 int64_t hf_seg_open(int dir, struct hf_seg *s);
 /* 1: the file under this name is still the one that was listed, of this source. To be asked before anything in it is called
@@ -143,8 +149,9 @@ void hf_seg_close(struct hf_seg *s);  /* file and window; not the map */
 
 /* ---- log_head.c ---- */
 
-int64_t hf_head_map(int dir, int writable, struct hf_head **out); /* HF_AGAIN: none; HF_LAYOUT; HF_DAMAGED */
-/* A reader's: opens it, and copies it. HF_AGAIN: there is none. EIO: the disk does not give it. */
+/* To write it. HF_AGAIN: there is none; HF_LAYOUT; HF_DAMAGED; EIO: the disk does not give it. */
+int64_t hf_head_map(int dir, struct hf_head **out);
+/* A reader's: opens it, and copies it; as hf_head_map. */
 int64_t hf_head_open(int dir, int *fd, struct hf_head *copy);
 /* What it says now. Where next_sqn says that a number is published, end covers it. */
 int64_t hf_head_look(int fd, struct hf_head *copy);
@@ -254,6 +261,8 @@ struct hf_ranges {
 };
 int64_t hf_ranges_add(struct hf_ranges *ranges, uint64_t first, uint64_t next); /* HF_OK, or no memory */
 
+#define HF_FILL_NAME 40 /* "fill-" + 16 hex digits + "-" + 16 hex digits + NUL */
+void hf_fill_name(char name[HF_FILL_NAME], uint64_t first, uint64_t next);
 int64_t hf_fill_list(int dir, struct hf_ranges *out); /* as their names say, ascending; HF_OK or an errno */
 /* Verifies the header of the fill of this range and opens it, as a segment whose positions begin at 0. */
 int64_t hf_fill_open(int dir, const uint8_t *source_uuid, struct hf_range range, struct hf_seg *s);
@@ -276,12 +285,14 @@ enum hf_spare_state {
 };
 
 #define HF_SPARE_NAME "spare"
+#define HF_COPY_NAME "copy-new"
 
 /* The next segment's file. `lock` guards `state`; whoever set BUSY owns the rest. */
 struct hf_spare {
     pthread_mutex_t lock;
     int state;
     int fd;
+    int dir;      /* the log's directory, for the helper's syncs */
     uint8_t *map; /* memory level: populated; else NULL */
     uint64_t bytes;
 };
@@ -317,12 +328,14 @@ struct hf_log {
     uint32_t must_roll;  /* the active segment takes nothing more */
     uint32_t filled;     /* it must roll because it is full: sizes double */
     uint32_t dir_dirty;  /* a name changed since the last directory sync */
-    uint32_t poisoned;
-    uint32_t blind;     /* the disk did not give its head when it was opened */
-    uint32_t empty;     /* no message or LOST record in any segment */
-    int64_t dirty_from; /* index into segs of the oldest segment that may be unsynced; == count: none */
-    int64_t named;      /* so many of segs, from the first on, have their names on disk */
-    uint64_t kept_sqn;  /* from this number and this position on nothing was ever let go: what is not there is lost */
+    uint32_t poisoned;   /* a sync failed in this life; atomic: the helper's may have */
+    uint32_t renewing;   /* an open that writes once more what an earlier life could not sync */
+    uint32_t opened;     /* there is something to sync at the end */
+    uint32_t blind;      /* the disk did not give its head when it was opened */
+    uint32_t empty;      /* no message or LOST record in any segment */
+    int64_t dirty_from;  /* index into segs of the oldest segment that may be unsynced; == count: none */
+    int64_t named;       /* so many of segs, from the first on, have their names on disk */
+    uint64_t kept_sqn;   /* from this number and this position on nothing was ever let go: what is not there is lost */
     uint64_t kept_position;
     uint64_t fill_next; /* the lowest end of a fill, as of the last look */
     uint64_t cut_bytes;
@@ -331,11 +344,11 @@ struct hf_log {
     uint64_t unsure; /* 1: in [unsure_first, unsure_next) it may have acknowledged what it cannot read (log_unsure.c) */
     uint64_t unsure_first;
     uint64_t unsure_next;
+    char *doubt; /* what config.doubt points to */
     struct hf_spare spare;
 };
 
 void hf_log_publish(struct hf_log *log);
-int64_t hf_log_poison(struct hf_log *log); /* HF_POISONED */
 static inline int hf_log_on_disk(const struct hf_log *log)
 {
     return log->config.level == HF_LEVEL_DISK;
@@ -346,16 +359,29 @@ int64_t hf_log_reserve(struct hf_log *log, int64_t count); /* room for so many i
 int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index, int punch);
 void hf_spare_adopt(struct hf_log *log); /* open: takes over a `spare` of an earlier process, removes half-made files */
 void hf_spare_close(struct hf_log *log);
+void hf_spare_drop(struct hf_log *log);    /* whoever holds it; its file goes */
 int hf_spare_take(struct hf_spare *spare); /* BUSY holds the other thread off; the state before it is returned */
 void hf_spare_give(struct hf_spare *spare, int state);
 
 /* ---- log_unsure.c ---- */
 
 int64_t hf_unsure_load(struct hf_log *log); /* what an earlier open has found */
+int hf_unsure_said(int dir); /* a reader's: 1: an open has found such a range, and nothing has settled it */
 /* The disk does not give numbers from `first` on, below `next`, that may have been stable: for good when it returns HF_OK. */
 int64_t hf_unsure_save(struct hf_log *log, uint64_t first, uint64_t next);
 /* No valid frame lies at `position` of this open segment or behind: how many could, if the disk gave all. */
 int64_t hf_unsure_frames(const struct hf_seg *s, uint64_t position, uint64_t *most);
+
+/* ---- log_poison.c ---- */
+
+int hf_log_poisoned(const struct hf_log *log); /* any thread */
+int64_t hf_log_poison(struct hf_log *log);     /* HF_POISONED */
+/* hf_sync of a file or a directory of the log; HF_POISONED from the first error on. */
+int64_t hf_log_durable(struct hf_log *log, int fd, uint32_t what);
+/* 1: a sync failed in an earlier life and in this boot; 0: none did. An error: nobody knows. */
+int64_t hf_log_doubted(const struct hf_log *log);
+/* What open found in the segments from `first` on is stable when it returns HF_OK: synced, or with a doubt written once more. */
+int64_t hf_log_settle(struct hf_log *log, int64_t first);
 
 /* ---- log_retire.c ---- */
 
@@ -368,10 +394,29 @@ int hf_log_retain(struct hf_log *log, int spare_state);
  * successors: they end before `position`, where the log begins with number `sqn`. */
 int64_t hf_seg_ghosts(const struct hf_seg *segs, int64_t n, uint64_t position, uint64_t sqn);
 
-/* ---- a reader: log_reader.c, log_copy.c ---- */
+/* ---- a reader: log_reader.c, log_copy.c, log_beyond.c ---- */
+
+/* Says of an open head that its log is kept: until this open file is closed, what the head says is all that there is. */
+void hf_head_keep(int head_fd);
+/* r->reach becomes true. HF_OK, or an error. */
+int64_t hf_logr_reach(struct hf_logr *r);
+/* What is published, to somebody who asks for number `sqn`: as the head says, where that is enough. HF_OK, or an
+ * error. */
+int64_t hf_logr_bounds(struct hf_logr *r, uint64_t sqn, uint64_t *next_sqn, uint64_t *end);
 
 #define HF_LOGR_RETRY 1 /* refresh the list and come again */
 #define HF_LOGR_FOUND 2
+
+/* How far the log goes, and what the head said when that was found. */
+struct hf_reach {
+    uint64_t end;
+    uint64_t next_sqn;
+    int64_t status; /* hf_logr_end */
+    uint64_t head_end;
+    uint64_t head_sqn;
+    uint64_t version;
+    int found;
+};
 
 struct hf_logr {
     uint64_t token;
@@ -391,6 +436,8 @@ struct hf_logr {
     uint64_t cursor;         /* position behind it */
     uint64_t cursor_sqn;     /* number there */
     uint64_t incarnation;    /* of what the last read returned */
+    struct hf_reach reach;   /* log_beyond.c */
+    struct hf_log_mark mark; /* of the last walk to the end */
     struct hf_ranges fills;  /* as listed */
     struct hf_logr *fill;    /* the one that was read last, as a log of one segment; NULL: none */
 };

@@ -56,8 +56,8 @@ void hf_logr_close(struct hf_logr *r)
 int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sqn)
 {
     HF_ENTER(r);
-    int64_t status = hf_head_look(r->head_fd, r->head);
-    *next_sqn = r->head->next_sqn;
+    int64_t status = hf_logr_reach(r);
+    *next_sqn = r->reach.next_sqn;
     *oldest_sqn = r->head->oldest_sqn;
     return status;
 }
@@ -338,12 +338,10 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
     struct hf_request q = {.sqn = sqn, .buf = buf, .capacity = capacity, .next = next};
     for (int tries = 0; tries < 8; tries++) {
         *next = sqn;
-        int64_t status = hf_head_look(r->head_fd, r->head);
+        int64_t status = hf_logr_bounds(r, sqn, &q.published, &q.end);
         if (status != HF_OK) {
             return status;
         }
-        q.published = r->head->next_sqn;
-        q.end = r->head->end;
         uint64_t oldest = r->head->oldest_sqn;
         if (sqn >= q.published) {
             return HF_AGAIN;

@@ -18,6 +18,7 @@
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
+#include "sync.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -86,7 +87,7 @@ static int may_go(const struct hf_log *log, int64_t n)
 static int64_t let_go(struct hf_log *log, int64_t n)
 {
     const struct hf_seg *last = &log->segs[n - 1];
-    if (log->poisoned) {
+    if (hf_log_poisoned(log)) {
         return HF_POISONED;
     }
     if (last->state == HF_SEG_GOOD) { /* the next one may be unreadable: then only this one tells where it begins */
@@ -96,11 +97,9 @@ static int64_t let_go(struct hf_log *log, int64_t n)
     log->kept_position = log->segs[n].base;
     tell(log, n);
     HF_FAIL("retire.told");
-    if (hf_log_on_disk(log) && (HF_FAIL_STATUS("log.fdatasync") != 0 || fdatasync(log->head_fd) != 0)) {
-        return hf_log_poison(log);
-    }
+    int64_t status = hf_log_on_disk(log) ? hf_log_durable(log, log->head_fd, HF_SYNC_DATA) : HF_OK;
     HF_FAIL("retire.synced");
-    return HF_OK;
+    return status;
 }
 
 /* Takes segs[0] out. state: the spare's; if we hold it and it is empty, this file becomes it if it is what the next roll
@@ -185,5 +184,5 @@ int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn)
     hf_log_oldest(log);
     int state = hf_spare_take(&log->spare);
     hf_spare_give(&log->spare, retire(log, unwanted(log), state));
-    return log->poisoned ? HF_POISONED : HF_OK;
+    return hf_log_poisoned(log) ? HF_POISONED : HF_OK;
 }

@@ -12,6 +12,7 @@
 #include "log_private.h"
 #include "atomic.h"
 #include "process.h"
+#include "sync.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -91,10 +92,7 @@ static int64_t write_zeros(const struct hf_log *log, int fd, uint64_t bytes)
         status = hf_write_all(fd, blank, part, at);
     }
     free(blank);
-    if (status == HF_OK && fdatasync(fd) != 0) {
-        status = hf_errno();
-    }
-    return status;
+    return status == HF_OK ? hf_sync(fd, HF_SYNC_DATA) : status; /* after an error the file goes: nobody believes it */
 }
 
 /* A file of full size under `name`. */
@@ -121,7 +119,7 @@ static int64_t make_file(const struct hf_log *log, const char *name, uint64_t by
 
 /* ---- the spare ---- */
 
-static void drop_spare(struct hf_log *log)
+void hf_spare_drop(struct hf_log *log)
 {
     struct hf_spare *spare = &log->spare;
     if (spare->map != NULL) {
@@ -154,12 +152,13 @@ void hf_spare_give(struct hf_spare *spare, int state)
     pthread_mutex_unlock(&spare->lock);
 }
 
-/* From a retired file to one that a roll can take. */
+/* From a retired file to one that a roll can take. The two threads have a description of the directory each: a shared
+ * one would tell an error to only one of two that sync at the same time. */
 static int64_t finish_used(struct hf_log *log, int ahead)
 {
     struct hf_spare *spare = &log->spare;
     if (hf_log_on_disk(log)) {
-        return fsync(log->dir) == 0 ? HF_OK : hf_errno();
+        return hf_log_durable(log, ahead ? spare->dir : log->dir, HF_SYNC_NAMES);
     }
     return spare->map != NULL ? HF_OK : map_writable(log, spare->fd, spare->bytes, ahead, &spare->map);
 }
@@ -180,7 +179,7 @@ static int64_t make_spare(struct hf_log *log, uint64_t bytes)
     }
     if (status != HF_OK) {
         unlinkat(log->dir, "spare-new", 0);
-        drop_spare(log);
+        hf_spare_drop(log);
     }
     return status;
 }
@@ -190,6 +189,9 @@ int64_t hf_log_prepare(struct hf_log *log)
     HF_ENTER(log);
     struct hf_spare *spare = &log->spare;
     uint64_t want = hf_load_acquire_u64(&log->next_bytes); /* pairs with hf_log_roll */
+    if (hf_log_poisoned(log)) {
+        return HF_POISONED;
+    }
     pthread_mutex_lock(&spare->lock);
     int state = spare->state,
         due = state == HF_SPARE_NONE || state == HF_SPARE_USED || (state == HF_SPARE_READY && spare->bytes != want);
@@ -203,7 +205,7 @@ int64_t hf_log_prepare(struct hf_log *log)
         status = finish_used(log, 1);
         hf_spare_give(spare, status == HF_OK ? HF_SPARE_READY : HF_SPARE_USED);
     } else {
-        drop_spare(log);
+        hf_spare_drop(log);
         status = make_spare(log, want);
         hf_spare_give(spare, status == HF_OK ? HF_SPARE_READY : HF_SPARE_NONE);
     }
@@ -217,6 +219,7 @@ void hf_spare_adopt(struct hf_log *log)
     unlinkat(log->dir, "spare-new", 0);
     unlinkat(log->dir, "roll-new", 0);
     unlinkat(log->dir, "head-new", 0);
+    unlinkat(log->dir, HF_COPY_NAME, 0);
     hf_fill_drop_unfinished(log->dir);
     spare->fd = openat(log->dir, spare_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (spare->fd < 0) {
@@ -224,7 +227,7 @@ void hf_spare_adopt(struct hf_log *log)
     }
     if (fstat(spare->fd, &st) != 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < HF_SEGMENT_MIN ||
         (uint64_t)st.st_size > HF_SEGMENT_SANE || (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size) {
-        drop_spare(log);
+        hf_spare_drop(log);
         return;
     }
     spare->bytes = (uint64_t)st.st_size;
@@ -240,6 +243,9 @@ void hf_spare_close(struct hf_log *log)
     }
     if (spare->fd >= 0) {
         close(spare->fd);
+    }
+    if (spare->dir >= 0) {
+        close(spare->dir);
     }
     pthread_mutex_destroy(&spare->lock);
 }
@@ -380,7 +386,7 @@ static void take_over(struct hf_log *log, const struct hf_seg *s)
 int64_t hf_log_roll(struct hf_log *log)
 {
     HF_ENTER(log);
-    if (log->poisoned) {
+    if (hf_log_poisoned(log)) {
         return HF_POISONED;
     }
     int64_t status = hf_log_reserve(log, log->count + 1);

@@ -10,6 +10,7 @@
  * leaves: no such file, and the next open finds the same; or the file, and the next open believes it. */
 #include "log_private.h"
 #include "process.h"
+#include "sync.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -33,7 +34,7 @@ int64_t hf_unsure_load(struct hf_log *log)
     uint64_t first, next;
     struct hf_bytes bad = {0, 0};
     unlinkat(log->dir, unfinished, 0);
-    int fd = openat(log->dir, mark, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(log->dir, mark, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT) {
         return HF_OK;
     }
@@ -52,6 +53,11 @@ int64_t hf_unsure_load(struct hf_log *log)
     return HF_OK;
 }
 
+int hf_unsure_said(int dir)
+{
+    return faccessat(dir, mark, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+}
+
 int64_t hf_unsure_save(struct hf_log *log, uint64_t first, uint64_t next)
 {
     char text[TEXT];
@@ -62,14 +68,14 @@ int64_t hf_unsure_save(struct hf_log *log, uint64_t first, uint64_t next)
         return hf_errno();
     }
     int64_t status = hf_write_all(fd, text, (uint64_t)bytes, 0);
-    if (status == HF_OK && fdatasync(fd) != 0) {
-        status = hf_errno();
+    if (status == HF_OK) {
+        status = hf_log_durable(log, fd, HF_SYNC_DATA);
     }
     close(fd);
-    if (status == HF_OK && (renameat(log->dir, unfinished, log->dir, mark) != 0 || fsync(log->dir) != 0)) {
+    if (status == HF_OK && renameat(log->dir, unfinished, log->dir, mark) != 0) {
         status = hf_errno();
     }
-    return status;
+    return status == HF_OK ? hf_log_durable(log, log->dir, HF_SYNC_NAMES) : status;
 }
 
 int64_t hf_log_sure(struct hf_log *log)
@@ -82,8 +88,8 @@ int64_t hf_log_sure(struct hf_log *log)
     if (status == HF_OK && unlinkat(log->dir, mark, 0) != 0 && errno != ENOENT) {
         status = hf_errno();
     }
-    if (status == HF_OK && fsync(log->dir) != 0) {
-        status = hf_log_poison(log);
+    if (status == HF_OK) {
+        status = hf_log_durable(log, log->dir, HF_SYNC_NAMES);
     }
     log->unsure = status != HF_OK;
     return status;

@@ -22,6 +22,10 @@ struct joined {
     dev_t device;
     ino_t inode;
     int fd; /* of our lock file; open for as long as we live */
+    int lost;
+    off_t said;        /* bytes of the file's first line; what hf_process_note says stands behind it */
+    dev_t lock_device; /* what `fd` leads to, as long as nobody else closes it */
+    ino_t lock_inode;
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards everything static here */
@@ -176,13 +180,46 @@ static int64_t make_lock_file(int domain_fd, uint64_t token)
     return fd;
 }
 
+/* A lock that an open file description asks for conflicts with every POSIX lock, also with this process's own, which F_GETLK
+ * never shows. So the very descriptor that holds the lock can ask for it, and nothing is opened or closed. */
+int64_t hf_lock_held(int fd)
+{
+    struct flock lock = first_byte(F_WRLCK);
+    if (fcntl(fd, F_OFD_GETLK, &lock) != 0) {
+        return HF_ERRNO - errno;
+    }
+    return lock.l_type == F_WRLCK && lock.l_pid == getpid();
+}
+
+/* Once lost, lost for ever: from then on others may have taken this process for dead. A descriptor that somebody has closed, or
+ * that leads elsewhere by now, has taken the lock with it. What the kernel cannot say is no proof of a loss. */
+static int64_t check_locked(struct joined *joined)
+{
+    struct stat file;
+    if (!joined->lost) {
+        int other =
+            fstat(joined->fd, &file) != 0 || file.st_dev != joined->lock_device || file.st_ino != joined->lock_inode;
+        joined->lost = other || hf_lock_held(joined->fd) == 0;
+    }
+    return joined->lost ? HF_FENCED : HF_OK;
+}
+
+static struct joined *find_locked(const struct stat *directory)
+{
+    for (uint32_t i = 0; i < registered; i++) {
+        if (registry[i].device == directory->st_dev && registry[i].inode == directory->st_ino) {
+            return &registry[i];
+        }
+    }
+    return NULL;
+}
+
 static int64_t join_locked(int domain_fd, const struct stat *directory)
 {
     uint64_t token = token_locked();
-    for (uint32_t i = 0; i < registered; i++) {
-        if (registry[i].device == directory->st_dev && registry[i].inode == directory->st_ino) {
-            return HF_OK;
-        }
+    struct joined *joined = find_locked(directory);
+    if (joined != NULL) {
+        return check_locked(joined);
     }
     if (registered == DIRECTORIES) {
         return HF_FULL;
@@ -191,11 +228,20 @@ static int64_t join_locked(int domain_fd, const struct stat *directory)
     if (fd < 0) {
         return fd;
     }
-    registry[registered++] = (struct joined){directory->st_dev, directory->st_ino, (int)fd};
+    struct stat file = {0};
+    (void)fstat((int)fd, &file); /* of a descriptor that is open; a failure would show as a loss */
+    registry[registered++] = (struct joined){
+        .device = directory->st_dev,
+        .inode = directory->st_ino,
+        .fd = (int)fd,
+        .said = file.st_size,
+        .lock_device = file.st_dev,
+        .lock_inode = file.st_ino,
+    };
     return HF_OK;
 }
 
-int64_t hf_process_join(int domain_fd)
+static int64_t with_directory(int domain_fd, int64_t (*work)(int domain_fd, const struct stat *directory))
 {
     struct stat directory;
     if (fstat(domain_fd, &directory) != 0) {
@@ -205,7 +251,43 @@ int64_t hf_process_join(int domain_fd)
         return HF_ERRNO - ENOTDIR;
     }
     hf_process_lock();
-    int64_t status = join_locked(domain_fd, &directory);
+    int64_t status = work(domain_fd, &directory);
+    hf_process_unlock();
+    return status;
+}
+
+int64_t hf_process_join(int domain_fd)
+{
+    return with_directory(domain_fd, join_locked);
+}
+
+static int64_t checked_locked(int domain_fd, const struct stat *directory)
+{
+    (void)domain_fd;
+    (void)token_locked(); /* a child of a bare clone() has joined nothing */
+    struct joined *joined = find_locked(directory);
+    return joined != NULL ? check_locked(joined) : HF_USAGE;
+}
+
+int64_t hf_process_check(int domain_fd)
+{
+    return with_directory(domain_fd, checked_locked);
+}
+
+int64_t hf_process_note(int domain_fd, const uint8_t *text, uint64_t bytes)
+{
+    struct stat directory;
+    if (fstat(domain_fd, &directory) != 0) {
+        return HF_ERRNO - errno;
+    }
+    hf_process_lock();
+    (void)token_locked();
+    struct joined *joined = find_locked(&directory);
+    int64_t status = joined == NULL ? HF_USAGE : check_locked(joined);
+    if (status == HF_OK &&
+        (ftruncate(joined->fd, joined->said) != 0 || pwrite(joined->fd, text, bytes, joined->said) != (ssize_t)bytes)) {
+        status = HF_ERRNO - errno;
+    }
     hf_process_unlock();
     return status;
 }
@@ -220,6 +302,22 @@ static int64_t alive_by_start(uint32_t pid, uint64_t start)
     return hf_process_start(pid) == start;
 }
 
+/* 1: *holder is the pid of who holds the lock of `owner`, another process; 0: it is free; HF_ERRNO - errno. */
+static int64_t ask_lock(int domain_fd, uint64_t owner, pid_t *holder)
+{
+    char path[PATH_BYTES];
+    lock_path(path, owner);
+    int fd = openat(domain_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        return HF_ERRNO - errno;
+    }
+    struct flock lock = first_byte(F_WRLCK); /* F_GETLK asks only, so a read-only descriptor will do */
+    int64_t status = fcntl(fd, F_GETLK, &lock) == 0 ? lock.l_type != F_UNLCK : HF_ERRNO - errno;
+    *holder = lock.l_pid;
+    close(fd);
+    return status;
+}
+
 int64_t hf_process_alive(int domain_fd, uint64_t owner, uint32_t pid, uint64_t start)
 {
     if (owner >> CLAIM_BITS == 0) {
@@ -228,16 +326,21 @@ int64_t hf_process_alive(int domain_fd, uint64_t owner, uint32_t pid, uint64_t s
     if (!hf_process_forked(owner)) {
         return 1; /* us; opening our own lock file would drop our lock at close */
     }
-    char path[PATH_BYTES];
-    lock_path(path, owner);
-    int fd = openat(domain_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) {
-        return errno == ENOENT ? alive_by_start(pid, start) : HF_ERRNO - errno;
+    pid_t holder = 0;
+    int64_t status = ask_lock(domain_fd, owner, &holder);
+    return status == HF_ERRNO - ENOENT ? alive_by_start(pid, start) : status;
+}
+
+int64_t hf_process_pid(int domain_fd, uint64_t owner)
+{
+    if (owner >> CLAIM_BITS == 0) {
+        return 0;
     }
-    struct flock lock = first_byte(F_WRLCK); /* F_GETLK asks only, so a read-only descriptor will do */
-    int64_t status = fcntl(fd, F_GETLK, &lock) == 0 ? lock.l_type != F_UNLCK : HF_ERRNO - errno;
-    close(fd);
-    return status;
+    if (!hf_process_forked(owner)) {
+        return getpid();
+    }
+    pid_t holder = 0;
+    return ask_lock(domain_fd, owner, &holder) == 1 && holder > 0 ? holder : 0;
 }
 
 /* The first `size - 1` bytes of a small file in /proc, NUL-terminated. Returns their number, 0 on failure. */

@@ -232,9 +232,12 @@ static int64_t read_header(int fd, struct hf_preamble *pre, uint64_t *ring_bytes
     return magic == 0 ? HF_AGAIN : HF_OK;
 }
 
+/* What belongs to another user could be truncated under us by its owner, and says what that one likes: it is refused, by
+ * root too. Of our own objects each has one name, or none by now: a second name is one that another user may have given
+ * it, in a domain where it does not belong. */
 static int64_t check_file(const struct stat *file)
 {
-    if (!S_ISREG(file->st_mode) || (file->st_uid != geteuid() && geteuid() != 0) || (file->st_mode & 077) != 0) {
+    if (!S_ISREG(file->st_mode) || file->st_uid != geteuid() || (file->st_mode & 077) != 0 || file->st_nlink > 1) {
         return HF_FOREIGN;
     }
     if (file->st_size == 0) {

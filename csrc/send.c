@@ -84,14 +84,14 @@ static uint64_t retention_end(const struct hf_source *s, uint64_t released_posit
     return retained != 0 && retained < HF_FAR ? released_position + retained + HF_GRANULE : s->position + HF_FAR;
 }
 
-static void room_compute(struct hf_source *s, uint64_t released_position, uint64_t settled_sqn)
+static void room_compute(struct hf_source *s, uint64_t released_position, uint64_t flight_sqn)
 {
     uint64_t messages = hf_load_relaxed_u64(&s->flight_messages);
     uint64_t bytes = hf_load_relaxed_u64(&s->flight_bytes);
     uint64_t end = retention_end(s, released_position);
-    s->room_sqn = messages != 0 && messages < HF_FAR ? settled_sqn + messages : s->next_sqn + HF_FAR;
+    s->room_sqn = messages != 0 && messages < HF_FAR ? flight_sqn + messages : s->next_sqn + HF_FAR;
     s->room_payload =
-        bytes != 0 && bytes < HF_FAR ? hf_load_relaxed_u64(&s->settled.payload) + bytes : s->payload + HF_FAR;
+        bytes != 0 && bytes < HF_FAR ? hf_load_relaxed_u64(&s->flight_payload) + bytes : s->payload + HF_FAR;
     s->room_position = hf_after(s->admit, end) ? end : s->admit;
 }
 
@@ -113,12 +113,12 @@ static __attribute__((noinline)) int64_t admit(struct hf_source *s, uint64_t spa
     }
     s->seen = changes;
     /* All pair with hf_source_settle, hf_source_release: the walk is over, and no number is ahead of its position. */
-    uint64_t settled_sqn = hf_load_acquire_u64(&s->settled.sqn);
+    uint64_t flight_sqn = hf_load_acquire_u64(&s->flight_sqn);
     uint64_t released_sqn = hf_load_acquire_u64(&s->released_sqn);
     uint64_t released = hf_load_acquire_u64(&s->released_position);
-    room_compute(s, released, settled_sqn);
+    room_compute(s, released, flight_sqn);
     /* A message is always admitted when nothing is in flight, but for one that is larger than the flight in bytes. */
-    if (settled_sqn != s->next_sqn && (int64_t)(s->room_sqn - s->next_sqn) < (int64_t)fragments) {
+    if (flight_sqn != s->next_sqn && (int64_t)(s->room_sqn - s->next_sqn) < (int64_t)fragments) {
         return HF_FLIGHT_SIZE;
     }
     if ((int64_t)(s->room_payload - s->payload) < (int64_t)payload) {
@@ -135,7 +135,7 @@ static __attribute__((noinline)) int64_t admit(struct hf_source *s, uint64_t spa
             return status;
         }
     }
-    room_compute(s, released, settled_sqn);
+    room_compute(s, released, flight_sqn);
     return HF_OK;
 }
 

@@ -85,9 +85,10 @@ int64_t hf_source_create(int fd, const struct hf_stream_config *config, struct h
                             .map = map,
                             .board = board,
                             .bells = bells,
-                            .settled = {config->start_sqn, config->start_position, 0},
+                            .flight_sqn = config->start_sqn,
                             .released_position = config->start_position,
-                            .released_sqn = config->start_sqn};
+                            .released_sqn = config->start_sqn,
+                            .settled = {config->start_sqn, config->start_position, 0}};
     s->sleepers = board != NULL && bells != NULL ? &((struct hf_board *)(void *)board->base)->sleepers : &s->nobody;
     header_fill(s->header, config, fenced);
     hf_map_publish(map);
@@ -159,12 +160,15 @@ static uint64_t frame_length(const struct hf_source *s, uint64_t position)
     return own ? length : 0;
 }
 
-/* Moves *at to number `end`, over committed frames that are not released. */
+/* Moves *at to number `end`, over committed frames that are not released. A step stands where the first message behind its
+ * multiple begins, which may be behind `end`; then the one before it is the nearest. */
 static int64_t walk(const struct hf_source *s, struct hf_step *at, uint64_t end)
 {
-    const struct hf_step *step = &s->steps[(end >> s->step_shift) & s->step_mask];
-    if (step->sqn > at->sqn && step->sqn <= end) {
-        *at = *step;
+    for (uint64_t back = 0; back < 2; back++) {
+        const struct hf_step *step = &s->steps[((end >> s->step_shift) - back) & s->step_mask];
+        if (step->sqn > at->sqn && step->sqn <= end) {
+            *at = *step;
+        }
     }
     while (at->sqn < end) {
         uint64_t length = frame_length(s, at->position);
@@ -182,23 +186,61 @@ static uint64_t committed_below(const struct hf_source *s, uint64_t sqn)
     return sqn < committed ? sqn : committed;
 }
 
+/* Sums up the holes. Each but the first is looked for from the end of the one before it. */
+static int64_t holes_sum(const struct hf_source *s, const uint64_t *bounds, uint32_t count, uint64_t end,
+                         uint64_t *fragments, uint64_t *payload)
+{
+    struct hf_step at = {s->released_sqn, s->released_position, s->released_payload};
+    *fragments = *payload = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t low = bounds[2 * i];
+        uint64_t high = bounds[2 * i + 1];
+        if (low < at.sqn || high < low || high > end) {
+            return HF_USAGE;
+        }
+        struct hf_step begin = at;
+        int64_t status = walk(s, &begin, low);
+        at = begin;
+        status = status == HF_OK ? walk(s, &at, high) : status;
+        if (status != HF_OK) {
+            return status;
+        }
+        *fragments += high - low;
+        *payload += at.payload - begin.payload;
+    }
+    return HF_OK;
+}
+
 int64_t hf_source_settle(struct hf_source *s, uint64_t sqn)
 {
     HF_ENTER(s);
     struct hf_step at = s->settled;
     uint64_t begin = at.sqn;
     uint64_t end = committed_below(s, sqn);
-    if (end <= begin) {
-        return 0;
-    }
+    end = end > begin ? end : begin;
     int64_t status = walk(s, &at, end);
     if (status != HF_OK) {
         return status;
     }
-    hf_store_relaxed_u64(&s->settled.position, at.position);
-    hf_store_relaxed_u64(&s->settled.payload, at.payload);
-    hf_store_release_u64(&s->settled.sqn, end); /* pairs with admit: it never runs ahead of the payload */
+    s->settled = at;
+    hf_store_relaxed_u64(&s->flight_payload, at.payload - s->holes_payload);
+    hf_store_release_u64(&s->flight_sqn, end - s->holes_sqn); /* pairs with admit: never ahead of the payload */
     return (int64_t)(end - begin);
+}
+
+int64_t hf_source_settle_around(struct hf_source *s, uint64_t sqn, const uint64_t *bounds, uint32_t count)
+{
+    HF_ENTER(s);
+    uint64_t fragments;
+    uint64_t payload;
+    uint64_t end = committed_below(s, sqn);
+    int64_t status = holes_sum(s, bounds, count, end > s->settled.sqn ? end : s->settled.sqn, &fragments, &payload);
+    if (status != HF_OK) {
+        return status;
+    }
+    s->holes_sqn = fragments;
+    s->holes_payload = payload;
+    return hf_source_settle(s, sqn);
 }
 
 int64_t hf_source_release(struct hf_source *s, uint64_t sqn)
@@ -211,12 +253,13 @@ int64_t hf_source_release(struct hf_source *s, uint64_t sqn)
     }
     struct hf_step at = s->settled; /* most often, all that is settled goes */
     if (end != at.sqn) {
-        at = (struct hf_step){begin, s->released_position, 0};
+        at = (struct hf_step){begin, s->released_position, s->released_payload};
         int64_t status = walk(s, &at, end);
         if (status != HF_OK) {
             return status;
         }
     }
+    s->released_payload = at.payload;
     hf_store_release_u64(&s->released_position,
                          at.position);           /* both pair with admit: what lies below may be overwritten now, */
     hf_store_release_u64(&s->released_sqn, end); /* and the number never runs ahead of the position */
@@ -257,8 +300,8 @@ void hf_source_in_flight(const struct hf_source *s, uint64_t *fragments, uint64_
     if (hf_process_forked(s->token)) {
         return;
     }
-    *fragments = hf_load_acquire_u64(&s->header->next_sqn) - hf_load_relaxed_u64(&s->settled.sqn);
-    *bytes = hf_load_relaxed_u64(&s->header->payload_bytes) - hf_load_relaxed_u64(&s->settled.payload);
+    *fragments = hf_load_acquire_u64(&s->header->next_sqn) - hf_load_relaxed_u64(&s->flight_sqn);
+    *bytes = hf_load_relaxed_u64(&s->header->payload_bytes) - hf_load_relaxed_u64(&s->flight_payload);
     *retained_bytes = hf_load_relaxed_u64(&s->header->tail) - hf_load_relaxed_u64(&s->released_position);
 }
 

@@ -57,11 +57,17 @@ struct hf_source {
     uint64_t flight_messages;
     uint64_t flight_bytes;
     uint64_t retained_bytes;
-    /* What is settled is no longer in flight, what is released may be overwritten; released <= settled. writer: policy; the
-     * sender reads them when it has run out of room. */
-    _Alignas(64) struct hf_step settled; /* its sqn stored last (release) */
+    /* What left the flight, counted from the start as if it had left in order: what is sent beyond these counts is in flight.
+     * What is released may be overwritten. writer: policy; the sender reads them when it has run out of room. */
+    _Alignas(64) uint64_t flight_payload;
+    uint64_t flight_sqn; /* stored last (release) */
     uint64_t released_position;
     uint64_t released_sqn; /* stored last (release) */
+    /* Policy's own. Below `settled` all but the holes left the flight; released <= settled, and no hole lies below released. */
+    uint64_t released_payload;
+    uint64_t holes_sqn; /* fragments in holes, */
+    uint64_t holes_payload;
+    struct hf_step settled;
 };
 
 static inline uint64_t hf_lesser(uint64_t a, uint64_t b)

@@ -31,6 +31,7 @@ enum hf_status {
     HF_ROLL = -21,         /* the log needs its next segment */
     HF_LOST = -22,         /* a LOST record: step over it */
     HF_EXISTS = -23,
+    HF_FENCED = -24,       /* this process has lost its lock: others may take it for dead */
     HF_ERRNO = -1000       /* -1000 - errno */
 };
 

@@ -11,7 +11,7 @@
  *     that they read was 0.
  *  5. Numbers and the tail move at commit; an abort, a kill, a failed send leave no trace.
  *     Sends, claim to commit, and close are one at a time: the caller's lock, in Python the GIL, which their wrappers keep.
- *  6. Limits are numbers that policy sets and send compares: flight (from what is settled), and released position + N.
+ *  6. Limits are numbers that policy sets and send compares: flight (from how much has left it), and released position + N.
  *  7. No length, position or flag of a frame is used before it is checked against the ring; a frame that is wrong while the
  *     trail has not passed it is HF_DAMAGED. */
 #ifndef HF_STREAM_H
@@ -54,11 +54,15 @@ int64_t hf_source_commit(struct hf_source *s);        /* its number */
 int64_t hf_source_abort(struct hf_source *s);
 
 uint64_t hf_source_next(const struct hf_source *s);   /* next number */
-/* Policy's limits; 0 = none. flight_messages (fragments), flight_bytes (payload): sent and not settled. retained_bytes (frames): sent
- * and not released. */
+/* Policy's limits; 0 = none. flight_messages (fragments), flight_bytes (payload): sent and not settled, and what
+ * lies in holes. retained_bytes (frames): sent and not released. */
 void hf_source_limits(struct hf_source *s, uint64_t flight_messages, uint64_t flight_bytes, uint64_t retained_bytes);
-/* Every message below `sqn` (fragments one by one) leaves the flight, and stays retained. Returns the fragments that left. */
+/* Every message below `sqn` (fragments one by one) leaves the flight, and stays retained; the holes that there are stay in flight.
+ * Returns the fragments that were passed. */
 int64_t hf_source_settle(struct hf_source *s, uint64_t sqn);
+/* The same with other holes: bounds[0] .. bounds[1] and so on, `count` of them, ascending, at or above what is released and below
+ * what is settled then. Else HF_USAGE, and nothing moves. Holes that a release passes count until the next call leaves them out. */
+int64_t hf_source_settle_around(struct hf_source *s, uint64_t sqn, const uint64_t *bounds, uint32_t count);
 /* Releases them: they may be overwritten; settled they are, too. Both walk their frames. Returns the fragments released. */
 int64_t hf_source_release(struct hf_source *s, uint64_t sqn);
 /* Changes nothing. First number that stays when whole messages go, the oldest first, as long as they lie below `below_sqn` and more

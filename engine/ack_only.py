@@ -148,9 +148,9 @@ class _AckOnly(Inbound):
         """No feed, and a window that is always settled: the context's thread sleeps."""
         self.window = self.receiver.new_window(start)
 
-    def _cover(self, start: int) -> None:
+    def _cover(self, position: int, start: int) -> None:
         """From now on the line counts: what was said before goes with it."""
-        super()._cover(start)
+        super()._cover(position, position)  # nothing is delivered, so nothing is skipped
         self.acknowledge()
 
     def acknowledge(self, slot: int = -1, number: int | None = None) -> None:
@@ -159,7 +159,7 @@ class _AckOnly(Inbound):
         if board is None or not self.ready or self.registrar.deregistration is not None:
             return
         with self._acking:
-            if self._left:
+            if self._left or self.receiver.context.fence is not None:
                 return
             self._begun = max(self._begun, self._known_begin())
             self._rebase()

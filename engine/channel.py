@@ -106,6 +106,7 @@ class _Side:
             raise ClosedError(f"channel {self.name}")
         if self._is_parents:
             raise ForkedHandleError(f"end of channel {self.name}")
+        self.domain.look_at_lock(time.monotonic_ns())
 
     @property
     def _is_parents(self) -> bool:
@@ -185,9 +186,14 @@ class ChannelWriter(_Side):
         peer = self._peer()
         known = [*self.lives(), int(peer.line.ack) >> LIFE if peer is not None else 0]
         config.incarnation = max(known) + 1
+        while True:
+            ring = self.domain.channel_name(self.uuid, config.incarnation)
+            try:
+                fd = open_object(ring, create=True)
+                break
+            except FileExistsError:  # another user has made something there: that is no life of ours
+                config.incarnation += 1
         config.start_sqn = config.incarnation << LIFE
-        ring = self.domain.channel_name(self.uuid, config.incarnation)
-        fd = open_object(ring, create=True)
         out = ffi.new("struct hf_source **")
         try:
             status = lib.hf_source_create(fd, config, self.board.handle, self.bells.handle, out)

@@ -10,6 +10,7 @@ import msgspec
 
 from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error
+from .private_directory import open_log
 from .status import check
 from .store_state import State, StateFile
 
@@ -143,7 +144,7 @@ def check_log(path: Path, topic: str = "") -> LogReport:
     found: list[Finding] = []
     error = ""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = open_log(path)
     except OSError as denied:
         return LogReport(path.name, topic, str(path), 0, 0, 0, 0, 0, 0, [], str(denied))
     try:

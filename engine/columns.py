@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .logs import Block
 
 __all__ = [
-    "FRAGMENTED", "VALUES_MAX", "Columns", "ColumnsMaker", "Entries", "entries_array", "new_entries",
+    "FRAGMENTED", "FRAME_MIN", "VALUES_MAX", "Columns", "ColumnsMaker", "Entries", "entries_array", "new_entries",
     "read_only_bytes",
 ]  # fmt: skip
 
@@ -27,6 +27,8 @@ FRAGMENTED: int = lib.HF_ENTRY_FRAGMENTED
 retransmission."""
 VALUES_MAX = 2**31 - 1
 """Bytes of payload that one Columns can hold: its offsets are int32, as Arrow's binary has them."""
+FRAME_MIN: int = lib.HF_GRANULE
+"""Bytes of a ring that the smallest message takes."""
 VALUES_MIN = 1 << 18
 """Bytes that there is room for in any case, whatever the first messages are like."""
 
@@ -43,7 +45,7 @@ class Entries:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.cdata = new_entries(capacity)
-        self._array = _read_only(_array(self.cdata, capacity))
+        self._array = _array(self.cdata, capacity)
         self._resting = getrefcount(self._array)
 
     @property
@@ -67,25 +69,20 @@ def new_entries(count: int) -> CData:
 
 def entries_array(entries: CData, count: int) -> NDArray[Any]:
     """As :meth:`Entries.frames`, over entries that nobody will use again."""
-    return _read_only(_array(entries, count))
+    return _array(entries, count)
 
 
 def _array(entries: CData, count: int) -> NDArray[Any]:
     import numpy as np
 
-    return np.frombuffer(memoryview(ffi.buffer(entries)), layout.ENTRY, count)
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    array.flags.writeable = False
-    return array
+    return np.frombuffer(memoryview(ffi.buffer(entries)).toreadonly(), layout.ENTRY, count)
 
 
 def read_only_bytes(memory: Any) -> NDArray[np.uint8]:
-    """(m,) uint8 array over a buffer, read-only."""
+    """(m,) uint8 array over a buffer. Read-only for good: numpy lets nobody take back what the buffer itself forbids."""
     import numpy as np
 
-    return _read_only(np.frombuffer(memory, np.uint8))
+    return np.frombuffer(memoryview(memory).toreadonly(), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "Difference", "compare_stores"]
 
 BLOCK_BYTES = 1 << 20
+TRIES = 8
+"""Ranges that are let go as a whole before anything of them was read."""
 LACKS: dict[int, str] = {lib.HF_DAMAGED: "is damaged", lib.HF_LOST: "is recorded as lost", lib.HF_GONE: "is missing"}
 
 
@@ -40,7 +42,10 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """One source. ``first`` .. ``next - 1``: the numbers that all of them retain."""
+    """One source. ``first`` .. ``next - 1``: the numbers that all of them retained when they were read.
+
+    What a store lets go meanwhile is no difference. Logs that share no number, and do not end alike, are not equal.
+    """
 
     source: str
     topic: str
@@ -82,36 +87,68 @@ def _compare(stores: list[StoreFiles], source: str, topic: str) -> Comparison:
         table = newest_table(table_of(side.log) for side in sides)
         for side in sides:
             side.learn(table)
-        first = max(side.range()[0] for side in sides)
-        following = min(side.range()[1] for side in sides)
-        following, difference = _walk(sides, first, max(first, following))
+        for _ in range(TRIES):
+            ranges = [side.range() for side in sides]
+            first, following = max(oldest for oldest, _ in ranges), min(end for _, end in ranges)
+            if first >= following:
+                return Comparison(source, topic, first, first, _apart(sides, ranges))
+            first, following, difference = _walk(sides, first, following)
+            if first < following or difference is not None:
+                break  # else all that they shared was let go before it was read
         return Comparison(source, topic, first, following, difference)
 
 
-def _walk(sides: list[_Side], number: int, stop: int) -> tuple[int, Difference | None]:
-    """Returns the number behind the last one that all retain, and the first difference."""
+def _apart(sides: list[_Side], ranges: list[tuple[int, int]]) -> Difference | None:
+    """They share no number. That is none where all end alike: who has nothing there has let it go."""
+    shortest = min(range(len(sides)), key=lambda i: ranges[i][1])
+    latest = max(range(len(sides)), key=lambda i: ranges[i][0])
+    ends = {end for _, end in ranges}
+    if len(ends) == 1:
+        return None
+    end, oldest = ranges[shortest][1], ranges[latest][0]
+    behind = f"its log ends before number {end}, and the one in {sides[latest].path} begins with {oldest}"
+    if shortest == latest:
+        behind = f"its log has nothing below {end}, and nothing behind"
+    return Difference(oldest, str(sides[shortest].path), f"{behind}: they share no number")
+
+
+def _walk(sides: list[_Side], number: int, stop: int) -> tuple[int, int, Difference | None]:
+    """Returns the first number that all retained, the one behind the last, and the first difference."""
+    first = number
     while number < stop:
         for side in sides:
             side.fetch(number)
+        oldest = max(side.range()[0] for side in sides) if any(side.status == lib.HF_GONE for side in sides) else 0
+        if oldest > number:  # let go since the range was read: a difference of retention, and not of messages
+            for side in sides:
+                side.data = memoryview(b"")
+            if oldest >= stop:
+                return first, number, None
+            first = number = oldest
+            continue
         lacking = [side for side in sides if not side.data]
         ended = [side for side in lacking if side.ended]
         if ended:  # what lies behind is void there: it is not retained
-            return number, None
+            return first, number, None
         if len(lacking) == len(sides):
             number = min(side.number for side in sides)
         elif lacking:
             lacks = LACKS[lacking[0].status]
-            return stop, Difference(number, str(lacking[0].path), f"it {lacks} there, and not in all of the others")
+            return (
+                first,
+                stop,
+                Difference(number, str(lacking[0].path), f"it {lacks} there, and not in all of the others"),
+            )
         else:
             size = min(len(side.data) for side in sides)
             for side in sides[1:]:
                 if side.data[:size] != sides[0].data[:size]:
                     at = _differs(sides[0].data, side.data, number)
-                    return stop, Difference(at, str(side.path), f"it differs from the one in {sides[0].path}")
+                    return first, stop, Difference(at, str(side.path), f"it differs from the one in {sides[0].path}")
             number = min(side.number for side in sides if len(side.data) == size)
             for side in sides:
                 side.data = side.data[size:]
-    return stop, None
+    return first, stop, None
 
 
 def _differs(one: memoryview, other: memoryview, number: int) -> int:

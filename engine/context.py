@@ -18,14 +18,15 @@ from . import occupancy
 from .core import lib
 from .directory import Directory
 from .domain import Domain
-from .errors import CallableStoreError, ClosedError, ConfigError, ForkedHandleError, UsageError
+from .errors import CallableStoreError, ClosedError, ConfigError, FencedError, ForkedHandleError, UsageError
 from .link import StoreLink
 from .options import Defaults, NoDefaults, Options, as_given, resolve
 from .presence import Presence
 from .segments import Bells
 from .smart_source import SmartSource, smart_options
 from .source import Source
-from .waiting import deadline_of
+from .waiting import check_timeout, deadline_of
+from .waits import WaitFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -90,14 +91,19 @@ class Context:
         self.directory = Directory(self.domain)
         self._token = int(lib.hf_process_token())
         self.presence = Presence(self)
+        self.waits = WaitFile(self.domain)
         self._links: dict[str, StoreLink] = {}
         self._sources: list[Source] = []
         self._receivers: list[Receiver] = []
         self._stores_ns = 0
+        self.fence: FencedError | None = None
+        """This process has lost its lock in the domain: nothing is sent, acknowledged or registered any more."""
         self._idle_turns = 0
         """Turns since there was something to do, or somebody rang."""
         self._turning = threading.RLock()
         """Held while the context's work is done: by its thread, by poll(), or by a close()."""
+        self._turner = 0
+        """The thread that is inside a turn."""
         self._closing = False
         self.callback_errors = 0
         """Exceptions that callbacks of the program have raised."""
@@ -236,15 +242,48 @@ class Context:
         with self._turning:
             if self._closing:
                 return 0
-            now = time.monotonic_ns()
-            if self._receivers and now >= self._stores_ns:
-                self._stores_ns = now + STORES_NS
-                for store in self.domain.store_names():
-                    self.link(store)
-            work = sum(link.turn(now) for link in list(self._links.values()))
-            work += sum(source.turn(now) for source in self._sources)
-            work += self.presence.turn(now, self._sources)
-            return work + sum(receiver.turn(now) for receiver in self._receivers)
+            before, self._turner = self._turner, threading.get_ident()  # a callback of a turn may poll
+            try:
+                return self._work()
+            finally:
+                self._turner = before
+
+    @property
+    def in_turn(self) -> bool:
+        """This thread does the context's work now: the caller is a callback, and nothing else of it goes on meanwhile."""
+        return self._turner == threading.get_ident()
+
+    def _work(self) -> int:
+        now = time.monotonic_ns()
+        self._look_at_lock(now)
+        if self.fence is not None:
+            told = sum(source.deliver_events() for source in self._sources)
+            return told + sum(receiver.deliver_events() for receiver in self._receivers)
+        if self._receivers and now >= self._stores_ns:
+            self._stores_ns = now + STORES_NS
+            for store in self.domain.store_names():
+                self.link(store)
+        work = sum(link.turn(now) for link in list(self._links.values()))
+        work += sum(source.turn(now) for source in self._sources)
+        work += self.presence.turn(now, self._sources)
+        return work + sum(receiver.turn(now) for receiver in self._receivers)
+
+    def _look_at_lock(self, now_ns: int) -> None:
+        """Without the lock others may have drained what is in the rings, and let another claimant in. Locking again would not
+        undo that: so it is over for this process, and everybody in it is told."""
+        if self.fence is not None:
+            return
+        try:
+            self.domain.look_at_lock(now_ns)
+        except FencedError as error:
+            self.fence = error
+            _log.critical("%s: %s", self.name, error)
+            for link in self._links.values():
+                link.close()
+            for source in self._sources:
+                source.fenced(error)
+            for receiver in self._receivers:
+                receiver.fenced(error)
 
     def _sleep(self, limit_ns: int) -> None:
         """On the bell, until it rings or something is due. Flags first, then a last look (csrc/wait.h)."""
@@ -342,6 +381,7 @@ class Context:
         Raises:
             What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; everything is closed then.
         """
+        check_timeout(timeout)
         self._close(timeout)
         self.raise_callback_error()
 
@@ -354,7 +394,8 @@ class Context:
             if self._closing:
                 return
             self._closing = True
-            self.presence.close()
+            if self.fence is None:
+                self.presence.close()
         for receiver in list(self._receivers):
             receiver.close(timeout)
         for source in list(self._sources):
@@ -378,11 +419,17 @@ class Context:
         return bool(lib.hf_process_forked(self._token))
 
     def check_usable(self) -> None:
-        """Raises ForkedHandleError in a forked child, ClosedError after close."""
+        """Raises ForkedHandleError in a forked child, ClosedError after close, FencedError when the process has lost its lock."""
         if self.forked:
             raise ForkedHandleError("context")
         if self._closing:
             raise ClosedError("context")
+        self.check_fence()
+
+    def check_fence(self) -> None:
+        """Raises FencedError when this process has lost its lock in the domain."""
+        if self.fence is not None:
+            raise FencedError(self.fence.path)
 
     def __enter__(self) -> Self:
         return self

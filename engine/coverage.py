@@ -57,6 +57,11 @@ class Spans:
         """The number behind the last one in the set, 0 if it is empty."""
         return self._bounds[-1] if self._bounds else 0
 
+    @property
+    def last_begin(self) -> int:
+        """Where the last interval begins, 0 if the set is empty."""
+        return self._bounds[-2] if self._bounds else 0
+
     def end_of(self, number: int) -> int:
         """Return the end of the interval that `number` is in, or `number` itself if it is in none."""
         i = bisect_right(self._bounds, number)
@@ -106,6 +111,11 @@ class Spans:
         if low < high and bounds:
             i, j = bisect_left(bounds, low), bisect_right(bounds, high)
             bounds[i:j] = [low] * (i & 1) + [high] * (j & 1)
+
+    def forget(self, most: int) -> None:
+        """Take the lowest intervals out, down to `most` of them."""
+        if len(self._bounds) > 2 * most:
+            del self._bounds[: len(self._bounds) - 2 * most]
 
 
 def first_missing(floor: int, needed: int, members: Collection[Holder]) -> int:

@@ -6,12 +6,13 @@ RegID over meanwhile is not this object's any more, and counts as answered.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from . import wire
 from .core import lib
 from .domain import unlink_source
-from .errors import UsageError
+from .errors import TurnHeldError, UsageError
 from .events import receiver as receiver_events
 from .events import source as source_events
 from .events.info import NoFlags
@@ -141,7 +142,11 @@ class SourceDeregistration(Deregistration):
 
     def _complete(self) -> None:
         if not self._successor:
-            with self._domain.exclusive():  # nobody joins the board, or opens a ring, between the look and the deed
+            # What cannot be removed now is holdfast gc's.
+            with (
+                contextlib.suppress(TurnHeldError),
+                self._domain.exclusive(),
+            ):  # nobody joins the board, or opens a ring, between the look and the deed
                 if not self._goes_on():
                     unlink_source(self._domain, self._machine.uuid)
         self._tell(source_events.DeregistrationComplete())

@@ -104,7 +104,7 @@ class Directory:
             return None
         try:
             fd = open_object(entries[-1][1])
-        except FileNotFoundError:
+        except (FileNotFoundError, Error):
             return None
         try:
             size = ffi.sizeof("struct hf_stream_header")

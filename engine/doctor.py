@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import resource
+from datetime import datetime
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +13,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .core import ffi, lib
+from .doctor_turns import standing_still
 from .domain import SHM_DIR, base_directory
 from .errors import Error
+from .nameless import nameless
+from .private_directory import movable_at, open_regular
 from .survey import store_files
 from .sweep import sweep
+from .waits import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +43,7 @@ LOGIND = [
     *("/etc/systemd/logind.conf", "/etc/systemd/logind.conf.d"),
 ]
 """The later one wins."""
+HARDLINKS = "/proc/sys/fs/protected_hardlinks"
 SYSTEM_UID_MAX = 999
 """logind keeps what system users own."""
 
@@ -46,7 +52,8 @@ class Finding(msgspec.Struct, frozen=True):
     """What one look has shown."""
 
     check: str
-    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``stale`` or ``store``."""
+    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``others``, ``store``, ``turn``,
+    ``nameless``, ``receiver`` or ``stale``."""
     ok: bool
     found: str
     remedy: str = ""
@@ -56,7 +63,8 @@ class Finding(msgspec.Struct, frozen=True):
 def examine(domain: Domain) -> list[Finding]:
     """Everything, in a fixed order. ``domain`` need not be joined."""
     return [
-        *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain), *_stale(domain),
+        *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain),
+        *_others(domain), *_turns(domain), *_nameless(domain), *_stale(domain), *_waiting(domain),
     ]  # fmt: skip
 
 
@@ -170,10 +178,13 @@ def _versions(domain: Domain) -> Iterator[Finding]:
 def _foreign_layout(path: Path, kind: int) -> bool:
     """The preamble is done, and says another layout than this extension has for that kind of object."""
     try:
-        with path.open("rb") as file:
-            data = file.read(ffi.sizeof("struct hf_preamble"))
-    except OSError:  # gone meanwhile, or not ours
+        fd = open_regular(path, os.O_RDONLY)
+    except (Error, OSError):  # gone meanwhile, or not ours
         return False
+    try:
+        data = os.read(fd, ffi.sizeof("struct hf_preamble"))
+    finally:
+        os.close(fd)
     if len(data) < ffi.sizeof("struct hf_preamble"):
         return False
     preamble = ffi.cast("struct hf_preamble *", ffi.from_buffer(data))
@@ -289,6 +300,47 @@ def _space(name: str, path: Path) -> Finding:
     return Finding("directory", ok=not remedy, found=f"store {name}: {_mib(free)} free", remedy=remedy)
 
 
+def _others(domain: Domain) -> Iterator[Finding]:
+    """What other users have done, and could do. Nobody takes such names for the domain's."""
+    for uid, count in sorted(domain.strangers().items()):
+        said = f"uid {uid} has made {count} names of this domain's in {SHM_DIR}; they are passed over"
+        yield Finding(
+            "others",
+            ok=False,
+            found=said,
+            remedy=f"as root: find {SHM_DIR} -name '{domain.prefix}*' -uid {uid} -delete",
+        )
+    stores = [Path(store.info.directory) for store in store_files(domain) if store.info is not None]
+    for path in [domain.path, *stores]:
+        if (parent := movable_at(path)) is not None:
+            said = f"everybody may put another directory in the place of {path}, in {parent}"
+            yield Finding("others", ok=False, found=said, remedy=f"chmod +t {parent}, or chmod o-w {parent}")
+    try:
+        linked = Path(HARDLINKS).read_text().strip() == "0"
+    except OSError:
+        return
+    if linked:
+        said = (
+            "other users may give objects and logs a second name, which makes them unusable (fs.protected_hardlinks=0)"
+        )
+        yield Finding("others", ok=False, found=said, remedy="sysctl fs.protected_hardlinks=1")
+
+
+def _turns(domain: Domain) -> Iterator[Finding]:
+    for pid, what in standing_still(domain):
+        said = f"process {pid or '(unknown)'} stands still while {what}: who wants to do the same waits for it"
+        remedy = f"let it go on (kill -CONT {pid}), or end it (kill -KILL {pid})" if pid else "find and end it"
+        yield Finding("turn", ok=False, found=said, remedy=remedy)
+
+
+def _nameless(domain: Domain) -> Iterator[Finding]:
+    for each in nameless(domain):
+        said = f"process {each.pid} lives, a {each.kind} of topic {each.topic!r}, and {SHM_DIR / each.name} has been removed: "
+        said += "new receivers and restarted stores cannot find it"
+        remedy = f"close that {each.kind} and make it again, or restart process {each.pid}"
+        yield Finding("nameless", ok=False, found=said, remedy=remedy)
+
+
 def _stale(domain: Domain) -> Iterator[Finding]:
     """What the dead left. Their lock files count for nothing: they are empty, and the proof of death."""
     try:
@@ -306,3 +358,14 @@ def _stale(domain: Domain) -> Iterator[Finding]:
         ok = item.kind == "logs"  # of a memory store that does not run: for its next start, nothing to be done
         remedy = "" if ok else "as it says"
         yield Finding("stale", ok=ok, found=f"{item.kind} {item.path}: {item.why}", remedy=remedy)
+
+
+def _waiting(domain: Domain) -> Iterator[Finding]:
+    """Receivers to which nothing can come yet."""
+    for wait in waiting(domain):
+        session = f", session ID {wait.session_id:#x}" if wait.session_id else ""
+        since = datetime.fromtimestamp(wait.since_ns / 1e9).astimezone().isoformat(" ", "seconds")
+        said = f"a receiver of {wait.topic!r} (pid {wait.pid}{session}) since {since} {wait.why}"
+        yield Finding(
+            "receiver", ok=False, found=said, remedy="start the stores that cannot be reached, or see what they say"
+        )

@@ -6,6 +6,7 @@
     <domain>/stores/<name>.sock    a running store's control socket
     <domain>/stores/<name>.info    who that store is; stays when it dies
     <domain>/stores/<alias>.*      symbolic links to the two: other names of it, such as 127.0.0.1:PORT
+    <domain>/doubts/<uuid>[.<uuid>]  a sync failed in this boot: of a store's state, of a source's log there (engine/sync.py)
 
 Objects in shared memory are called ``hf.<hash of the directory's device and inode>.<source uuid>.<what>``, so that two domains
 never meet, and a listing by prefix is all the discovery there is: no registry that could disagree with what exists.
@@ -15,12 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
+import errno
 import hashlib
 import os
 import re
+import shutil
 import stat
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +32,10 @@ import posix_ipc
 
 from .core import lib
 from .errors import ConfigError, ForeignOwnerError, NoDomainError
+from .private_directory import open_private, open_regular
 from .status import check
 from .store_config import check_name
+from .turn import take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,10 +43,13 @@ if TYPE_CHECKING:
 __all__ = ["SHM_DIR", "Domain", "ObjectName", "unlink_source"]
 
 SHM_DIR = Path("/dev/shm")
+LOCK_NS = 50_000_000
+"""How often a process looks whether its own lock is there: two system calls."""
 SOCKET_PATH_MAX = 107
 """Bytes of a Unix socket's path, NUL excluded (sockaddr_un)."""
 
 _creating = threading.Lock()
+_REMEDY = "have root remove it: no other name will do"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
 
 
@@ -52,26 +60,6 @@ def base_directory() -> Path:
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "holdfast"
     return Path(f"/tmp/holdfast-{os.getuid()}")
-
-
-def _private_directory(path: Path) -> None:
-    """Make ``path`` with mode 0700, or check that it is ours and nobody else may enter.
-
-    Raises:
-        ForeignOwnerError: it belongs to another user, or others may enter.
-        ConfigError: it is no directory, or cannot be made.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = os.stat(path, follow_symlinks=False)
-    except OSError as error:
-        raise ConfigError(f"cannot use {path} as a directory: {error.strerror}", hint="set HOLDFAST_DIR") from error
-    if not stat.S_ISDIR(found.st_mode):
-        raise ConfigError(f"{path} is not a directory", hint="set HOLDFAST_DIR to one of your own")
-    if found.st_uid != os.geteuid():
-        raise ForeignOwnerError(f"{path} belongs to uid {found.st_uid}, not to {os.geteuid()}")
-    if found.st_mode & 0o077:
-        raise ForeignOwnerError(f"{path} has mode {stat.S_IMODE(found.st_mode):o}: others may enter; chmod 700 it")
 
 
 def _no_domain(name: str, base: Path) -> NoDomainError:
@@ -113,18 +101,43 @@ class Domain:
         base = base_directory()
         self.path = base / self.name
         self.stores = self.path / "stores"
+        self.doubts = self.path / "doubts"
         self.socket_path("a")  # where that is too long, no store can be reached
         if not make and not self.stores.is_dir():
             raise _no_domain(self.name, base)
-        _private_directory(base)
-        _private_directory(self.path)
-        _private_directory(self.stores)
-        self.fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.fd = self._enter(base)
         found = os.fstat(self.fd)
         digest = hashlib.blake2b(f"{found.st_dev}:{found.st_ino}".encode(), digest_size=6).hexdigest()
         self.prefix = f"hf.{digest}."
+        self._strange: dict[str, int] = {}
+        """Names that are no objects of ours -> inode: what was looked at once is not looked at again, however many there are."""
+        self._looked_ns = 0
         if join:
             check(lib.hf_process_join(self.fd), what=str(self.path))
+
+    def _enter(self, base: Path) -> int:
+        """A descriptor of the domain's directory. All above the sockets is ours alone, each looked at where it was opened."""
+        opened = open_private(base, closed=True, hint="set HOLDFAST_DIR")
+        try:
+            fd = open_private(self.path, at=opened, closed=True, hint="set HOLDFAST_DIR")
+        finally:
+            os.close(opened)
+        try:
+            os.close(open_private(self.stores, at=fd, closed=True, hint="set HOLDFAST_DIR"))
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def look_at_lock(self, now_ns: int) -> None:
+        """Is this process's lock still there? Looked at every LOCK_NS at most; for who has joined.
+
+        Raises:
+            FencedError: it is not, or was not once. Nobody in this process may publish or acknowledge here any more.
+        """
+        if now_ns - self._looked_ns >= LOCK_NS:
+            check(lib.hf_process_check(self.fd), what=str(self.path))
+            self._looked_ns = now_ns
 
     def close(self) -> None:
         """Closes the directory's descriptor. The lock file stays locked as long as the process lives."""
@@ -156,11 +169,15 @@ class Domain:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """One creator of named objects at a time, in this domain, over all processes and threads."""
+        """One creator of named objects at a time, in this domain, over all processes and threads.
+
+        Raises:
+            TurnHeldError: whoever is at it stands still.
+        """
         with _creating:
             fd = os.open("create.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self.fd)
             try:
-                fcntl.lockf(fd, fcntl.LOCK_EX)
+                take_turn(fd, f"to make, join or remove shared objects of domain {self.name}")
                 yield
             finally:
                 os.close(fd)
@@ -208,37 +225,85 @@ class Domain:
 
     def objects(self, uuid: bytes = b"") -> list[ObjectName]:
         """All objects of this domain in shared memory, by name, or those of one source; its streams in the order of their
-        incarnations."""
+        incarnations. Anybody may give a file such a name: what belongs to another user, or is of another kind, is not of it."""
         prefix = self.prefix + uuid.hex()
+        uid, known, strange = os.geteuid(), self._strange, {}
+        found = []
         with os.scandir(SHM_DIR) as entries:
-            names = [entry.name for entry in entries if entry.name.startswith(prefix)]
-        found = [parsed for name in names if (parsed := self.parse(name))]
+            for entry in entries:
+                name = entry.name
+                if not name.startswith(prefix):
+                    continue
+                if known.get(name) != entry.inode():
+                    with contextlib.suppress(FileNotFoundError):
+                        item = self.parse(name)
+                        if item is not None and _is_ours(item, entry.stat(follow_symlinks=False), uid):
+                            found.append(item)
+                            continue
+                strange[name] = entry.inode()
+        if not uuid:
+            self._strange = strange
         return sorted(found, key=lambda item: (item.uuid, item.kind, item.incarnation))
+
+    def strangers(self) -> dict[int, int]:
+        """Uids of others who have made something with a name of this domain's -> how many names."""
+        self.objects()
+        owners: Counter[int] = Counter()
+        for name in self._strange:
+            with contextlib.suppress(FileNotFoundError):
+                owners[os.stat(SHM_DIR / name, follow_symlinks=False).st_uid] += 1
+        del owners[os.geteuid()]
+        return dict(owners)
+
+
+def _is_ours(item: ObjectName, made: os.stat_result, uid: int) -> bool:
+    return made.st_uid == uid and (stat.S_ISDIR if item.kind == "logs" else stat.S_ISREG)(made.st_mode)
 
 
 def open_object(name: str, *, create: bool = False, writable: bool = False) -> int:
-    """A descriptor of a shared-memory object (posix_ipc); the caller closes it.
+    """A descriptor of a shared-memory object; the caller closes it. What others may have put under its name is not waited for,
+    and not followed (posix_ipc would: shm_open of a FIFO ends when somebody opens its other end).
 
     Raises:
         FileExistsError, FileNotFoundError: as it says.
-        ForeignOwnerError: no permission, so it is somebody else's.
+        ForeignOwnerError: it is another user's, or no object.
     """
+    path = SHM_DIR / name
     try:
         if create:
             return int(posix_ipc.SharedMemory("/" + name, posix_ipc.O_CREX, mode=0o600).fd)
-        return int(posix_ipc.SharedMemory("/" + name, 0, read_only=not writable).fd)
-    except posix_ipc.ExistentialError as error:
+        return open_regular(path, os.O_RDWR if writable else os.O_RDONLY)
+    except (posix_ipc.ExistentialError, FileNotFoundError, FileExistsError) as error:
         raise (FileExistsError if create else FileNotFoundError)(name) from error
-    except posix_ipc.PermissionsError as error:
-        raise ForeignOwnerError(f"{SHM_DIR / name} belongs to another user") from error
+    except (posix_ipc.PermissionsError, PermissionError) as error:
+        raise ForeignOwnerError(f"{path} belongs to another user", hint=_REMEDY) from error
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
+            raise ForeignOwnerError(f"{path} is not a shared-memory object", hint=_REMEDY) from error
+        raise
+
+
+def evict(name: str) -> bool:
+    """Takes away what another user has put under a name of ours, as only root may. False: it is ours, or there to stay."""
+    path = SHM_DIR / name
+    try:
+        if os.stat(path, follow_symlinks=False).st_uid == os.geteuid():
+            return False
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def unlink_object(name: str) -> None:
-    """Removes a name from shared memory; mappings live on. Absent is fine."""
-    try:
-        posix_ipc.unlink_shared_memory("/" + name)
-    except posix_ipc.ExistentialError:
-        return
+    """Removes a name from shared memory; mappings live on. Absent is fine, and another user's stays where it is."""
+    with contextlib.suppress(FileNotFoundError, PermissionError, IsADirectoryError):
+        (SHM_DIR / name).unlink()
 
 
 def unlink_source(domain: Domain, uuid: bytes) -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TypeVar
 
 from .core import ffi, lib
-from .errors import CorruptionError, Error
+from .errors import CorruptionError, Error, FencedError, TurnHeldError
 from .scrub import Scrub
 from .scrub_plan import Range
 from .status import check, error_of
@@ -41,6 +41,8 @@ FILL_NS = 5_000_000
 """Time for slices between two rounds, when many logs catch up: what is sent now waits no longer, but for one long slice."""
 FILL_ROUND_NS = 10_000_000
 """While a store that catches up waits for a peer."""
+TURN_NS = 10_000_000_000
+"""Pause before a board is joined again on which another process stands still."""
 LAST_NS = 1_000_000_000
 """At a stop, what is published by then is still drained, for so long: a source that goes on sending must not keep it."""
 RETRY_NS = 100_000_000
@@ -68,7 +70,11 @@ class Drainer:
         self._scrub = Scrub(scrub_interval_s)
         self._syncers = ThreadPoolExecutor(4, thread_name_prefix="holdfast-sync")
         self._retry_ns: dict[bytes, int] = {}
+        self._turn_ns = 0
         self.on_crash: Callable[[], None] = lambda: None
+        self.guard: Callable[[int], None] = lambda _: None
+        """Called with the time before anything is written; raises when this store may not write any more."""
+        self._fenced = False
         self._crash: BaseException | None = None
 
     def start(self) -> None:
@@ -160,12 +166,16 @@ class Drainer:
         except BaseException as error:
             # Nothing that was stable is touched by this; the process ends, and the next one recovers from the directory.
             _log.critical("the drain thread failed: the store stops", exc_info=True)
-            self._crash = error
+            self._crash, self._fenced = error, isinstance(error, FencedError)
+            self._stopping = True
             self.on_crash()
         self._run_calls()
         self._close_all()
 
     def _close_all(self) -> None:
+        if self._fenced:  # the logs may be another store's by now: they stay as they are, as after a kill
+            self.repositories.clear()
+            return
         for repository in self.repositories.values():
             with repository.files:
                 repository.close()
@@ -177,6 +187,7 @@ class Drainer:
             self._kick[0] = 0
             self._run_calls()
             now = time.monotonic_ns()
+            self.guard(now)
             if now - tended >= TEND_NS:
                 tended = now
                 self._tend(now)
@@ -210,6 +221,7 @@ class Drainer:
             self.repair(repo.source.uuid, *repo.losses.pop(0))
 
     def _finish(self) -> None:
+        self.guard(time.monotonic_ns())
         self._kick[0] = 1  # a round takes what is there, and does not wait for more
         end = time.monotonic_ns() + LAST_NS
         while time.monotonic_ns() < end and any(
@@ -303,11 +315,21 @@ class Drainer:
             except (Error, OSError) as error:  # tried again the next time; no other source notices
                 self.say(repo.source.uuid, error)
 
+    def _resume(self, repo: Repository, now_ns: int) -> None:
+        """Once more. While another process stands still in its turn on a board, all sources wait with this one: not often."""
+        if now_ns < self._turn_ns:
+            return
+        try:
+            repo.resume()
+        except TurnHeldError:
+            self._turn_ns = time.monotonic_ns() + TURN_NS
+            raise
+
     def _tend_one(self, repo: Repository, now_ns: int) -> None:
         uuid = repo.source.uuid
         if repo.stream is None and repo.filling is None:
             if uuid in self.failures:
-                repo.resume()
+                self._resume(repo, now_ns)
             else:
                 repo.look_again(now_ns)
         if self._retry_ns.get(uuid, now_ns + 1) <= now_ns:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from .printable import printable
+
 EXCERPT_HALF = 50
 """Letters of a line that are shown on each side of a wrong place."""
 
@@ -51,9 +53,9 @@ class Error(Exception):
     sent: int | None = None
 
     def __init__(self, message: str, *, hint: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         if hint is not None:
-            self.hint = hint
+            self.hint = printable(hint)
         if code is not None:
             self.code = code
 
@@ -158,9 +160,9 @@ class WouldBlockError(Error):
     retriable = True
     exit_code = 4
 
-    def __init__(self, reason: WouldBlockReason) -> None:
-        message, hint = _WOULD_BLOCK[reason]
-        super().__init__(f"{message} ({reason})", hint=hint)
+    def __init__(self, reason: WouldBlockReason, why: str = "", hint: str = "") -> None:
+        message, usual = _WOULD_BLOCK[reason]
+        super().__init__(f"{message} ({reason})" + (f": {why}" if why else ""), hint=hint or usual)
         self.reason = reason
 
 
@@ -329,6 +331,42 @@ class ForkedHandleError(Error):
     def __init__(self, what: str = "handle") -> None:
         super().__init__(f"this {what} belongs to the parent process")
         self.what = what
+
+
+class FencedError(Error):
+    """This process has lost the lock that proves that it lives, in the domain directory `path` or in a store's directory.
+
+    Others may take it for dead: its ring is drained, its RegIDs are granted to whoever asks. So it sends and acknowledges nothing
+    there any more, and cannot come back.
+    """
+
+    code = "HF_FENCED"
+    hint = (
+        "end this process and start it again; what reads every file of that directory, such as a backup or a copy, must run in "
+        "a process of its own: closing any descriptor of a lock file drops the lock"
+    )
+
+    def __init__(self, path: str = "", *, hint: str | None = None) -> None:
+        super().__init__(
+            f"this process has lost its lock in {path or 'its domain'}: others may take it for dead", hint=hint
+        )
+        self.path = path
+
+
+class TurnHeldError(Error):
+    """A living process keeps others waiting: it stands still in a step that one at a time may do. `pid` is 0 if unknown.
+
+    Nothing is taken from it, however long it stands. What waited is tried again where it goes on in the background.
+    """
+
+    code = "HF_AGAIN"
+    retriable = True
+
+    def __init__(self, what: str, pid: int) -> None:
+        who = f"process {pid}" if pid else "a process"
+        hint = f"let it go on (kill -CONT {pid}) or end it (kill -KILL {pid})" if pid else "see holdfast doctor"
+        super().__init__(f"{who} stands still while it is its turn {what}; others wait for it", hint=hint)
+        self.pid = pid
 
 
 class CallableStoreError(Error):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Feed", "Listener", "RingReader", "View"]
 
+RETIRED = {int(lib.HF_GONE)}
+"""What a log says of numbers that its store has let go."""
 _receive = lib.hf_reader_receive
 
 
@@ -78,9 +80,12 @@ class Feed(Served):
         self.lapped = 0
         self.logs = logs
         self.stop = stop
+        self.skipped: Callable[[int, int], None] | None = None
+        """Of a receiver without a past: told of numbers that all stores let go after they were its start, and before anything was
+        delivered. To it they are no loss: it starts behind them, as it would have a moment later."""
         self._spare: RingReader | None = None
         """The ring that was looked at last, which is the one that serves if one does."""
-        self._next = start
+        self._next = self._untouched = start
         self._begun = logs.begun = begun
         self._board, self._bells, self._line = board, bells, line
         self._streams = streams
@@ -305,7 +310,11 @@ class Feed(Served):
         if behind is None:
             return False
         first, self._next = self._next, behind
-        self._listener.lost(first, min(behind, self.stop) - 1)
+        if self.skipped is not None and first == self._untouched and not self.logs.refused - RETIRED:
+            self._untouched = behind
+            self.skipped(first, min(behind, self.stop) - 1)
+        else:
+            self._listener.lost(first, min(behind, self.stop) - 1)
         return True
 
     # The end of a ring ----------------------------------------------------------------------------------------------------

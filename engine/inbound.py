@@ -7,17 +7,21 @@ Registration with the source's stores is registrar.py's.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from . import nameless
 from .arrival import ArrivalFeed, ArrivalWindow
 from .core import Counts, ffi, lib
+from .errors import TurnHeldError
 from .events import info as callbacks
 from .events import receiver as events
 from .feed import Feed
 from .logs import Logs
 from .quorum import Groups
+from .receiver_paced import BLOCKING
 from .reconcile import newest_table, void_from
 from .recovery import Gap, Start, limited_low, start_number
 from .registrar import Registrar
@@ -25,6 +29,8 @@ from .segments import Mapping, join_board
 from .watch import Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import registration as reg
     from . import wire
     from .acks import Window
@@ -90,9 +96,17 @@ class Inbound(Counts):
         """Of the newest ring that the receiving thread was sent to."""
         self._begun = 0, 0
         """(incarnation, its first number) that acks are stored under."""
+        self.skipped: tuple[int, int] | None = None
+        """[first, start): what this start has skipped, as long as nothing was acknowledged since."""
         self.board: Mapping | None = None
         self.line = -1
         self._left = False
+        self._waiting: reg.Complete | None = None
+        """Registered, without a line on the board: another process stands still while it is its turn."""
+        self._again_ns = 0
+        self._named_ns = 0
+        self._nameless = False
+        """The board that this receiver acknowledges on has lost its name."""
 
     @property
     def ready(self) -> bool:
@@ -122,6 +136,12 @@ class Inbound(Counts):
         if sri is not None and not self.streaming:
             self.registrar.follow(sri)
         self.registrar.tick(now_ns)
+        if now_ns - self._named_ns >= nameless.LOOK_NS:
+            self._named_ns = now_ns
+            self._look_at_name()
+        if self._waiting is not None and now_ns >= self._again_ns:
+            waiting, self._waiting = self._waiting, None
+            self.complete(waiting)
         if self.watch.incarnation != self._incarnation:
             self._incarnation = self.watch.incarnation
             self.receiver.wake()  # there is a ring to look into
@@ -136,6 +156,23 @@ class Inbound(Counts):
             feed.newer = True
             self.receiver.wake()
 
+    def _look_at_name(self) -> None:
+        """Acks go on to whoever has this board. The source's next life has another one, which this receiver is not on."""
+        gone = self.board is not None and not self.board.is_named()
+        if gone and not self._nameless and self.board is not None:
+            text = nameless.removed(self.board.name, "receiver")
+            text += ": when the source is made again, close this receiver and make it again, too"
+            self.tell(events.RegistrationError(self.topic, self.source, text, ""))
+        self._nameless = gone
+        self._say_nameless()
+
+    def _say_nameless(self) -> None:
+        note = None
+        identity = self.registrar.identity()[0].hex() if self.registrar.answers() else ""
+        if self._nameless and self.board is not None:
+            note = nameless.Nameless(self.board.name, "receiver", self.uuid.hex(), self.topic, os.getpid(), identity)
+        nameless.say(self.receiver.context.domain, f"receiver {self.uuid.hex()} {identity}", note)
+
     def found_again(self, found: Found) -> None:
         """A store knows the source, too: perhaps a newer incarnation than the ring shows that a dead store has left."""
         if not self.streaming and found.stores:
@@ -149,6 +186,7 @@ class Inbound(Counts):
     def fail(self, error: Exception) -> None:
         """Registration failed for good."""
         self.failure = error
+        self.receiver.context.waits.show(self, None)
         self.receiver.failed(self, error)
 
     def refusal(self, since_ns: int = 0) -> reg.Refusal | None:
@@ -159,15 +197,22 @@ class Inbound(Counts):
         """Takes a board line, decides where to start, and lets the receiving thread in."""
         try:
             self._join()
-            high = self._high(action.sequence_number)
-            start = self._start(action.sequence_number, high)
+            low = action.sequence_number
+            high = self._high(low)
+            start = self._start(low, high)
+        except TurnHeldError as error:  # who holds it lives: it is not taken, but waited for
+            self._waiting = action
+            self._again_ns = time.monotonic_ns() + self.receiver.options.ume_registration_interval * 1_000_000
+            self.tell(events.RegistrationError(self.topic, self.source, str(error), "", error.pid))
+            return
         except Exception as error:
             self.fail(error)
             return
         assert self.board is not None
         self._begun = self._known_begin()
         self._open(start.sequence_number, high + 1)
-        self._cover(start.sequence_number)
+        position = start.sequence_number if self.streaming else low if action.position is None else action.position
+        self._cover(min(position, high + 1), start.sequence_number)
         flags = events.RegistrationCompleteFlags
         said = flags(0) if action.all_stores else flags.QUORUM
         if start.limited:
@@ -176,6 +221,8 @@ class Inbound(Counts):
         if session:
             said |= flags.SRC_SID
         self.tell(events.RegistrationComplete(self.topic, self.source, said, start.sequence_number, session))
+        if self.skipped is not None and self.receiver.options.ume_receiver_paced_persistence:
+            self.tell(events.Skipped(self.topic, self.source, self.skipped[0], self.skipped[1] - 1))
         self.tell(events.BeginOfStream(self.topic, self.source))
         self.receiver.joined(self)
         self.receiver.context.presence.joined(self.uuid, self.board, self.registrar.session_id)
@@ -206,11 +253,15 @@ class Inbound(Counts):
         logs = self._logs()
         patience_ns = receiver.options.retransmit_request_message_timeout * 1_000_000
 
+        new = not any(answer.old for answer in self.registrar.answers())
+
         def feed(listener: Listener, line: int, start: int, stop: int) -> Feed:
-            return Feed(
+            made = Feed(
                 self.uuid, board, context.bells, line, context.directory, Logs(logs), start, live_from, self._begun,
                 listener, Gap(patience_ns), time.monotonic_ns, stop,
             )  # fmt: skip
+            made.skipped = self._skipped if new else None
+            return made
 
         if receiver.options.ordered_delivery == -1 and start < live_from and logs:
             self.window = ArrivalWindow(receiver.new_window(start), receiver.new_window(live_from), live_from)
@@ -241,16 +292,26 @@ class Inbound(Counts):
         header = self.receiver.context.directory.header(self.uuid)
         return (int(header.pre.incarnation), int(header.start_sqn)) if header is not None else (0, 0)
 
-    def _cover(self, start: int) -> None:
-        """The line counts from ``start`` on, and says that nothing below is awaited. What this identity has acknowledged up
-        to there in an earlier life still counts."""
+    def _cover(self, position: int, start: int) -> None:
+        """The line says that everything below ``position`` is acknowledged. What a start behind it skips is not: the program's
+        first acknowledgement covers that, and a next life begins with it until then.
+
+        The line counts from the position on, and for what this identity has acknowledged in an earlier life. One that is new
+        counts from its start: it never had what it skipped, and an acknowledgement must not confirm that.
+        """
         assert self.board is not None
         self._rebase()
         line = lib.hf_board_line_at(self.board.handle, self.line)
         before = int(line.from_sqn)
-        kept = line.to_sqn > 0 and before <= start <= line.ack
-        lib.hf_line_range(line, before if kept else start, FOR_EVER)
-        lib.hf_board_ack(self.board.handle, self.receiver.context.bells.handle, self.line, start, start)
+        kept = line.to_sqn > 0 and before <= position <= line.ack
+        old = any(answer.old for answer in self.registrar.answers())
+        lib.hf_line_range(line, before if kept else position if old else max(position, start), FOR_EVER)
+        lib.hf_board_ack(self.board.handle, self.receiver.context.bells.handle, self.line, position, start)
+        line.position = max(int(line.ack), start)  # an earlier life may have been farther
+        if start > line.ack and not self.streaming:
+            self.skipped = int(line.ack), start
+            if self.receiver.options.ume_receiver_paced_persistence == BLOCKING:
+                line.flags |= lib.HF_LINE_SKIPPED
 
     def _rebase(self) -> None:
         """The line's ack is of the newest incarnation now. Several may have begun since it was stored: the lowest start cuts."""
@@ -307,6 +368,11 @@ class Inbound(Counts):
             for number in range(first, last + 1):
                 self.tell(events.UnrecoverableLoss(self.topic, self.source, number))
 
+    def _skipped(self, first: int, last: int) -> None:
+        """The stores have let these go before this new receiver had looked at its start: it starts behind them."""
+        assert self.window is not None
+        self.window.lost(first, last)
+
     def began(self) -> None:
         """Listener."""
         self.tell(events.BeginOfStream(self.topic, self.source))
@@ -323,6 +389,8 @@ class Inbound(Counts):
             if incarnation > self._begun[0]:
                 self.window.rebase(start)
                 self._begun = incarnation, start
+                if self.skipped is not None and self.skipped[1] > start:
+                    self.skipped = (self.skipped[0], start) if self.skipped[0] < start else None
 
     def stir(self) -> None:
         """A message was delivered while the context's thread dozed (receiving thread)."""
@@ -346,19 +414,51 @@ class Inbound(Counts):
 
         Any thread; after close a no-op.
         """
+        window = self.window
+        if window is not None:
+            self._acknowledge(lambda: window.advance() if number is None else window.valid(slot, number))
+
+    def acknowledge_skipped(self) -> int:
+        """Acknowledges what the start has skipped; how many numbers that was. Any thread."""
+        window, skipped = self.window, self.skipped
+        if window is None or skipped is None:
+            return 0
+        self._acknowledge(lambda: window.ack)
+        return skipped[1] - skipped[0]
+
+    def _acknowledge(self, allowed: Callable[[], int | None]) -> None:
+        """Stores what ``allowed`` says, if anything."""
         window, board, feed = self.window, self.board, self.feed
         if window is None or board is None or feed is None or self.registrar.deregistration is not None:
             return
         if lib.hf_process_forked(board.handle.token):  # a thread that is not there may hold the lock
             return
         with self._acking:  # the incarnation and what is acknowledged under it, together
-            if self._left:
+            if self._left or self.receiver.context.fence is not None:
                 return
             lib.hf_board_rebase(board.handle, self.line, *self._begun)
-            ack = window.advance() if number is None else window.valid(slot, number)
+            ack = allowed()
             if ack is not None:
                 window.told(ack)
                 lib.hf_board_ack(board.handle, self.receiver.context.bells.handle, self.line, ack, max(ack, feed.next))
+                if self.skipped is not None and ack < self.skipped[1]:  # said by the program, of what it knew before
+                    self.skipped = max(self.skipped[0], ack), self.skipped[1]
+                elif self.skipped is not None:
+                    self.skipped = None
+                    lib.hf_board_line_at(board.handle, self.line).flags &= ~lib.HF_LINE_SKIPPED
+
+    @property
+    def acked(self) -> int:
+        """First number that is not acknowledged."""
+        assert self.window is not None
+        return self.skipped[0] if self.skipped is not None else self.window.ack
+
+    @property
+    def published(self) -> int:
+        """Number behind the last one that is known to be published: by the ring, by what was delivered, or by a store."""
+        known = [answer.high_sqn for answer in self.registrar.answers()]
+        delivered = self.feed.next if self.feed is not None else 0
+        return max([delivered, self.receiver.context.directory.next_sqn(self.uuid), *known])
 
     def report(self, now_ns: int) -> None:
         """Counters and heartbeat on the line, for stat."""
@@ -386,11 +486,13 @@ class Inbound(Counts):
             return
         with self._acking:  # from here on nobody stores an ack: the line may be another one's soon
             self._left = True
+        self._nameless = False
+        self._say_nameless()
         self.registrar.close()
         self.watch.close()
         if self.feed is not None and feed_is_idle:
             self.feed.close()
         if self.board is not None:
-            if self.line >= 0:
+            if self.line >= 0 and self.receiver.context.fence is None:  # it may be another one's by now
                 lib.hf_board_release(self.board.handle, self.line)
             self.board = None

@@ -24,6 +24,7 @@ from .domain import Domain
 from .errors import CorruptionError
 from .log_times import first_sent_since
 from .logs import Block, Logs, check_openable, table_of
+from .private_directory import read_regular
 from .quorum import Groups, Holdings
 from .reconcile import Table, newest_table, void_from
 from .status import check
@@ -263,8 +264,7 @@ def _segment_first(path: Path, uuid: str) -> int | None:
     """Number of a segment's first message; None when its header is not a good one of this source."""
     size = ffi.sizeof("struct hf_segment_header")
     try:
-        with path.open("rb") as file:
-            page = file.read(size)
+        page = read_regular(path, size)
     except OSError:  # recycled meanwhile
         return None
     if len(page) < size:

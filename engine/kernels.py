@@ -11,11 +11,13 @@ safely ours, costs a compilation in each process and nothing else.
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from .errors import Error
+from .private_directory import movable_at, open_private, private_directory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,12 +123,27 @@ def _cache_directory() -> Path | None:
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     directory = Path(root) / "holdfast" / "numba"
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = directory.stat()
-    except OSError:
+        if movable_at(directory) is not None:
+            return None
+        private_directory(directory.parent)
+        opened = open_private(directory, closed=True)
+        try:
+            ours = _all_ours(opened)
+        finally:
+            os.close(opened)
+    except (Error, OSError):
         return None
-    ours = found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o022
     return directory if ours and os.access(directory, os.W_OK | os.X_OK) else None
+
+
+def _all_ours(directory: int) -> bool:
+    """Nobody else made anything in it: from a time when it was open to others, there may be something."""
+    uid = os.geteuid()
+    return all(
+        os.stat(name, dir_fd=at, follow_symlinks=False).st_uid == uid
+        for _, folders, files, at in os.fwalk(dir_fd=directory)
+        for name in (*folders, *files)
+    )
 
 
 # A child forked while Numba is being imported would inherit its locks, held by nobody. Bounded: the forking thread may

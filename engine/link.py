@@ -114,6 +114,9 @@ class StoreLink:
         except (OSError, ForeignOwnerError):
             sock.close()
             return False
+        if lib.hf_process_check(self.domain.fd) != lib.HF_OK:  # what is asked for now might be granted to the dead
+            sock.close()
+            return False
         self._sock = sock
         pid = os.getpid()
         hello = wire.Hello(wire.PROTOCOL, lib.hf_process_token(), pid, lib.hf_process_start(pid), self._bell)

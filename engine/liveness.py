@@ -3,7 +3,8 @@
 A receiving context shows itself on the board of every source that it has joined: one line, with a heartbeat. The unit is
 the context, over all sources and receivers: it comes once and goes once. UM infers death from silence and from a broken
 connection, and warns that both lie. Here silence only says when to ask; the answer is a proof (DESIGN 12). So a process
-that is stopped, or stuck in a debugger, is never reported, however long it is silent: there are no false alarms.
+that is stopped, or stuck in a debugger, is never reported, however long it is silent: there are no false alarms. A program that
+wants to know of who hangs asks for it (`silence`): then silence alone is TMO, and who beats again has come again.
 
 Source: um_semantics H, L.3.
 """
@@ -46,11 +47,16 @@ class Went(NamedTuple):
 
 
 class Liveness:
-    """The receiving contexts of one sending context. `timeout_ns`: ume_source_liveness_timeout."""
+    """The receiving contexts of one sending context. `timeout_ns`: ume_source_liveness_timeout; `silence`: it ends them."""
 
-    def __init__(self, timeout_ns: int) -> None:
+    def __init__(self, timeout_ns: int, *, silence: bool = False) -> None:
         self._timeout_ns = timeout_ns
+        self._silence_counts = silence
         self._known: dict[bytes, Line] = {}
+        self._since: dict[bytes, int] = {}
+        """When each known one came: its first heartbeat may be still to come."""
+        self._hung: dict[bytes, int] = {}
+        """Heartbeat of those that were told to be silent, and are not known until they have a newer one."""
         self._over: set[bytes] = set()
         """Gone, but still on a board, and not to be looked into again: a line stays until somebody else needs it."""
 
@@ -60,28 +66,41 @@ class Liveness:
         for line in lines:
             present.setdefault(line.uuid, []).append(line)
         self._over &= present.keys()
+        self._hung = {uuid: beat for uuid, beat in self._hung.items() if uuid in present}
         found: list[Came | Went] = []
         for uuid, seen in present.items():
             if uuid in self._known:
                 flag = self._end(seen, now_ns)
-                if flag is not None:
+                if flag == ReceivingContextFlags.TMO:
+                    self._hung[uuid] = _beat(seen)
+                elif flag is not None:
                     self._over.add(uuid)
+                if flag is not None:
                     found.append(Went(self._known.pop(uuid), flag))
-            elif uuid not in self._over:
+            elif uuid not in self._over and self._hung.get(uuid, -1) < _beat(seen):
                 if any(line.closed for line in seen) or seen[0].dead():  # left over from before this look
                     self._over.add(uuid)
                 else:
-                    self._known[uuid] = seen[0]
+                    self._hung.pop(uuid, None)
+                    self._known[uuid], self._since[uuid] = seen[0], now_ns
                     found.append(Came(seen[0]))
         # Nothing connects the two contexts any more: the last common source was closed here, or the line has a new owner.
         gone = [uuid for uuid in self._known if uuid not in present]
+        self._since = {uuid: since for uuid, since in self._since.items() if uuid in self._known}
         return found + [Went(self._known.pop(uuid), ReceivingContextFlags.EOF) for uuid in gone]
 
     def _end(self, seen: list[Line], now_ns: int) -> ReceivingContextFlags | None:
         """Why a known context is gone, None while it is not."""
         if any(line.closed for line in seen):
             return ReceivingContextFlags.EOF
-        silent_ns = now_ns - max(line.heartbeat_ns for line in seen)
-        if silent_ns >= self._timeout_ns and seen[0].dead():
+        if now_ns - _beat(seen) < self._timeout_ns:
+            return None
+        if seen[0].dead():
             return ReceivingContextFlags.TMO | ReceivingContextFlags.EOF
-        return None
+        hangs = self._silence_counts and now_ns - self._since[seen[0].uuid] >= self._timeout_ns
+        return ReceivingContextFlags.TMO if hangs else None
+
+
+def _beat(lines: list[Line]) -> int:
+    """The newest heartbeat of a context."""
+    return max(line.heartbeat_ns for line in lines)

@@ -10,14 +10,15 @@ read by the BEGIN table of the log that knows the newest one (engine/reconcile.p
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from bisect import bisect_left
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import private_directory
 from .core import CData, ffi, lib
+from .log_ends import Refusal, open_log
 from .marks import MarkFile
 from .reconcile import BEGINS_MAX, FOR_EVER, Table, after_begin, newest_table
 from .segments import owned
@@ -120,7 +121,7 @@ def table_of(log: CData) -> Table:
 def check_openable(path: str) -> None:
     """Raises SystemCallError when a log's directory is there and this process cannot open it (EACCES, EMFILE)."""
     try:
-        os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        os.close(private_directory.open_log(path))
     except OSError as refused:
         if refused.errno not in {errno.ENOENT, errno.ENOTDIR}:
             raise error_of(int(lib.HF_ERRNO) - (refused.errno or 0), what=path) from None
@@ -281,15 +282,10 @@ class Logs:
         known = self._open.get(path)
         if known is not None:
             return known[1]
-        log: CData = ffi.NULL
-        with contextlib.suppress(OSError):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                out = ffi.new("struct hf_logr **")
-                if lib.hf_logr_open(fd, out) == lib.HF_OK:
-                    log = owned(out[0], lib.hf_logr_close)
-                    self._teach(log)
-                    self._open[path] = os.fstat(fd).st_ino, log
-            finally:
-                os.close(fd)
+        found = open_log(path)
+        if isinstance(found, Refusal):
+            return ffi.NULL
+        log = owned(found.log, lib.hf_logr_close)
+        self._teach(log)
+        self._open[path] = found.inode, log
         return log

@@ -20,7 +20,8 @@ import msgspec
 
 from .core import lib
 from .coverage import Spans
-from .store_state import sync_directory
+from .private_directory import read_regular
+from .sync import sync_data, sync_log_directory
 from .wire import UNDECODABLE
 
 if TYPE_CHECKING:
@@ -86,8 +87,7 @@ class MarkFile:
 
     def _load(self) -> list[tuple[int, int, int]]:
         try:
-            with self._path.open("rb") as file:
-                data = file.read(_BYTES_MAX + 1)
+            data = read_regular(self._path, _BYTES_MAX + 1)
             magic, length, crc = _HEADER.unpack_from(data)
             body = data[_HEADER.size :]
             if magic == _MAGIC and length == len(body) and crc == lib.hf_crc32c(0, body, length):
@@ -116,10 +116,11 @@ class MarkFile:
             return False
         body = msgspec.msgpack.encode(_Marks(self._source, merged))
         temporary = self._path.with_suffix(".new")
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
             file.write(_HEADER.pack(_MAGIC, len(body), lib.hf_crc32c(0, body, len(body))) + body)
             file.flush()
-            os.fdatasync(file.fileno())
+            sync_data(file.fileno())
         temporary.rename(self._path)
-        sync_directory(self._path.parent)
+        sync_log_directory(self._path.parent)
         return True

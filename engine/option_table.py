@@ -81,6 +81,8 @@ ROWS = (
            doc="of a receiving context: shows itself to sources so often; 0 = not at all"),
     Option("ume_source_liveness_timeout", (CONTEXT,), values.integer, 0, "ms", 0, _MS,
            doc="of a sending context: silence after which a receiving context is looked at; 0 = not at all"),
+    Option("ume_source_liveness_behavior", (CONTEXT,), values.word, "death", choices=("death", "silence"),
+           doc="of a sending context: what ends a receiving context, its proved death, or silence alone, as in UM"),
     Option("ume_receiving_context_notification_function", (CONTEXT,), values.function_pair,
            doc="(create, delete), per receiving context"),
     Option("ume_proactive_keepalive_interval", (CONTEXT,), values.keepalive, 3000, "ms", 0, _MS, doc=_LIVES),

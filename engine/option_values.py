@@ -161,10 +161,10 @@ def _bounded(text: str, what: str, maximum: int) -> int:
 
 
 def _identity(parts: list[str], entry: str, form: str) -> tuple[int, int]:
-    """Parse the optional tail RegID:Group."""
+    """Parse the optional tail RegID:Group. An empty RegID is 0."""
     if len(parts) > 2:
         raise ValueError(f"{form}, not {entry!r}")
-    regid = _bounded(parts[0], "a RegID (0: the store chooses)", 2**32 - 1) if parts else 0
+    regid = _bounded(parts[0], "a RegID (0: the store chooses)", 2**32 - 1) if parts and parts[0] else 0
     group = _bounded(parts[1], "a group", GROUPS_MAX - 1) if len(parts) > 1 else 0
     return regid, group
 

@@ -7,18 +7,21 @@ The context's thread turns it; senders call :meth:`Outbound.refresh` when they w
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from . import nameless, wire
 from . import registration as reg
-from . import wire
 from .core import CData, ffi, lib
 from .deregistration import SourceDeregistration, check_deregister
 from .domain import unlink_object
-from .errors import ClosedError, ForkedHandleError
+from .errors import ClosedError, FencedError, ForkedHandleError, TurnHeldError
+from .events import source as events
 from .events.info import ForceReclaimInfo
+from .grants import grant_of
 from .quorum import INTERGROUP, INTRAGROUP
 from .receiver_paced import wanted_by
 from .refusals import refusal_of
@@ -42,6 +45,10 @@ __all__ = ["Outbound"]
 _log = logging.getLogger("holdfast")
 
 FOR_EVER_NS = 2**62
+NAMELESS = (
+    "receivers and stores that have it go on; new receivers and restarted stores cannot find it. Close this source and make it "
+    "again, with the same session ID or RegID; restarting stores does not help"
+)
 
 
 class Outbound:
@@ -64,9 +71,13 @@ class Outbound:
             options.groups, options.ume_registration_interval * 1_000_000,
             options.ume_consensus_sequence_number_behavior, self._proposal, stagger=secrets.randbelow(1000) / 1000,
             silence_ns=options.ume_store_activity_timeout * 1_000_000, look_ns=self._look_ns,
-            anonymous=not self._session and not any(store.registration_id for store in self.stores),
+            anonymous=not self._session and not any(store.registration_id for store in self.stores), names=self.names,
         )  # fmt: skip
         self._looked_ns = 0
+        self._named_ns = 0
+        self._nameless = ""
+        """A name in shared memory that this source needs, and that somebody has removed."""
+        self._nameless_ns = 0
         if self._session and any(store.registration_id for store in self.stores):
             _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
         self._links: list[StoreLink] = [context.link(name) for name in self.names]
@@ -82,6 +93,8 @@ class Outbound:
         self._deregistration: SourceDeregistration | None = None
         self._failure: Exception | None = None
         self._registered = threading.Condition()
+        self._untold = False
+        """A RegistrationComplete is queued that the program has not been told yet."""
         self._events: list[object] = []
 
     @property
@@ -125,17 +138,18 @@ class Outbound:
             return 0
         if self._deregistration is not None:
             self._deregistration.tick(now_ns)
-            return self._tell()
+            return self.deliver_events()
         if not self._machine.is_open:
             self._look_at_the_dead(now_ns)
         self._act(self._machine.tick(now_ns, self.next_sequence_number), now_ns)
         work = 0
         if self._settlement is not None:
             self._look(self._settlement, now_ns)
+            self._look_at_names(now_ns)
             work = int(self._settlement.turn(now_ns))
             header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(self._handle).base)
             header.heartbeat_ns = now_ns
-        return work + self._tell()
+        return work + self.deliver_events()
 
     def _look_at_the_dead(self, now_ns: int) -> None:
         """Registration need not wait for a dead store that knows nothing of this source."""
@@ -146,6 +160,24 @@ class Outbound:
             wanted = self.stores[index].registration_id
             if not link.up and knows_nothing(self.context.domain, link.name, self.topic, wanted, self._session):
                 self._machine.knows_nothing(index)
+
+    def _look_at_names(self, now_ns: int) -> None:
+        """Who has the ring and the board goes on. No name can be given back to them, and another object under the same name would
+        split those who find it from those who have this one: so the program is told what helps."""
+        if now_ns - self._named_ns < nameless.LOOK_NS or self._board is None:
+            return
+        self._named_ns = now_ns
+        gone = self._name if nameless.missing(self._name) else "" if self._board.is_named() else self._board.name
+        again = now_ns - self._nameless_ns >= reg.TELL_AGAIN * self.options.ume_registration_interval * 1_000_000
+        if gone and (gone != self._nameless or again):
+            self._nameless_ns = now_ns
+            text = f"{nameless.removed(gone, 'source')}: {NAMELESS}"
+            self._events.append(events.RegistrationError(text, ""))
+            _log.error("topic %r: %s", self.topic, text)
+        self._nameless = gone
+        uuid = self._machine.uuid.hex()
+        note = nameless.Nameless(gone, "source", uuid, self.topic, os.getpid()) if gone else None
+        nameless.say(self.context.domain, f"source {uuid}", note)
 
     def _look(self, settlement: Settlement, now_ns: int) -> None:
         """Do the stores' heartbeats go on, and are they still catching up?"""
@@ -229,6 +261,8 @@ class Outbound:
             _log.warning(
                 "topic %r: its stores' repositories are no-cache, so nothing that is sent becomes stable", self.topic
             )
+        if self.on_event is not None and any(isinstance(action, reg.Complete) for action in actions):
+            self._untold = True  # before it may send: wait_registered looks at both
         self._may_send = self._machine.may_send
         if actions and self._settlement is not None:
             self._settlement.registered(self._machine.seated, self._machine.active())
@@ -247,7 +281,7 @@ class Outbound:
         request = wire.RegisterSource(
             link.next_id(), self.topic, self.stores[store].registration_id, self._session, machine.uuid,
             machine.incarnation, self.options.ume_activity_timeout, self.options.ume_state_lifetime,
-            wanted_by(self.options), self._wants_proxy(store),
+            wanted_by(self.options), self._wants_proxy(store), self._proposal, machine.least,
         )  # fmt: skip
         link.ask(request, lambda answer: self._answered(store, answer))
 
@@ -268,11 +302,7 @@ class Outbound:
         match answer:
             case wire.SourceGranted():
                 welcome = self._links[store].welcome
-                grant = reg.Grant(
-                    answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation,
-                    tuple(answer.begins), answer.votes, answer.empty_votes, answer.opened, answer.peers,
-                    welcome.name if welcome is not None else "", answer.flags, answer.lives,
-                )  # fmt: skip
+                grant = grant_of(answer, welcome.name if welcome is not None else "")
                 if self._deregistration is not None:  # it crossed the call
                     self._machine.slots[store].grant = grant
                     self._deregistration.add([store])
@@ -288,7 +318,7 @@ class Outbound:
                 begun = self._machine.begun(store, self.next_sequence_number, now, catching_up=answer.catching_up)
                 self._act(begun, now)
             case wire.Refused():
-                self._act(self._machine.refused(store, refusal_of(answer)), now)
+                self._act(self._machine.refused(store, refusal_of(answer, self.names[store])), now)
 
     def _announce(self, store: int) -> None:
         link = self._links[store]
@@ -299,7 +329,7 @@ class Outbound:
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self._name, list(self.names),
             grant.uuid if grant is not None else b"", list(machine.begins), {each.name: each.opened for each in grants},
             list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
-            INTERGROUP.index(machine.groups.intergroup),
+            INTERGROUP.index(machine.groups.intergroup), self._proposal, machine.exclusions(store),
         )  # fmt: skip
 
         def answered(answer: wire.Answer) -> None:
@@ -325,9 +355,15 @@ class Outbound:
         try:
             ring = SourceRing.make(context, config, incarnation)
         except Exception as error:
+            if isinstance(error, TurnHeldError):
+                self._events.append(events.RegistrationError(str(error), "", error.pid))
             self._failure = error
             return []
         self._failure = None
+        if self.stores and ring.incarnation > incarnation:  # nobody has promised that one yet
+            lib.hf_source_close(ring.handle)
+            unlink_object(ring.name)
+            return self._machine.beyond(ring.incarnation, time.monotonic_ns())
         self._name, self._board = ring.name, ring.board
         self._settlement = Settlement(
             ring.handle, ring.board, context.domain.fd, ring.incarnation, start_sqn, self.topic, self.options,
@@ -363,7 +399,7 @@ class Outbound:
 
     # Events ---------------------------------------------------------------------------------------------------------------
 
-    def _tell(self) -> int:
+    def deliver_events(self) -> int:
         """Delivers what is queued, in order; the context's thread."""
         settlement = self._settlement
         queued = _taken(self._events)
@@ -376,6 +412,10 @@ class Outbound:
                 self.tell_now(event)
             if event is UNDER and settlement is not None:
                 settlement.under()
+        if self._untold and not self._events:
+            with self._registered:
+                self._untold = False
+                self._registered.notify_all()
         return len(queued)
 
     def tell_now(self, event: object) -> None:
@@ -384,6 +424,13 @@ class Outbound:
             self.context.callback(self.on_event, event, self.options)
 
     # The end --------------------------------------------------------------------------------------------------------------
+
+    def fenced(self, error: FencedError) -> None:
+        """The process has lost its lock: every send raises from now on. What was published is drained as that of the dead."""
+        self._may_send = False
+        self._events.append(events.RegistrationError(str(error), ""))
+        with self._registered:
+            self._registered.notify_all()
 
     def deregister(self) -> None:
         """The stores forget this source: its state, and its messages, also those that nobody has acknowledged (um_semantics F.7).
@@ -424,9 +471,10 @@ class Outbound:
             if self._closed:
                 return
             self._closed, self._may_send = True, False
+            nameless.say(self.context.domain, f"source {self._machine.uuid.hex()}", None)
             self.context.leave(self, timeout)
             self.refresh()
-            self._tell()
+            self.deliver_events()
         if self._handle:
             lib.hf_source_close(self._handle)  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
             if not self._machine.was_complete:  # nothing was sent that a store has to keep

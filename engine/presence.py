@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 from .core import CData, ffi, lib
@@ -30,6 +31,8 @@ __all__ = ["Presence"]
 _log = logging.getLogger("holdfast")
 
 FOR_EVER_NS = 2**62
+JOIN_AGAIN_NS = 500_000_000
+"""Until a line is asked for again that could not be had: whoever's turn it was may stand still."""
 LOOK_NS = 50_000_000
 """How often the boards are read at most ..."""
 LOOK_AGAIN_NS = 200_000_000
@@ -49,6 +52,7 @@ class Presence:
             _missing(context, "ume_receiver_liveness_interval", "ume_user_receiver_registration_id")
             self._interval_ns = 0
         self._joining: list[tuple[bytes, Mapping, int]] = []
+        self._join_ns = 0
         self._lines: dict[bytes, tuple[Mapping, int]] = {}
         """Source -> board and line. The mapping is kept, because the line outlives the receiver that joined."""
         self._beat_ns = FOR_EVER_NS
@@ -58,7 +62,8 @@ class Presence:
         if bool(timeout_ns) != (functions is not None):
             pair = ["ume_source_liveness_timeout", "ume_receiving_context_notification_function"]
             _missing(context, *(pair if timeout_ns else pair[::-1]))
-        self._watch = Liveness(timeout_ns) if timeout_ns and functions is not None else None
+        silence = options.ume_source_liveness_behavior == "silence"
+        self._watch = Liveness(timeout_ns, silence=silence) if timeout_ns and functions is not None else None
         self._functions = functions
         self._client_data: dict[bytes, object] = {}
         self._views: CData = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES) if self._watch else ffi.NULL
@@ -67,7 +72,7 @@ class Presence:
 
     def turn(self, now_ns: int, sources: Iterable[Source]) -> int:
         """Heartbeats, and looks at the boards of ``sources``, as they are due. Returns the number of callbacks."""
-        if self._joining:
+        if self._joining and now_ns >= self._join_ns:
             joining, self._joining = self._joining, []
             for source, board, session_id in joining:
                 self._join(source, board, session_id)
@@ -117,6 +122,7 @@ class Presence:
             self._beat_ns = 0
         elif status == lib.HF_AGAIN:
             self._joining.append((source, board, session_id))
+            self._join_ns = time.monotonic_ns() + JOIN_AGAIN_NS
         elif status != lib.HF_BUSY:
             _log.warning("%s cannot show itself to %s: %s", context.name, source.hex(), error_of(status))
 

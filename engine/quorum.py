@@ -100,6 +100,10 @@ class Groups:
         size = self.sizes[number]
         return size if self.intragroup == "all" else quorum(size)
 
+    def full(self, registered: Collection[int]) -> bool:
+        """Tell whether every seat of every group is taken by one of these stores."""
+        return all(self._among(number, registered) >= self.sizes[number] for number in self.numbers)
+
     def quorate(self, stores: Collection[int]) -> list[int]:
         """Groups of which at least a quorum is among these stores: the active ones, if these are registered."""
         return [n for n in self.numbers if self._among(n, stores) >= quorum(self.sizes[n])]
@@ -149,8 +153,12 @@ class Groups:
         for number in self.numbers:
             held = [positions.get(store, 0) for store in self.members(number)]
             stable.append(_at_least(self.needed(number), held))
-        needed = 1 if self.intergroup == "all-active" else self._decisive(())[0]
-        return _at_least(needed, stable)
+        return _at_least(self.stable_groups, stable)
+
+    @property
+    def stable_groups(self) -> int:
+        """In how many groups a number is stable at least when it is stable: `all-active` is read as one."""
+        return 1 if self.intergroup == "all-active" else self._decisive(())[0]
 
 
 NO_GROUPS = Groups((), ())

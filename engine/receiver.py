@@ -17,7 +17,7 @@ from . import kernels, wire
 from .acks import AckWindow, ExplicitWindow
 from .core import Gate, lib
 from .deregistration import check_deregister
-from .errors import ClosedError, ConfigError, RegistrationError
+from .errors import ClosedError, ConfigError, FencedError, RegistrationError
 from .events import info as callbacks
 from .events import receiver as events
 from .inbound import Found, Inbound
@@ -239,11 +239,21 @@ class Receiver(Gate):
 
     def failed(self, inbound: Inbound, error: Exception) -> None:
         """Registration with a source failed for good: a callback of the program raised, or there is no memory."""
-        wrapped = error if isinstance(error, RegistrationError) else RegistrationError(f"{inbound.source}: {error}")
+        reason = str(error) or type(error).__name__  # an assertion may say nothing
+        wrapped = error if isinstance(error, RegistrationError) else RegistrationError(f"{inbound.source}: {reason}")
         wrapped.__cause__ = error
         self._failure = wrapped
         self.tell(events.RegistrationError(inbound.topic, inbound.source, str(wrapped), ""))
         self.context.callback_failed(error, self.options)
+        self.wake()
+
+    def fenced(self, error: FencedError) -> None:
+        """The process has lost its lock: nothing is delivered or acknowledged any more, for somebody else may do both by now."""
+        for inbound in self._all.values():
+            self.tell(events.RegistrationError(inbound.topic, inbound.source, str(error), ""))
+            if inbound.live is not None:
+                inbound.live.newer = True  # whoever waits at its ring looks around
+        self.inbounds = ()
         self.wake()
 
     def failure(self, since_ns: int) -> Exception | None:

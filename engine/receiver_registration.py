@@ -6,14 +6,21 @@ from typing import TYPE_CHECKING
 
 from .quorum import quorum
 from .reconcile import newest_table, void_from
-from .registration import Action, Complete, Grant, Granted, Phase, Registration, Unresponsive
+from .registration import Action, Complete, Grant, Granted, Phase, Registration, Unresponsive, Waits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from .quorum import Consensus, Groups
 
-__all__ = ["ReceiverRegistration"]
+__all__ = ["REGISTERED", "ReceiverRegistration"]
+
+PATIENCE_NS = 500_000_000
+"""How long, at most, a store that has not answered yet keeps what the others have said from being told."""
+REGISTERED = "registered"
+"""What a store that granted says."""
+TOLD_AGAIN = 10
+"""After so many intervals what each store says is told again, as long as it waits."""
 
 
 class ReceiverRegistration(Registration):
@@ -34,6 +41,10 @@ class ReceiverRegistration(Registration):
         self._asked_as: dict[int, bytes] = {}
         self._strangers: set[int] = set()
         """Stores that did not know it when they were asked first, or only as one that had never joined."""
+        self._waits_ns = -1
+        """Since when it waits for stores; -1: it does not."""
+        self._told_ns = -1
+        """When the program was told so last."""
 
     def _claims(self) -> Phase | None:
         return None if self.complete else Phase.ACTIVE
@@ -57,6 +68,7 @@ class ReceiverRegistration(Registration):
         """The store answered."""
         slot = self.slots[store]
         slot.phase, slot.grant, slot.refusal, slot.refusals, slot.gone = Phase.ACTIVE, grant, None, 0, False
+        slot.told, slot.same = None, 0
         if not grant.old:
             self._strangers.add(store)
         again = self._unify(now_ns)
@@ -91,7 +103,7 @@ class ReceiverRegistration(Registration):
     def disconnected(self, store: int) -> list[Action]:
         """The link broke. Delivery goes on; recovery reads that store's files."""
         slot = self.slots[store]
-        slot.up, slot.refusals = False, 0
+        slot.up, slot.refusals, slot.same = False, 0, 0
         slot.phase = Phase.DOWN if store in self.seated else Phase.IDLE
         return []
 
@@ -99,7 +111,50 @@ class ReceiverRegistration(Registration):
         """Asks again what is due; does with fewer stores when the first interval is over; tells who has not answered."""
         actions = self._retries(now_ns) + self._complete(now_ns)
         silent = [] if self.complete else self._overdue(now_ns, Phase.DOWN, Phase.ASKED)
-        return actions + [self._unresponsive(store) for store in silent]
+        return actions + [self._unresponsive(store) for store in silent] + self._waits(now_ns)
+
+    @property
+    def waiting(self) -> bool:
+        """It was told that this one waits, and it still does."""
+        return self._told_ns >= 0
+
+    def said(self) -> tuple[tuple[int, str], ...]:
+        """What each store that is asked says."""
+        return tuple((store, self._says(store)) for store in sorted(self.seated))
+
+    def _says(self, store: int) -> str:
+        slot = self.slots[store]
+        if slot.phase is Phase.ACTIVE:
+            return REGISTERED
+        if not slot.up:
+            return "cannot be reached"
+        return "has not answered" if slot.refusal is None else slot.refusal.reason
+
+    def _waits(self, now_ns: int) -> list[Action]:
+        """Nobody waits in silence: told when those that answer have done so, and again and again. What is told by itself, a
+        refusal that names a reason, or silence for an interval, is not told twice the first time."""
+        grants = self._reports()
+        if self.complete or (self._sufficient(grants) and len(grants) > len(self._in_use())):
+            self._waits_ns = self._told_ns = -1
+            return []
+        if self._waits_ns < 0:
+            self._waits_ns = now_ns
+        waited, again_ns = now_ns - self._waits_ns, TOLD_AGAIN * self.interval_ns
+        if self._told_ns >= 0:
+            if now_ns - self._told_ns < again_ns:
+                return []
+            self._told_ns = now_ns
+            return [Waits(self.said())]
+        slots = [self.slots[store] for store in self.seated]
+        heard = [slot for slot in slots if slot.phase is Phase.ACTIVE or (slot.up and slot.refusal is not None)]
+        settled = len(heard) == len(slots) > 0 or waited >= min(self.interval_ns, PATIENCE_NS)
+        if not (settled and (heard or not slots)) and waited < again_ns:
+            return []
+        self._told_ns = now_ns
+        untold = len(heard) < len(slots) or any(
+            slot.refusal is not None and slot.refusal.code == "unknown_source" for slot in slots
+        )
+        return [Waits(self.said())] if untold or not slots else []
 
     def _unresponsive(self, store: int) -> Action:
         number = self.groups.of[store]
@@ -126,7 +181,16 @@ class ReceiverRegistration(Registration):
         begins = newest_table(grant.begins for grant in grants.values())
         knowing = {s: grant for s, grant in grants.items() if grant.uuid == self.identity and s not in self._strangers}
         voters = knowing or grants  # who knew it may have died since
-        reports = {s: min(grant.next_sqn, void_from(begins, grant.incarnation)) for s, grant in voters.items()}
+        void = {s: void_from(begins, grant.incarnation) for s, grant in voters.items()}
+        start = self._agreed({s: min(grant.next_sqn, void[s]) for s, grant in voters.items()})
+        kept = {s: min(g.next_sqn if g.position < 0 else g.position, void[s]) for s, g in voters.items()}
+        position = self._agreed(kept)
         # Nobody knew it. A store that answers later and does would else wait for acknowledgements that come by another name.
         self.identity = self.identity or next(iter(grants.values())).uuid
-        return [Complete(self.groups.consensus(reports, self.behavior), everybody), *self._unify(now_ns)]
+        # A store that the source never registered with is not waited for, and is not there all the same (um_semantics B.5).
+        whole = everybody and self.groups.full(grants)
+        said = Complete(start, whole, None if position == start else position)
+        return [said, *self._unify(now_ns)]
+
+    def _agreed(self, reports: dict[int, int]) -> int:
+        return self.groups.consensus(reports, self.behavior)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from .log_ends import walk_ahead
 from .logs import Block, Logs
 from .reconcile import DONE, WAIT, Refill, StartAt
 
@@ -39,6 +40,8 @@ class Filling:
         self._logs.table = repository.table
         self._logs.begun = repository.table[-1]
         self._block = Block()
+        self._walked = walk_ahead(paths)
+        """Where the logs of stores end that do not run: found on another thread, before anything is read on this one."""
         self.held = int(repository.info.appended_sqn)
         """Everything below is in the log, or will not be."""
         self._machine = Refill(empty=bool(repository.info.empty))
@@ -55,6 +58,9 @@ class Filling:
             goal = repository.ring_goes_on(self.held)
             if not self._machine.wants(self.held, goal):
                 return True
+            if not self._walked.done():
+                self.waits = True
+                return False
             found = logs.read(self.held, block)
             if self.newer():  # what is read by that table is not this incarnation's to append
                 self.waits = repository.owner_lives()

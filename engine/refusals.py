@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from . import registration as reg
@@ -13,9 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["refusal_error", "refusal_of"]
 
 
-def refusal_of(answer: wire.Refused) -> reg.Refusal:
-    """The machine's form of a refusal."""
-    return reg.Refusal(answer.code, answer.text, answer.pid, answer.since_ns, answer.registration_id, answer.session_id)
+def refusal_of(answer: wire.Refused, store: str) -> reg.Refusal:
+    """The machine's form of a refusal. Its text is never empty, and names the ``store`` that said it."""
+    text = answer.text if answer.text.strip() else f"refused without a reason, code {answer.code}"
+    if not re.search(rf"\bstore {re.escape(store)}(?![\w.+-])", text):
+        text = f"{text} (store {store})"
+    return reg.Refusal(answer.code, text, answer.pid, answer.since_ns, answer.registration_id, answer.session_id)
 
 
 def refusal_error(refusal: reg.Refusal) -> Exception:
@@ -23,4 +27,4 @@ def refusal_error(refusal: reg.Refusal) -> Exception:
     if refusal.code == "reg_id_in_use":
         since = refusal.since_ns / 1e9
         return RegIdInUseError(refusal.registration_id, refusal.pid, since, refusal.session_id)
-    return RegistrationError(refusal.text)
+    return RegistrationError(refusal.reason)

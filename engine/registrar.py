@@ -17,9 +17,10 @@ from . import wire
 from .deregistration import ReceiverDeregistration
 from .events import info as callbacks
 from .events import receiver as events
-from .receiver_registration import ReceiverRegistration
+from .receiver_registration import REGISTERED, ReceiverRegistration
 from .refusals import refusal_of
 from .store_info import read_info
+from .waits import Wait
 from .watch import Sri
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class Registrar:
         """As the newest SRI says."""
         self._machine = self._new_machine()
         self.deregistration: ReceiverDeregistration | None = None
+        self._waits_since_ns = 0
+        """CLOCK_REALTIME; 0: it does not wait."""
         self._names = 0
         """Grows when the source names other stores: answers to what was asked before go astray."""
 
@@ -126,6 +129,7 @@ class Registrar:
             self.deregistration.tick(now_ns)
             return
         self._act(self._machine.tick(now_ns))
+        self._show_wait()
 
     def refusal(self, since_ns: int) -> reg.Refusal | None:
         """Why a store refuses, if one does; as :meth:`Registration.refusal`."""
@@ -145,6 +149,8 @@ class Registrar:
                     self._refused(index, refusal)
                 case reg.Unresponsive():
                     self._unresponsive(action)
+                case reg.Waits():
+                    self._waits(action)
                 case reg.Complete():
                     self._inbound.complete(action)
 
@@ -211,13 +217,13 @@ class Registrar:
                     store.seen = max(store.seen, (sri.incarnation, sri.versions[index]))
                 grant = reg.Grant(
                     answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.acknowledged_under,
-                    tuple(answer.begins),
+                    tuple(answer.begins), position=answer.position,
                 )  # fmt: skip
                 self._act(self._machine.granted(index, grant, now))
                 if sri is not None:
                     self.follow(sri)
             case wire.Refused() if self.deregistration is None:
-                self._act(self._machine.refused(index, refusal_of(answer)))
+                self._act(self._machine.refused(index, refusal_of(answer, self.stores[index].name)))
 
     def _granted(self, index: int, grant: reg.Grant) -> None:
         store = self.stores[index]
@@ -240,7 +246,7 @@ class Registrar:
             inbound, since = self._inbound, refusal.since_ns / 1e9
             inbound.tell(
                 events.RegistrationError(
-                    inbound.topic, inbound.source, refusal.text, self.stores[index].name, refusal.pid, since
+                    inbound.topic, inbound.source, refusal.reason, self.stores[index].name, refusal.pid, since
                 )
             )
 
@@ -250,6 +256,30 @@ class Registrar:
         text = f"store {said.store} [{name}] unresponsive" + ("" if said.answered else " - no registration response")
         text += f"; registered with {said.registered} of its group, {said.required} are needed"
         inbound.tell(events.RegistrationError(inbound.topic, inbound.source, text, name, 0, 0.0))
+
+    def _waits(self, action: reg.Waits) -> None:
+        inbound = self._inbound
+        hinders = [self.stores[index].name for index, text in action.said if text != REGISTERED]
+        name = hinders[0] if hinders else ""
+        inbound.tell(events.RegistrationError(inbound.topic, inbound.source, self._why_it_waits(action.said), name))
+
+    def _why_it_waits(self, said: Sequence[tuple[int, str]]) -> str:
+        if not said:
+            return "waits: the source is registered with none of its stores"
+        each = "; ".join(f"store {index} [{self.stores[index].name}]: {text}" for index, text in said)
+        registered = sum(text == REGISTERED for _, text in said)
+        return f"waits: registered with {registered} of {len(said)} stores, which are too few: {each}"
+
+    def _show_wait(self) -> None:
+        """To `doctor` and `stat`, as long as it lasts."""
+        inbound, waits = self._inbound, self._receiver.context.waits
+        if not self._machine.waiting or inbound.failure is not None:
+            self._waits_since_ns = 0
+            waits.show(inbound, None)
+            return
+        self._waits_since_ns = self._waits_since_ns or time.time_ns()
+        why = self._why_it_waits(self._machine.said())
+        waits.show(inbound, Wait(inbound.topic, inbound.uuid.hex(), self.session_id, self._waits_since_ns, why))
 
     # The SRI --------------------------------------------------------------------------------------------------------------
 
@@ -360,7 +390,8 @@ class Registrar:
         ]
 
     def close(self) -> None:
-        """Listens no more."""
+        """Listens no more, and is not seen waiting."""
+        self._receiver.context.waits.show(self._inbound, None)
         for store in self.stores:
             if self in store.link.listeners:
                 store.link.listeners.remove(self)

@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from .quorum import Consensus, Groups
+    from .reports import Configuration, Seen
 
 __all__ = ["Action", "Grant", "Phase", "Refusal", "Registration"]
 
 REFUSED_RETRY_NS = 100_000_000
+TELL_AGAIN = 10
+"""Registration intervals after which the same refusal is told again."""
+AT_ONCE = {"reg_id_in_use", "unknown_source"}
+"""Refusals that end with a proof of death, or with a source that registers: who waits for those asks as often as before."""
 REG_ID_MAX = 2**32 - 1
 
 
@@ -53,6 +58,18 @@ class Grant:
     """Of RegistrationSuccess, besides OLD."""
     lives: Sequence[int] = ()
     """As in wire.SourceGranted."""
+    promised: int = 0
+    """The incarnation that this claimant may open there; 0: the store promises nothing (it is of an older version)."""
+    seen: Sequence[Seen] = ()
+    """What the store knows of the logs of the source's stores, its own among them."""
+    configuration: Configuration | None = None
+    """Whom the source declared before, as the store remembers it."""
+    excluded: Mapping[str, int] = field(default_factory=dict)
+    """Stores that the operator has excluded -> the number of that exclusion."""
+    served: Sequence[int] = ()
+    """Exclusions of this store after which it has learned already."""
+    position: int = -1
+    """As in wire.ReceiverGranted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +82,11 @@ class Refusal:
     since_ns: int = 0
     registration_id: int = 0
     session_id: int = 0
+
+    @property
+    def reason(self) -> str:
+        """Never empty: a store of another version may refuse without a word."""
+        return self.text or f"refused ({self.code or 'no reason given'})"
 
 
 # Actions --------------------------------------------------------------------------------------------------------------------
@@ -82,6 +104,14 @@ class Open:
     """Create the stream of this incarnation, then call :meth:`SourceRegistration.opened`."""
 
     incarnation: int
+    start_sqn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgot:
+    """Tell the program: these stores do not know any more what they had; messages from ``start_sqn`` on may be gone."""
+
+    stores: tuple[str, ...]
     start_sqn: int
 
 
@@ -122,6 +152,8 @@ class Complete:
 
     sequence_number: int
     all_stores: bool
+    position: int | None = None
+    """Of a receiver: first number that it has not acknowledged. None: ``sequence_number``, which a rollback limit may raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +180,16 @@ class Abandon:
     """Another incarnation has begun since the stores granted, and was sent under: remove the stream, which is empty."""
 
 
-Action = Ask | Open | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive | Seated | Abandon
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Tell the program of a receiver: it cannot complete. ``said``: every store that is asked, and what it says."""
+
+    said: tuple[tuple[int, str], ...]
+
+
+Action = (
+    Ask | Open | Forgot | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive | Seated | Abandon | Waits
+)
 
 
 class Phase(enum.Enum):
@@ -183,6 +224,15 @@ class _Slot:
     """Of a source: the incarnation that the question named which has no answer yet."""
     grant: Grant | None = None
     refusal: Refusal | None = None
+    again: bool = False
+    """Of a source: it had granted, and is asked whether it still says the same."""
+    told: Refusal | None = None
+    """The last one that the program was told of; it stays until the store takes part again."""
+    told_ns: int = 0
+    hollow: bool = False
+    """Of a source: the last grant came to nothing, because BEGIN was refused after it."""
+    same: int = 0
+    """How often the same reason has been given since, by grants that came to nothing, too."""
 
 
 @dataclass(slots=True)
@@ -221,10 +271,14 @@ class Registration:
         slot = self.slots[store]
         if slot.phase in {Phase.DOWN, Phase.IDLE}:
             return []
-        said = slot.refusal
+        slot.hollow = slot.phase is Phase.ANNOUNCED
         slot.phase, slot.refusal, slot.gone = Phase.REFUSED, refusal, False
         slot.refusals += 1
-        told: list[Action] = [] if said == refusal else [RefusedBy(store, refusal)]
+        slot.same = slot.same + 1 if slot.told == refusal else 0
+        told: list[Action] = []
+        if not slot.same or slot.asked_ns - slot.told_ns >= TELL_AGAIN * self.interval_ns:
+            slot.told, slot.told_ns = refusal, slot.asked_ns
+            told.append(RefusedBy(store, refusal))
         return told + self._give_up()
 
     def _claims(self) -> Phase | None:
@@ -271,9 +325,15 @@ class Registration:
         due = self._pause_ns()
         actions: list[Action] = []
         for store, slot in enumerate(self.slots):
-            if slot.phase is Phase.REFUSED and now_ns - slot.asked_ns >= due:
+            if slot.phase is Phase.REFUSED and now_ns - slot.asked_ns >= self._backed_off(slot, due):
                 actions += self._ask(store, now_ns)
         return actions
+
+    def _backed_off(self, slot: _Slot, due: int) -> int:
+        """Twice as long each time, while the reason stays the same."""
+        if slot.refusal is None or slot.refusal.code in AT_ONCE:
+            return due
+        return min(due << min(slot.same, 16), max(due, self.interval_ns))
 
     def _pause_ns(self) -> int:
         return int(min(self.interval_ns, REFUSED_RETRY_NS) * (1 + self.stagger))

@@ -24,6 +24,12 @@ def source_event(action: reg.Action, names: Sequence[str]) -> object | None:
             return events.RegistrationComplete(complete(0) if all_stores else complete.QUORUM, sequence_number)
         case reg.RefusedBy(store, refusal):
             return events.RegistrationError(refusal.text, names[store], refusal.pid, refusal.since_ns / 1e9)
+        case reg.Forgot(stores, start_sqn):
+            text = (
+                f"numbering goes on at {start_sqn}; {', '.join(stores)} may have had more and cannot know it any more: messages "
+                f"from {start_sqn} on that were stable only there are gone"
+            )
+            return events.RegistrationError(text, stores[0])
         case reg.Unresponsive(store, lost, registered, required, answered):
             text = f"store {store} [{names[store]}] unresponsive"
             text += (" (quorum lost)" if lost else "") if answered else " - no registration response."

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from .core import CData, ffi, lib
 from .errors import CorruptionError
 from .logs import Block, Logs, table_of
+from .private_directory import open_log
 from .scrub_plan import WHOLE, Range
 from .status import check
 from .store_info import log_reader
@@ -74,7 +75,7 @@ class LogRepair:
         self._block = Block()
         self._numbers = ffi.new("uint64_t[2]")
         with ExitStack() as stack:
-            self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._fd = open_log(path)
             stack.callback(os.close, self._fd)
             log = stack.enter_context(log_reader(path))
             if log is None:

@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -20,23 +21,29 @@ from typing import TYPE_CHECKING
 
 from .core import CData, ffi, lib
 from .errors import CorruptionError, Error
+from .grants import configuration_of
+from .log_ends import walk_ahead
 from .old_streams import LivingStream, OldStreams, living, living_ring, owner_lives, same_process
-from .reconcile import LogView, Table, lost_acknowledged, newest, newest_table, void_from
+from .private_directory import open_log
+from .reconcile import LogView, Table, lost_acknowledged, newest_table, void_from
 from .refill import Filling
+from .reports import Seen, farthest, known_views, names_of, right_table
 from .resting import Resting
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
-from .store_info import kept_view, log_view, peer_logs, readable
+from .store_info import log_view, peer_logs, peer_places, seen_at
 from .store_line import StoreLine
-from .store_state import SourceState, sync_directory
+from .sync import sync_directory
+from .unsure import is_repaired, settle, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
     from pathlib import Path
 
     from .domain import Domain, ObjectName
     from .pacing import Pacer
-    from .store_state import Acked
+    from .store_state import Acked, SourceState
 
 __all__ = ["Repository"]
 
@@ -58,15 +65,16 @@ class Repository:
         self.source = source
         self.path = path
         self.level = int(config.level)
-        self._store = uuid
+        self._store, self.name = uuid, name
         self.line = StoreLine(domain, bells, source, name, uuid)
-        if not path.exists():
-            path.mkdir(mode=0o700)
-            sync_directory(path.parent)
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._doubt = ffi.new("char[]", os.fsencode(domain.doubts / f"{uuid.hex()}.{source.uuid.hex()}"))
+        if not (path / "head").exists():
+            _make_directory(path)
+        fd = open_log(path)
         try:
             out = ffi.new("struct hf_log **")
             ffi.memmove(config.uuid, source.uuid, 16)
+            config.doubt = self._doubt
             check(lib.hf_log_open(fd, config, out), what=str(path))
         finally:
             os.close(fd)
@@ -86,8 +94,9 @@ class Repository:
         """Number behind the last one that this store never had; the state takes it in."""
         self.pacer: Pacer | None = None
         """Of a receiver-paced source: set once, before anything is drained."""
-        self._old = OldStreams(domain)
-        self._resting = Resting()
+        self._old, self._resting = OldStreams(domain), Resting()
+        self._looking: Future[None] | None = None
+        """The peers' logs are walked to their ends, elsewhere."""
         self._info = ffi.new("struct hf_log_info *")
         try:
             view = log_view(path)
@@ -95,10 +104,7 @@ class Repository:
             self.close()
             raise
         if self.unsure:
-            _log.error(
-                "%s: the disk does not give %d..%d, which may have been acknowledged: no say until they are repaired",
-                path, *self._unsure_numbers(),
-            )  # fmt: skip
+            tell(path, self.info)
             source.learner = True
             self.lost_below = max(self.lost_below, min(int(self.info.unsure_next), self.next_sqn))
         if view is None:  # a memory store after a reboot, or its logs were removed: the state knows more than the log
@@ -118,25 +124,10 @@ class Repository:
         """The disk does not give what it may have acknowledged (csrc/log_unsure.c): it has no say until that is repaired."""
         return bool(self.log) and bool(self.info.unsure)
 
-    def _unsure_numbers(self) -> tuple[int, int]:
-        first, following = int(self.info.unsure_first), int(self.info.unsure_next)
-        return first, max(first, following - 1)
-
-    @property
-    def may_have(self) -> int:
-        """Number behind the last one that it may have acknowledged: where nobody knows more, nothing begins below."""
-        return max(self.next_sqn, int(self.info.unsure_next) if self.unsure else 0)
-
     def look_for_lost(self) -> None:
         """What the disk did not give is there again, from its peers or the ring: then it has its say again."""
-        if not self.unsure or not self.caught_up or self.filling is not None:
-            return
-        if readable(self.path, int(self.info.unsure_first), min(int(self.info.unsure_next), self.next_sqn)):
-            self._be_sure()
-
-    def _be_sure(self) -> None:
-        check(lib.hf_log_sure(self.log), what=str(self.path))
-        _log.info("%s: what the disk did not give is repaired or settled", self.path)
+        if self.unsure and self.caught_up and self.filling is None and is_repaired(self.path, self.info):
+            settle(self.log, self.path)
 
     @property
     def next_sqn(self) -> int:
@@ -160,10 +151,21 @@ class Repository:
         """What this store's own log says."""
         return LogView(self.table, self.next_sqn)
 
+    def bound(self) -> LogView:
+        """As :meth:`view`, but behind all that it may have acknowledged: where nobody knows more, nothing begins below."""
+        return LogView(self.table, max(self.next_sqn, int(self.info.unsure_next) if self.unsure else 0))
+
+    def seen(self, own: LogView) -> list[Seen]:
+        """How far each declared store's log goes, ``own`` in its place: read from the files of the others. Any thread."""
+        source = self.source
+        places = peer_places(self.domain, source.stores, source.uuid, self._store, source.directories)
+        others = [place for place in places if place.log != self.path]
+        called = [name for name in source.stores if name not in {place.store for place in others}] or [self.name]
+        return [*(Seen(name, self.name, own) for name in called), *map(seen_at, others)]
+
     def report(self) -> LogView:
         """What the readable logs of the source's stores say: one that missed something is not believed (DESIGN 14)."""
-        peers = [view for path in self.peers() if (view := kept_view(path)) is not None]
-        return newest(self.view(), peers)
+        return farthest(self.seen(self.view()))
 
     def has_lost(self) -> bool:
         """It has not what its own line on the board once acknowledged (DESIGN 15)."""
@@ -221,10 +223,8 @@ class Repository:
         check(lib.hf_log_begins(self.log, begins, len(table)), what=str(self.path))
         if table != self.table:
             self.lost_below = min(self.lost_below, void_from(table, self.source.incarnation))
-            if (
-                self.unsure and table[-1][0] > self.source.incarnation
-            ):  # whoever began has settled what there was before
-                self._be_sure()
+            if self.unsure and table[-1][0] > self.source.incarnation:  # whoever began has settled what was before
+                settle(self.log, self.path)
             self.source.take(table)
             if self.pacer is not None:
                 self.pacer.begun()
@@ -236,12 +236,17 @@ class Repository:
         """
         self._take_up()
         if self.stream is None and self.source.incarnation:
-            newest = self.report()
-            if newest.incarnation > self.source.incarnation:
-                self._adopt(newest.begins)
+            table = self._right_table()
+            if table and table[-1][0] > self.source.incarnation:
+                self._adopt(table)
                 self._take_up()
         if self.stream is None:
             self._rest()
+
+    def _right_table(self) -> Table | None:
+        """The BEGINs that hold by what can be read: an orphan BEGIN must void nothing, so what is unknown decides nothing."""
+        seen, configuration = self.seen(self.bound()), configuration_of(self.source)
+        return right_table(known_views(seen), [configuration.renamed(names_of(seen))] if configuration else [])
 
     def _take_up(self) -> None:
         """Older streams are over: only their names are left to care for. A newer one has not begun here."""
@@ -316,11 +321,18 @@ class Repository:
 
     def look_again(self, now_ns: int) -> None:
         """No stream is read: do the peers have more (engine/resting.py)?"""
-        held, rest = self.next_sqn, self._resting
-        if not rest.due(held, now_ns):
+        held, rest, looking = self.next_sqn, self._resting, self._looking
+        if looking is not None:
+            if looking.done():
+                self._looking = None
+                if held < self.report().end:
+                    self.resume()
+        elif not rest.due(held, now_ns):
             return
-        if rest.told(self.line.told_by_peers()) or (rest.into_logs(now_ns) and held < self.report().end):
+        elif rest.told(self.line.told_by_peers()):
             self.resume()
+        elif rest.into_logs(now_ns):
+            self._looking = walk_ahead(self.peers())
 
     # Catching up ----------------------------------------------------------------------------------------------------------
 
@@ -468,3 +480,21 @@ class Repository:
     def acks(self) -> tuple[dict[bytes, Acked], int]:
         """What every receiver's line says, by its uuid, and the number behind the last message held."""
         return self.line.acks(), self.next_sqn
+
+
+def _make_directory(path: Path) -> None:
+    """The directory of a log that has no head yet. Its name is on disk when this returns.
+
+    An empty one that is there was made before a sync that failed, or by a process that was killed before it: nobody knows
+    whether its name is on disk, and a sync does not tell (engine/sync.py). So it is made again.
+    """
+    with contextlib.suppress(OSError):
+        path.rmdir()
+    if path.exists():
+        return  # it holds a log whose head is lost
+    path.mkdir(mode=0o700)
+    try:
+        sync_directory(path.parent)
+    except OSError:
+        path.rmdir()
+        raise

@@ -1,9 +1,12 @@
 """What of a source's messages is in flight, what may be let go, and when: pure policy over numbers.
 
-A number goes from sent to settled to released, strictly in order (um_semantics D.1, D.6):
+A number leaves the flight as soon as it is stable and confirmed, in whatever order; only release is the oldest first
+(um_semantics D.1, D.6):
 
 * *stable*: as the stores' acknowledgements (`quorum.Holdings`) or the program (`mark`) say, or given up;
-* *settled*: stable and confirmed by as many receivers as are required: it has left the flight;
+* *left*: stable, and confirmed by as many receivers as are required. It is in flight no more, whatever becomes of its store
+  or receivers. What has not lies in a hole, or at or above the frontier (`left`);
+* *settled*: below it every number has left;
 * *released*: settled, old enough, and more is retained than the threshold: its memory may be used again.
 
 Force (D.2) skips the conditions: what is released by force without having been stable is `unproven`, unless the stores turn
@@ -33,7 +36,12 @@ __all__ = ["Ages", "Retention", "RetentionConfig"]
 LATE_MAX = 65_536
 """So many numbers behind the released ones are remembered for stores and receivers that have not acknowledged them yet."""
 RECEIVERS_MAX = 256
-"""Receivers that are gone, and have confirmed nothing that is in flight, are forgotten beyond so many."""
+"""Receivers that are gone are forgotten beyond so many: first those that have confirmed nothing that is in flight, then the
+oldest. More than these can be there only if so many are."""
+SPANS_MAX = 1024
+"""Intervals that are remembered of what a store has, of what a receiver has confirmed, of what the program has marked, and of
+what has left the flight behind a hole. Beyond so many the lowest are forgotten, and their numbers count as in flight: this may
+let a send wait or a number be released by force, and never makes one stable or confirmed that is not."""
 SAMPLES = 256
 """An age is measured to one part in so many."""
 
@@ -81,6 +89,8 @@ class Retention:
         """Released by force, and never stable."""
         self.forced = 0
         """Numbers that were released by force."""
+        self._left = Spans()
+        """At or above `settled`, behind a number that has not left."""
         self._marked = Spans()
         self._confirmed = start
         self._receivers: dict[bytes, Spans] = {}
@@ -109,6 +119,7 @@ class Retention:
         self._had[store] = max(self._had[store], since, ack)
         fresh = self.holdings.stores[store].add(since, ack)
         if fresh:
+            self.holdings.stores[store].forget(SPANS_MAX)
             self._move_stable()
             proven = self._prove()
             if self.notices.per_store:
@@ -131,6 +142,7 @@ class Retention:
         self._present.add(receiver.uuid)
         spans = self._receivers.setdefault(receiver.uuid, Spans())
         fresh = spans.add(max(since, self.start), min(ack, self.next))
+        spans.forget(SPANS_MAX)
         if fresh and self.notices.confirms:
             needed, members = self.config.unique_confirmations, self._receivers.values()
             unique: list[Interval] = []
@@ -145,17 +157,17 @@ class Retention:
         """These have a line on the board now."""
         self._present = set(receivers)
         if len(self._receivers) > RECEIVERS_MAX:
-            self._receivers = {
-                uuid: spans
-                for uuid, spans in self._receivers.items()
-                if uuid in self._present or spans.high > self.settled
-            }
+            gone = [uuid for uuid in self._receivers if uuid not in self._present]
+            gone.sort(key=lambda uuid: self._awaits(self._receivers[uuid]))
+            for uuid in gone[: len(self._receivers) - RECEIVERS_MAX]:
+                del self._receivers[uuid]
 
     def mark(self, number: int) -> bool:
         """The program calls a number stable. False: it is already, and nothing happens."""
         if self.is_stable(number):
             return False
         self._marked.add(number, number + 1)
+        self._marked.forget(SPANS_MAX)
         self.unproven.remove(number, number + 1)
         self._move_stable()
         self.notices.marked(number, stable=number < self.stable)
@@ -173,15 +185,30 @@ class Retention:
     # What follows ---------------------------------------------------------------------------------------------------------
 
     def advance(self, now_ns: int) -> int:
-        """Settle what is stable and confirmed, tell of it, and return the number below which age allows release."""
+        """Let what is stable and confirmed leave the flight, tell of it, and return the number below which age allows release."""
         if self.holdings is None:
             self.stable = self.next
         self._tell_stable()
         needed = self.config.unique_confirmations
-        self._confirmed = first_missing(self._confirmed, needed, self._receivers.values()) if needed else self.next
+        self._confirmed = self._unconfirmed(needed) if needed else self.next
         self.settled = max(self.settled, min(self.stable, self._confirmed))
+        if self._may_have_left(self.settled):
+            self._leave(self.settled, needed)
         old = self._ages.below(now_ns, self.next)
         return min(self.settled, old) if self.config.age_threshold_ns else self.settled
+
+    def left(self) -> tuple[int, list[Interval]]:
+        """Return the frontier, behind the last number that has left the flight, and the holes below it that have not."""
+        if not self._left:
+            return self.settled, []
+        frontier = max(self.settled, self._left.high)
+        return frontier, self._left.gaps(self.settled, frontier)
+
+    @property
+    def in_flight(self) -> int:
+        """Numbers that were sent and have not left."""
+        frontier, holes = self.left()
+        return self.next - frontier + sum(high - low for low, high in holes)
 
     def outlived(self, now_ns: int) -> int:
         """Return the number below which everything is older than its lifetime; `stable` or less: nothing is to be done."""
@@ -196,15 +223,19 @@ class Retention:
         low, self.released = self.released, max(self.released, below)
         if low >= below:
             return
+        going = [(low, below, forced)]
         if forced:
-            self.forced += below - low
+            going = self._pieces(low, below)
+            self.forced += sum(end - begin for begin, end, by_force in going if by_force)
             for begin, end in self._unstable(self.stable, below):
                 self.unproven.add(begin, end)
             self.stable = max(self.stable, below)
             self._confirmed = max(self._confirmed, below)
             self.settled = max(self.settled, below)
+            self._left.remove(0, self.settled)
             self._tell_stable()
-        self.notices.reclaimed(low, below, forced=forced)
+        for begin, end, by_force in going:
+            self.notices.reclaimed(begin, end, forced=by_force)
         self._forget()
 
     def is_stable(self, number: int) -> bool:
@@ -213,7 +244,7 @@ class Retention:
             return number not in self.unproven
         if self.holdings is None or number >= self.next:
             return False
-        return number in self._marked or self.holdings.first_unstable(number) > number
+        return number in self._marked or number in self._left or self.holdings.first_unstable(number) > number
 
     @property
     def stable_below(self) -> int:
@@ -228,10 +259,53 @@ class Retention:
     def _move_stable(self) -> None:
         assert self.holdings is not None
         number = self.holdings.first_unstable(self.stable)
-        while self._marked and (end := self._marked.end_of(number)) > number:
+        while self._marked or self._left:  # else, what nearly every source has, for each acknowledgement
+            end = max(self._marked.end_of(number), self._left.end_of(number))
+            if end == number:
+                break
             number = self.holdings.first_unstable(end)
         self.stable = number
         self._marked.remove(0, number)
+
+    def _unconfirmed(self, needed: int) -> int:
+        """Return the first number that too few receivers have confirmed."""
+        number = first_missing(self._confirmed, needed, self._receivers.values())
+        while (end := self._left.end_of(number)) > number:
+            number = first_missing(end, needed, self._receivers.values())
+        return number
+
+    def _leave(self, floor: int, needed: int) -> None:
+        open_ = Spans()
+        for low, high in self._unstable(max(floor, self.stable), self.next):
+            open_.add(low, high)
+        if needed:
+            for low, high in lacking(max(floor, self._confirmed), self.next, needed, self._receivers.values()):
+                open_.add(low, high)
+        for low, high in open_.gaps(floor, self.next):
+            self._left.add(low, high)
+        self._left.forget(SPANS_MAX)
+        self._left.remove(0, floor)
+
+    def _may_have_left(self, floor: int) -> bool:
+        """False: nothing behind `floor`, which has not left, can have: nobody has a number behind it without having it, too."""
+        if self._left or self._marked:
+            return True
+        for spans in self.holdings.stores if self.holdings is not None else ():
+            if spans.last_begin > floor:
+                return True
+        if not self.config.unique_confirmations:
+            return False
+        return any(spans.last_begin > floor for spans in self._receivers.values())
+
+    def _awaits(self, spans: Spans) -> bool:
+        """Something in flight has been confirmed by the receiver with these, and not yet by enough."""
+        return any(self._left.gaps(low, high) for low, high in spans.parts(self.settled, spans.high))
+
+    def _pieces(self, low: int, below: int) -> list[tuple[int, int, bool]]:
+        """Cut what is released by force into what meets every condition but its turn, and what does not (True)."""
+        left = self._left if not self.config.age_threshold_ns else Spans()
+        pieces = [(begin, end, True) for begin, end in left.gaps(low, below)]
+        return sorted(pieces + [(begin, end, False) for begin, end in left.parts(low, below)])
 
     def _prove(self) -> list[Interval]:
         """Take out of `unproven` what the stores have by now, and return it."""
@@ -281,7 +355,10 @@ class Retention:
         """Of [low, high), what is neither stable by the stores nor marked."""
         if self.holdings is None or low >= high:
             return []
-        return [part for begin, end in self.holdings.unstable(low, high) for part in self._marked.gaps(begin, end)]
+        open_ = self.holdings.unstable(low, high)
+        for stable in (self._marked, self._left):
+            open_ = [part for begin, end in open_ for part in stable.gaps(begin, end)]
+        return open_
 
     def _forget(self) -> None:
         """Records that nobody will ask for: told of, released, and acknowledged by all who are there and report."""

@@ -1,6 +1,6 @@
 """Python lifetime of mapped shared memory: who maps what, and when it goes.
 
-Mappings are made by the C core from descriptors that posix_ipc opened; a descriptor is closed as soon as it is mapped. Objects
+Mappings are made by the C core from descriptors that open_object gives; a descriptor is closed as soon as it is mapped. Objects
 that several processes may create (a source's board, a domain's bells) are created under the domain's lock: then an object
 without a magic is one whose creator died, and the next creator replaces it.
 """
@@ -14,9 +14,10 @@ import threading
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from .core import CData, ffi, lib
-from .domain import Domain, open_object, unlink_object
-from .errors import Error
+from .domain import Domain, evict, open_object, unlink_object
+from .errors import Error, ForeignOwnerError, TurnHeldError
 from .status import check
+from .turn import stands_still
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,6 +160,10 @@ def _under_lock(name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
     except UnpublishedError:  # under the lock: its creator died before it stored the magic
         unlink_object(name)
         return _create(name, kind, struct, uuid)
+    except ForeignOwnerError:
+        if not evict(name):
+            raise
+        return _create(name, kind, struct, uuid)
 
 
 def own_board(domain: Domain, uuid: bytes) -> Mapping:
@@ -188,20 +193,24 @@ def read_lines(board: Mapping, domain: Domain, *, test: bool) -> list[CData]:
 
 CLAIM_TRIES = 40
 """Of 50 ms each."""
+STANDS_TRIES = 10
+"""After so many whoever is stopped is not waited for any more."""
 
 
 def claim_line(board: Mapping, domain: Domain, who: CData) -> int:
     """Index of an own line on a board (csrc/board.h), for ``who`` (``struct hf_identity *``).
 
-    Somebody who is stopped, or has no core, while it is its turn keeps the others waiting. Raises Error: for too long; or the
-    board is full.
+    Somebody who is stopped, or has no core, while it is its turn keeps the others waiting. Raises TurnHeldError: for too long;
+    Error: the board is full.
     """
-    status = int(lib.HF_AGAIN)
-    for _ in range(CLAIM_TRIES):
-        status = int(lib.hf_board_claim(board.handle, domain.fd, who, ffi.NULL))
+    holder = ffi.new("struct hf_line_view *")
+    for tries in range(CLAIM_TRIES):
+        status = int(lib.hf_board_claim(board.handle, domain.fd, who, holder))
         if status != lib.HF_AGAIN:
+            return check(status, what=f"a line on {board.name}")
+        if tries >= STANDS_TRIES and stands_still(int(holder.line.owner_pid)):
             break
-    return check(status, what=f"a line on {board.name}")
+    raise TurnHeldError(f"to take a line on {board.name}", int(holder.line.owner_pid))
 
 
 class Bells:

@@ -12,16 +12,24 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .core import CData, ffi, lib
-from .errors import ClosedError, MessageTooLargeError, NotRegisteredError, QuorumLostError, UsageError
+from .errors import (
+    ClosedError,
+    MessageTooLargeError,
+    NotRegisteredError,
+    QuorumLostError,
+    UsageError,
+    WouldBlockError,
+)
 from .events import source as events
 from .events.info import NoFlags
-from .outbound import Outbound
+from .outbound import NAMELESS, Outbound
 from .rows import feed_of
+from .skipped import keeping_full, named
 from .status import check, would_block
-from .waiting import STRATEGIES, deadline_of, left_of
+from .waiting import PLAIN, STRATEGIES, check_timeout, deadline_of, left_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .context import Context
     from .options import Options
@@ -32,6 +40,7 @@ __all__ = ["Claim", "Sending"]
 WAIT_NS = 50_000_000
 _send: Callable[[CData, bytes, int], int] = lib.hf_source_send
 """By a global name: an attribute that is called is looked up as a method first, which costs half as much as the call."""
+_TEXT = "a message is bytes, and this is text: text.encode() gives the bytes of a str"
 OBSTACLES = 3
 """Flight size, retention and ring may each stand in a send's way once, and give way."""
 
@@ -96,6 +105,11 @@ class Claim:
         )
 
 
+def _from_0(left: float | None) -> float | None:
+    """What is left of a time, as a timeout."""
+    return left if left is None or left > 0 else 0
+
+
 class Sending(Outbound):
     """What a `Source` is for."""
 
@@ -112,6 +126,8 @@ class Sending(Outbound):
         flight = options.ume_flight_size_bytes if self.stores and options.ume_flight_size_behavior == "block" else 0
         self._always_fits = min(self._fragment, flight or self._fragment)
         """Bytes of a message whose size needs no check."""
+        self._skipped: list[events.Skipped] = []
+        """What was told of it last."""
 
     def send(
         self,
@@ -124,7 +140,7 @@ class Sending(Outbound):
         """Publishes one message and returns the sequence number of its last fragment.
 
         Args:
-            data: bytes-like.
+            data: bytes-like; or a list or tuple of such, which are one message, joined.
             client_data: comes back with every event of every fragment.
             sequence_info: ``"always"`` or ``"fragmented"``: a SequenceNumberInfo event inside this call.
             timeout: seconds to wait for room; None for ever, 0 not at all (UM's NONBLOCK).
@@ -133,6 +149,7 @@ class Sending(Outbound):
             MessageTooLargeError: more than a quarter of the ring or, where sends wait at the flight size, more than
                 ume_flight_size_bytes. Checked first (um_semantics D.7), then
             NotRegisteredError, QuorumLostError: it may not send now; nothing was published.
+            FencedError: this process has lost its lock in the domain, and never sends there again.
             WouldBlockError: the wait is over; nothing was published and no number consumed. A Wakeup event follows.
         """
         direct = self._direct
@@ -142,6 +159,7 @@ class Sending(Outbound):
             and type(data) is bytes
             and self._may_send
             and direct is not None
+            and (timeout is None or (timeout.__class__ in PLAIN and timeout >= 0))
         ):
             sqn = _send(direct, data, len(data))
             if sqn >= 0:
@@ -151,6 +169,10 @@ class Sending(Outbound):
     def _send_slowly(self, data: Any, client_data: object, sequence_info: str | None, timeout: float | None) -> int:
         if sequence_info not in {None, "always", "fragmented"}:
             raise UsageError(f"sequence_info={sequence_info!r}", hint='None, "always" or "fragmented"')
+        if isinstance(data, list | tuple):
+            data = self._joined(data)
+        if isinstance(data, str):
+            raise TypeError(_TEXT)
         buffer = ffi.from_buffer("uint8_t[]", data)
         size = len(buffer)
         pieces = self._pieces(size)
@@ -169,6 +191,18 @@ class Sending(Outbound):
         if sequence_info == "always" or (sequence_info == "fragmented" and pieces > 1):
             self.tell_now(events.SequenceNumberInfo(NoFlags.NONE, sqn - pieces + 1, sqn, client_data))
         return sqn
+
+    def _joined(self, parts: Sequence[Any]) -> bytes:
+        """One message of several parts. Its size is checked first: what can never be sent is not copied, either."""
+        if any(isinstance(part, str) for part in parts):
+            raise TypeError(_TEXT)
+        views = [memoryview(part) for part in parts]
+        if not all(view.c_contiguous for view in views):
+            raise BufferError("a part of a message is not contiguous in memory: bytes(part) makes it so")
+        size = sum(view.nbytes for view in views)
+        if size > self._always_fits:
+            self.check_size(size)
+        return b"".join(views)
 
     def _recorder(self, client_data: object) -> Settlement | None:
         """Who records a message with this client data; None: nobody will ask for it."""
@@ -225,7 +259,7 @@ class Sending(Outbound):
         last = -1
         try:
             while sent < count:
-                last = self._until_room(attempt, feed.size(sent), left_of(deadline))
+                last = self._until_room(attempt, feed.size(sent), _from_0(left_of(deadline)))
         except Exception as error:
             error.first_sequence_number = first if sent else None  # type: ignore[attr-defined]
             error.sent = sent  # type: ignore[attr-defined]
@@ -241,6 +275,7 @@ class Sending(Outbound):
 
     def begin_claim(self, size: int, timeout: float | None) -> Any:
         """For :class:`Claim`: the writable bytes."""
+        check_timeout(timeout)
         if size > self._fragment:
             raise MessageTooLargeError(size, self._fragment, "fragment_size")
         pointer: CData = lib.hf_source_claim(self._handle, size, self._status) if self._may_send else ffi.NULL
@@ -264,8 +299,10 @@ class Sending(Outbound):
     def end_claim(self, *, commit: bool, client_data: object = None) -> int | None:
         """For :class:`Claim`: publishes it and returns its number, or leaves no trace of it."""
         self._claimed_by = 0
-        if not commit:
+        if not commit or self.context.fence is not None:
             lib.hf_source_abort(self._handle)
+            if commit:
+                self.context.check_fence()
             return None
         settlement = self._recorder(client_data)
         if settlement is None:
@@ -309,6 +346,7 @@ class Sending(Outbound):
             if left is not None and left <= 0:
                 self._refused(status, size)
             started = started or time.monotonic_ns()
+            self._look_at_skipped()
             self._wait_for_board(glance, moves, left)
         if started:
             self._blocked_ns += time.monotonic_ns() - started
@@ -353,7 +391,24 @@ class Sending(Outbound):
         if self.on_event is not None:
             self._settlement.refuse(status, self._pieces(size), size, self._frames(size))
             self.context.wake()
-        check(status)
+        skipped = self._look_at_skipped()
+        try:
+            check(status)
+        except WouldBlockError as error:
+            if skipped:
+                hint = "acknowledge there, or rcv.acknowledge_skipped()"
+                raise WouldBlockError(error.reason, named(skipped), hint) from None
+            raise
+
+    def _look_at_skipped(self) -> list[events.Skipped]:
+        """Who keeps the stores of a receiver-paced source full by what it skipped; each is told once."""
+        if not self.options.ume_receiver_paced_persistence or self._board is None:
+            return []
+        found = keeping_full(self._board, self.context.domain.fd)
+        news, self._skipped = [each for each in found if each not in self._skipped], found
+        for each in news:
+            self.tell_now(each)
+        return found
 
     def _busy(self) -> None:
         """Another thread sends (a moment), or a claim is open (this thread's own would never end)."""
@@ -390,10 +445,12 @@ class Sending(Outbound):
             return
         if self._closed:
             raise ClosedError(f"source {self.topic}")
+        self.context.check_fence()
         self._check_not_deregistered()
         why = self._machine.why(self.names)
         if self._machine.was_complete:
-            raise QuorumLostError(f"topic {self.topic!r}: the quorum of stores is lost ({why})")
+            hint = NAMELESS if self._nameless else None
+            raise QuorumLostError(f"topic {self.topic!r}: the quorum of stores is lost ({why})", hint=hint)
         raise NotRegisteredError(f"topic {self.topic!r}: not registered with enough stores ({why})")
 
     def _check_not_deregistered(self) -> None:

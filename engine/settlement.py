@@ -19,6 +19,7 @@ from .retention import Retention, RetentionConfig
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from .coverage import Interval
     from .options import Options
     from .segments import Mapping
 
@@ -88,6 +89,8 @@ class Settlement:
         self._pin_ns = options.receiver_pin_timeout * 1_000_000
         self._interval_ns = options.ume_store_check_interval * 1_000_000
         self._check_ns = 0
+        self._holes: list[Interval] = []
+        """As the core knows them."""
         self._confirming = self.notices.confirms or conditions.unique_confirmations > 0
         self._handle, self._board, self._domain_fd, self._incarnation = handle, board, domain_fd, incarnation
         self._uuids: dict[int, bytes] = {}
@@ -109,7 +112,7 @@ class Settlement:
             if not readings and not thorough and retention.holdings is not None:
                 return False
             told = len(self.notices.queue)
-            before = (retention.settled, retention.released)
+            released = retention.released
             with self.recording:
                 retention.next = int(lib.hf_source_next(self._handle))
             for who, since, ack in readings:
@@ -118,12 +121,12 @@ class Settlement:
                 else:
                     retention.stored(who, since, ack)
             below = retention.advance(time.monotonic_ns())
-            lib.hf_source_settle(self._handle, retention.settled)
+            moved = self._settle()
             self._release(below)
             lib.hf_source_stable(self._handle, retention.stable_below)
             if self.flight.waits:
                 self._tell_room()
-            moved = (retention.settled, retention.released) != before or len(self.notices.queue) > told
+            moved = moved or retention.released > released or len(self.notices.queue) > told
             self.moves += moved
             return moved
 
@@ -153,6 +156,24 @@ class Settlement:
             self._force(int(lib.hf_source_oldest(self._handle, self.retention.next, keep)))
             return self.retention.released > before
 
+    def retain_only(self, count: int) -> int:
+        """Lets the oldest go, by release or else by force, until fewer than ``count`` numbers are retained. How many more fit."""
+        with self.lock:
+            self.refresh(thorough=True)
+            self._force(self.retention.next - count + 1)
+            return count - (self.retention.next - self.retention.released)
+
+    def _settle(self) -> bool:
+        """Tells the core what has left the flight: what lies below the frontier, but for the holes. True when that is another."""
+        frontier, holes = self.retention.left()
+        if holes == self._holes:
+            return int(lib.hf_source_settle(self._handle, frontier)) > 0
+        bounds = ffi.new("uint64_t[]", [bound for hole in holes for bound in hole])
+        if lib.hf_source_settle_around(self._handle, frontier, bounds, len(holes)) < 0:
+            return False
+        self._holes = holes
+        return True
+
     def _release(self, below: int) -> None:
         if self._threshold:
             below = int(lib.hf_source_oldest(self._handle, below, self._threshold))
@@ -164,6 +185,7 @@ class Settlement:
         if below > self.retention.released:
             lib.hf_source_release(self._handle, below)
             self.retention.release(below, forced=True)
+            self._settle()
             self.moves += 1
             lib.hf_source_stable(self._handle, self.retention.stable_below)
 

@@ -48,9 +48,9 @@ IGNORED = (
 def smart_options(topic: str, given: Mapping[str, object], found: Options) -> dict[str, object]:
     """What to resolve for a smart source: ``given``, with the sizes that follow from the two smart_src options.
 
-    The retention limit is ``smart_src_retention_buffer_count`` frames of the longest message; so that many are retained
-    at least, and more if they are shorter. Unless it is given, ume_flight_size_bytes is off, as in UM: messages are
-    counted. ``found`` is what ``given`` comes to, with everything inherited.
+    The ring has room for ``smart_src_retention_buffer_count`` frames of the longest message, and so many messages are
+    retained, however long they are (:meth:`SmartSource.claim`). Unless it is given, ume_flight_size_bytes is off, as in UM:
+    messages are counted. ``found`` is what ``given`` comes to, with everything inherited.
 
     Raises:
         ConfigError: something that a smart source has not got (um_semantics J.3), or the sizes are too large.
@@ -119,7 +119,7 @@ class SmartSource(Source):
 
     It registers, recovers, deregisters and tells events as a `Source`; but it has no delivery confirmations, no receiver
     liveness, and stability notification 0 or 2 (or none given: ranges). It retains ``smart_src_retention_buffer_count``
-    messages at least; one that is not stable when the ring needs its place is reclaimed by force. Source: um_semantics J.3.
+    messages at most; one that is not stable when its place is needed is reclaimed by force. Source: um_semantics J.3.
     """
 
     def __init__(
@@ -127,6 +127,9 @@ class SmartSource(Source):
     ) -> None:
         super().__init__(context, topic, options, on_event)
         self._longest = int(options.smart_src_max_message_length)
+        self._retained = int(options.smart_src_retention_buffer_count)
+        self._room = 0
+        """So many claims fit before what is retained must be looked at again."""
         self._recycled = SmartClaim(self)
         self._thread = 0
         self._thread_name = ""
@@ -150,8 +153,23 @@ class SmartSource(Source):
             self._recycled = SmartClaim(self)
         claim = self._recycled
         claim.abandon()
-        claim.begin(self.begin_claim(n, timeout), client_data)
+        base = self.begin_claim(n, timeout)
+        self._room -= 1
+        if self._room < 0:
+            self._look_for_room()
+        claim.begin(base, client_data)
         return claim
+
+    def _look_for_room(self) -> None:
+        """The message that is claimed is one of those that are retained: the oldest goes if they would be too many.
+
+        After the claim, so that a flight that is full comes first: it waits, and loses nothing.
+        """
+        settlement = self._settlement
+        assert settlement is not None
+        self._room = settlement.retain_only(self._retained) - 1
+        if settlement.notices.queue:
+            self.context.wake()
 
     def _adopt(self, thread: int) -> None:
         """The first thread that claims is the one."""

@@ -15,7 +15,7 @@ from .flight import InFlight
 from .refusals import refusal_error
 from .registration import Phase
 from .sending import Claim, Sending
-from .waiting import deadline_of, left_of
+from .waiting import check_timeout, deadline_of, left_of
 
 __all__ = ["Claim", "InFlight", "Source", "SourceStats", "StoreStats"]
 
@@ -106,11 +106,11 @@ class Source(Sending):
             StabilityTimeout: the time is over, or (at once) it was reclaimed by force, and no store has it.
             UsageError: a number that was not sent yet.
         """
+        deadline = deadline_of(timeout)
         self.context.raise_callback_error()
         target = self.next_sequence_number - 1 if sqn is None else sqn
         if target >= self.next_sequence_number:
             raise UsageError(f"{target} was not sent yet: the next number is {self.next_sequence_number}")
-        deadline = deadline_of(timeout)
         while True:
             moves, glance = self._moves(), self._glance()
             self.refresh()
@@ -123,6 +123,7 @@ class Source(Sending):
             if reclaimed:
                 raise StabilityTimeout(missing, stable, reclaimed=True)
             self._check_not_deregistered()
+            self.context.check_fence()
             left = left_of(deadline)
             if left is not None and left <= 0:
                 raise StabilityTimeout(target, stable)
@@ -132,19 +133,20 @@ class Source(Sending):
             self.context.raise_callback_error()
 
     def wait_registered(self, timeout: float | None = None) -> None:
-        """Returns when the source may send now. Any number of times, also after that was lost.
+        """Returns when the source may send now, and ``on_event`` has been told so. Any number of times, also after that was lost.
 
         Raises:
             RegIdInUseError, RegistrationError: a store has refused since the call, and that is why it cannot complete. What it
                 said before may be over: who held the RegID may have closed.
             RegistrationTimeout: the time is over. The source goes on trying.
         """
+        deadline = deadline_of(timeout)
         self.context.raise_callback_error()
         called_ns = time.monotonic_ns()
-        deadline = deadline_of(timeout)
         while True:
             self.context.check_usable()
-            if self._may_send:
+            may_send = self._may_send
+            if may_send and (not self._untold or self.context.in_turn):  # a callback does not wait for its own end
                 return
             self.context.raise_callback_error()
             if self._closed:
@@ -157,7 +159,7 @@ class Source(Sending):
                 raise refusal_error(refusal)
             left = left_of(deadline)
             if left is not None and left <= 0:
-                why = self._machine.why(self.names)
+                why = "its event RegistrationComplete is not delivered" if may_send else self._machine.why(self.names)
                 raise RegistrationTimeout(f"topic {self.topic!r} is not registered yet ({why})")
             self.context.wait(self._registered, 0.05 if left is None else min(0.05, left))
 
@@ -191,6 +193,7 @@ class Source(Sending):
         Raises:
             What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is closed then.
         """
+        check_timeout(timeout)
         super().close(timeout)
         self.context.child_closed()
 

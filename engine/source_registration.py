@@ -21,7 +21,7 @@ from .quorum import NO_GROUPS
 from .registration import Action, Grant, Phase, Registration
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from .quorum import Consensus, Groups
 
@@ -35,15 +35,16 @@ class SourceRegistration(Registration):
 
     ``incarnation``, ``start_sqn``, ``begins`` and ``uuid`` are fixed when the stream opens; a store that returns later registers
     again with them. Until then ``uuid`` is a proposal: the identity is the one under which most incarnations have begun.
-    ``anonymous``: it comes without RegID and session ID, so no store can know it.
+    ``anonymous``: it comes without RegID and session ID, so no store can know it. ``names``: of the stores, as declared.
     A store whose heartbeat stands still for ``silence_ns`` is suspended; it is looked at every ``look_ns``.
     """
 
     def __init__(
         self, groups: Groups | None, interval_ns: int, behavior: Consensus, uuid: bytes, *, stagger: float = 0.0,
-        silence_ns: int = 10_000_000_000, look_ns: int = 500_000_000, anonymous: bool = False,
+        silence_ns: int = 10_000_000_000, look_ns: int = 500_000_000, anonymous: bool = False, names: Sequence[str] = (),
     ) -> None:  # fmt: skip
         Registration.__init__(self, groups or NO_GROUPS, interval_ns, behavior, stagger=stagger)
+        self._names = names
         self.seated = self.groups.first_seats()
         self.incarnation = 0
         self.start_sqn = 0
@@ -55,6 +56,8 @@ class SourceRegistration(Registration):
         self._anonymous = anonymous
         self._empty = set(range(len(self.slots))) if anonymous else set()
         """Stores that know nothing of this source, also without having answered."""
+        self.least = 0
+        """The incarnation that stores are asked to promise: the greatest that one has promised, or that a ring has had."""
         self._open_again_ns = 0
         self._pulses = [Pulse(silence_ns, look_ns) for _ in self.slots]
 
@@ -113,7 +116,9 @@ class SourceRegistration(Registration):
         slot.grant, slot.granted_ns = grant, now_ns
         slot.phase, slot.refusal, slot.gone, slot.refusals = Phase.GRANTED, None, False, 0
         left = self._give_up()
-        told = store in self.seated and slot.phase is Phase.GRANTED  # not of what is left at once
+        # Not of what is left at once; nor again of what the last one came to nothing for, or of what was only asked again.
+        told = store in self.seated and slot.phase is Phase.GRANTED and not (slot.hollow or slot.again)
+        slot.again = False
         actions: list[Action] = [reg.Granted(store, grant)] if told else []
         if self.is_open:
             return actions + self._announce(store, now_ns)
@@ -136,12 +141,18 @@ class SourceRegistration(Registration):
     def _claims(self) -> Phase | None:
         return None if self.is_open else Phase.GRANTED
 
-    def _answers(self) -> dict[int, Grant]:
-        """What stores granted; before the opening backups are among them."""
-        return {s: slot.grant for s, slot in enumerate(self.slots) if slot.phase is Phase.GRANTED and slot.grant}
+    def _answers(self, *, last: bool = False) -> dict[int, Grant]:
+        """What stores granted; before the opening backups are among them. ``last``: also of those that are asked again."""
+        return {
+            store: slot.grant
+            for store, slot in enumerate(self.slots)
+            if slot.grant and (slot.phase is Phase.GRANTED or (last and slot.again))
+        }
 
     def _decision(self) -> voting.Decision | None:
-        return voting.decide(self.groups, self.seated, self._answers(), self.behavior, self.uuid, self._empty)
+        return voting.decide(
+            self.groups, self.seated, self._answers(), self.behavior, self.uuid, self._empty, self._names
+        )
 
     def _stuck(self, held: Collection[int], in_use: Collection[int]) -> bool:
         return Registration._stuck(self, held, in_use) or self._decision() is None
@@ -159,13 +170,46 @@ class SourceRegistration(Registration):
         if granted != self.seated and not (self._is_over(now_ns) and self._sufficient(granted)):
             return []
         decision = self._decision()
-        if decision is None:
-            return []
+        if decision is None:  # what an operator says, or a disk that is mended, is heard by asking again
+            due = [store for store in self._answers() if now_ns - self.slots[store].granted_ns >= self.interval_ns]
+            return self._ask_again(due, now_ns)
         if stale := self._stale(decision.uuid):
             return [each for s in stale for each in (reg.GiveUp(s, decision.uuid), *self._ask(s, now_ns))]
+        incarnation = max(decision.incarnation, self.least)
+        if unpromised := self._promised_less(incarnation):
+            self.least = incarnation
+            return self._ask_again(unpromised, now_ns)
         self._open_again_ns = now_ns + self.interval_ns
         self.uuid, self.begins = decision.uuid, decision.begins
-        return [reg.Open(decision.incarnation, decision.start_sqn)]
+        told: list[Action] = [reg.Forgot(decision.forgot, decision.start_sqn)] if decision.forgot else []
+        return [*told, reg.Open(incarnation, decision.start_sqn)]
+
+    def _ask_again(self, stores: Iterable[int], now_ns: int) -> list[Action]:
+        """Leaves these stores, which have granted, and registers there anew."""
+        actions: list[Action] = []
+        for store in stores:
+            slot = self.slots[store]
+            assert slot.grant is not None
+            slot.again = True
+            actions += [reg.GiveUp(store, slot.grant.uuid), *self._ask(store, now_ns)]
+        return actions
+
+    def _promised_less(self, incarnation: int) -> list[int]:
+        """Stores that could still let a later claimant open an incarnation below this one, or this one itself.
+
+        Then a BEGIN that reaches few stores would be the newest for ever, and make void what becomes stable under that other one.
+        """
+        return [store for store, grant in sorted(self._answers().items()) if 0 < grant.promised < incarnation]
+
+    def exclusions(self, store: int) -> list[int]:
+        """Of this store by the operator, after which it has to learn."""
+        grants = {index: slot.grant for index, slot in enumerate(self.slots) if slot.grant is not None}
+        return voting.to_learn(grants[store], grants) if store in grants else []
+
+    def beyond(self, incarnation: int, now_ns: int) -> list[Action]:
+        """A ring or a board line shows that somebody has had the incarnation that was to be opened: this one is to be next."""
+        self.least, self._open_again_ns = max(self.least, incarnation), now_ns
+        return self._open(now_ns)
 
     def _pause_ns(self) -> int:
         """Shorter for who has the RegID elsewhere: a claimant takes a store in turn with giving up, and may do so in step."""
@@ -221,13 +265,14 @@ class SourceRegistration(Registration):
         if slot.phase is not Phase.ANNOUNCED:
             return []
         slot.phase, slot.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
+        slot.told, slot.same, slot.hollow = None, 0, False
         return self._complete(next_sqn, now_ns)
 
     def refused(self, store: int, refusal: reg.Refusal) -> list[Action]:
         """The store said no. Before anything was sent that may mean that somebody else has begun since the stores granted: to
         BEGIN, or because so many are in use, or another source's. Then this incarnation is void, and it starts over."""
         slot = self.slots[store]
-        asked, slot.pending = slot.pending, None
+        asked, slot.pending, slot.again = slot.pending, None, False
         if slot.phase is Phase.ASKED and asked is not None and asked != self.incarnation:
             return self._ask(store, slot.asked_ns)  # it may be in use by the stream that was opened since
         if self.was_complete or not self.is_open:
@@ -284,7 +329,7 @@ class SourceRegistration(Registration):
     def disconnected(self, store: int, now_ns: int) -> list[Action]:
         """The store is dead, or its link broke: it does not count until it has registered again."""
         slot = self.slots[store]
-        was, slot.up, slot.refusals, slot.pending = slot.phase, False, 0, None
+        was, slot.up, slot.refusals, slot.same, slot.pending, slot.again = slot.phase, False, 0, 0, None, False
         if was is Phase.IDLE:
             return []
         slot.phase = Phase.DOWN
@@ -369,7 +414,11 @@ class SourceRegistration(Registration):
         if said:  # that store is there, and knows why
             return "; ".join(said)
         if not self.is_open and (
-            reason := voting.obstacle(self.groups, self.seated, self._answers(), names, self._empty)
+            reason := voting.obstacle(self.groups, self.seated, self._answers(last=True), names, self._empty)
         ):
             return reason
-        return "waiting for " + ", ".join(names[store] for store in self.waiting_for())
+        waiting = self.waiting_for()
+        if not waiting:  # each has done its part: what is missing comes now, or came since the caller looked
+            done = [names[store] for store in sorted(self.seated)]
+            return f"{', '.join(done) or 'no store'} {'have' if len(done) > 1 else 'has'} answered"
+        return "waiting for " + ", ".join(names[store] for store in waiting)

@@ -39,6 +39,7 @@ class SourceRing(NamedTuple):
         Raises Error; then the ring has no name.
         """
         uuid = bytes(ffi.buffer(config.uuid))
+        check(lib.hf_process_check(context.domain.fd), what=str(context.domain.path))
         with context.domain.exclusive():  # who finds no newer ring under it may take the board away
             board = own_board(context.domain, uuid)
             config.incarnation = max(incarnation, _newest_on(board, context.domain) + 1)

@@ -11,6 +11,7 @@ from .errors import (
     CorruptionError,
     Error,
     EvictedError,
+    FencedError,
     ForeignOwnerError,
     ForkedHandleError,
     LayoutMismatchError,
@@ -35,7 +36,11 @@ _REASONS: dict[int, WouldBlockReason] = {
 _PLAIN: dict[int, tuple[str, str, bool]] = {
     lib.HF_AGAIN: ("HF_AGAIN", "nothing there, or not yet", True),
     lib.HF_LAPPED: ("HF_LAPPED", "the ring overtook this position", True),
-    lib.HF_POISONED: ("HF_POISONED", "a sync failed: this log publishes nothing any more", False),
+    lib.HF_POISONED: (
+        "HF_POISONED",
+        "a sync failed: nothing is published here until the store is started again and can write it anew",
+        False,
+    ),
     lib.HF_GONE: ("HF_GONE", "no longer retained", False),
     lib.HF_FULL: ("HF_FULL", "the table or log is full", True),
     lib.HF_SMALL: ("HF_SMALL", "the buffer is too small", False),
@@ -115,6 +120,8 @@ def error_of(
         return ClosedError(what or "handle")
     if status == lib.HF_EVICTED:
         return EvictedError(prefix + "the source went on over this view")
+    if status == lib.HF_FENCED:
+        return FencedError(what)
     if status == lib.HF_FOREIGN:
         return ForeignOwnerError(prefix + "owned by another user, or open to others")
     return Error(f"{prefix}result {status} of the C core is unknown")

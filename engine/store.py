@@ -27,12 +27,13 @@ import msgspec
 from . import wire
 from .core import lib
 from .domain import Domain
-from .errors import ConfigError, CorruptionError, Error, ForeignOwnerError
+from .errors import ConfigError, CorruptionError, Error, ForeignOwnerError, TurnHeldError
 from .segments import Bells
 from .store_clients import Client, Clients
 from .store_config import StoreConfig, check_config
 from .store_door import Door
 from .store_expiry import Expiry
+from .store_guard import StoreGuard
 from .store_holdings import Holdings, UnusableLogError
 from .store_info import StoreInfo, write_info
 from .store_operator import OperatorDesk
@@ -72,9 +73,11 @@ class Store:
             self._directories = stack.enter_context(contextlib.ExitStack())
             with _usable(config.directory):
                 self.logs = self._take_directories()
+            self._guard = StoreGuard(self.domain, self._locked)
             self._door = Door(self.domain, config)
             stack.callback(self._door.close)
-            self._file = StateFile(self.directory.path)
+            self.domain.doubts.mkdir(mode=0o700, exist_ok=True)
+            self._file = StateFile(self.directory.path, self.domain.doubts)
             with _usable(config.directory):
                 self.state = self._load()
             self.bells = Bells.of(self.domain)
@@ -93,6 +96,7 @@ class Store:
         self._waker, self._waked = socket.socketpair()
         self._selector.register(self._waked, selectors.EVENT_READ, "stop")
         self.drainer.on_crash = self._crash
+        self.drainer.guard = self._guard.look
         self.crashed = False
         """The drain thread has failed: nothing is lost, and the next process goes on where this one was."""
         self._saved_at = 0.0
@@ -108,9 +112,11 @@ class Store:
         """
         path = Path(self.config.directory).absolute()
         cache = Path(self.config.cache).absolute() if self.config.cache is not None else path
-        if cache != path:
-            self._directories.enter_context(StoreDirectory(cache))
-        self.directory = self._directories.enter_context(StoreDirectory(path))
+        self._locked = [
+            self._directories.enter_context(StoreDirectory(each))
+            for each in ([cache, path] if cache != path else [path])
+        ]
+        self.directory = self._locked[-1]
         logs = path / "logs"
         if cache != path and not (logs.is_symlink() and logs.readlink() == cache / "logs"):
             if logs.is_symlink() or any(logs.iterdir()):
@@ -150,8 +156,13 @@ class Store:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Serves until :meth:`stop`. Any thread."""
+        """Serves until :meth:`stop`. Any thread.
+
+        Raises:
+            FencedError: this process has lost a lock of the store's; nothing was written since.
+        """
         while not self._stop.is_set():
+            self._guard.look(time.monotonic_ns())
             for key, _ in self._selector.select(RETRY_S if self.sources.waiting else self._left_s()):
                 if key.fileobj is self._door.listener:
                     self._accept()
@@ -197,19 +208,21 @@ class Store:
 
     def close(self) -> None:
         """Syncs and closes everything. After it, another store may use the directory, also where something could not be written:
-        that is raised at the end.
+        that is raised at the end. A store that has lost a lock writes nothing: it ends as if it had been killed.
         """
         with contextlib.ExitStack() as last:
             last.callback(self.domain.close)
             last.callback(self._directories.close)
-            last.callback(self._file.save, self.state)
+            if self._guard.lost is None:
+                last.callback(self._file.save, self.state)
             last.callback(self._selector.close)
             last.callback(self._waked.close)
             last.callback(self._waker.close)
             last.callback(self._drop_all)
             last.callback(self.drainer.stop)
             self._door.close()
-            self._save_acks()
+            if self._guard.lost is None:
+                self._save_acks()
 
     # Connections ----------------------------------------------------------------------------------------------------------
 
@@ -284,6 +297,10 @@ class Store:
             answer = self._dispatch(client, request)
         except UnusableLogError as error:
             answer = wire.Refused(request.id, "unusable_log", f"{error.args[0]}; {error.hint}")
+        except TurnHeldError as error:
+            answer = wire.Refused(
+                request.id, "busy", f"at store {self.config.name} {error.args[0]}; {error.hint}", error.pid
+            )
         except (Error, OSError) as error:
             _log.exception("request %s failed", type(request).__name__)
             answer = wire.Refused(request.id, "busy", f"the store failed to do this: {error}")
@@ -317,6 +334,8 @@ class Store:
                 return self.operator.deregister(request)
             case wire.Mark():
                 return self.operator.mark(request)
+            case wire.Exclude():
+                return self.operator.exclude(request)
             case wire.Hello():
                 raise AssertionError("handled before")
 

@@ -37,6 +37,8 @@ class Hold:
     """CLOCK_REALTIME."""
     proposal: bytes
     """uuid that the holding object came with: by it, the store knows that object again."""
+    incarnation: int = 0
+    """Of a source: the stream that was open already when it asked; 0 = it was still to open one."""
 
 
 class Client:

@@ -24,7 +24,11 @@ _PORT_NAME = re.compile(r"127\.0\.0\.1:[1-9][0-9]{0,4}")
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """What a store is. ``options``: UM's store and topic options by name; topic options hold for every topic."""
+    """What a store is. ``options``: UM's store and topic options by name; topic options hold for every topic.
+
+    Raises:
+        ConfigError: a name, a port or a path that no store can have.
+    """
 
     name: str
     directory: StrPath
@@ -36,14 +40,27 @@ class StoreConfig:
     acknowledge: str | None = None
     """``disk`` or ``memory``: the level that its stability means; None = as the type implies."""
     port: int | None = None
-    """It also answers to ``127.0.0.1:PORT``. No port is opened: it is a name, as UM's configurations have it."""
+    """It also answers to ``127.0.0.1:PORT``. No port is opened: it is a name, as UM's configurations have it. 0: none."""
     options: Mapping[str, object] = field(default_factory=dict)
     topics: Sequence[TopicOptions] = ()
     """Options by topic; when there are any, a topic that none describes is refused."""
     aliases: Sequence[str] = ()
-    """Other names that it answers to, where they are free."""
+    """Other names that it answers to, where they are free; what is no name is none of them."""
     cache: StrPath | None = None
     """Where the logs of a disk store lie; None = below ``directory``."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError: names and places become paths, so what cannot be one never becomes a StoreConfig."""
+        check_name(self.name)
+        _check_path("directory", self.directory, self.name)
+        if self.cache is not None:
+            _check_path("cache", self.cache, self.name)
+        if self.port not in (None, 0) and not _is_port(self.port):
+            raise ConfigError(
+                f"port {self.port!r} of store {self.name}", hint=f"1 to {PORT_MAX}, or None or 0 for none"
+            )
+        if isinstance(self.aliases, str):
+            raise ConfigError(f"aliases {self.aliases!r} of store {self.name}", hint="a list of names")
 
 
 def port_name(port: int) -> str:
@@ -90,12 +107,6 @@ def check_config(config: StoreConfig) -> Topics:
     """
     if not isinstance(config, StoreConfig):
         raise UsageError(f"{config!r} does not describe a store", hint="give a StoreConfig")
-    check_name(config.name)
-    _check_path("directory", config.directory, config.name)
-    if config.cache is not None:
-        _check_path("cache", config.cache, config.name)
-    if config.port is not None and not _is_port(config.port):
-        raise ConfigError(f"port {config.port!r} of store {config.name}", hint=f"1 to {PORT_MAX}, or None")
     if not isinstance(config.options, Mapping):
         raise ConfigError(f"options {config.options!r} of store {config.name}", hint="a mapping of names to values")
     if isinstance(config.topics, str) or not all(isinstance(each, TopicOptions) for each in config.topics):

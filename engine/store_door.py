@@ -14,7 +14,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from . import wire
-from .errors import DirectoryInUseError
+from .errors import DirectoryInUseError, TurnHeldError
 from .option_values import STORE_NAME
 from .store_config import is_store_name, port_name
 
@@ -43,7 +43,7 @@ class Door:
         self._name = config.name
         self._path = domain.socket_path(config.name)
         self._aliases: set[str] = set()
-        ports = {port_name(config.port)} if config.port is not None else set()
+        ports = {port_name(config.port)} if config.port else set()
         with domain.exclusive():
             if self._path.is_symlink() and STORE_NAME.fullmatch(config.name):  # a port is no other name that yields
                 _remove(self._path)
@@ -66,8 +66,8 @@ class Door:
     def close(self) -> None:
         """Nobody gets in any more. What says who the store was stays, also under its other names. Idempotent."""
         if self.listener.fileno() >= 0:
-            with contextlib.suppress(OSError), self._domain.exclusive():  # the domain may have been removed meanwhile
-                self._leave()
+            with contextlib.suppress(OSError, TurnHeldError), self._domain.exclusive():
+                self._leave()  # an error: the domain has been removed meanwhile, for example
             self.listener.close()
 
     def _leave(self) -> None:

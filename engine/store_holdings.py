@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from .core import CData, ffi, lib
+from .domain import evict
 from .drainer import Drainer
-from .errors import CorruptionError, Error, SharedMemoryFullError, SystemCallError
+from .errors import CorruptionError, Error, ForeignOwnerError, SharedMemoryFullError, SystemCallError, TurnHeldError
 from .log_times import first_since
 from .old_streams import unlink_unused
 from .pacing import Pacer
+from .private_directory import open_private
 from .receiver_paced import Terms, agree
 from .repository import Repository
 from .state_only import StateOnly
 from .store_registry import Registry, called
-from .store_state import sync_directory
 from .store_topics import kept_type
 from .waiting import STRATEGIES
 
@@ -47,9 +49,11 @@ class UnusableLogError(CorruptionError):
 
     def __init__(self, store: str, source: SourceState, why: Error) -> None:
         name = called(source.registration_id, source.session_id)
+        poisoned = getattr(why, "code", "") == "HF_POISONED"
+        again = "see to the disk: it is tried again each time somebody asks for this source; or " if poisoned else ""
         super().__init__(
             f"store {store} cannot open its log of {name} on topic {source.topic!r}: {why.args[0]}",
-            hint="move that directory away: the store begins anew, from its peers' logs; or deregister the source there",
+            hint=f"{again}move that directory away: the store begins anew, from its peers' logs; or deregister the source there",
         )
 
 
@@ -79,7 +83,6 @@ class Holdings:
         """Opens every log, before the drain thread runs; ends what a crash left half removed."""
         for uuid in list(self.state.going):
             self._remove(uuid)
-        sync_directory(self.logs)  # what a process made that was killed before it could
         for source in self.state.sources:
             try:
                 self._restore(source)
@@ -117,7 +120,11 @@ class Holdings:
         if found is None:
             try:
                 found = self.drain_thread(lambda: self._open(source))
-            except (SystemCallError, SharedMemoryFullError):  # no fault of the log: it is tried again
+            except (
+                SystemCallError,
+                SharedMemoryFullError,
+                ForeignOwnerError,
+            ):  # no fault of the log: it is tried again
                 raise
             except Error as error:
                 raise UnusableLogError(self.name, source, error) from error
@@ -194,10 +201,23 @@ class Holdings:
         if source.repository != "memory":
             return path
         real = self._memory / path.name
-        real.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = self._open_memory()
+        try:
+            os.close(open_private(real, at=fd))
+        finally:
+            os.close(fd)
         if not path.is_symlink():
             path.symlink_to(real)
         return path
+
+    def _open_memory(self) -> int:
+        """Anybody may have made a directory with this name in shared memory, and filled it."""
+        try:
+            return open_private(self._memory)
+        except Error:
+            if not evict(self._memory.name):
+                raise
+            return open_private(self._memory)
 
     def forget(self, source: SourceState, *, names: bool) -> None:
         """State, messages, and the states of its receivers, now and for good; with ``names``, also those in shared memory, if
@@ -237,7 +257,7 @@ class Holdings:
                 path.unlink()
             if names:
                 unlink_unused(self.domain, uuid)
-        except OSError as error:
+        except (OSError, TurnHeldError) as error:
             _log.warning("%s: not removed yet: %s", path, error)  # tried again at the next start
             return
         self.state.going.remove(uuid)

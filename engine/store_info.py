@@ -7,14 +7,16 @@ import errno
 import os
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error, SystemCallError
+from .log_ends import OpenLog, Refusal, open_log
 from .logs import table_of
 from .reconcile import LogView
+from .reports import Seen
 from .store_state import SourceState, StateFile
 from .wire import U32, UNDECODABLE, Uuid
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from .domain import Domain
 
 __all__ = [
+    "Place",
     "StoreInfo",
+    "Unknown",
     "kept_view",
     "knows_nothing",
     "log_range",
@@ -32,12 +36,20 @@ __all__ = [
     "log_view",
     "never_held",
     "peer_logs",
+    "peer_places",
+    "peer_view",
     "read_info",
-    "readable",
+    "seen_at",
     "write_info",
 ]
 
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+UNKNOWN: dict[int, str] = {
+    lib.HF_DAMAGED: "its end is damaged, or the disk does not give it: it holds everything below {}, and may have held more",
+    lib.HF_GONE: "it was in memory before a reboot: it held everything below {}, and may have held more",
+    lib.HF_AGAIN: "it changes while it is read: it holds everything below {}, and may hold more",
+}
+"""By what hf_logr_end says."""
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
@@ -62,6 +74,13 @@ class StoreInfo(msgspec.Struct, frozen=True):
             raise ValueError("no store writes such an info file")  # msgspec makes a ValidationError of it
 
 
+class Unknown(NamedTuple):
+    """How far a log goes cannot be told now: it may hold anything, and is never taken for an empty one."""
+
+    why: str
+    """For people: which file, and what is wrong with it."""
+
+
 def write_info(domain: Domain, info: StoreInfo) -> None:
     """Replaces the file as a whole."""
     path = domain.info_path(info.name)
@@ -84,28 +103,26 @@ def log_reader(path: Path) -> Iterator[CData | None]:
 
     Raises SystemCallError: this process has run out of file descriptors or memory, which says nothing of the log.
     """
-    out = ffi.new("struct hf_logr **")
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as refused:
-        _check_supplied(refused.errno or 0, path)
+    opened = _open(path)
+    if opened is None:
         yield None
         return
     try:
-        status = lib.hf_logr_open(fd, out)
+        yield opened.log
     finally:
-        os.close(fd)
-    if status != lib.HF_OK:
-        _check_supplied(int(lib.HF_ERRNO) - int(status), path)
-        yield None
-        return
-    try:
-        yield out[0]
-    finally:
-        lib.hf_logr_close(out[0])
+        opened.close()
 
 
-def _check_supplied(number: int, path: Path) -> None:
+def _open(path: Path) -> OpenLog | None:
+    found = open_log(path)
+    if isinstance(found, OpenLog):
+        return found
+    _check_supplied(found, path)
+    return None
+
+
+def _check_supplied(refusal: Refusal, path: Path) -> None:
+    number = refusal.number
     if number in EXHAUSTED:
         error = SystemCallError(f"{path}: {os.strerror(number)}", number, errno.errorcode[number])
         error.hint, error.retriable = "raise the limit of this process (ulimit -n, -v)", True
@@ -115,45 +132,44 @@ def _check_supplied(number: int, path: Path) -> None:
 def log_range(path: Path) -> tuple[int, int] | None:
     """Oldest and next published number of the log in ``path``; None when none can be read now."""
     numbers = ffi.new("uint64_t[2]")
-    with contextlib.suppress(SystemCallError), log_reader(path) as log:
-        if log is not None and lib.hf_logr_range(log, numbers, numbers + 1) == lib.HF_OK:
-            return int(numbers[0]), int(numbers[1])
+    with contextlib.suppress(SystemCallError), contextlib.closing(_open(path) or contextlib.ExitStack()) as opened:
+        if isinstance(opened, OpenLog):
+            opened.end()  # and the next one goes on from there
+            if lib.hf_logr_range(opened.log, numbers, numbers + 1) == lib.HF_OK:
+                return int(numbers[0]), int(numbers[1])
     return None
 
 
 def log_view(path: Path) -> LogView | None:
     """BEGIN table and next number of the log in ``path``; None when there is no readable log, or nothing has begun in it.
 
-    Raises as :func:`log_reader`: what is decided by it must not take a whole log for none.
+    Where its end is not known, the number is what it holds at least. Raises as :func:`log_reader`: what is decided by it must not
+    take a whole log for none.
     """
-    numbers = ffi.new("uint64_t[2]")
-    with log_reader(path) as log:
-        table = table_of(log) if log is not None else ()  # first: a BEGIN lowers the end before it is in the table
-        if log is None or lib.hf_logr_range(log, numbers, numbers + 1) != lib.HF_OK:
+    with contextlib.closing(_open(path) or contextlib.ExitStack()) as opened:
+        if not isinstance(opened, OpenLog):
             return None
-    return LogView(table, int(numbers[1])) if table else None
+        table = table_of(opened.log)  # first: a BEGIN lowers the end before it is in the table
+        status, number = opened.end()
+    known = status == lib.HF_OK or status in UNKNOWN
+    return LogView(table, number) if known and table else None
 
 
-def readable(path: Path, first: int, following: int) -> bool:
-    """The log in ``path`` gives all numbers of [``first``, ``following``), or says that nobody has them."""
-    size = 1 << 16
-    memory, number = ffi.new("uint8_t[]", size), ffi.new("uint64_t *")
-    with log_reader(path) as log:
-        while log is not None and first < following:
-            got = lib.hf_logr_read(log, first, memory, size, number)
-            if got == lib.HF_SMALL:
-                size = int(number[0])
-                memory = ffi.new("uint8_t[]", size)
-            elif got > 0 or got == lib.HF_LOST or (got == lib.HF_GONE and first < _oldest(log)):
-                first = int(number[0])
-            else:
-                return False
-        return log is not None
+def peer_view(log: Path) -> LogView | Unknown:
+    """How far the log in ``log`` goes: BEGIN table and next number, or that this cannot be told, and why. Raises nothing.
 
-
-def _oldest(log: CData) -> int:
-    numbers = ffi.new("uint64_t[2]")
-    return int(numbers[0]) if lib.hf_logr_range(log, numbers, numbers + 1) == lib.HF_OK else 0
+    A log that is there and holds nothing ends at 0. One that is not there is unknown: :func:`never_held` says whether its store's
+    state proves that it never had a message.
+    """
+    found = open_log(log)
+    if isinstance(found, Refusal):
+        return Unknown(f"{log}: {found}")
+    with contextlib.closing(found) as opened:
+        table = table_of(opened.log)  # first: a BEGIN lowers the end before it is in the table
+        status, number = opened.end()
+    if status == lib.HF_OK:
+        return LogView(table, number)
+    return Unknown(f"{log}: {UNKNOWN[status].format(number) if status in UNKNOWN else Refusal(status)}")
 
 
 def kept_view(log: Path) -> LogView | None:
@@ -173,10 +189,10 @@ def never_held(log: Path) -> bool:
     does must show an empty log: a log that is gone may have had anything.
     """
     try:
-        kept, view = _remembered(log), log_view(log)
+        kept, view = _remembered(log), peer_view(log)
     except (OSError, Error):
         return False
-    if view is None:
+    if isinstance(view, Unknown) or not view.begins:
         return kept is not None and not kept.incarnation
     return view.next_sqn == 0 and not (kept is not None and kept.learner)
 
@@ -212,21 +228,58 @@ def knows_nothing(domain: Domain, name: str, topic: str, registration_id: int, s
     )
 
 
+class Place(NamedTuple):
+    """Where a declared store keeps the log of a source."""
+
+    store: str
+    """As the source declared it."""
+    name: str
+    """The store's own name; empty where nobody knows it."""
+    log: Path
+    """Of a store of which nothing is known, a path that cannot be read: it may have more than the others."""
+
+
 def peer_logs(
     domain: Domain, names: Iterable[str], source: bytes, own: bytes, known: Mapping[str, str] = MappingProxyType({})
 ) -> list[Path]:
+    """Directories of :func:`peer_places`, each once."""
+    return list(dict.fromkeys(place.log for place in peer_places(domain, names, source, own, known)))
+
+
+def peer_places(
+    domain: Domain, names: Iterable[str], source: bytes, own: bytes, known: Mapping[str, str] = MappingProxyType({})
+) -> list[Place]:
     """Where the stores of these names keep the log of a source, in this order, without the store whose uuid is ``own``.
 
-    ``known``: directories of stores whose info files may be gone, as they are after a reboot. For a store of which nothing is
-    known there is a path that cannot be read: it may have more than the others, as any that is out of reach.
+    ``known``: directories of stores whose info files may be gone, as they are after a reboot.
     """
-    places: list[Path] = []
-    for name in names:
-        info = read_info(domain, name)
+    places = []
+    for store in names:
+        info = read_info(domain, store)
         if info is not None and info.uuid != own:
-            places.append(Path(info.logs))
-        elif info is None and name in known:
-            places.append(Path(known[name]) / "logs")
+            places.append(Place(store, info.name, Path(info.logs) / source.hex()))
+        elif info is None and store in known:
+            places.append(Place(store, "", Path(known[store]) / "logs" / source.hex()))
         elif info is None:
-            places.append(domain.stores / f"{name}.info")
-    return list(dict.fromkeys(place / source.hex() for place in places))
+            places.append(Place(store, "", domain.stores / f"{store}.info" / source.hex()))
+    return places
+
+
+def seen_at(place: Place) -> Seen:
+    """How far a declared store's log goes, by its files: a number, or unknown and why.
+
+    A store whose state says that it has lost what it acknowledged may have had more. One whose state proves that it has never
+    acknowledged anything of this source ends at 0, also without a log.
+    """
+    view = peer_view(place.log)
+    try:
+        kept = _remembered(place.log)
+    except (OSError, CorruptionError):
+        kept = None  # the log speaks for itself
+    if kept is not None and kept.learner:
+        view = Unknown(f"{place.log}: its store has lost what it acknowledged, and has not caught up since")
+    elif isinstance(view, Unknown) and kept is not None and not kept.incarnation:
+        view = LogView((), 0)
+    if isinstance(view, Unknown):
+        return Seen(place.store, place.name, None, view.why)
+    return Seen(place.store, place.name, view)

@@ -31,6 +31,9 @@ class StoreLine:
 
     def join(self, level: int) -> CData:
         """``struct hf_board_line *``, taken if it was not; ``level``: the one that the store acknowledges."""
+        # Its name was removed under us: the source's next life has another one.
+        if self.board is not None and not self.board.is_named():
+            self.close()
         if self.board is None:
             name = self._name.encode()[:31]
             who = ffi.new("struct hf_identity *")

@@ -116,6 +116,20 @@ class OperatorDesk:
         text = f"{name} was deregistered at store {self._holdings.name} by its operator; make a new object to register again"
         return wire.Refused(request.id, "deregistered", text)
 
+    # Exclusion ------------------------------------------------------------------------------------------------------------
+
+    def exclude(self, request: wire.Exclude) -> wire.Answer:
+        """Nobody waits for that store any more: what only it has is given up. Durable when it is answered."""
+        holdings = self._holdings
+        if request.store == holdings.name:
+            return wire.Refused(request.id, "usage", f"store {request.store} is this one, and it runs")
+        holdings.state.excluded[request.store] = request.number
+        holdings.save()
+        _log.warning("store %s: %s is excluded by the operator", holdings.name, request.store)
+        concerned = [source for source in holdings.state.sources if request.store in source.stores]
+        said = [(source.topic, source.registration_id, holdings.held(source)) for source in concerned]
+        return wire.Excluded(request.id, said[: wire.EXCLUDED_MAX])
+
     # Marks ----------------------------------------------------------------------------------------------------------------
 
     def mark(self, request: wire.Mark) -> wire.Answer:

@@ -33,7 +33,9 @@ class ReceiverDesk:
     def register(self, client: Client, request: wire.RegisterReceiver) -> wire.Answer:
         """Grants unless somebody alive holds the RegID.
 
-        A new receiver starts at the oldest message; nobody starts farther back than receiver-new-registration-rollback.
+        Nobody starts farther back than receiver-new-registration-rollback. A new receiver's position is where it is granted: the
+        oldest message within that limit, or, receiver-paced, the live end. It is durable before the answer leaves, so that the
+        receiver never acknowledges what was before it. Of one that is known only acknowledgements move it.
         """
         holdings = self._holdings
         source = holdings.registry.source(request.source)
@@ -54,11 +56,13 @@ class ReceiverDesk:
         if wrong is not None:
             return refused(request.id, wrong)
 
+        limit = int(holdings.rules(source).options.receiver_new_registration_rollback)
+
         def join() -> tuple[dict[bytes, CData], int, int]:
             """From here on a receiver-paced repository lets nothing go that a new receiver starts with."""
             high, oldest = repository.next_sqn, int(repository.info.oldest_sqn)
             if not old:
-                receiver.ack = oldest if source.paced is None else max(high, repository.live_sqn())
+                receiver.ack = max(oldest, high - limit) if source.paced is None else max(high, repository.live_sqn())
                 receiver.paced = request.paced
             return repository.line.receivers(), high, oldest
 
@@ -75,7 +79,6 @@ class ReceiverDesk:
                 source.receivers.remove(receiver)
             return self._in_use(request.id, receiver, *holder)
         client.holds[_key(source, receiver)] = Hold(time.time_ns(), request.uuid)
-        rollback = high - int(holdings.rules(source).options.receiver_new_registration_rollback)
         under = source.incarnation
         if line is not None:
             on_board = source.acked(line.line)
@@ -89,8 +92,9 @@ class ReceiverDesk:
             holdings.save()
         return wire.ReceiverGranted(
             request.id, source.registration_id, source.session_id, receiver.registration_id, receiver.uuid,
-            max(receiver.ack, rollback), oldest, high, old and receiver.joined, str(repository.path),
+            max(receiver.ack, high - limit), oldest, high, old and receiver.joined, str(repository.path),
             source.incarnation, source.start_sqn, _flags(source, receiver), source.begins, under,
+            receiver.ack,
         )  # fmt: skip
 
     def _adopt(

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from . import wire
 from .errors import CorruptionError
 from .events.source import RegistrationSuccessFlags
+from .grants import peer_log
 from .lifetimes import Timers
+from .log_ends import walk_ahead
 from .old_streams import living_ring
 from .proxies import proxy_refusal
 from .receiver_paced import agree, changed
 from .reconcile import BEGINS_MAX, after_begin
 from .registration import Refusal
+from .reports import Seen, farthest
 from .segments import UnpublishedError, attach_stream
 from .store_clients import Client, Hold, Key
 from .store_info import never_held, read_info
@@ -84,22 +87,33 @@ class SourceDesk:
             _log.info("%s: who began here sent nothing; forgotten for the one that has begun elsewhere", name)
             self.forget(source, names=True)
             return self.register(client, request)
+        if not request.incarnation:  # the walk to the ends of logs that nobody keeps: here, where no drain waits for it
+            walk_ahead(repository.peers()).result()
         if not request.incarnation and not holdings.drain_thread(repository.settled):
             self.waiting.append((client, request))
             return None
-        client.holds.setdefault(_key(source), Hold(time.time_ns(), request.uuid))
+        hold = client.holds.get(_key(source), Hold(time.time_ns(), request.uuid))
+        client.holds[_key(source)] = dataclasses.replace(hold, incarnation=request.incarnation)
         source.gone_ns = 0
         if not source.learner and holdings.drain_thread(repository.has_lost):
             source.learner = True
             holdings.save()
         # A new source object will be numbered by this; one that registers again is not.
-        known = holdings.drain_thread(repository.view if request.incarnation else repository.report)
-        end = max(known.end, holdings.drain_thread(lambda: repository.may_have))
+        known = holdings.drain_thread(repository.view if request.incarnation else repository.bound)
+        seen: list[Seen] = []
+        if not request.incarnation:
+            seen = repository.seen(known)
+            known = farthest(seen)
+            if source.promise(request.claimant, known.incarnation, request.least):
+                holdings.save()
         old = old and source.incarnation > 0
         return wire.SourceGranted(
-            request.id, source.registration_id, source.uuid, known.incarnation, end, old, list(known.begins),
+            request.id, source.registration_id, source.uuid, known.incarnation, known.end, old, list(known.begins),
             votes=not source.learner, empty_votes=holdings.state.adopts_empty and not source.incarnation,
             opened=holdings.state.opened, peers=source.peers, flags=_flags(source), lives=holdings.state.lives,
+            promised=source.promised, logs=list(map(peer_log, seen)), stores=source.stores, sizes=source.sizes,
+            groups=source.groups, intragroup=source.intragroup, intergroup=source.intergroup,
+            excluded=source.excluded(holdings.state.excluded), served=source.served,
         )  # fmt: skip
 
     def _in_use(self, request_id: int, source: SourceState, pid: int, since_ns: int) -> wire.Refused:
@@ -158,6 +172,13 @@ class SourceDesk:
             return wire.Refused(
                 request.id, "busy", f"incarnation {request.incarnation} is over: {source.incarnation} has begun"
             )
+        claims = (
+            client.holds.get(_key(source), Hold(0, b"")).incarnation != request.incarnation
+        )  # its stream is not open yet
+        another = request.incarnation == source.promised and request.claimant != source.promised_to
+        if claims and request.claimant and (request.incarnation < source.promised or another):
+            text = f"incarnation {request.incarnation} was not promised: a later claimant was told {source.promised}"
+            return wire.Refused(request.id, "busy", text)
         table = after_begin(source.begins, request.begins, request.incarnation, request.start_sqn)
         holder = self.holder(source, client)
         if holder is not None:  # two claimants have opened, on grants of different times: both start over
@@ -173,7 +194,9 @@ class SourceDesk:
             return wrong
         infos = {name: read_info(holdings.domain, name) for name in request.stores}
         found = {name: info.directory for name, info in infos.items() if info is not None}
-        if _declare(source, request, {**source.directories, **found}):
+        learns = source.learn(request.learns)
+        readmits = source.readmit(holdings.state.excluded, request.opened)
+        if _declare(source, request, {**source.directories, **found}) or learns or readmits:
             holdings.save()  # before anything is drained: after a crash, the peers are who fills in what it misses
         news = source.begins != list(table)
         if news:
@@ -197,7 +220,8 @@ class SourceDesk:
                 if begun != (stream.uuid, int(stream.preamble.incarnation), int(stream.stream.start_sqn)):
                     raise CorruptionError(request.stream)
         except (FileNotFoundError, UnpublishedError):
-            return wire.Refused(request.id, "busy", f"the stream of incarnation {request.incarnation} is gone")
+            text = f"the stream of incarnation {request.incarnation} is gone: /dev/shm has no {request.stream}"
+            return wire.Refused(request.id, "busy", f"{text}; if its source lives, close it and make it again")
         except CorruptionError:
             text = f"BEGIN names {request.stream!r}, which is not the stream of incarnation {request.incarnation}"
             return wire.Refused(request.id, "usage", f"{text} from {request.start_sqn} on")

@@ -5,6 +5,10 @@ answer that depends on it leaves the store (DESIGN 23). A crash while one is wri
 the other is on disk before. Acks are saved lazily, without a sync of their own: until then they stand on the source's board,
 which survives every process.
 
+After a sync that failed nobody knows which bytes and names of a slot are on disk, and no later sync tells (engine/sync.py): both
+slots are written once more, each as a new file under its name, before one is written in place again. A crash before leaves a
+doubt, and the next process goes on with that.
+
 Only one store uses a directory: it holds an fcntl lock on ``lock`` for life.
 """
 
@@ -14,23 +18,28 @@ import fcntl
 import os
 import secrets
 import struct
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from .core import lib
-from .errors import CorruptionError, DirectoryInUseError
+from .errors import CorruptionError, DirectoryInUseError, FencedError
+from .private_directory import open_private, open_regular, read_regular
 from .receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from .reconcile import BEGINS_MAX, Table, after_begin, void_from
+from .sync import Doubt, sync_data, sync_directory
 from .wire import UNDECODABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from .core import CData
 
 __all__ = ["ReceiverState", "SourceState", "State", "StateFile", "StoreDirectory"]
 
+_T = TypeVar("_T")
 _HEADER = struct.Struct("<8sIIQI4x")
 _MAGIC = b"HFSTATE1"
 _STATE_MAX = 1 << 28
@@ -107,6 +116,43 @@ class SourceState(msgspec.Struct):
     intragroup: int = 0
     intergroup: int = 0
     """What the groups must agree on, by number (engine/quorum.py INTRAGROUP, INTERGROUP)."""
+    promised: int = 0
+    """The greatest incarnation that some claimant was told it may open: no BEGIN below it is taken from another one."""
+    promised_to: bytes = b""
+    """That claimant."""
+    served: list[int] = msgspec.field(default_factory=list)
+    """Exclusions by the operator after which this store has become a learner."""
+    readmitted: dict[str, int] = msgspec.field(default_factory=dict)
+    """Store -> its exclusion that is over: it has granted and was told BEGIN since, so from then on it is waited for again."""
+
+    def promise(self, claimant: bytes, seen: int, least: int) -> bool:
+        """Promises ``claimant`` an incarnation: greater than all that were ``seen`` or promised to others, ``least`` or more.
+
+        One claimant is promised the same again as long as that holds. True: it is news, to be on disk before it is told.
+        """
+        floor = seen if claimant and claimant == self.promised_to else max(seen, self.promised)
+        promised = max(floor + 1, least, self.promised)
+        if (promised, claimant) == (self.promised, self.promised_to):
+            return False
+        self.promised, self.promised_to = promised, claimant
+        return True
+
+    def learn(self, exclusions: Iterable[int]) -> bool:
+        """The operator has excluded this store meanwhile: it has no say before it has caught up. True: it is news."""
+        fresh = set(exclusions) - set(self.served)
+        self.served += sorted(fresh)
+        self.learner |= bool(fresh)
+        return bool(fresh)
+
+    def excluded(self, stores: Mapping[str, int]) -> dict[str, int]:
+        """Of ``stores``, which the operator has excluded, those that have not taken part in this source since."""
+        return {name: number for name, number in stores.items() if self.readmitted.get(name) != number}
+
+    def readmit(self, stores: Mapping[str, int], present: Collection[str]) -> bool:
+        """Those of the excluded ``stores`` that are ``present`` are waited for again. True: it is news."""
+        back = {name: number for name, number in self.excluded(stores).items() if name in present}
+        self.readmitted.update(back)
+        return bool(back)
 
     def begin(self, incarnation: int, start_sqn: int) -> None:
         """Takes in BEGIN(incarnation, start_sqn): records from there on are void in older incarnations, and so are acks."""
@@ -154,6 +200,9 @@ class State(msgspec.Struct):
     """The last LIVES_MAX, this one at the end. What a copy of a running store lacks of the life that it was made in does not show
     by them, nor what came in a life that no BEGIN has told to a peer: while the board lasts, the store's own line shows it."""
 
+    excluded: dict[str, int] = msgspec.field(default_factory=dict)
+    """Stores that the operator has excluded (`holdfast store exclude`) -> the number of that exclusion: nobody waits for them."""
+
     @property
     def adopts_empty(self) -> bool:
         """The operator's word holds in this life of the store: who is wiped later has to be adopted again."""
@@ -168,10 +217,17 @@ class State(msgspec.Struct):
 
 
 class StateFile:
-    """The two slots in a directory. One writer."""
+    """The two slots in a directory. One writer.
 
-    def __init__(self, directory: Path) -> None:
+    ``doubts``: the directory where it is remembered that a sync failed (:attr:`Domain.doubts`). Without it nobody knows, and
+    each slot is written as a new file.
+    """
+
+    def __init__(self, directory: Path, doubts: Path | None = None) -> None:
         self.directory = directory
+        self._doubts = doubts
+        self._anew = {0, 1} if doubts is None else set[int]()
+        """Slots that are to be written as new files."""
         self._generation = 0
         self._on_disk = True
         """The newest slot is."""
@@ -191,15 +247,22 @@ class StateFile:
                     f"{self.directory}: neither state.0 nor state.1 is valid; the logs are untouched",
                     hint="restore the directory from a backup, or remove both to start without state",
                 )
+            self._anew = {0, 1}
             return None
         self._generation, state = max(valid, key=lambda slot: slot[0])
         self._on_disk = False  # who knows how it was written
+        doubt = self._doubt(state)
+        if doubt is not None and doubt:
+            self._anew = {0, 1}
         return state
+
+    def _doubt(self, state: State) -> Doubt | None:
+        return None if self._doubts is None else Doubt(self._doubts / state.uuid.hex())
 
     def _read(self, index: int) -> tuple[int, State] | str | None:
         path = self.directory / f"state.{index}"
         try:
-            data = path.read_bytes()
+            data = read_regular(path, _HEADER.size + _STATE_MAX)
         except FileNotFoundError:
             return None
         if len(data) < _HEADER.size:
@@ -221,38 +284,62 @@ class StateFile:
         A slot that is new gets its name when it is whole: a store that is killed in its first microseconds left one that is not
         valid, and no other.
         """
-        if not self._on_disk:
-            self._sync_newest()
         body = self._encoder.encode(state)
         generation = self._generation + 1
-        crc = _checksum(generation, body)
+        data = _HEADER.pack(_MAGIC, len(body), _checksum(generation, body), generation, 0) + body
         path = self.directory / f"state.{generation % 2}"
-        fresh = not path.exists()
-        made = self.directory / "state.new" if fresh else path
-        fd = os.open(
-            made, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_TRUNC if fresh else 0), 0o600
-        )
+        if generation % 2 in self._anew or not path.exists():
+            self._replace(path, data, state)
+            self._trust(generation % 2, state)
+            sync = True
+        else:
+            if not self._on_disk:
+                self._sync_newest(state)
+            self._write(path, os.O_CREAT, data, state, sync=sync)
+        self._generation, self._on_disk = generation, sync
+
+    def _replace(self, path: Path, data: bytes, state: State) -> None:
+        made = self.directory / "state.new"
+        made.unlink(missing_ok=True)
+        self._write(made, os.O_CREAT | os.O_EXCL, data, state, sync=True)
+        made.rename(path)
+        self._sync(sync_directory, self.directory, state)
+
+    def _write(self, path: Path, flags: int, data: bytes, state: State, *, sync: bool) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
         try:
-            data = _HEADER.pack(_MAGIC, len(body), crc, generation, 0) + body
             written = 0
             while written < len(data):
                 written += os.pwrite(fd, data[written:], written)
             if sync:
-                os.fdatasync(fd)
+                self._sync(sync_data, fd, state)
         finally:
             os.close(fd)
-        if fresh:
-            made.rename(path)
-            sync_directory(self.directory)
-        self._generation, self._on_disk = generation, sync
 
-    def _sync_newest(self) -> None:
+    def _sync_newest(self, state: State) -> None:
         fd = os.open(self.directory / f"state.{self._generation % 2}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            os.fdatasync(fd)
+            self._sync(sync_data, fd, state)
         finally:
             os.close(fd)
         self._on_disk = True
+
+    def _sync(self, function: Callable[[_T], None], what: _T, state: State) -> None:
+        try:
+            function(what)
+        except OSError:
+            self._anew = {0, 1}
+            doubt = self._doubt(state)
+            if doubt is not None:
+                doubt.set()
+            raise
+
+    def _trust(self, slot: int, state: State) -> None:
+        doubt = self._doubt(state)
+        if doubt is not None and slot in self._anew:
+            self._anew.discard(slot)
+            if not self._anew:
+                doubt.clear()
 
 
 def _checksum(generation: int, body: bytes) -> int:
@@ -260,33 +347,27 @@ def _checksum(generation: int, body: bytes) -> int:
     return int(lib.hf_crc32c((generation ^ generation >> 32) & 0xFFFFFFFF, body, len(body)))
 
 
-def sync_directory(path: Path) -> None:
-    """Makes new names in ``path`` durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 class StoreDirectory:
     """A store's directory, held exclusively.
 
     Raises:
         DirectoryInUseError: another store, in this process or another one, holds it.
+        ForeignOwnerError: it is another user's, or others may write to it.
     """
 
     _held: ClassVar[set[tuple[int, int]]] = set()
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (path / "logs").mkdir(mode=0o700, exist_ok=True)
-        found = path.stat()
-        self._key = (found.st_dev, found.st_ino)
-        if self._key in self._held:
-            raise DirectoryInUseError(os.getpid(), str(path))
-        fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with ExitStack() as opened:
+            directory = open_private(path, links=True, hint=f"choose one that uid {os.geteuid()} may write to")
+            opened.callback(os.close, directory)
+            os.close(open_private(path / "logs", at=directory, links=True))
+            found = os.fstat(directory)
+            self._key = (found.st_dev, found.st_ino)
+            if self._key in self._held:
+                raise DirectoryInUseError(os.getpid(), str(path))
+            fd = open_regular(path / "lock", os.O_RDWR | os.O_CREAT, at=directory)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -297,6 +378,11 @@ class StoreDirectory:
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._fd = fd
         self._held.add(self._key)
+
+    def check_lock(self) -> None:
+        """Raises FencedError when the lock is not there any more: another store may be at work here."""
+        if lib.hf_lock_held(self._fd) != 1:
+            raise FencedError(str(self.path))
 
     def close(self) -> None:
         """Lets the next store in. Idempotent."""

@@ -14,10 +14,12 @@ import msgspec
 
 from .core import CData, ffi, lib
 from .errors import Error
+from .nameless import Nameless, nameless
 from .quorum import Groups
 from .segments import Mapping, UnpublishedError, attach_board, attach_stream, read_lines
 from .store_info import log_range, read_info
 from .store_state import SourceState, State, StateFile
+from .waits import Wait, waiting
 from .watch import groups_of
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ class StorePosition(msgspec.Struct, frozen=True):
     alive: bool
     group: int = 0
     state: str = ""
-    """``active``; ``catching_up``; ``down``; ``idle`` (no seat: the source does not count it)."""
+    """``active``; ``catching_up``; ``down``; ``idle`` (no seat: the source does not count it); ``unknown`` (of a nameless
+    source)."""
     proxy: bool = False
     """It stands in for the source, which is dead (um_semantics J.2)."""
 
@@ -49,7 +52,8 @@ class SourceRow(msgspec.Struct, frozen=True):
     topic: str
     uuid: str
     state: str
-    """``live``; ``closed``; ``dead``; ``unknown`` (death cannot be proved); ``stored`` (no ring, a store keeps it)."""
+    """``live``; ``closed``; ``dead``; ``unknown`` (death cannot be proved); ``stored`` (no ring, a store keeps it); ``nameless``
+    (it lives, and its ring or board was removed from /dev/shm: nobody knows how far it is)."""
     registration_ids: dict[str, int]
     """Store name -> RegID."""
     session_id: int
@@ -109,6 +113,8 @@ class Survey(msgspec.Struct, frozen=True):
     sources: list[SourceRow]
     receivers: list[ReceiverRow]
     stores: list[StoreRow]
+    waiting: list[Wait] = []
+    """Receivers that cannot register, and why."""
 
 
 class StoreFiles:
@@ -224,7 +230,9 @@ class _Line:
 class _Source:
     """One source identity, put together from its rings, its board and the stores' files."""
 
-    def __init__(self, domain: Domain, uuid: bytes, streams: list[ObjectName], stores: list[StoreFiles]) -> None:
+    def __init__(
+        self, domain: Domain, uuid: bytes, streams: list[ObjectName], stores: list[StoreFiles], notes: list[Nameless]
+    ) -> None:
         self.uuid = uuid
         self.keepers = [(store, kept) for store in stores if (kept := store.source(uuid)) is not None]
         newest = max((kept for _, kept in self.keepers), key=lambda kept: kept.incarnation, default=None)
@@ -246,6 +254,13 @@ class _Source:
                 break
             except (FileNotFoundError, UnpublishedError, Error):  # just gone, not done, or void: an older one may tell
                 continue
+        self.receiving: dict[bytes, int] = {}
+        """Receivers that live on a board without a name -> pid."""
+        for note in notes:
+            if note.kind == "source":
+                self.state, self.pid = "nameless", note.pid
+            else:
+                self.receiving[bytes.fromhex(note.participant)] = note.pid
         self.lines = self._lines(domain, newest)
         if not self.has_ring:
             ends = [found[1] for store, _ in self.keepers if (found := store.log_range(uuid)) is not None]
@@ -298,7 +313,7 @@ class _Source:
             stable, lag = (at - 1, self.next - at) if at is not None else (None, None)
             proxy = store is not None and store.stands_in_for(self.uuid)
             alive = line.alive if line is not None else False
-            state = "active" if alive else "down"
+            state = "active" if alive else "unknown" if self.state == "nameless" else "down"
             if name in self.idle:
                 state = "idle"
             elif alive and line is not None and line.catching_up:
@@ -317,7 +332,7 @@ class _Source:
         stable = min(max(stable, self.told_stable), self.next)
         return SourceRow(
             self.topic, self.uuid.hex(), self.state, self.declared, self.session_id, self.incarnation, self.pid,
-            self.state == "live", self.next, stable - 1, self.next - stable, self.messages, self.payload_bytes,
+            self.state in {"live", "nameless"}, self.next, stable - 1, self.next - stable, self.messages, self.payload_bytes,
             self.ring_bytes, stores,
         )  # fmt: skip
 
@@ -336,7 +351,7 @@ class _Source:
                 if known.uuid not in rows:
                     rows[known.uuid] = ReceiverRow(
                         *source, known.registration_id, known.session_id, "", known.ack - 1, max(0, self.next - known.ack),
-                        0, 0, 0, 0, False,
+                        0, 0, 0, self.receiving.get(known.uuid, 0), known.uuid in self.receiving,
                     )  # fmt: skip
         return list(rows.values())
 
@@ -353,7 +368,13 @@ def take(domain: Domain) -> Survey:
         if item.kind == "stream":
             streams.setdefault(item.uuid, []).append(item)
     kept = {source.uuid for store in stores if store.listed for source in store.listed.sources}
-    sources = [_Source(domain, uuid, streams.get(uuid, []), stores) for uuid in sorted(kept | set(streams))]
+    notes: dict[bytes, list[Nameless]] = {}
+    for note in nameless(domain):
+        notes.setdefault(bytes.fromhex(note.uuid), []).append(note)
+    sources = [
+        _Source(domain, uuid, streams.get(uuid, []), stores, notes.get(uuid, []))
+        for uuid in sorted(kept | set(streams))
+    ]
     sources = [source for source in sources if source.incarnation > 0]
     sources.sort(key=lambda source: (source.topic, source.session_id, source.uuid))
     return Survey(
@@ -361,4 +382,5 @@ def take(domain: Domain) -> Survey:
         [source.row() for source in sources],
         [row for source in sources for row in source.receivers()],
         [store.row() for store in stores],
+        waiting(domain),
     )

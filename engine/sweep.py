@@ -7,11 +7,9 @@ makes a board or doorbells meanwhile, and one without a magic is one whose creat
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
-import struct
 import time
 from pathlib import Path
 
@@ -22,20 +20,21 @@ from .domain import SHM_DIR, Domain, ObjectName, open_object, unlink_object
 from .errors import Error, ForeignOwnerError
 from .segments import Mapping, UnpublishedError, attach_board, attach_stream, read_lines
 from .survey import StoreFiles, declared_stores, store_files
+from .turn import holder_of
+from .waits import wait_files
 
 __all__ = ["Item", "sweep"]
 
 GRACE_S = 10.0
 """A lock file that is still empty belongs to a process that starts just now, or died while it did."""
-_FLOCK = struct.Struct("hhqqi4x")
 
 
 class Item(msgspec.Struct, frozen=True):
     """One thing that belongs to nobody alive, or that is kept although its owner is dead."""
 
     kind: str
-    """``stream``, ``board``, ``channel``, ``bells``, ``logs``, ``socket``, ``info`` or ``lock``; ``writer``: of Spark's, whose
-    directories the data source looks after."""
+    """``stream``, ``board``, ``channel``, ``bells``, ``logs``, ``socket``, ``info``, ``waits`` or ``lock``; ``writer``: of
+    Spark's, whose directories the data source looks after."""
     path: str
     bytes: int
     remove: bool
@@ -62,7 +61,7 @@ def _remove(item: Item) -> None:
     path = Path(item.path)
     if item.kind == "logs":
         shutil.rmtree(path)
-    elif item.kind in {"socket", "info", "lock"}:
+    elif item.kind in {"socket", "info", "lock", "waits"}:
         path.unlink(missing_ok=True)
     else:
         unlink_object(path.name)
@@ -91,6 +90,11 @@ class _Sweep:
         found += [self._memory_logs(item) for item in objects if item.kind == "logs"]
         found += [self._bells(item) for item in objects if item.kind == "bells"]
         found += self._store_files()
+        found += [
+            Item("waits", str(path), _size(path), True, "its process is dead")
+            for path, _, dead in wait_files(self.domain)
+            if dead
+        ]
         found += [self._lock(path, alive) for path, alive in self.locks]
         return [item for item in found if item is not None]
 
@@ -294,8 +298,7 @@ def _locked(path: Path) -> bool:
     except OSError:
         return True
     try:
-        asked = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        return bool(_FLOCK.unpack(asked)[0] != fcntl.F_UNLCK)
+        return holder_of(fd) is not None
     finally:
         os.close(fd)
 

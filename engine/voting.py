@@ -6,19 +6,27 @@ Not every store that answers has a say. Who has forgotten something *learns*: it
 * A store that knows another source by this RegID or session ID than the one under which most has begun.
 * A store that says itself that it has lost what it acknowledged, or whose directory has not had a life that another store
   remembers: it was restored from a backup.
+* A store that the operator has excluded, until it has learned.
 
 While the stores that do have a say are not enough, one that has not answered may know more, so there is no decision; unless all
 that have a seat have answered. Where nobody knows anything, that is not enough: a backup may have had a seat before, and have it
 again for somebody else who lives. So backups are asked, too, and must have answered. A store that is dead and whose state can be
 read has answered as well; and no store can know a source that comes without RegID and session ID.
+
+The start is the greater of two numbers: what the consensus behaviour makes of the reports, and the least number that no
+sufficient set of stores can have passed (reports.py). Where there is no such number, there is no decision. A store that has
+forgotten may have had anything, until every store on record has answered or its log was read: then nobody knows more, and what it
+has now is all that counts. What may be gone with it is said (``Decision.forgot``).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from .reconcile import newest_table
+from .reconcile import FOR_EVER, LogView, Table
+from .reports import Configuration, Seen, ends_the_wait, known_views, least_impossible, names_of, reached, right_table
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,16 +34,20 @@ if TYPE_CHECKING:
     from .quorum import Consensus, Groups
     from .registration import Grant
 
-__all__ = ["Decision", "decide", "learners", "obstacle"]
+__all__ = ["Decision", "decide", "learners", "obstacle", "to_learn"]
 
 
 class Decision(NamedTuple):
-    """What is opened next. `begins`: all that the stores know to have begun before, (incarnation, start), oldest first."""
+    """What is opened next. `begins`: all that the stores know to have begun before, (incarnation, start), oldest first.
+
+    `forgot`: stores that may have had messages from `start_sqn` on, and do not know it any more.
+    """
 
     uuid: bytes
     incarnation: int
     start_sqn: int
     begins: tuple[tuple[int, int], ...]
+    forgot: tuple[str, ...] = ()
 
 
 def learners(grants: Mapping[int, Grant]) -> set[int]:
@@ -45,7 +57,7 @@ def learners(grants: Mapping[int, Grant]) -> set[int]:
     for store, grant in grants.items():
         stateless = not grant.incarnation and not grant.empty_votes
         another = newest is not None and grant.incarnation and grant.uuid != newest.uuid
-        if stateless or another or not grant.votes or _restored(grant, grants.values()):
+        if stateless or another or not grant.votes or _restored(grant, grants.values()) or to_learn(grant, grants):
             found.add(store)
     return found
 
@@ -57,11 +69,24 @@ def _restored(grant: Grant, grants: Iterable[Grant]) -> bool:
     return any(life > lives[0] and life not in lives for life in told)
 
 
+def to_learn(grant: Grant, grants: Mapping[int, Grant]) -> list[int]:
+    """Exclusions of this store that it has not learned after."""
+    told = {other.excluded[grant.name] for other in grants.values() if grant.name in other.excluded}
+    return sorted(told - set(grant.served))
+
+
 def _newest(grants: Mapping[int, Grant]) -> Grant | None:
     """The one under whose identity most has begun, at most stores; None: nothing has, anywhere."""
     known = Counter(grant.uuid for grant in grants.values())
     newest = max(grants.values(), key=lambda grant: (grant.incarnation, known[grant.uuid]), default=None)
     return newest if newest is not None and newest.incarnation else None
+
+
+def _given_up(grants: Mapping[int, Grant], names: Sequence[str]) -> set[int]:
+    """Stores that have not answered, and that the operator has told an answering one not to wait for."""
+    excluded = {name for grant in grants.values() for name in grant.excluded}
+    called = names_of(each for grant in grants.values() for each in grant.seen)
+    return {s for s, name in enumerate(names) if s not in grants and called.get(name, name) in excluded}
 
 
 def _wanted(groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], empty: Collection[int]) -> set[int]:
@@ -71,28 +96,104 @@ def _wanted(groups: Groups, seated: Collection[int], grants: Mapping[int, Grant]
     return (set(seated) if _newest(grants) else set(range(groups.stores))) - set(grants) - set(empty)
 
 
+@dataclass(frozen=True, slots=True)
+class _Logs:
+    """What the answers say of the source's logs. Stores are known by their own names, where somebody knows these."""
+
+    called: Mapping[int, str]
+    configurations: Sequence[Configuration]
+    table: Table | None
+    """The BEGINs that hold; None: what is unknown decides."""
+    numbers: Mapping[str, int]
+    """How far each store may have come; FOR_EVER where that is not known."""
+    reports: Mapping[int, int]
+    """How far the logs go that an answering store has read."""
+    forgot: Collection[str]
+    """Stores that have answered, and may have had more than they know."""
+    whys: Mapping[str, str]
+
+
+def _logs(
+    groups: Groups, grants: Mapping[int, Grant], uuid: bytes, names: Sequence[str], empty: Collection[int]
+) -> _Logs:
+    names = tuple(names)[: groups.stores] or tuple(map(str, range(groups.stores)))
+    learn = learners(grants)
+    said = {store: _said(grant, names[store]) for store, grant in grants.items() if grant.uuid == uuid}
+    alias = names_of(each for every in said.values() for each in every)
+    alias |= {names[store]: grant.name for store, grant in grants.items() if grant.name}
+    called = {store: alias.get(name, name) for store, name in enumerate(names)}
+    recorded = [grant.configuration for grant in grants.values() if grant.uuid == uuid and grant.configuration]
+    declared = Configuration(tuple(called.values()), groups)
+    configurations = list(dict.fromkeys([declared, *(each.renamed(alias) for each in recorded)]))
+    answered = {called[store]: said.get(store, ()) for store in grants}
+    views = known_views((each for every in said.values() for each in every), own=answered)
+    views |= {called[store]: LogView((), 0) for store in grants if grants[store].uuid != uuid}  # of another identity
+    settled = {called[store] for store in empty} | {name for grant in grants.values() for name in grant.excluded}
+    views |= {name: LogView((), 0) for name in settled if name not in answered}
+    table = right_table(views, configurations)
+    numbers = {name: reached(view, table or ()) for name, view in views.items()}
+    whys = {each.name or each.store: each.why for every in said.values() for each in every if each.view is None}
+    reports = {
+        store: max([(table or ((0, 0),))[-1][1], *(reached(each.view, table or ()) for each in every if each.view)])
+        for store, every in said.items()
+    }
+    return _Logs(called, configurations, table, numbers, reports, {called[store] for store in learn}, whys)
+
+
+def _said(grant: Grant, name: str) -> Sequence[Seen]:
+    """What an answer says of the logs. A store of an older version tells the farthest that it has read as its own."""
+    own = LogView(tuple(grant.begins), grant.next_sqn)
+    return grant.seen or (Seen(name, grant.name or name, own),)
+
+
+def _unknown(logs: _Logs) -> list[str]:
+    """Stores on record of which nobody has read how far they go."""
+    listed = [name for each in logs.configurations for name in each.stores]
+    return [name for name in dict.fromkeys(listed) if logs.numbers.get(name, FOR_EVER) == FOR_EVER]
+
+
+def _least(logs: _Logs) -> tuple[int, dict[str, int]]:
+    """The least number that nothing stable can have passed, and what it was counted from.
+
+    Who has forgotten counts by what it has, once nobody is left who may know more.
+    """
+    numbers = dict(logs.numbers)
+    if _unknown(logs):
+        numbers |= dict.fromkeys(logs.forgot, FOR_EVER)
+    return least_impossible(logs.configurations, numbers), numbers
+
+
 def decide(
     groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], behavior: Consensus, proposal: bytes,
-    empty: Collection[int] = (),
+    empty: Collection[int] = (), names: Sequence[str] = (),
 ) -> Decision | None:  # fmt: skip
     """Return what to open, None while a store that has not answered may know more. `grants`: not empty; of backups, too.
-    `empty`: stores that know nothing of it, also without having answered.
+    `empty`: stores that know nothing of it, also without having answered. `names`: of the stores, as they are declared.
 
     The identity is the one under which most incarnations have begun; where nothing has, the one that all stores have given it
-    already (who died before its first BEGIN left a ring by that name), else `proposal`.
+    already (who died before its first BEGIN left a ring by that name), else `proposal`. The incarnation is the greatest that a
+    store has promised to this claimant.
     """
+    empty = {*empty, *_given_up(grants, names)}
     if _wanted(groups, seated, grants, empty):
         return None
-    voters = {store: grants[store] for store in set(grants) & set(seated) - learners(grants)}
+    promised = max(grant.promised for grant in grants.values())
     newest = _newest(grants)
     if newest is None:
         given = {grant.uuid for grant in grants.values()}
-        return Decision(given.pop() if len(given) == 1 else proposal, 1, 0, ())
-    knowing = {store: grant.next_sqn for store, grant in voters.items() if grant.incarnation}
-    known_by_any = max(grant.next_sqn for grant in grants.values())
+        return Decision(given.pop() if len(given) == 1 else proposal, max(promised, 1), 0, ())
+    logs = _logs(groups, grants, newest.uuid, names, empty)
+    least, _ = _least(logs)
+    if logs.table is None or least == FOR_EVER:
+        return None
+    voters = set(grants) & set(seated) - learners(grants)
+    knowing = {store: logs.reports[store] for store in voters if grants[store].incarnation and store in logs.reports}
+    known_by_any = max(logs.reports.values())
     start = groups.consensus(knowing, behavior) if knowing else known_by_any  # else everybody has forgotten something
-    begins = newest_table(grant.begins for grant in grants.values() if grant.uuid == newest.uuid)
-    return Decision(newest.uuid, newest.incarnation + 1, start, begins)
+    start = max(start, least)
+    unlimited = {**logs.numbers, **dict.fromkeys(logs.forgot, FOR_EVER)}
+    gone = sorted(logs.forgot) if least_impossible(logs.configurations, unlimited) > start else ()
+    return Decision(newest.uuid, max(newest.incarnation + 1, promised), start, logs.table, tuple(gone))
 
 
 def obstacle(
@@ -100,13 +201,32 @@ def obstacle(
     empty: Collection[int] = (),
 ) -> str | None:  # fmt: skip
     """Return why stores that have answered are not enough, and what to do about it; None: that is not the reason."""
+    if not groups.complete(set(grants) & set(seated)):
+        return None
+    empty = {*empty, *_given_up(grants, names)}
     lost = [names[store] for store in sorted(learners(grants) & set(seated))]
     missing = [names[store] for store in sorted(_wanted(groups, seated, grants, empty))]
-    if not lost or not missing or not groups.complete(set(grants) & set(seated)):
+    if lost and missing:
+        who, has = ", ".join(lost), "has" if len(lost) == 1 else "have"
+        other, is_ = ", ".join(missing), "is" if len(missing) == 1 else "are"
+        return (
+            f"{who} {has} no state of it, or not all; {other}, which may have, {is_} not there: start "
+            f"{'it' if len(missing) == 1 else 'one of them'}, or run `holdfast store adopt-empty {lost[0]}`"
+        )
+    newest = _newest(grants)
+    return _unreadable(_logs(groups, grants, newest.uuid, names, empty)) if newest is not None and not missing else None
+
+
+def _unreadable(logs: _Logs) -> str | None:
+    """Stores whose logs nobody can read may hold what is stable."""
+    least, numbers = _least(logs)
+    if logs.table is not None and least < FOR_EVER:
         return None
-    who, has = ", ".join(lost), "has" if len(lost) == 1 else "have"
-    other, is_ = ", ".join(missing), "is" if len(missing) == 1 else "are"
+    unknown = _unknown(logs)
+    stores = [name for name in ends_the_wait(logs.configurations, numbers) if name in unknown] or unknown
+    said = ", ".join(f"{name} ({logs.whys[name]})" if logs.whys.get(name) else name for name in stores)
+    it, has = ("it", "its log") if len(stores) == 1 else ("them", "their logs")
     return (
-        f"{who} {has} no state of it, or not all; {other}, which may have, {is_} not there: start "
-        f"{'it' if len(missing) == 1 else 'one of them'}, or run `holdfast store adopt-empty {lost[0]}`"
+        f"{said} may hold stable messages that no other store has: start {it}, make {has} readable, or give up what only "
+        f"{'it has' if len(stores) == 1 else 'they have'}: `holdfast store exclude {stores[0] if stores else 'NAME'}`"
     )

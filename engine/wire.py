@@ -40,6 +40,20 @@ Topic = Annotated[str, Meta(max_length=255)]
 Role = Literal["source", "receiver"]
 
 
+class PeerLog(msgspec.Struct, frozen=True, array_like=True):
+    """How far a store's log of one source goes, as an answering store knows it: its own, or one whose files it has walked."""
+
+    store: str
+    """As the source declared it."""
+    name: str
+    """The store's own name; empty where nobody knows it."""
+    next_sqn: Annotated[int, Meta(ge=-1, le=2**63 - 1)]
+    """Number behind the last message; -1: unknown, so it may hold anything."""
+    begins: list[BeginOf]
+    why: str = ""
+    """Of what is unknown."""
+
+
 class Hello(msgspec.Struct, tag="hello", frozen=True):
     """First packet of a client: who it is, and the bell that the store rings after an answer."""
 
@@ -80,6 +94,10 @@ class RegisterSource(msgspec.Struct, tag="register_source", frozen=True):
     """Receiver-paced persistence, with these values; None: source-paced."""
     proxy: bool = False
     """A store is to stand in for it when it is dead (ume_proxy_source)."""
+    claimant: Annotated[bytes, Meta(max_length=16)] = b""
+    """Which object asks: the same as long as it lives, whatever identity it takes over."""
+    least: Number = 0
+    """The incarnation that it will open, by what other stores promised: this store is to promise it, too."""
 
 
 class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
@@ -109,6 +127,20 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     lives: list[int] = []
     """The last ones that its directory has had, oldest first: one that a peer remembers and that is not among them was another
     directory's, so this one was restored from a backup. Empty: all numbers up to ``opened``."""
+    promised: Number = 0
+    """The incarnation that this claimant may open here: BEGINs below it are refused from now on, also after a crash."""
+    logs: list[PeerLog] = []
+    """How far the logs of the source's stores go: never one maximum, because unreadable is not empty (DESIGN 14)."""
+    stores: list[str] = []
+    sizes: list[Small] = []
+    groups: list[Small] = []
+    intragroup: Small = 0
+    intergroup: Small = 0
+    """As the last Begin declared them here."""
+    excluded: dict[str, Number] = {}
+    """Stores that the operator has excluded -> the number of that exclusion."""
+    served: list[Number] = []
+    """Exclusions of this store after which it has learned this source."""
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
@@ -133,6 +165,10 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     intragroup: Small = 0
     intergroup: Small = 0
     """What they must agree on, by number (engine/quorum.py): for who reads files only."""
+    claimant: Annotated[bytes, Meta(max_length=16)] = b""
+    """As in RegisterSource."""
+    learns: list[Number] = []
+    """Exclusions of this store by the operator: it has no say before it has caught up."""
 
 
 class Begun(msgspec.Struct, tag="begun", frozen=True):
@@ -166,7 +202,7 @@ class RegisterReceiver(msgspec.Struct, tag="register_receiver", frozen=True):
 
 
 class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
-    """What the store knows of this receiver: it acknowledged everything below ``next_sqn``."""
+    """What the store knows of this receiver: it goes on at ``next_sqn``."""
 
     id: int
     source_registration_id: int
@@ -189,6 +225,8 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     """All BEGINs that this store knows: another store may have missed one that voids what was acknowledged there."""
     acknowledged_under: Number = 0
     """The incarnation that ``next_sqn`` was acknowledged under: a store that missed a BEGIN still sees it on the board."""
+    position: int = -1
+    """Everything below is acknowledged; the rollback limit may start it later, which moves nothing. -1: ``next_sqn``."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
@@ -304,6 +342,27 @@ class Expelled(msgspec.Struct, tag="expelled", frozen=True):
     source: Uuid
 
 
+EXCLUDED_MAX = 100
+"""Sources in one answer to Exclude: with the longest topics they fit."""
+
+
+class Exclude(msgspec.Struct, tag="exclude", frozen=True):
+    """Operator: do not wait for this store. What only it has is given up, and when it returns, it learns."""
+
+    id: int
+    store: str
+    number: Number
+    """Of this exclusion: the same at every store that records it."""
+
+
+class Excluded(msgspec.Struct, tag="excluded", frozen=True):
+    """Answer to Exclude, when it is durable."""
+
+    id: int
+    sources: list[tuple[str, U32, Number]]
+    """(topic, RegID, number behind the last message here) of the sources that declared that store."""
+
+
 class Mark(msgspec.Struct, tag="mark", frozen=True):
     """Operator: messages that must not be delivered from this store's log any more (um_semantics I.4)."""
 
@@ -323,9 +382,30 @@ class Marked(msgspec.Struct, tag="marked", frozen=True):
 
 
 Request = (
-    Hello | RegisterSource | Begin | RegisterReceiver | ListSources | Leave | Deregister | OperatorDeregister | Mark
+    Hello
+    | RegisterSource
+    | Begin
+    | RegisterReceiver
+    | ListSources
+    | Leave
+    | Deregister
+    | OperatorDeregister
+    | Mark
+    | Exclude
 )
-Answer = Welcome | SourceGranted | Begun | ReceiverGranted | Refused | Sources | Left | Deregistered | Expelled | Marked
+Answer = (
+    Welcome
+    | SourceGranted
+    | Begun
+    | ReceiverGranted
+    | Refused
+    | Sources
+    | Left
+    | Deregistered
+    | Expelled
+    | Marked
+    | Excluded
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(Request)

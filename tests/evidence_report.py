@@ -29,6 +29,7 @@ __all__ = ["ROWS", "Row", "Verdict", "by_the_clock", "judge", "main", "records",
 WALL_MINUTES = 40
 FUZZ = (
     "segment", "head", "stream", "board", "frames", "state", "wire", "info", "flat", "xml", "store_xml", "offsets", "ddl",
+    "block",
 )  # fmt: skip
 """The fuzz targets."""
 
@@ -64,7 +65,7 @@ ROWS = (
     ),
     Row("torture_power", "power cuts of an ext4 image under a store", {"cuts": 150}, planted=1),
     Row(
-        "torn_images", "images of a log with any mixture of sectors since its last sync", {"images": 200_000}, planted=1
+        "torn_images", "images of a log with any mixture of sectors since its last sync", {"images": 200_000}, planted=2
     ),
     Row("bit_flips", "each bit of a segment of 64 KiB", {"flips": 524_288}, planted=200),
     Row(

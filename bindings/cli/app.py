@@ -144,6 +144,18 @@ def store_adopt_empty(
     return adopt(store, domain)
 
 
+@store_app.command("exclude")
+def store_exclude(
+    store: Annotated[str, typer.Argument(metavar="NAME", help="A store that does not run")],
+    timeout: Timeout = 30,
+    domain: Domain = None,
+) -> int:
+    """Do not wait for a store any more when sources start: what only it has is given up, and when it returns, it learns."""
+    from .store_exclude import exclude
+
+    return exclude(store, timeout, domain)
+
+
 @store_app.command("deregister")
 def store_deregister(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A store that runs")],

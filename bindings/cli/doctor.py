@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from ..engine.doctor import examine
 from ..engine.domain import Domain
+from .lines import say, say_json
 
 __all__ = ["diagnose"]
 
@@ -19,13 +18,11 @@ def diagnose(json: bool, name: str | None) -> int:
         domain.close()
     bad = [finding for finding in findings if not finding.ok]
     if json:
-        import msgspec
-
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode() + "\n")
+        say_json(findings, indent=True)
         return 1 if bad else 0
     for finding in findings:
-        print(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.check:<10}  {finding.found}")
+        say(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.check:<10}  {finding.found}")
         if finding.remedy:
-            print(f"      remedy: {finding.remedy}")
-    print(f"{len(bad)} of {len(findings)} need attention" if bad else "all is well")
+            say(f"      remedy: {finding.remedy}")
+    say(f"{len(bad)} of {len(findings)} need attention" if bad else "all is well")
     return 1 if bad else 0

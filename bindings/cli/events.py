@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..engine import survey
 from ..engine.changes import Change, changes
 from ..engine.domain import Domain
+from ..engine.printable import json_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ def _tell_all(found: list[Change], tell: Callable[[Change], str]) -> None:
 def _tell_json(change: Change) -> str:
     import msgspec
 
-    return msgspec.json.encode(change).decode()
+    return json_text(msgspec.json.encode(change))
 
 
 def _tell(change: Change) -> str:
@@ -65,4 +66,4 @@ def _tell(change: Change) -> str:
             who = f"receiver {change.registration_id} of {change.topic!r}{session}"
             said = f"{who} {change.state}{pid}," if change.event == "receiver" else who
             said = f"{said} acknowledged {at}, {change.behind} behind"
-    return f"{when} {said}"
+    return printable(f"{when} {said}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..engine.domain import Domain
 from ..engine.errors import ConfigError
 from ..engine.sweep import Item, sweep
+from .lines import say
 from .pipeline_spark import needed
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ def collect(dry_run: bool, everything: bool, name: str | None) -> int:
         domain.close()
     verb = "would remove" if dry_run else "removed"
     for item in items:
-        print(f"{verb if item.remove else 'kept'} {item.kind} {item.path}{_size(item)}: {item.why}")
+        say(f"{verb if item.remove else 'kept'} {item.kind} {item.path}{_size(item)}: {item.why}")
     gone = [item for item in items if item.remove]
-    print(f"domain {domain.name}: {verb} {len(gone)} things, {sum(item.bytes for item in gone):,} bytes")
+    say(f"domain {domain.name}: {verb} {len(gone)} things, {sum(item.bytes for item in gone):,} bytes")
     return 0
 
 

@@ -8,6 +8,7 @@ from ..engine import wire
 from ..engine.domain import Domain
 from ..engine.errors import ConfigError, RegIdInUseError
 from ..engine.store_request import FIRST, ask
+from .lines import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +29,9 @@ def deregister(store: str, source: int, receiver: int, force: bool, timeout: flo
         raise
     assert isinstance(answer, wire.Deregistered)
     if receiver:
-        print(f"store {store}: receiver {receiver} of source {source} deregistered; it had acknowledged {_end(answer)}")
+        say(f"store {store}: receiver {receiver} of source {source} deregistered; it had acknowledged {_end(answer)}")
     else:
-        print(f"store {store}: source {source} deregistered with its messages; it had stored {_end(answer)}")
+        say(f"store {store}: source {source} deregistered with its messages; it had stored {_end(answer)}")
     return 0
 
 
@@ -45,7 +46,7 @@ def mark(store: str, source: int, text: str, timeout: float, name: str | None) -
     assert isinstance(answer, wire.Marked)
     for first, last in answer.ranges:
         said = f"number {first}" if first == last else f"numbers {first}..{last}"
-        print(f"store {store}: {said} of source {source} marked undeliverable")
+        say(f"store {store}: {said} of source {source} marked undeliverable")
     return 0
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..engine.errors import Error, UsageError
+from ..engine.printable import printable
 from .app import app
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def _usage(error: Exception) -> int:
 
 
 def _say(message: str, hint: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    for line in f"error: {message}".split("\n"):  # with an excerpt there are several
+        print(printable(line), file=sys.stderr)
     if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+        print(f"hint: {printable(hint)}", file=sys.stderr)
     return code

@@ -12,6 +12,7 @@ import msgspec
 from ..engine import survey
 from ..engine.domain import Domain
 from ..engine.errors import NotRegisteredError, RegistrationTimeout
+from ..engine.printable import json_text
 from .options import Membership, pairs
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class _Output:
         if self._json is None:
             self._buffer += message.data
         else:
-            self._buffer += self._json.encode(_fields(message))
+            self._buffer += json_text(self._json.encode(_fields(message))).encode()
         self._buffer += b"\n"
         self._held.append(message)
         if len(self._held) >= HELD_MAX or len(self._buffer) >= BUFFER_BYTES:

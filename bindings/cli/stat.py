@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 
 from ..engine import survey
 from ..engine.domain import Domain
+from ..engine.printable import printable
+from .lines import say_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import Console, RenderableType
+
+    from ..engine.waits import Wait
 
 __all__ = ["show", "table"]
 
@@ -39,11 +43,8 @@ def _pictures(domain: Domain, watch: float | None) -> Iterator[survey.Survey]:
 
 
 def _show_json(domain: Domain, watch: float | None) -> None:
-    import msgspec
-
     for picture in _pictures(domain, watch):
-        text = msgspec.json.encode(picture)
-        sys.stdout.write((text if watch else msgspec.json.format(text, indent=2)).decode() + "\n")
+        say_json(picture, indent=not watch)
         sys.stdout.flush()
 
 
@@ -71,7 +72,7 @@ def _print(console: Console, picture: survey.Survey) -> None:
 def _group(picture: survey.Survey) -> RenderableType:
     from rich.console import Group
 
-    if not picture.sources and not picture.stores:
+    if not picture.sources and not picture.stores and not picture.waiting:
         return f"domain {picture.domain}: nothing is here"
     shown = [row for row in picture.receivers if row.alive or row.session_id]
     gone = len(picture.receivers) - len(shown)
@@ -81,6 +82,8 @@ def _group(picture: survey.Survey) -> RenderableType:
         table("receivers", "topic|state|session|>ack|>lag|>delivered|>redelivered|>lapped|>pid", map(_receiver, shown)),
         table("stores", "name|state|type|>sources|>pid|directory", map(_store, picture.stores)),
     ]
+    if picture.waiting:
+        parts.insert(2, table("receivers that wait", "topic|session|>pid|why", map(_waiting, picture.waiting)))
     if gone:
         parts.insert(2, f"and {gone} receivers that are gone and had no session ID")
     return Group(*parts)
@@ -99,6 +102,10 @@ def _receiver(row: survey.ReceiverRow) -> Sequence[str]:
         row.topic, "live" if row.alive else "gone", _session(row.session_id), str(row.ack), str(row.lag),
         str(row.delivered), str(row.redelivered), str(row.lapped), _pid(row.pid, row.alive),
     )  # fmt: skip
+
+
+def _waiting(wait: Wait) -> Sequence[str]:
+    return wait.topic, _session(wait.session_id), str(wait.pid), wait.why
 
 
 def _store(row: survey.StoreRow) -> Sequence[str]:
@@ -133,5 +140,5 @@ def table(title: str, columns: str, rows: Iterator[Sequence[str]]) -> Renderable
     for column in columns.split("|"):
         table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", style=None)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table

@@ -10,6 +10,7 @@ from ..engine.errors import ConfigError, DirectoryInUseError
 from ..engine.store import adopt_empty
 from ..engine.store_config import is_store_name
 from ..engine.store_info import read_info
+from .lines import say
 
 __all__ = ["adopt"]
 
@@ -30,7 +31,7 @@ def adopt(store: str, domain: str | None) -> int:
     except DirectoryInUseError as error:
         error.hint = RUNS
         raise
-    print(f"store {state.name} ({path}) votes as one that never had a message, from its next start to its end")
+    say(f"store {state.name} ({path}) votes as one that never had a message, from its next start to its end")
     return 0
 
 

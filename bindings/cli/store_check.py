@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from ..engine.check import LogReport, StoreReport, check_store
 from ..engine.compare import Comparison, compare_stores
+from .lines import say, say_json
 
 if TYPE_CHECKING:
     from ..engine.store_repair import RepairedStore
@@ -19,9 +19,7 @@ DAMAGED = 5
 
 def print_json(reports: object) -> None:
     """One line; ``reports``: msgspec structs, in a list."""
-    import msgspec
-
-    sys.stdout.write(msgspec.json.encode(reports).decode() + "\n")
+    say_json(reports)
 
 
 def check_stores(directories: list[str], json: bool) -> int:
@@ -41,15 +39,15 @@ def print_heading(report: StoreReport | RepairedStore) -> None:
     """The store, above the lines of its logs."""
     named = f" (store {report.name})" if report.name else ""
     verdict = "DAMAGED" if report.damaged else "clean"
-    print(f"{report.directory}{named}: {len(report.logs)} logs, {verdict}")
+    say(f"{report.directory}{named}: {len(report.logs)} logs, {verdict}")
     if report.error:
-        print(f"  {report.error}")
+        say(f"  {report.error}")
 
 
 def _print_log(log: LogReport) -> None:
     kept = f"numbers {log.oldest}..{log.next - 1}" if log.next > log.oldest else "empty"
     mended = f", {log.filled:,} repaired" if log.filled else ""
-    print(
+    say(
         f"  {log.topic or log.source}: {log.messages:,} messages{mended}, {kept}, {log.segments} segments, "
         f"{log.bytes:,} bytes, " + ("DAMAGED" if log.damaged else "clean")
     )
@@ -59,11 +57,11 @@ def _print_log(log: LogReport) -> None:
 def print_findings(log: LogReport) -> None:
     """One line for each, below that of the log."""
     if log.error:
-        print(f"    {log.error}")
+        say(f"    {log.error}")
     for found in log.findings:
         cost = f"numbers {found.first}..{found.next - 1}" if found.costs else "no message"
         where = f" in {found.segment} at {found.position}, {found.bytes} bytes" if found.segment else ""
-        print(f"    {found.kind}{where}: {cost}")
+        say(f"    {found.kind}{where}: {cost}")
 
 
 def compare_logs(directories: list[str], json: bool) -> int:
@@ -80,9 +78,9 @@ def compare_logs(directories: list[str], json: bool) -> int:
 def _print_comparison(found: Comparison) -> None:
     name = found.topic or found.source
     if found.difference is not None:
-        print(f"{name}: DIFFERENT from number {found.difference.number} on")
-        print(f"  {found.difference.directory}: {found.difference.text}")
+        say(f"{name}: DIFFERENT from number {found.difference.number} on")
+        say(f"  {found.difference.directory}: {found.difference.text}")
     elif found.first == found.next:
-        print(f"{name}: no number that all of them keep")
+        say(f"{name}: no number that all of them keep")
     else:
-        print(f"{name}: equal, numbers {found.first}..{found.next - 1}")
+        say(f"{name}: equal, numbers {found.first}..{found.next - 1}")

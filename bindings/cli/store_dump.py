@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ..engine.dump import Hole, KeptMessage, KeptSource, kept_messages, kept_sources
 from ..engine.errors import UsageError
+from .lines import say, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ def dump(directory: str, topic: str | None, numbers: str | None, terse: bool, js
     for source in wanted:
         show(source, first, last, terse)
     if topic is not None and not wanted:
-        print(f"{directory} keeps no source on topic {topic!r}", file=sys.stderr)
+        say(f"{directory} keeps no source on topic {topic!r}", error=True)
         return 1
     return 0
 
@@ -53,15 +53,15 @@ def number_range(numbers: str | None) -> tuple[int, int]:
 def _show(source: KeptSource, first: int, last: int, terse: bool) -> None:
     state = source.state
     kept = f"numbers {source.oldest}..{source.next - 1}" if source.next > source.oldest else "no messages"
-    print(f"{state.topic if state is not None else source.uuid}: {kept}")
+    say(f"{state.topic if state is not None else source.uuid}: {kept}")
     if state is not None:
         session = f", session {state.session_id:#x}" if state.session_id else ""
-        print(f"  source {source.uuid}, RegID {state.registration_id}{session}, incarnation {state.incarnation}")
+        say(f"  source {source.uuid}, RegID {state.registration_id}{session}, incarnation {state.incarnation}")
         for receiver in state.receivers:
             session = f", session {receiver.session_id:#x}" if receiver.session_id else ""
-            print(f"  receiver RegID {receiver.registration_id}{session}, acknowledged below {receiver.ack}")
+            say(f"  receiver RegID {receiver.registration_id}{session}, acknowledged below {receiver.ack}")
     for item in () if terse else kept_messages(source, first, last):
-        print(f"  {item_line(item)}")
+        say(f"  {item_line(item)}")
 
 
 def item_line(item: KeptMessage | Hole) -> str:
@@ -79,9 +79,7 @@ def item_line(item: KeptMessage | Hole) -> str:
 
 
 def _show_json(source: KeptSource, first: int, last: int, terse: bool) -> None:
-    import msgspec
-
-    encoder, write, state = msgspec.json.Encoder(), sys.stdout.write, source.state
+    state = source.state
     head: dict[str, object] = {"source": source.uuid, "oldest": source.oldest, "next": source.next}
     if state is not None:
         head |= {
@@ -92,9 +90,9 @@ def _show_json(source: KeptSource, first: int, last: int, terse: bool) -> None:
                 for each in state.receivers
             ],
         }  # fmt: skip
-    write(encoder.encode(head).decode() + "\n")
+    say_json(head)
     for item in () if terse else kept_messages(source, first, last):
-        write(encoder.encode({"source": source.uuid} | _fields(item)).decode() + "\n")
+        say_json({"source": source.uuid} | _fields(item))
 
 
 def _fields(item: KeptMessage | Hole) -> dict[str, object]:

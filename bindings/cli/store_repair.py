@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..engine.store_repair import RepairedLog, repair_stores
+from .lines import say
 from .store_check import DAMAGED, print_findings, print_heading, print_json
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ def repair(directories: list[str], json: bool, domain: str | None) -> int:
 
 def _print_log(log: RepairedLog) -> None:
     verdict = "DAMAGED" if log.error or log.report.damaged else "clean"
-    print(f"  {log.topic or log.source}: {log.filled:,} numbers copied ({log.bytes:,} bytes), {verdict}")
+    say(f"  {log.topic or log.source}: {log.filled:,} numbers copied ({log.bytes:,} bytes), {verdict}")
     if log.error:
-        print(f"    {log.error}")
+        say(f"    {log.error}")
     for gap in log.left:
-        print(f"    {_called(gap)}: in none of the others")
+        say(f"    {_called(gap)}: in none of the others")
     print_findings(log.report)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from ..engine import option_values as values
@@ -56,15 +55,10 @@ class Section:
             self._entries[known, row.attribute] = given
             if len(given) > ENTRIES_MAX:
                 raise self._text.error(f"{row.name} has more than {ENTRIES_MAX} entries", value)
-        try:
-            self._values[known][row.attribute] = check_value(known, row, given)
-        except ConfigError as error:
-            raise self._text.error(str(error.args[0]), value, error.hint) from None
+        self._values[known][row.attribute] = self._checked(known, row, value, given)
 
     def restrict(self, scope: Word, name: Word, otherwise: bool | None, clauses: Sequence[tuple[bool, Word]]) -> None:
         """One option's rules: (allowed, value) in order, and what holds for any other value (None: as said before).
-
-        A value that is refused here in any case needs no rule.
 
         Raises:
             ConfigError: at the word that is wrong.
@@ -74,10 +68,7 @@ class Section:
             return
         known, row = found
         before = self._rules[known].get(row.attribute, Rule(True, (), self._text.name, name.line))
-        said = []
-        for allowed, word in clauses:
-            with contextlib.suppress(ConfigError):
-                said.append((allowed, check_value(known, row, word.text)))
+        said = [(allowed, self._checked(known, row, word, self._parsable(word))) for allowed, word in clauses]
         self._rules[known][row.attribute] = Rule(
             before.otherwise if otherwise is None else otherwise,
             (*before.clauses, *said),
@@ -110,6 +101,13 @@ class Section:
         if row.type in FUNCTIONS:
             raise self._text.error(f"{option} is a function", name, f"give it in Python: options={{{option!r}: ...}}")
         return known, row
+
+    def _checked(self, scope: str, row: Option, place: Word, given: object) -> object:
+        """The option's value. Raises at ``place``."""
+        try:
+            return check_value(scope, row, given)
+        except ConfigError as error:
+            raise self._text.error(str(error.args[0]), place, error.hint) from None
 
     def _parsable(self, value: Word) -> str:
         if value.text[:1] in {'"', "'"}:

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["ENDED", "EVENTS", "ROLL", "SIGNALS", "STOP", "Events"]
 
@@ -31,6 +31,8 @@ class Events:
     def __init__(self) -> None:
         self._queue: SimpleQueue[str] = SimpleQueue()
         self._read_end = self._write_end = -1
+        self.ready: Callable[[], None] = lambda: None
+        """Called by the daemon when all of its stores serve."""
 
     def put(self, event: str) -> None:
         """Any thread, also a signal handler."""

@@ -6,6 +6,7 @@ A log that cannot be written never stops a store: lines are lost, and the first 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -14,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engine.errors import ConfigError
+from ..engine.errors import ConfigError, Error
+from ..engine.private_directory import open_regular
 from .rolling import Rolling
 
 if TYPE_CHECKING:
@@ -37,11 +39,18 @@ def utc_time() -> datetime:
     return datetime.now(UTC)
 
 
+def _unusable(path: str, error: OSError) -> ConfigError:
+    if error.errno in {errno.ELOOP, errno.ENXIO}:
+        return ConfigError(f"log file {path} is not a regular file", hint='for standard error: type="console"')
+    return ConfigError(f"log file {path}: {error.strerror}", hint="its directory must exist")
+
+
 class DaemonLog(logging.Handler):
     """A handler for the root logger.
 
     Raises:
         ConfigError: the file cannot be opened.
+        ForeignOwnerError: it is no regular file of ours: a link or a FIFO that another user may have put there.
     """
 
     def __init__(self, config: LogConfig, clock: Callable[[], datetime]) -> None:
@@ -55,14 +64,12 @@ class DaemonLog(logging.Handler):
             try:
                 self._fd = self._open(config.path)
             except OSError as error:
-                raise ConfigError(
-                    f"log file {config.path}: {error.strerror}", hint="its directory must exist"
-                ) from error
+                raise _unusable(config.path, error) from error
             self._rolling = Rolling(config, os.getpid(), os.fstat(self._fd).st_size, clock())
 
     @staticmethod
     def _open(path: str) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        return open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
 
     def ask_roll(self) -> bool:
         """The next line goes into a new file; False: there is no file."""
@@ -98,14 +105,14 @@ class DaemonLog(logging.Handler):
         """Whatever fails in it, lines go on into the file that is open."""
         path = self._config.path
         assert path is not None
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Error, OSError):
             name = rolling.next_name(now)
             while os.path.lexists(name):
                 name = rolling.next_name(now)
             os.rename(path, name)
             try:
                 fresh = self._open(path)
-            except OSError:
+            except (Error, OSError):
                 os.rename(name, path)
                 raise
             os.close(self._fd)

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Self
 
 from ..engine.errors import ConfigError, DirectoryInUseError
+from ..engine.private_directory import open_regular
 from .ready import decode, encode
 
 if TYPE_CHECKING:
@@ -24,12 +25,13 @@ class PidFile:
     Raises:
         ConfigError: it cannot be written.
         DirectoryInUseError: a daemon that lives has it.
+        ForeignOwnerError: it is no regular file of ours.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            self._fd = open_regular(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise ConfigError(f"pidfile {path}: {error.strerror}", hint="its directory must exist") from error
         try:

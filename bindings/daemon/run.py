@@ -63,6 +63,7 @@ def run_daemon(
                 _log.info('Store "%s" ready to accept registrations', one.name)
                 announce(store)
             ready()
+            events.ready()
             _wait(events, log)
         return 1 if stores.failed else 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ class StoresReader:
 
     def __init__(self, text: Text, domain: str | None, refuse: Refuse, warn: Callable[[str], None]) -> None:
         self.stores: list[StoreConfig] = []
+        self._read = 0
         self._file = text.name
         self._domain = domain
         self._refuse = refuse
@@ -70,18 +72,20 @@ class StoresReader:
         self._claim(STATE, state, known.get(STATE, node.tag))
         self._claim(CACHE, cache or "", known.get(CACHE, node.tag))
         aliases = (label,) if is_store_name(label) and label != name else ()
-        self.stores.append(
-            StoreConfig(
-                name, state, self._domain, DEFAULT_TYPE, None, port, options, tuple(topics), aliases,
-                cache if cache != state else None,
-            )
-        )  # fmt: skip
+        self._read += 1
+        with contextlib.suppress(ConfigError):  # a name or a path that no store can have was told at its place
+            self.stores.append(
+                StoreConfig(
+                    name, state, self._domain, DEFAULT_TYPE, None, port, options, tuple(topics), aliases,
+                    cache if cache != state else None,
+                )
+            )  # fmt: skip
 
     def _claim(self, what: str, value: str, place: Word) -> None:
         if not value:
             return
-        index, line = self._taken.setdefault((what, value), (len(self.stores), place.line))
-        if index != len(self.stores):
+        index, line = self._taken.setdefault((what, value), (self._read, place.line))
+        if index != self._read:
             hint = "each store has its own"
             self._refuse(f"{what} {value!r} belongs to the store of line {line} as well", place, hint)
 
@@ -98,8 +102,14 @@ class StoresReader:
             except ConfigError as error:
                 self._refuse(f"{CONTEXT_NAME}: {error.args[0]}", word, error.hint)
             return word.text
-        if (node.value("port") or "1").strip(" 0") == "":
-            self._refuse("the store has neither a port nor a context-name: no source could name it", node.tag)
+        if (node.value("port") or "1").strip(" 0") == "":  # it takes a port itself, in UM; what is needed is a name
+            label = node.value("name") or ""
+            if is_store_name(label):
+                return label
+            self._refuse(
+                f"the store has no name that a source could write: port 0, no context-name, and {label!r} is none", node.tag,
+                hint=f"a port, a {CONTEXT_NAME}, or as name letters, digits and _ . + -",
+            )  # fmt: skip
         return port_name(port) if port is not None else ""
 
     def _check_interface(self, node: Node) -> None:

@@ -69,6 +69,11 @@ def source_line(event: events.SourceEvent) -> str:
             return f"Flight size: {event.state.name}"
         case events.Wakeup():
             return "Wakeup"
+        case events.source.Skipped():
+            who = f"RcvRegID {event.receiver_registration_id}, Session ID {event.session_id}"
+            return (
+                f"UME waits for a receiver that skipped. {event.first_sequence_number}..{event.sequence_number}, {who}"
+            )
         case events.source.DeregistrationSuccess():
             ended = f"RegID {event.registration_id}. Last SQN {event.sequence_number}"
             return f"{_who(event)} deregistration success. {ended}"
@@ -101,6 +106,8 @@ def _about(event: events.ReceiverEvent) -> str:
             return f"{stream}[{event.sequence_number}], LOST"
         case events.UnrecoverableLossBurst():
             return f"{stream}[{event.sequence_number}], LOST BURST"
+        case events.receiver.Skipped():
+            return f"{stream}[{event.first_sequence_number}..{event.sequence_number}], skipped and not acknowledged"
         case events.BeginOfStream():
             return f"{stream}, begin of stream"
         case events.EndOfStream():

@@ -7,12 +7,12 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 import tempfile
 from pathlib import Path
 
-from ..engine.errors import ConfigError
+from ..engine.errors import ConfigError, ForeignOwnerError
+from ..engine.private_directory import movable_at, private_directory
 
 __all__ = ["JAVA_MIN", "ensure_java", "version_of"]
 
@@ -85,8 +85,9 @@ def _packaged() -> Path | None:
     text = WRAPPER.format(java=shlex.quote(str(java)))
     home = _cache() / "jre"
     wrapper = home / "bin" / "java"
+    for folder in (home, wrapper.parent):
+        private_directory(folder, hint="set XDG_CACHE_HOME")
     if not (wrapper.is_file() and wrapper.read_text() == text and os.access(wrapper, os.X_OK)):
-        wrapper.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd, name = tempfile.mkstemp(dir=wrapper.parent)  # others may start from it just now
         with os.fdopen(fd, "w") as file:
             file.write(text)
@@ -103,10 +104,13 @@ def _cache() -> Path:
     """
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.stat()
-    except OSError as error:
-        raise ConfigError(f"cannot make {path}: {error.strerror}", hint="set XDG_CACHE_HOME") from error
-    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or not os.access(path, os.W_OK):
-        raise ConfigError(f"{path} is not ours alone to write", hint="set XDG_CACHE_HOME to a directory of your own")
+        private_directory(path, hint="set XDG_CACHE_HOME")
+    except ForeignOwnerError as error:
+        why = f"{path} is not ours alone to write: {error.args[0]}"
+        raise ConfigError(why, hint="set XDG_CACHE_HOME to a directory of your own") from error
+    if (parent := movable_at(path)) is not None:
+        why = f"{path} is not ours alone to write: everybody may put another in its place, in {parent}"
+        raise ConfigError(why, hint="set XDG_CACHE_HOME to a directory of your own")
+    if not os.access(path, os.W_OK):
+        raise ConfigError(f"{path} cannot be written", hint="set XDG_CACHE_HOME to a directory of your own")
     return path

@@ -91,12 +91,28 @@ static int give_all_back(struct flow *f)
     return status;
 }
 
+/* The iterator was dropped (break, an exception): its current message is in the program's hand until the next request, of any
+ * form. -1: an exception. */
+static int leave(struct flow *f)
+{
+    struct slot *s = f->current;
+    if (s == NULL || f->receiver == NULL || !s->live || s->retained) {
+        return 0;
+    }
+    PyObject *done = PyObject_CallMethod(OBJECT(f->receiver), "leave", "O", s);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 static void flow_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     PyObject *error, *value, *trace;
     PyObject_GC_UnTrack(self);
     PyErr_Fetch(&error, &value, &trace);
+    if (leave((struct flow *)self) < 0) {
+        PyErr_WriteUnraisable(NULL);
+    }
     if (give_all_back((struct flow *)self) < 0) {
         PyErr_WriteUnraisable(NULL);
     }
@@ -341,11 +357,23 @@ static PyObject *arrived(struct flow *f, struct slot *s)
     return OBJECT(s);
 }
 
+/* A loop within this one was left. -1: an exception. */
+static int consume_left(struct flow *f)
+{
+    PyObject *done = PyObject_CallMethod(OBJECT(f->receiver), "consume_left", NULL);
+    Py_XDECREF(done);
+    f->idle = 0;
+    return done == NULL ? -1 : 1;
+}
+
 static PyObject *flow_next(struct flow *f)
 {
     int status = f->pool == NULL ? 0 : 1;
     if (status == 1 && f->current != NULL) {
         status = consume(f) < 0 ? -1 : 1;
+    }
+    if (status == 1 && f->receiver->left) {
+        status = consume_left(f);
     }
     while (status == 1 && (status = goes_on(f)) == 1) {
         struct slot *s = fresh(f);

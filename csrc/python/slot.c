@@ -139,6 +139,8 @@ static PyMemberDef gate_members[] = {{"inbounds", T_OBJECT_EX, offsetof(struct g
                                      {"iterated", T_OBJECT, offsetof(struct gate, iterated), 0, NULL},
                                      {"closed", T_BOOL, offsetof(struct gate, closed), 0, NULL},
                                      {"receiving", T_BOOL, offsetof(struct gate, receiving), 0, NULL},
+                                     {"slots", T_LONGLONG, offsetof(struct gate, slots), READONLY, NULL},
+                                     {"left", T_BOOL, offsetof(struct gate, left), 0, NULL},
                                      {NULL}};
 static PyMemberDef counts_members[] = {{"delivered", T_LONGLONG, offsetof(struct counts, delivered), 0, NULL},
                                        {"redelivered", T_LONGLONG, offsetof(struct counts, redelivered), 0, NULL},
@@ -187,6 +189,9 @@ static int slot_clear(PyObject *self)
     struct slot *s = (struct slot *)self;
     Py_CLEAR(s->view);
     Py_CLEAR(s->block);
+    if (s->receiver != NULL) {
+        s->receiver->slots--;
+    }
     Py_CLEAR(s->receiver);
     Py_CLEAR(s->inbound);
     Py_CLEAR(s->ack_slot);
@@ -209,6 +214,10 @@ static PyObject *slot_data(struct slot *s, void *closure)
     (void)closure;
     if (usable(s) == NULL) {
         return NULL;
+    }
+    if (s->view != NULL && PyObject_Size(s->view) < 0) { /* the program has ended it, as `with msg.data` does */
+        PyErr_Clear();
+        Py_CLEAR(s->view);
     }
     if (s->view == NULL) {
         s->block->length = (Py_ssize_t)s->entry.length;
@@ -237,6 +246,13 @@ static PyObject *slot_from(struct slot *s, PyObject *none)
 static Py_ssize_t slot_length(struct slot *s)
 {
     return usable(s) ? (Py_ssize_t)s->entry.length : -1;
+}
+
+/* A message is something, with bytes or without: `while msg := receiver.receive()` goes on at an empty one. */
+static int slot_is_true(struct slot *s)
+{
+    (void)s;
+    return 1;
 }
 
 static PyObject *slot_number(struct slot *s, void *closure)
@@ -321,6 +337,7 @@ static PyObject *slot_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     if (s != NULL) {
         Py_INCREF(receiver);
         s->receiver = (struct gate *)receiver;
+        s->receiver->slots++;
         Py_INCREF(hf_iterated);
         s->ack_slot = hf_iterated;
     }
@@ -385,10 +402,11 @@ static void slot_dealloc(PyObject *self)
     dealloc(self, slot_clear);
 }
 
-static PyType_Slot slot_slots[] = {
-    {Py_tp_new, slot_new},         {Py_tp_dealloc, slot_dealloc}, {Py_tp_traverse, slot_traverse},
-    {Py_tp_clear, slot_clear},     {Py_tp_getset, slot_fields},   {Py_tp_members, slot_members},
-    {Py_tp_methods, slot_methods}, {Py_sq_length, slot_length},   {0, NULL}};
+static PyType_Slot slot_slots[] = {{Py_tp_new, slot_new},           {Py_tp_dealloc, slot_dealloc},
+                                   {Py_tp_traverse, slot_traverse}, {Py_tp_clear, slot_clear},
+                                   {Py_tp_getset, slot_fields},     {Py_tp_members, slot_members},
+                                   {Py_tp_methods, slot_methods},   {Py_sq_length, slot_length},
+                                   {Py_nb_bool, slot_is_true},      {0, NULL}};
 static PyType_Spec slot_spec = {"holdfast._receive.Slot", sizeof(struct slot), 0,
                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slot_slots};
 

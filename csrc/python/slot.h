@@ -27,7 +27,9 @@ struct gate {
     PyObject *inbounds; /* tuple of Inbound; replaced as a whole */
     PyObject *iterated; /* the current message of an iteration; NULL or None: there is none */
     char closed;
-    char receiving; /* a thread does: only one may */
+    char receiving;  /* a thread does: only one may */
+    char left;       /* an iteration was left with a message in hand: the next request consumes it */
+    long long slots; /* messages of it that live */
 };
 
 struct passed {

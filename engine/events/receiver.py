@@ -35,7 +35,8 @@ class DeregistrationFlags(IntFlag):
 @dataclass(frozen=True, slots=True)
 class RegistrationError:
     """A store refused, or does not answer while too few others do; or, with an empty `store`, a callback of the program raised.
-    `pid` and `since` (seconds since the epoch) name the holder of the RegID, where that is why."""
+    As long as too few stores have granted, what each says is told together every ten registration intervals; `store` is then
+    the first that has not. `pid` and `since` (seconds since the epoch) name the holder of the RegID, where that is why."""
 
     topic: str
     source: str
@@ -137,6 +138,18 @@ class DeregistrationComplete:
 
 
 @dataclass(frozen=True, slots=True)
+class Skipped:
+    """Of a receiver-paced source: this start begins behind messages that the session has not acknowledged, and the stores keep
+    them. The first acknowledgement covers them, or ``Receiver.acknowledge_skipped``."""
+
+    topic: str
+    source: str
+    first_sequence_number: int
+    sequence_number: int
+    """The last one."""
+
+
+@dataclass(frozen=True, slots=True)
 class NoSource:
     """No source of this topic was found yet."""
 
@@ -155,4 +168,5 @@ ReceiverEvent = (
     | DeregistrationSuccess
     | DeregistrationComplete
     | NoSource
+    | Skipped
 )

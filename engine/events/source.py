@@ -189,6 +189,18 @@ class Wakeup:
 
 
 @dataclass(frozen=True, slots=True)
+class Skipped:
+    """A receiver-paced source waits for room that its stores do not have, because this receiver has started behind messages that
+    its session has not acknowledged. Its first acknowledgement makes room, or ``Receiver.acknowledge_skipped``."""
+
+    receiver_registration_id: int
+    session_id: int
+    first_sequence_number: int
+    sequence_number: int
+    """The last one."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeregistrationSuccess:
     """One store forgot the source; `sequence_number` is the last one it had stored."""
 
@@ -216,6 +228,7 @@ SourceEvent = (
     | SequenceNumberInfo
     | FlightSizeNotification
     | Wakeup
+    | Skipped
     | DeregistrationSuccess
     | DeregistrationComplete
 )

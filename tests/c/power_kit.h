@@ -1,5 +1,6 @@
 /* power_kit.h: a disk that loses its power. It has what was synced, and any of the sectors and names that came after; a sync
- * that failed has dropped what it should have written, and the next one says nothing of it.
+ * that failed has dropped what it should have written, and the next one says nothing of it: pages of a file, and of a
+ * directory the names that came, went or changed since its last good one. Each is written if it changes once more.
  *
  * fdatasync and fsync are the program's own: they note what is durable from then on. */
 #ifndef HF_POWER_KIT_H
@@ -34,8 +35,14 @@ struct names {
 static struct file *files; /* every one that was ever synced */
 static int file_count;
 static struct names durable;
+static struct names dropped;    /* as a directory's sync found them that failed; ino 0: gone */
 static int (*sync_fails)(void); /* asked at each sync; errno is set */
 static int elsewhere;           /* what is synced now lies on another disk, which keeps its power */
+
+static inline void new_disk(void)
+{
+    file_count = durable.count = dropped.count = 0;
+}
 
 static inline struct file *find_file(ino_t ino)
 {
@@ -71,6 +78,84 @@ static inline ino_t ino_of(const struct names *names, const char *name)
         }
     }
     return 0;
+}
+
+static inline void put_name(struct names *names, const char *name, ino_t ino)
+{
+    int i = 0;
+    while (i < names->count && strcmp(names->at[i].name, name) != 0) {
+        i++;
+    }
+    CHECK(i < FILES);
+    names->count += i == names->count;
+    memcpy(names->at[i].name, name, strlen(name) + 1);
+    names->at[i].ino = ino;
+}
+
+/* Names that are here or there, and lead elsewhere: handed to `each` with what they are here (0: nothing). */
+static inline void differences(const struct names *here, const struct names *there,
+                               void (*each)(void *context, const char *name, ino_t ino), void *context)
+{
+    for (int i = 0; i < here->count; i++) {
+        if (ino_of(there, here->at[i].name) != here->at[i].ino) {
+            each(context, here->at[i].name, here->at[i].ino);
+        }
+    }
+    for (int i = 0; i < there->count; i++) {
+        if (there->at[i].ino != 0 && ino_of(here, there->at[i].name) == 0) {
+            each(context, there->at[i].name, 0);
+        }
+    }
+}
+
+static inline void drop_name(void *nothing, const char *name, ino_t ino)
+{
+    (void)nothing;
+    put_name(&dropped, name, ino);
+}
+
+/* A change that a failed sync has dropped is not made again by itself. */
+static inline int name_is_dropped(const char *name, ino_t ino)
+{
+    for (int i = 0; i < dropped.count; i++) {
+        if (strcmp(dropped.at[i].name, name) == 0) {
+            return dropped.at[i].ino == ino;
+        }
+    }
+    return 0;
+}
+
+static inline void keep_name(void *to, const char *name, ino_t ino)
+{
+    if (!name_is_dropped(name, ino)) {
+        put_name(to, name, ino);
+    }
+}
+
+/* The names that a good sync writes now. */
+static inline struct names names_to_write(int dir)
+{
+    const struct names now = take_names(dir);
+    struct names all = durable, out = {0};
+    differences(&now, &durable, keep_name, &all);
+    for (int i = 0; i < all.count; i++) {
+        if (all.at[i].ino != 0) {
+            put_name(&out, all.at[i].name, all.at[i].ino);
+        }
+    }
+    return out;
+}
+
+/* What changed since a failed sync is written by now. */
+static inline void forget_drops(int dir)
+{
+    const struct names now = take_names(dir), before = dropped;
+    dropped.count = 0;
+    for (int i = 0; i < before.count; i++) {
+        if (ino_of(&now, before.at[i].name) == before.at[i].ino) {
+            put_name(&dropped, before.at[i].name, before.at[i].ino);
+        }
+    }
 }
 
 /* A page that a failed sync has left behind as clean, and that nobody has changed since: it is written no more. */
@@ -120,9 +205,14 @@ int fsync(int fd)
         return 0;
     }
     if (sync_fails != NULL && sync_fails()) {
+        int error = errno;
+        const struct names now = take_names(fd);
+        differences(&now, &durable, drop_name, NULL);
+        errno = error;
         return -1;
     }
-    durable = take_names(fd);
+    durable = names_to_write(fd);
+    forget_drops(fd);
     return 0;
 }
 
@@ -168,18 +258,18 @@ static inline void put_file(int from, int to, const struct names *now, const cha
 
 static inline void cut_power(int from, int to)
 {
-    const struct names now = take_names(from), was = durable;
+    const struct names there = take_names(from), now = names_to_write(from), was = durable;
     uint64_t taste = roll_dice(5);
     for (int i = 0; i < was.count; i++) { /* some names are as they were, also those that are gone */
         ino_t later = ino_of(&now, was.at[i].name);
         ino_t ino = later == was.at[i].ino || roll_dice(2) == 0 ? was.at[i].ino : later;
         if (ino != 0) {
-            put_file(from, to, &now, was.at[i].name, ino, taste);
+            put_file(from, to, &there, was.at[i].name, ino, taste);
         }
     }
     for (int i = 0; i < now.count; i++) {
         if (ino_of(&was, now.at[i].name) == 0 && roll_dice(2) == 0) {
-            put_file(from, to, &now, now.at[i].name, now.at[i].ino, taste);
+            put_file(from, to, &there, now.at[i].name, now.at[i].ino, taste);
         }
     }
 }

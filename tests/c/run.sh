@@ -13,7 +13,7 @@ trap 'rm -rf "$verdicts"' EXIT
 # One program: its verdict becomes an empty file, its output is shown in one piece.
 one='
 log=$1/$(basename "$2")
-timeout --kill-after=10 "${HF_TEST_SECONDS:-240}" "$2" >"$log" 2>&1 </dev/null
+timeout --kill-after=10 "${HF_TEST_SECONDS:-900}" "$2" >"$log" 2>&1 </dev/null
 status=$?
 case $status in
 0) verdict=passed line="  ok    $2" ;;
@@ -36,7 +36,7 @@ for bug in ${HF_PLANTED:-}; do
 	esac
 	program=$(printf '%s\n' "$@" | grep '/torture_stream$')
 	planted=$((planted + 1))
-	if ! timeout --kill-after=10 240 "$program" "$bug" >"$verdicts/planted" 2>&1 && grep -q "$says" "$verdicts/planted"; then
+	if ! timeout --kill-after=10 900 "$program" "$bug" >"$verdicts/planted" 2>&1 && grep -q "$says" "$verdicts/planted"; then
 		caught=$((caught + 1))
 		echo "  ok    $program $bug: $says"
 	else

@@ -309,6 +309,10 @@ static void stopped_claimer_makes_others_fail_and_never_overlap(void)
     CHECK_EQ(waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOWAIT), 0);
     struct hf_identity who = receiver(2);
     CHECK_EQ(hf_board_claim(board, domain, &who, NULL), HF_AGAIN);
+    struct hf_line_view turn = {0};
+    CHECK_EQ(hf_board_claim(board, domain, &who, &turn), HF_AGAIN);
+    CHECK_EQ(turn.line.owner_pid, pid);
+    CHECK(turn.line.owner != 0);
     kill(pid, SIGKILL);
     check_killed(pid, SIGKILL);
     CHECK_EQ(hf_board_claim(board, domain, &who, NULL), 0);

@@ -70,7 +70,7 @@ static void a_reader_says_what_failed_and_reads_on_when_it_does_not(void)
     CHECK(each_call_fails(CALLOC, ENOMEM, read_both_ends, HF_OK, a_known_answer) >= 4);
     CHECK(each_call_fails(REALLOC, ENOMEM, read_both_ends, HF_OK, a_known_answer) >= 3);
     CHECK(each_call_fails(OPENAT, EMFILE, read_both_ends, HF_OK, a_known_answer) > SEGMENTS);
-    CHECK(each_call_fails(FCNTL, EMFILE, read_both_ends, HF_OK, its_errno) == 1);
+    CHECK(each_call_fails(FCNTL, EMFILE, read_both_ends, HF_OK, its_errno) >= 1);
     CHECK(each_call_fails(FSTAT, EIO, read_both_ends, HF_OK, a_known_answer) > SEGMENTS);
     CHECK(each_call_fails(FDOPENDIR, ENOMEM, read_both_ends, HF_OK, its_errno) >= 2);
     CHECK(each_call_fails(READDIR, EIO, read_both_ends, HF_OK, its_errno) > 2 * SEGMENTS);
@@ -125,10 +125,10 @@ static int64_t check_it_all(void)
 /* A check that had no descriptor left for a fill called the fill damaged. */
 static void a_check_that_lacks_something_finds_no_damage(void)
 {
-    CHECK(each_call_fails(CALLOC, ENOMEM, check_it_all, 0, its_errno) == 2);
+    CHECK(each_call_fails(CALLOC, ENOMEM, check_it_all, 0, its_errno) > 2);
     CHECK(each_call_fails(REALLOC, ENOMEM, check_it_all, 0, its_errno) > 2);
     CHECK(each_call_fails(OPENAT, EMFILE, check_it_all, 0, its_errno) > 2 * SEGMENTS);
-    CHECK(each_call_fails(FCNTL, EMFILE, check_it_all, 0, its_errno) == 1);
+    CHECK(each_call_fails(FCNTL, EMFILE, check_it_all, 0, its_errno) == 3); /* two copies, and who keeps it */
     CHECK(each_call_fails(FSTAT, EIO, check_it_all, 0, its_errno) > 2 * SEGMENTS);
     CHECK(each_call_fails(READDIR, EIO, check_it_all, 0, its_errno) > 2 * SEGMENTS);
     CHECK(each_call_fails(PREAD, ENOMEM, check_it_all, 0, its_errno) > SEGMENTS + FILLS);

@@ -1,6 +1,9 @@
 /* What the log refuses: malformed blocks, a failed sync, a full disk, another source's directory, a forked child. */
 #include "log_kit.h"
 #include "process.h"
+#include "sync.h"
+
+#include <sys/stat.h>
 
 static int root;
 
@@ -46,7 +49,13 @@ static void malformed_blocks_are_refused_and_leave_no_trace(void)
     close(dir);
 }
 
-static void the_first_sync_error_poisons_for_good(void)
+static ino_t inode(int dir, const char *name)
+{
+    struct stat st;
+    return fstatat(dir, name, &st, 0) == 0 ? st.st_ino : 0;
+}
+
+static void the_first_sync_error_poisons_until_all_is_written_once_more(void)
 {
     int dir = fresh("poison");
     struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 0, 0, 0));
@@ -66,9 +75,181 @@ static void the_first_sync_error_poisons_for_good(void)
     kit_expect(r, 0, 5, 0); /* what was published stays readable */
     hf_log_close(log);
     struct hf_log_config config = kit_config(HF_LEVEL_DISK, 0, 0, 0);
-    CHECK_EQ(hf_log_open(dir, &config, &log), HF_POISONED);
+    const ino_t before = inode(dir, "seg-0000000000000000");
+    for (int level = HF_LEVEL_MEMORY; level <= HF_LEVEL_DISK; level++) {
+        config.level = (uint32_t)level;
+        hf_failpoint_arm("log.fdatasync=errno:EIO@1"); /* of the copy */
+        CHECK_EQ(hf_log_open(dir, &config, &log), HF_POISONED);
+        CHECK_EQ(inode(dir, "seg-0000000000000000"), before);
+        kit_expect(r, 0, 5, 0);
+    }
     hf_failpoint_arm(NULL);
+    log = kit_open(dir, config);
+    CHECK(inode(dir, "seg-0000000000000000") != before);
+    CHECK_EQ(kit_info(log).next_sqn, 10);
+    CHECK_EQ(kit_names(dir, "copy-new"), 0);
+    kit_append(log, 10, 5, 64, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    kit_expect(r, 0, 15, 0);
     hf_logr_close(r);
+    hf_log_close(log);
+    const ino_t after = inode(dir, "seg-0000000000000000");
+    hf_log_close(kit_open(dir, config)); /* it is over */
+    CHECK_EQ(inode(dir, "seg-0000000000000000"), after);
+    close(dir);
+}
+
+/* Whoever syncs the directory on another thread: the next group commit does not believe its own sync of the same names. */
+static void a_failed_sync_of_names_poisons_whoever_asked(void)
+{
+    for (int helper = 0; helper < 3; helper++) {
+        int dir = fresh("names");
+        struct hf_log_config config = kit_config(HF_LEVEL_DISK, 16384, 16384, 3 * 16384);
+        struct hf_log *log = kit_open(dir, config);
+        while (kit_names(dir, "spare") == 0) { /* until a segment is retired */
+            kit_append(log, kit_info(log).appended_sqn, 1, 1000, 0);
+            CHECK_EQ(hf_log_sync(log), HF_OK);
+        }
+        const uint64_t stable = kit_info(log).next_sqn;
+        hf_failpoint_arm("log.fsync=errno:EIO@1");
+        if (helper == 0) {
+            CHECK_EQ(hf_log_prepare(log), HF_POISONED);
+        } else if (helper == 1) {
+            CHECK_EQ(hf_log_roll(log), HF_POISONED);
+        } else {
+            hf_log_distrust(dir);
+        }
+        hf_failpoint_arm(NULL);
+        CHECK_EQ(hf_log_prepare(log), HF_POISONED);
+        CHECK_EQ(hf_log_sync(log), HF_POISONED);
+        hf_log_close(log);
+        log = kit_open(dir, config);
+        CHECK_EQ(kit_names(dir, "spare"), 0);
+        CHECK_EQ(kit_info(log).next_sqn, stable);
+        hf_log_close(log);
+        close(dir);
+        kit_empty(root, "names");
+    }
+}
+
+/* A doubt holds where the head has lost its flag, while the boot lasts; unknown is not none. */
+static void a_doubt_counts_in_its_boot(void)
+{
+    static const char *const boots[] = {"", "another boot,not", "too short"};
+    int dir = fresh("doubted");
+    char doubt[80];
+    snprintf(doubt, sizeof doubt, "/proc/self/fd/%d/doubt", root);
+    struct hf_log_config config = kit_config(HF_LEVEL_DISK, 0, 0, 0);
+    config.doubt = doubt;
+    struct hf_log *log = kit_open(dir, config);
+    kit_append(log, 0, 5, 64, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    kit_append(log, 5, 5, 64, 0);
+    CHECK_EQ(hf_doubt_get(doubt), 0);
+    hf_failpoint_arm("log.fdatasync=errno:EIO@1");
+    CHECK_EQ(hf_log_sync(log), HF_POISONED);
+    hf_failpoint_arm(NULL);
+    CHECK_EQ(hf_doubt_get(doubt), 1);
+    hf_log_close(log);
+    for (int i = 0; i < 3; i++) {
+        const uint64_t none = 0;
+        int fd = openat(dir, "head", O_WRONLY);
+        CHECK_EQ(pwrite(fd, &none, sizeof none, offsetof(struct hf_head, poisoned)), sizeof none);
+        close(fd);
+        if (i > 0) {
+            fd = open(doubt, O_WRONLY | O_CREAT, 0600);
+            CHECK_EQ(write(fd, boots[i], strlen(boots[i])), strlen(boots[i]));
+            close(fd);
+        }
+        const ino_t before = inode(dir, "seg-0000000000000000");
+        hf_log_close(kit_open(dir, config));
+        CHECK_EQ(inode(dir, "seg-0000000000000000") != before, i != 1);
+        CHECK_EQ(hf_doubt_get(doubt), 0);
+        unlink(doubt);
+    }
+    CHECK_EQ(symlink("nowhere", doubt), 0);
+    CHECK_EQ(hf_doubt_get(doubt), HF_ERRNO - ELOOP);
+    CHECK_EQ(hf_doubt_set(doubt), HF_ERRNO - ELOOP);
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_ERRNO - ELOOP);
+    hf_doubt_clear(doubt);
+    close(dir);
+}
+
+/* What an earlier boot could not sync is not there any more, or on the disk. */
+static void a_flag_of_another_boot_is_over(void)
+{
+    static const uint64_t flags[] = {1, 0x1234567812345678};
+    int dir = fresh("reboot");
+    struct hf_log_config config = kit_config(HF_LEVEL_DISK, 0, 0, 0);
+    hf_log_close(kit_open(dir, config));
+    for (int i = 0; i < 2; i++) {
+        struct hf_log *log = kit_open(dir, config);
+        kit_append(log, kit_info(log).appended_sqn, 5, 64, 0);
+        hf_log_close(log);
+        const ino_t before = inode(dir, "seg-0000000000000000");
+        int fd = openat(dir, "head", O_WRONLY);
+        CHECK_EQ(pwrite(fd, &flags[i], sizeof flags[i], offsetof(struct hf_head, poisoned)), sizeof flags[i]);
+        close(fd);
+        log = kit_open(dir, config);
+        CHECK_EQ(kit_info(log).next_sqn, 5 * (uint64_t)(i + 1));
+        CHECK_EQ(inode(dir, "seg-0000000000000000") != before, i == 0);
+        kit_append(log, kit_info(log).appended_sqn, 0, 64, 0);
+        CHECK_EQ(hf_log_sync(log), HF_OK);
+        hf_log_close(log);
+    }
+    close(dir);
+}
+
+struct victim {
+    int dir;
+    const char *point;
+};
+
+static void open_and_die(void *argument)
+{
+    const struct victim *v = argument;
+    struct hf_log_config config = kit_config(HF_LEVEL_DISK, 0, 0, 0);
+    struct hf_log *log;
+    hf_failpoint_arm(v->point);
+    hf_log_open(v->dir, &config, &log);
+}
+
+static void a_renewal_that_is_killed_begins_again(void)
+{
+    static const char *const points[] = {"renew.copied=kill", "renew.renamed=kill", "renew.synced=kill"};
+    for (int i = 0; i < 3; i++) {
+        int dir = fresh("renewal");
+        struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, 0, 0, 0));
+        kit_append(log, 0, 5, 64, 0);
+        CHECK_EQ(hf_log_sync(log), HF_OK);
+        hf_log_distrust(dir);
+        hf_log_close(log);
+        struct victim v = {dir, points[i]};
+        check_killed(check_fork(open_and_die, &v), SIGKILL);
+        const ino_t before = inode(dir, "seg-0000000000000000");
+        log = kit_open(dir, kit_config(HF_LEVEL_DISK, 0, 0, 0));
+        CHECK(inode(dir, "seg-0000000000000000") != before);
+        CHECK_EQ(kit_names(dir, "copy-new"), 0);
+        CHECK_EQ(kit_info(log).next_sqn, 5);
+        hf_log_close(log);
+        close(dir);
+        kit_empty(root, "renewal");
+    }
+}
+
+static void a_head_whose_name_is_in_doubt_is_made_again(void)
+{
+    int dir = fresh("head");
+    struct hf_log_config config = kit_config(HF_LEVEL_DISK, 0, 0, 0);
+    struct hf_log *log;
+    hf_failpoint_arm("log.fsync=errno:EIO@1");
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_POISONED);
+    CHECK_EQ(kit_names(dir, "head"), 0);
+    hf_failpoint_arm("log.fdatasync=errno:EIO@1");
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_ERRNO - EIO);
+    CHECK_EQ(kit_names(dir, "head"), 0);
+    hf_failpoint_arm(NULL);
+    hf_log_close(kit_open(dir, config));
     close(dir);
 }
 
@@ -197,7 +378,12 @@ int main(void)
 {
     root = kit_directory();
     RUN(malformed_blocks_are_refused_and_leave_no_trace);
-    RUN(the_first_sync_error_poisons_for_good);
+    RUN(the_first_sync_error_poisons_until_all_is_written_once_more);
+    RUN(a_failed_sync_of_names_poisons_whoever_asked);
+    RUN(a_doubt_counts_in_its_boot);
+    RUN(a_flag_of_another_boot_is_over);
+    RUN(a_renewal_that_is_killed_begins_again);
+    RUN(a_head_whose_name_is_in_doubt_is_made_again);
     RUN(a_full_disk_is_an_error_and_appending_resumes_when_it_is_not);
     RUN(a_log_of_another_source_or_layout_is_refused);
     RUN(a_forked_child_cannot_touch_its_parents_log);

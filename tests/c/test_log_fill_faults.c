@@ -2,6 +2,8 @@
 #include "fill_kit.h"
 #include "process.h"
 
+#include <sys/stat.h>
+
 #include <pthread.h>
 
 static void no_flipped_bit_of_a_fill_delivers_wrong_bytes(void)
@@ -95,18 +97,33 @@ static void a_kill_leaves_a_whole_fill_or_none(void)
 
 static void what_cannot_be_synced_is_not_shown(void)
 {
-    static const char *const points[] = {"fill.fdatasync=errno:EIO", "log.pwrite=errno:ENOSPC@2"};
+    static const char *const points[] = {"log.fdatasync=errno:EIO", "log.pwrite=errno:ENOSPC@2", "log.fsync=errno:EIO"};
     int dir = build("a", END);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         static uint8_t block[KIT_BUFFER];
         uint64_t next = 0;
         hf_failpoint_arm(points[i]);
         struct hf_fill *f = begin_fill(dir, 1, FIRST, NEXT);
         CHECK(hf_fill_append(f, block, kit_block(block, FIRST, NEXT - FIRST, PAYLOAD, 0), &next) > 0);
-        CHECK_EQ(hf_fill_commit(f), HF_ERRNO - (i == 0 ? EIO : ENOSPC));
-        CHECK_EQ(kit_names(dir, "fill-"), 0);
+        CHECK_EQ(hf_fill_commit(f), HF_ERRNO - (i == 1 ? ENOSPC : EIO));
+        CHECK_EQ(kit_names(dir, "fill-"), i == 2); /* the next open copies it */
+        struct hf_head head;
+        int fd = openat(dir, "head", O_RDONLY);
+        CHECK_EQ(read(fd, &head, sizeof head), sizeof head);
+        CHECK_EQ(head.poisoned != 0, i == 2); /* the log's names may be in doubt, too */
+        close(fd);
     }
     hf_failpoint_arm(NULL);
+    struct stat before, after;
+    char name[64];
+    snprintf(name, sizeof name, "fill-%016x-%016x", FIRST, NEXT);
+    CHECK_EQ(fstatat(dir, name, &before, 0), 0);
+    hf_log_close(kit_open(dir, kit_config(HF_LEVEL_DISK, SEGMENT, SEGMENT, 0)));
+    CHECK_EQ(fstatat(dir, name, &after, 0), 0);
+    CHECK(before.st_ino != after.st_ino);
+    struct hf_check_summary sum;
+    CHECK_EQ(kit_findings(dir, &sum), 0);
+    CHECK_EQ(sum.fills, 1);
     done(dir, "a");
 }
 

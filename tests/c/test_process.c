@@ -177,7 +177,7 @@ static void join_and_leave_a_grandchild(void *argument)
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        alarm(60);
+        alarm(CHECK_SECONDS);
         stay();
     }
     story->grandchild = pid;
@@ -252,7 +252,7 @@ static void *keep_joining(void *argument)
 static void join_as_a_child(void *argument)
 {
     (void)argument;
-    alarm(60); /* a deadlock must not outlive the test */
+    alarm(CHECK_SECONDS); /* a deadlock must not outlive the test */
     CHECK_EQ(hf_process_join(domain), HF_OK);
 }
 
@@ -456,7 +456,7 @@ static void every_status_has_a_name(void)
     CHECK_EQ(strcmp(hf_status_name(HF_LAPPED), "HF_LAPPED"), 0);
     CHECK_EQ(strcmp(hf_status_name(HF_ERRNO - EIO), "errno"), 0);
     CHECK_EQ(strcmp(hf_status_name(-500), "unknown"), 0);
-    for (int64_t status = 0; status >= HF_EXISTS; status--) {
+    for (int64_t status = 0; status >= HF_FENCED; status--) {
         CHECK_EQ(strncmp(hf_status_name(status), "HF_", 3), 0);
     }
 }

@@ -212,11 +212,33 @@ static void attach_refuses_what_others_could_have_made(void)
     CHECK_EQ(attach_status(-1, HF_KIND_STREAM), HF_ERRNO - EBADF);
     if (geteuid() == 0) {
         check_exited(check_fork(attach_as_another_user, &fd));
+        CHECK_EQ(fchown(fd, 54321, (gid_t)-1), 0); /* root may map it, and its owner may truncate it under root */
+        CHECK_EQ(attach_status(fd, HF_KIND_STREAM), HF_FOREIGN);
+        CHECK_EQ(fchown(fd, 0, (gid_t)-1), 0);
+        CHECK_EQ(attach_status(fd, HF_KIND_STREAM), HF_OK);
     } else {
         printf("    (not root: another user's object is not tried)\n");
     }
     hf_map_detach(map);
     close(fd);
+}
+
+static void attach_refuses_an_object_with_two_names(void)
+{
+    int directory = check_directory();
+    int fd = openat(directory, "one", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    struct hf_map *map = made(fd);
+    hf_map_publish(map);
+    CHECK_EQ(attach_status(fd, HF_KIND_STREAM), HF_OK);
+    CHECK_EQ(linkat(directory, "one", directory, "two", 0), 0);
+    CHECK_EQ(attach_status(fd, HF_KIND_STREAM), HF_FOREIGN);
+    CHECK_EQ(unlinkat(directory, "one", 0), 0);
+    CHECK_EQ(attach_status(fd, HF_KIND_STREAM), HF_OK);
+    CHECK_EQ(unlinkat(directory, "two", 0), 0); /* removed between opening and mapping: it is still ours */
+    CHECK_EQ(attach_status(fd, HF_KIND_STREAM), HF_OK);
+    hf_map_detach(map);
+    close(fd);
+    close(directory);
 }
 
 static void create_refuses_what_it_cannot_map(void)
@@ -368,6 +390,7 @@ int main(void)
     RUN(read_only_mapping_cannot_be_written);
     RUN(attach_refuses_every_wrong_field);
     RUN(attach_refuses_what_others_could_have_made);
+    RUN(attach_refuses_an_object_with_two_names);
     RUN(create_refuses_what_it_cannot_map);
     RUN(memory_that_runs_out_is_an_error_and_leaves_nothing);
     RUN(size_limit_of_the_kernel_is_an_error_too);

@@ -2,7 +2,7 @@
  * life has no more. What was called stable is there afterwards: for whoever opens the log again, and behind a power cut.
  * Without `turns` only some of the calls are struck; with it all, and every death in so many ways.
  *
- * A sync that fails has dropped what it should have written (power_kit.h). What a kill leaves is opened by a process that
+ * A sync that fails has dropped what it should have written (power_kit.h): the store is started again, and goes on. What a kill leaves is opened by a process that
  * is killed in its turn, three deep: an opening that was broken off does no harm to the next one. */
 #include <stdarg.h>
 
@@ -19,11 +19,12 @@ static int lies; /* the planted bug: what is appended is called stable */
 
 static int counting;       /* the calls of the log, not those of the test */
 static uint64_t calls, at; /* the call with this number is struck */
+static uint64_t at_too;    /* and this one; 0: none */
 static int how;            /* errno, SHORT_WRITE or DIE */
 
 static int strike(void)
 {
-    if (!counting || ++calls != at) {
+    if (!counting || (++calls != at && calls != at_too)) {
         return 0;
     }
     if (how == DIE) {
@@ -98,24 +99,27 @@ void *mmap(void *where, size_t bytes, int protection, int flags, int fd, off_t o
 
 struct told {
     uint64_t stable; /* number behind what was published */
-    int poisoned;
-    int lost; /* the judge's word: something stable is not there */
+    int lost;        /* the judge's word: something stable is not there */
 };
 
 static struct told *told;   /* outlives the process */
+static int poisoned;        /* the log said so: it is to be opened again */
+static char doubt[64];      /* path; on another disk */
 static struct hf_log *left; /* as a store leaves it that is killed: not synced, not closed */
 
 /* Every answer of the log is one of these. HF_GONE: a segment could not be read that could be read just before. */
 static int64_t expect_typed(int64_t status)
 {
     CHECK(status >= 0 || status == HF_POISONED || status == HF_ROLL || status == HF_GONE || status <= HF_ERRNO);
-    told->poisoned |= status == HF_POISONED;
+    poisoned |= status == HF_POISONED;
     return status;
 }
 
 static struct hf_log_config config_of(uint32_t level)
 {
-    return kit_config(level, SEGMENT, SEGMENT, 3 * SEGMENT);
+    struct hf_log_config config = kit_config(level, SEGMENT, SEGMENT, 3 * SEGMENT);
+    config.doubt = doubt;
+    return config;
 }
 
 /* A store tries again when it is told an error. */
@@ -123,7 +127,7 @@ static struct hf_log *open_log(int dir, uint32_t level)
 {
     struct hf_log *log = NULL;
     struct hf_log_config config = config_of(level);
-    for (int again = 0; again < 3 && log == NULL && !told->poisoned; again++) {
+    for (int again = 0; again < 3 && log == NULL; again++) {
         expect_typed(hf_log_open(dir, &config, &log));
     }
     return log;
@@ -154,6 +158,17 @@ static void append(struct hf_log *log)
     note(log);
 }
 
+/* A head's page that could not be written goes, and comes back as it is on the disk: without the flag. */
+static void forget_the_flag(int dir)
+{
+    const uint64_t none = 0;
+    int fd = (int)syscall(SYS_openat, dir, "head", O_WRONLY);
+    if (fd >= 0) {
+        CHECK_EQ(syscall(SYS_pwrite64, fd, &none, sizeof none, offsetof(struct hf_head, poisoned)), sizeof none);
+        close(fd);
+    }
+}
+
 /* Everything that a store does with a log. */
 static void work(int dir, uint32_t level)
 {
@@ -164,6 +179,17 @@ static void work(int dir, uint32_t level)
     for (int again = 0; again < 2 && expect_typed(hf_log_begin(log, 1, 0)) != HF_OK; again++) {
     }
     for (int i = 0; i < MESSAGES; i++) {
+        if (poisoned) { /* then the store is started again */
+            poisoned = 0;
+            hf_log_close(log);
+            if (roll_dice(2) == 0) {
+                forget_the_flag(dir);
+            }
+            log = open_log(dir, level);
+            if (log == NULL) {
+                return;
+            }
+        }
         append(log);
         if (i % 5 == 4) {
             expect_typed(hf_log_sync(log));
@@ -211,37 +237,27 @@ static void expect_stable(int dir, uint32_t level, const char *where)
     }
     struct hf_log_config config = config_of(level);
     struct hf_log *log = NULL;
-    int64_t opened = hf_log_open(dir, &config, &log);
-    if (opened == HF_OK) {
-        struct hf_log_info info = kit_info(log);
-        if (info.next_sqn < told->stable || info.damaged) {
-            told->lost = info.next_sqn < told->stable;
-            fprintf(stderr, "call %llu, %d, level %u, %s: %llu was stable, the log ends at %llu, damaged %llu\n",
-                    (unsigned long long)at, how, level, where, (unsigned long long)told->stable,
-                    (unsigned long long)info.next_sqn, (unsigned long long)info.damaged);
-        }
-        CHECK_EQ(info.damaged, 0);
-        CHECK(info.next_sqn >= told->stable);
-        kit_expect(r = status == HF_OK ? r : kit_reader(dir), info.oldest_sqn, info.next_sqn, 0);
-        hf_log_close(log);
-        status = HF_OK;
-    } else {
-        CHECK_EQ(opened, HF_POISONED);
-        CHECK(told->poisoned);
-        told->lost = next < told->stable;
-        CHECK(next >= told->stable);
-        kit_expect(r, oldest < told->stable ? oldest : told->stable, told->stable, 0);
+    CHECK_EQ(hf_log_open(dir, &config, &log), HF_OK);
+    struct hf_log_info info = kit_info(log);
+    if (info.next_sqn < told->stable || info.damaged) {
+        told->lost = 1;
+        fprintf(stderr, "call %llu, %d, level %u, %s: %llu was stable, the log ends at %llu, damaged %llu\n",
+                (unsigned long long)at, how, level, where, (unsigned long long)told->stable,
+                (unsigned long long)info.next_sqn, (unsigned long long)info.damaged);
     }
-    if (status == HF_OK) {
-        hf_logr_close(r);
-    }
+    CHECK_EQ(info.damaged, 0);
+    CHECK(info.next_sqn >= told->stable);
+    kit_expect(r = status == HF_OK ? r : kit_reader(dir), info.oldest_sqn, info.next_sqn, 0);
+    hf_log_close(log);
+    hf_logr_close(r);
     elsewhere = 0;
 }
 
 static int begin_experiment(const char *name)
 {
-    file_count = 0;
-    durable = (struct names){0};
+    new_disk();
+    poisoned = 0;
+    unlink(doubt);
     *told = (struct told){0};
     return kit_subdirectory(root, name);
 }
@@ -260,7 +276,7 @@ static void clear_away(int dir)
 static uint64_t calls_of_a_life(uint32_t level)
 {
     int dir = begin_experiment("count");
-    at = 0;
+    at = at_too = 0;
     struck_life(dir, level);
     CHECK_EQ(told->stable, MESSAGES);
     clear_away(dir);
@@ -294,9 +310,11 @@ static void every_call_fails_once(uint32_t level)
     for (size_t e = 0; e < sizeof errors / sizeof errors[0]; e++) {
         how = errors[e];
         for (at = 1 + e * 3 % stride; at <= all; at += stride) {
+            at_too = roll_dice(2) == 0 ? 0 : at + 1 + roll_dice(60);
             one_failure(level);
         }
     }
+    at_too = 0;
 }
 
 static void whatever_call_fails_nothing_stable_is_lost(void)
@@ -310,23 +328,48 @@ static void lie(void *nothing)
     (void)nothing;
     CHECK(freopen("/dev/null", "w", stderr) != NULL);
     lies = 1;
+    stride = 1;
     every_call_fails_once(HF_LEVEL_DISK);
+}
+
+static void believe(void *nothing)
+{
+    (void)nothing;
+    CHECK(freopen("/dev/null", "w", stderr) != NULL);
+    hf_failpoint_arm("log.believe=mutant");
+    stride = 1;
+    how = EIO;
+    uint64_t all = calls_of_a_life(HF_LEVEL_DISK);
+    for (at = 1; at <= all; at++) {
+        one_failure(HF_LEVEL_DISK);
+    }
 }
 
 static int caught;
 
 /* By the judge: another check that fails ends the child as well, and says nothing. */
-static void a_store_that_calls_stable_what_is_not_synced_is_caught(void)
+static void expect_caught(void (*plant)(void *nothing))
 {
-    int status = check_wait(check_fork(lie, NULL));
+    told->lost = 0;
+    int status = check_wait(check_fork(plant, NULL));
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    caught = told->lost;
-    CHECK(caught);
+    CHECK(told->lost);
+    caught++;
     for (int i = 0; i < 2; i++) {
         if (faccessat(root, i == 0 ? "life" : "cut", F_OK, 0) == 0) {
             kit_empty(root, i == 0 ? "life" : "cut");
         }
     }
+}
+
+static void a_store_that_calls_stable_what_is_not_synced_is_caught(void)
+{
+    expect_caught(lie);
+}
+
+static void a_store_that_asks_again_after_a_failed_sync_is_caught(void)
+{
+    expect_caught(believe);
 }
 
 /* ---- deaths ---- */
@@ -431,8 +474,10 @@ int main(int argc, char **argv)
     files = check_shared(FILES * sizeof *files);
     told = check_shared(sizeof *told);
     root = kit_directory();
+    snprintf(doubt, sizeof doubt, "/proc/self/fd/%d/doubt", root);
     sync_fails = strike;
     RUN(a_store_that_calls_stable_what_is_not_synced_is_caught);
+    RUN(a_store_that_asks_again_after_a_failed_sync_is_caught);
     if (turns == 0) {
         RUN(whatever_call_fails_nothing_stable_is_lost);
         RUN(openings_that_die_do_no_harm_to_the_next_one);
@@ -441,7 +486,7 @@ int main(int argc, char **argv)
         openings_that_die_do_no_harm_to_the_next_one();
     }
     printf("{\"evidence\": \"failing_calls\", \"counts\": {\"calls_failed\": %llu, \"deaths\": %llu}, \"findings\": 0, "
-           "\"planted\": [%d, 1]}\n",
+           "\"planted\": [%d, 2]}\n",
            (unsigned long long)experiments, (unsigned long long)deaths, caught);
     return 0;
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from unittest import mock
 
 import msgspec
+from fuzz import blocks
 
 from holdfast.config import Configuration
 from holdfast.config.text import Text, Word, read
@@ -348,6 +349,10 @@ TARGETS = {
     "offsets": Target(
         run_offsets, seeds_offsets, _JSON,
         lambda: mock.patch("holdfast.spark.offsets._numbers", lambda found, **_: {k: dict(v) for k, v in found.items()}),
+    ),
+    "block": Target(
+        blocks.run_block, blocks.seeds_block, blocks.WORDS,
+        lambda: mock.patch("holdfast.channel._validate", lambda batch: batch.validate()),
     ),
     "ddl": Target(
         run_ddl, seeds_ddl, _DDL,

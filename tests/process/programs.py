@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SHORT = 90.0
+LAST_LINES_S = 20.0
+"""For the last lines of a program that has ended to be read."""
 """Seconds that no wait here needs; a test that gets there has failed."""
 NAMES = sorted(
     path.stem
@@ -81,7 +83,10 @@ def wait(what: str, true: Callable[[], object], alive: Callable[[], bool] = lamb
     deadline = time.monotonic() + SHORT
     while not true():
         if not alive():
-            time.sleep(0.2)  # for the last lines to be read
-            assert true(), f"it has ended: {what}"
+            last = time.monotonic() + LAST_LINES_S
+            while not true():
+                assert time.monotonic() < last, f"it has ended: {what}"
+                time.sleep(0.005)
+            return
         assert time.monotonic() < deadline, f"never came: {what}"
         time.sleep(0.005)

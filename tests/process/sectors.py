@@ -15,6 +15,8 @@ from process.test_repair import NAMES, PAYLOAD, clean, filled, held, log_of, pla
 import holdfast as hf
 from holdfast.engine.check import check_store
 from holdfast.engine.domain import Domain, unlink_object
+from holdfast.engine.reconcile import LogView
+from holdfast.engine.store_info import Unknown, peer_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,10 +116,17 @@ def test_what_a_program_holds_is_its_own(run_store: Run, tmp_path: Path) -> None
 def test_an_unknown_end_has_no_say_until_it_is_repaired(run_store: Run, tmp_path: Path) -> None:
     directories = kept(run_store, tmp_path)
     spoil_page(directories[0], COUNT - 300, pages=10_000)
-    a, b = run_store("a", "disk"), run_store("b", "disk")
+    assert isinstance(peer_view(log_of(directories[0])), Unknown)
+    a = run_store("a", "disk")
+    assert learner(a)
+    assert isinstance(peer_view(log_of(directories[0])), Unknown)
+    b = run_store("b", "disk")
     until("it has caught up from b alone", lambda: held(a) == COUNT)
     a.store.receivers.save_acks()
     until("its say is back", lambda: not learner(a))
+    view = peer_view(log_of(directories[0]))
+    assert isinstance(view, LogView)
+    assert view.next_sqn == COUNT
     b.stop()
     run_store("c", "disk")
     with hf.Context() as ctx:

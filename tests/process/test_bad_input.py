@@ -84,7 +84,7 @@ def test_a_damaged_directory_is_told_and_left_as_it_is(tmp_path: Path) -> None:
 def test_a_file_in_place_of_a_directory_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = run("store", "run", "--name", "a", "--directory", str(tmp_path / "file"))
-    one_error(result, 2, str(tmp_path / "file"), "cannot be used: File exists", "choose one that uid")
+    one_error(result, 2, str(tmp_path / "file"), "is not a directory", "choose one that uid")
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ with hf.Context() as ctx:
             "told(hf.store_main, '/missing.xml')",
             "ConfigError LBM_EINVAL: /missing.xml: the configuration cannot be read",
         ),
-        ("told(hf.store_main, hf.StoreConfig('a/b', 'x'))", "ConfigError LBM_EINVAL: store name 'a/b' is not a name"),
+        ("told(hf.StoreConfig, 'a/b', 'x')", "ConfigError LBM_EINVAL: store name 'a/b' is not a name"),
     ],
 )
 def test_a_store_that_cannot_start_raises_why(tmp_path: Path, code: str, line: str) -> None:

@@ -322,11 +322,11 @@ def test_an_extracted_ack_acks_any_number_of_its_stream(src: hf.Source) -> None:
         assert [number for number, _ in delivered_again(EXPLICIT, 5)] == [5]
 
 
-def test_an_ack_of_a_number_that_was_not_received_is_clamped_at_the_next_registration(src: hf.Source) -> None:
+def test_an_ack_of_a_number_that_was_published_and_not_received_counts(src: hf.Source) -> None:
     send(src, 3)
     with hf.Context() as ctx:
         with ctx.receiver("quotes", options=EXPLICIT) as receiver:
-            take(receiver).extract_ack().send(100)
+            take(receiver).extract_ack().send(2)
             assert take(receiver).sequence_number == 1, "this registration goes on"
         again = ctx.receiver("quotes", options=EXPLICIT)
         until("it is registered again", lambda: again.stats().sources == 1)

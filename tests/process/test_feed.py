@@ -39,6 +39,40 @@ def test_leading_loss_is_told_at_once_when_every_store_says_gone(stage: Stage) -
     assert stage.drain() == [("lost", 5, 49), *numbers(50, 60), "ended"]
 
 
+def test_who_has_no_past_starts_where_the_logs_begin_now_when_his_start_was_let_go(stage: Stage) -> None:
+    """Its segment was retired between the grant and the first look: once, and again before the second look."""
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(50, 60)
+    log.lost(61, 63)
+    log.plain(64, 66)
+    feed = stage.open(5)
+    feed.skipped = lambda first, last: stage.told.append(("skipped", first, last))
+    assert stage.drain() == [("skipped", 5, 49), *numbers(50, 60), ("lost", 61, 63), *numbers(64, 66), "ended"]
+
+
+def test_who_has_no_past_meets_a_loss_that_is_none_of_retirement(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.lost(0, 3)
+    log.plain(4, 6)
+    stage.open(0).skipped = lambda first, last: stage.told.append(("skipped", first, last))
+    assert stage.drain() == [("lost", 0, 3), *numbers(4, 6), "ended"]
+
+
+def test_who_has_no_past_is_told_of_what_is_let_go_behind_what_it_was_given(stage: Stage) -> None:
+    first, second = stage.log("a"), stage.log("b")
+    first.begin(1, 0)
+    first.plain(0, 4)
+    second.begin(1, 0)
+    second.plain(50, 60)
+    feed = stage.open(0, paths=[str(first.path)])
+    feed.skipped = lambda first, last: stage.told.append(("skipped", first, last))
+    assert stage.drain()[:5] == numbers(0, 4)
+    feed.use_logs([str(second.path)])
+    assert stage.drain()[:1] == [("lost", 5, 49)]
+
+
 def test_a_lost_record_is_stepped_over_at_once(stage: Stage) -> None:
     log = stage.log("a")
     log.begin(1, 0)

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from process.standing import OPTIONS, RING, SHORT, Events, Scene, refused, until
+from process.standing import OPTIONS, RING, SHORT, Events, Scene, refused, take, until
 
 import holdfast as hf
 from holdfast.engine.core import ffi, lib
-from holdfast.engine.events import FlightSizeNotification, FlightSizeState, MessageStable, Wakeup
-from holdfast.engine.events.source import StableFlags
+from holdfast.engine.events import (
+    FlightSizeNotification,
+    FlightSizeState,
+    MessageReclaimed,
+    MessageStable,
+    Wakeup,
+)
+from holdfast.engine.events.source import ReclaimedFlags, StableFlags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,7 +285,8 @@ def test_d6_mark_stable(scene: Scene) -> None:
     with pytest.raises(hf.UsageError, match="not sent yet"):
         source.mark_stable(3)
     source.mark_stable(1)
-    assert source.in_flight.messages == 3, "behind 0, it waits"
+    assert source.in_flight.messages == 2, "it has left, and waits behind 0 for its release"
+    assert scene.events.of(MessageReclaimed) == []
     source.wait_stable(1, timeout=0)
     source.mark_stable(0)
     assert source.in_flight.messages == 1
@@ -291,6 +298,65 @@ def test_d6_mark_stable(scene: Scene) -> None:
     source.send(b"", timeout=0)
     scene.go_on()
     source.wait_stable(timeout=SHORT)
+
+
+# D.6: behind a hole ---------------------------------------------------------------------------------------------------------
+
+
+def test_d6_what_nobody_confirms_holds_up_nothing_behind_it(scene: Scene) -> None:
+    """Five messages are older than the only receiver, which joins late without late join: nobody will ever confirm them."""
+    forced: list[tuple[int, Any]] = []
+    source = scene.source(
+        ume_retention_unique_confirmations=1, ume_flight_size=40,
+        ume_force_reclaim_function=lambda info: forced.append((info.sequence_number, info.client_data)),
+    )  # fmt: skip
+    for i in range(5):
+        source.send(bytes(100 + i), client_data=i)
+    late = Events()
+    with hf.Context() as context, context.receiver("quotes", options={"use_late_join": 0}, on_event=late) as receiver:
+        late.wait(hf.events.receiver.RegistrationComplete)
+        source.wait_stable(timeout=SHORT)
+        for _ in range(5):  # too few to fill the ring, and many times the flight size
+            for _ in range(30):
+                source.send(bytes(96), timeout=SHORT)
+            for _ in range(30):
+                take(receiver).release()
+            until(lambda: source.in_flight == (5, 510))
+        assert (source.stats().forced_reclaims, scene.events.of(MessageReclaimed)) == (0, [])
+        sent = 5
+        while sent * 128 < 10 * RING:
+            sent = source.send(bytes(96), timeout=SHORT)
+            take(receiver).release()
+        until(lambda: source.in_flight == (0, 0))
+    until(
+        lambda: (
+            sum(e.sequence_number - e.first_sequence_number + 1 for e in scene.events.of(MessageReclaimed)) == sent + 1
+        )
+    )
+    told = scene.events.of(MessageReclaimed)
+    assert [e.first_sequence_number for e in told[1:]] == [e.sequence_number + 1 for e in told[:-1]], "the oldest first"
+    given_up = [e for e in told if e.flags == ReclaimedFlags.FORCED]
+    assert (given_up[0].first_sequence_number, given_up[-1].sequence_number) == (0, 4)
+    assert forced == [(i, i) for i in range(5)]
+    assert source.stats().forced_reclaims == 5
+
+
+def test_d6_the_bytes_of_what_is_marked_leave_the_flight(scene: Scene) -> None:
+    source = scene.source(ume_flight_size=1000, ume_flight_size_bytes=3000)
+    scene.stand_still()
+    for size in (1000, 1200, 800):
+        source.send(bytes(size))
+    assert refused(source, 1) == "flight_bytes"
+    assert source.in_flight == (4, 3000), "1200 bytes are two fragments"
+    source.mark_stable(3)
+    assert source.in_flight == (3, 2200)
+    assert source.send(bytes(800), timeout=0) == 4
+    assert refused(source, 1) == "flight_bytes"
+    source.mark_stable(1)
+    assert source.in_flight == (3, 1976), "one fragment of two"
+    scene.go_on()
+    source.wait_stable(timeout=SHORT)
+    assert source.in_flight == (0, 0)
 
 
 def test_it_says_what_it_is(scene: Scene) -> None:

@@ -180,6 +180,39 @@ def test_what_was_received_before_the_fork_stays_readable_and_releasing_it_in_th
     works_on(src, rcv)
 
 
+def test_a_batch_in_the_child_is_refused_before_its_memory_is_touched(
+    pair: tuple[hf.Context, hf.Source, hf.Receiver],
+) -> None:
+    """The ring is not there in the child: a look into it would end the process."""
+    _, src, rcv = pair
+    src.send_batch(np.full((5, 8), 7, np.uint8))
+    batch = rcv.receive_batch(timeout=SHORT)
+    assert batch is not None
+
+    def child() -> None:
+        pytest.importorskip("pyarrow")
+        raises_forked(
+            lambda: bytes(batch.payload(0)),
+            lambda: int(batch.memory[0]),
+            lambda: batch.to_arrow(),
+            lambda: batch.send_explicit_ack(),
+            lambda: batch.release(),
+            lambda: batch.release(),
+        )
+        with batch:
+            pass
+        repr(batch)
+
+    in_child(child)
+    assert bytes(batch.payload(4)) == b"\7" * 8
+    rcv.acknowledge(0)
+    assert list(rcv.stats().acknowledged.values()) == [0]
+    batch.release()
+    rcv.acknowledge(0)
+    assert list(rcv.stats().acknowledged.values()) == [5]
+    works_on(src, rcv)
+
+
 def test_a_claim_that_is_open_at_the_fork_is_the_parents(pair: tuple[hf.Context, hf.Source, hf.Receiver]) -> None:
     _, src, rcv = pair
     claim = src.claim(6)

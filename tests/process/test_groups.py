@@ -332,8 +332,13 @@ def test_b3_a_receiver_with_too_few_stores_says_which_do_not_answer(run_store: C
         stores["c"].stop()
         events = Events()
         rcv = ctx.receiver("quotes", options={"ume_registration_interval": 1000}, on_event=events)
-        until("both are named", lambda: len(events.of("RegistrationError")) == 2)
-        for event, (index, name) in zip(events.of("RegistrationError"), ((1, "b"), (2, "c")), strict=True):
+        until("all is said", lambda: len(events.of("RegistrationError")) == 3)
+        together, *each = events.of("RegistrationError")
+        assert together.text == (
+            "waits: registered with 1 of 3 stores, which are too few: "
+            "store 0 [a]: registered; store 1 [b]: cannot be reached; store 2 [c]: cannot be reached"
+        )
+        for event, (index, name) in zip(each, ((1, "b"), (2, "c")), strict=True):
             assert event.store == name
             assert event.text == (
                 f"store {index} [{name}] unresponsive - no registration response; registered with 1 of its group, 2 are needed"

@@ -41,37 +41,6 @@ def test_a_source_that_appears_during_an_iteration_is_heard(ctx: hf.Context) -> 
         reader.join()
 
 
-@pytest.mark.parametrize("how", ["break", "raise"])
-def test_a_message_that_an_iteration_ended_at_is_not_consumed_by_the_next_iteration(ctx: hf.Context, how: str) -> None:
-    src = source(ctx)
-    rcv = ctx.receiver("quotes")
-    until("registered", lambda: rcv.stats().sources == 1)
-    send(src, 10)
-
-    def until_number(last: int) -> hf.Message:
-        for message in rcv:
-            if message.sequence_number == last:
-                if how == "raise":
-                    raise KeyError
-                break
-        return message
-
-    if how == "raise":
-        with pytest.raises(KeyError):
-            until_number(5)
-    else:
-        left = until_number(5)
-    if how == "raise":
-        with pytest.raises(KeyError):
-            until_number(8)
-    else:
-        until_number(8)
-    assert acknowledged(rcv) == [4]
-    if how == "break":
-        left.release()
-        assert acknowledged(rcv) == [7]
-
-
 def test_callbacks_take_sources_in_turn(ctx: hf.Context) -> None:
     sources = [source(ctx) for _ in range(2)]
     seen: list[str] = []

@@ -33,7 +33,7 @@ WITH_NEW_LIFE = ("begin.", "roll.", "log.fallocate")
 WHEN_FULL = "retire."
 AT_MEMORY = "drain.appended"
 IN_VIEWS = "reader.pinned"
-AT_ONCE = ("bell.", "board.", "open.", "process.", "segment.", "wait.")
+AT_ONCE = ("bell.", "board.", "log.fsync", "open.", "process.", "segment.", "wait.")
 """Passed once or twice in a life: the first time it is."""
 
 

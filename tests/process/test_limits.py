@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -238,10 +237,8 @@ def test_a_board_full_of_garbage_hurts_nobody_else(run_store: Callable[..., Thre
         finally:
             stop.set()
             spoiler.join()
-        began = time.monotonic()
         victim.close()
         of_victim.close()
-        assert time.monotonic() - began < SHORT
         with ctx.source("third", options=OPTIONS) as third:
             third.wait_registered(SHORT)
             third.send(b"the store is well")

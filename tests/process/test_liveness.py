@@ -179,6 +179,22 @@ def test_a_stopped_process_is_not_dead(sender: hf.Context, told: Told, listen: C
     assert (len(told.came), told.gone) == (1, [])
 
 
+def test_where_silence_counts_a_stopped_process_is_tmo_alone_and_comes_again(
+    told: Told, listen: Callable[..., Listener]
+) -> None:
+    with told.context(ume_source_liveness_timeout=2000, ume_source_liveness_behavior="silence") as ctx:
+        ctx.source("a", options=CONFIRMED).wait_registered(SHORT)
+        listener = listen("a")
+        until("it is told", lambda: told.came)
+        listener.process.send_signal(signal.SIGSTOP)
+        until("its silence is told", lambda: told.gone)
+        three_looks(ctx)
+        assert told.gone == [ReceivingContextInfo(77, 42, TMO, "object 1")]
+        listener.process.send_signal(signal.SIGCONT)
+        until("it has come again", lambda: len(told.came) >= 2)
+        assert told.came[1] == ReceivingContextInfo(77, 42, ReceivingContextFlags(0), None)
+
+
 def heartbeat(ctx: hf.Context) -> int:
     """Newest heartbeat of the receiving contexts."""
     with ctx.turning():

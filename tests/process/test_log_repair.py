@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from process.feeds import Log
 
+from holdfast.engine import compare
 from holdfast.engine.check import check_log
 from holdfast.engine.compare import compare_stores
 from holdfast.engine.core import lib
@@ -234,6 +235,91 @@ def test_only_what_all_of_them_keep_is_compared(make: Callable[..., Log]) -> Non
     a.plain(7, 20)
     whole(b, 15)
     assert compared(a, b) == (7, 15, None)
+
+
+def retiring(monkeypatch: pytest.MonkeyPatch, log: Log, keep: int, at: int) -> list[int]:
+    """The store of ``log`` lets everything below ``keep`` go when the comparison has read up to ``at``. Returns what was read."""
+    read: list[int] = []
+    fetch = compare._Side.fetch
+
+    def first(side: Any, number: int) -> None:
+        if number >= at and keep not in read:
+            read.append(keep)
+            assert lib.hf_log_release(log.handle, keep) == lib.HF_OK
+        fetch(side, number)
+
+    monkeypatch.setattr(compare._Side, "fetch", first)
+    return read
+
+
+@pytest.mark.parametrize(("at", "keep", "found"), [(0, 40, (40, 90)), (30, 60, (60, 90)), (30, 88, (88, 90))])
+def test_what_is_let_go_during_a_comparison_is_no_difference(
+    make: Callable[..., Log], monkeypatch: pytest.MonkeyPatch, at: int, keep: int, found: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(compare, "BLOCK_BYTES", 10 * 64)
+    a, b = whole(make("a"), 90), whole(make("b"), 90)
+    read = retiring(monkeypatch, b, keep, at)
+    assert compared(a, b) == (*found, None)
+    assert read == [keep], "it was let go in the middle"
+    assert compared(b, a) == (keep, 90, None)
+
+
+def test_all_that_was_compared_is_let_go_meanwhile(make: Callable[..., Log], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "BLOCK_BYTES", 10 * 64)
+    a, b = whole(make("a"), 90), whole(make("b"), 90)
+    retiring(monkeypatch, b, 90, 30)
+    assert compared(a, b) == (0, 30, None)
+    assert compared(a, b) == (90, 90, None), "they end alike, and one has let go of what the other keeps"
+
+
+def test_a_range_that_is_let_go_before_it_is_read_is_read_again(
+    make: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both go on meanwhile."""
+    a, b = whole(make("a"), 90), whole(make("b"), 90)
+    fetch, fetched = compare._Side.fetch, [0]
+
+    def later(side: Any, number: int) -> None:
+        if not fetched[0]:
+            for log in (a, b):
+                log.plain(90, 99)
+            assert lib.hf_log_release(b.handle, 90) == lib.HF_OK
+        fetched[0] += 1
+        fetch(side, number)
+
+    monkeypatch.setattr(compare._Side, "fetch", later)
+    assert compared(a, b) == (90, 100, None)
+
+
+def test_a_number_that_one_lacks_in_the_middle_is_a_difference_also_while_others_are_let_go(
+    make: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare, "BLOCK_BYTES", 10 * 64)
+    a, b = whole(make("a"), 90), make("b")
+    b.begin(1, 0)
+    b.plain(0, 69)
+    b.lost(70, 70)
+    b.plain(71, 89)
+    retiring(monkeypatch, b, 60, 30)
+    assert compared(a, b) == (60, 90, 70)
+
+
+def test_logs_that_share_no_number_are_not_equal(make: Callable[..., Log]) -> None:
+    a, b = whole(make("a"), 20), make("b")
+    b.begin(1, 0)
+    b.plain(30, 40)
+    for pair in ((a, b), (b, a)):
+        (found,) = compare_stores([log.path.parent.parent for log in pair])
+        assert (found.first, found.next) == (30, 30)
+        assert found.difference is not None
+        assert found.difference.directory == str(a.path.parent.parent)
+        assert found.difference.text == (
+            f"its log ends before number 20, and the one in {b.path.parent.parent} begins with 30: they share no number"
+        )
+    empty = make("c")
+    empty.begin(1, 0)
+    assert compared(a, empty) == (0, 0, 0), "a store that has nothing has not the same"
+    assert compared(empty, empty) == (0, 0, None)
 
 
 def test_repair_within_a_range_looks_at_nothing_else(make: Callable[..., Log]) -> None:

@@ -226,6 +226,30 @@ def test_registration_completes_with_a_quorum_after_the_interval(run_store: Call
         assert len(told.of(events.RegistrationComplete)) == 1
 
 
+def test_only_a_receiver_without_a_past_may_start_behind_what_was_let_go(run_store: Callable[..., ThreadStore]) -> None:
+    """What one with a past has not acknowledged, and the stores let go, is a loss."""
+    run_store("a")
+    with hf.Context() as ctx:
+        src = source(ctx, 1)
+        for options, new in (({}, True), ({"ume_session_id": 7}, True), ({"ume_session_id": 7}, False)):
+            with ctx.receiver("quotes", options=options) as rcv:
+                until("it is registered", lambda rcv=rcv: rcv.inbounds)  # type: ignore[misc]
+                (inbound,) = rcv.inbounds
+                assert inbound.live is not None
+                assert (inbound.live.skipped is not None) is new
+        assert src.next_sequence_number == 1
+
+
+def test_a_store_that_was_missing_from_the_start_is_none_of_all(run_store: Callable[..., ThreadStore]) -> None:
+    for name in "ab":
+        run_store(name)
+    told = Told()
+    with hf.Context() as ctx:
+        source(ctx, 1, ume_store_name=["a", "b", "c"])
+        ctx.receiver("quotes", options={"ume_registration_interval": 3_600_000}, on_event=told)
+        assert told.wait(events.RegistrationComplete).flags == Complete.QUORUM
+
+
 def test_a_store_that_comes_for_the_first_time_later_is_read_too(run_store: Callable[..., ThreadStore]) -> None:
     for name in "ab":
         run_store(name)
@@ -300,11 +324,16 @@ def test_a_line_counts_for_what_the_receiver_had_in_an_earlier_life_too(store: o
         assert (line.from_sqn, line.ack) == (0, 4)
 
 
-def test_a_line_does_not_count_for_what_the_receiver_skipped(store: object) -> None:
-    with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
+def test_a_line_counts_for_what_the_receiver_skipped_once_it_acknowledges(store: object) -> None:
+    """The start moves nothing: whoever dies there must find again what it never acknowledged (DESIGN 30)."""
+    with hf.Context(options={"ume_ack_batching_interval": 5}) as ctx, hf.Context(session_id=SESSION) as other:
         source(ctx, 7)
         acked({}, 3)
         again = other.receiver("quotes", options={"ume_recovery_sequence_number_info_function": chooses(6)})
         until("registered", lambda: again.inbounds)
-        line = line_of(other, again.inbounds[0].uuid)
-        assert (line.from_sqn, line.ack) == (6, 6)
+        uuid = again.inbounds[0].uuid
+        line = line_of(other, uuid)
+        assert (line.from_sqn, line.ack, line.position) == (0, 4, 6)
+        assert take(again) == [6]
+        until("it is acknowledged", lambda: line_of(other, uuid).ack == 7)
+        assert line_of(other, uuid).from_sqn == 0

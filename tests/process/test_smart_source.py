@@ -282,6 +282,32 @@ def test_at_the_flight_size_a_claim_would_block(ctx: hf.Context, idle_store: Cal
     assert source.stats().forced_reclaims == 0
 
 
+@pytest.mark.parametrize("size", [0, 1, LONGEST])
+def test_so_many_messages_are_retained_and_no_more_however_long_they_are(
+    ctx: hf.Context, idle_store: Callable[[], None], size: int
+) -> None:
+    options = {**STORED, "ume_flight_size": 1000, "smart_src_retention_buffer_count": 64}
+    source = ctx.smart_source("ticks", options=options)
+    source.wait_registered(SHORT)
+    idle_store()
+    forced = []
+    for _ in range(74):
+        put(source, bytes(size), timeout=0)
+        forced.append(source.stats().forced_reclaims)
+    assert forced == [*[0] * 64, *range(1, 11)]
+
+
+def test_what_is_stable_makes_room_without_force(ctx: hf.Context, run_store: Callable[..., ThreadStore]) -> None:
+    run_store()
+    options = {**STORED, "smart_src_retention_buffer_count": 64, "ume_flight_size": 32}
+    source = ctx.smart_source("ticks", options=options)
+    source.wait_registered(SHORT)
+    for _ in range(1000):
+        put(source, b"x")
+    source.wait_stable(timeout=SHORT)
+    assert source.stats().forced_reclaims == 0
+
+
 def test_an_unstable_message_is_pushed_out_of_a_ring_that_is_too_small(
     ctx: hf.Context, idle_store: Callable[[], None]
 ) -> None:

@@ -97,6 +97,11 @@ def test_another_port_replaces_the_one_of_the_start_before(opened: Callable[...,
     assert (found(PORT), found("127.0.0.1:11313")) == ("", "a")
 
 
+def test_port_0_is_none_and_the_store_goes_by_its_name(opened: Callable[..., Store]) -> None:
+    opened("a", port=0)
+    assert sockets() == {"a"}
+
+
 def test_a_store_may_have_nothing_but_a_port(opened: Callable[..., Store]) -> None:
     opened(PORT)
     assert found(PORT) == PORT

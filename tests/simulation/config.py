@@ -80,6 +80,8 @@ class Config:
     """Of a receiver-paced source; a fragment is a byte."""
     modes: tuple[int, ...] = ()
     """ume_receiver_paced_persistence of each receiver."""
+    skips: bool = False
+    """A receiver's recovery callback may choose to start behind its position."""
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,3 +140,6 @@ def features(config: Config, seed: int) -> None:
     config.faults |= {fault for fault in rarer if dice.random() < 0.4}
     if MEMORY in config.levels and dice.random() < 0.5:
         config.faults |= {"power_cut"}
+    config.skips = dice.random() < 0.3
+    if config.skips:  # nobody confirms what a new receiver has skipped
+        config.unique = 0

@@ -68,6 +68,13 @@ def new_at_a_store_is_new() -> Any:
     return unheard, Patch(Registry, "claim_receiver", claim)
 
 
+@bug(8)
+def a_start_acknowledges_what_it_skips() -> Any:
+    """A receiver that starts behind its position says that everything below its start is acknowledged."""
+    real = receiver.Inbound.cover
+    return Patch(receiver.Inbound, "cover", lambda self, _position, start: real(self, start, start))
+
+
 # Settlement -----------------------------------------------------------------------------------------------------------------
 
 

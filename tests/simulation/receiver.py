@@ -67,6 +67,8 @@ class Receiver:
                 if inbound.window is not None:
                     if len(inbound.held) < HOLDS:
                         yield from inbound.receive()
+                    if self.world.calm:
+                        inbound.acknowledge_skipped()
                     if inbound.held and (self.world.calm or self.world.chance(0.5)):
                         inbound.consume(self.world.below(len(inbound.held)))
             yield
@@ -95,6 +97,8 @@ class Inbound:
         self.held: list[tuple[int, Message]] = []
         self.leaving: ReceiverLeaving | None = None
         """It has deregistered: it receives, and acknowledges nothing."""
+        self.skipped: tuple[int, int] | None = None
+        """[first, start) that this start has skipped, and nothing was acknowledged since."""
         self._gap = Gap(PATIENCE_NS)
         self._sri: tuple[Sri | None, bool] = None, True
         """What was followed last; its source lives."""
@@ -203,15 +207,28 @@ class Inbound:
         high = (
             max([*(answer.high_sqn for answer in answers), (ring.end_number() if ring is not None else 0) or low]) - 1
         )
-        start = start_number(low, high, 0, low).sequence_number
+        skips = self.machine.config.skips and not self.world.calm and self.world.chance(0.5)
+        chosen = self.world.pick(self.truth.beginnings(self.uuid, low, high + 1)) if skips else low
+        start = start_number(low, high, 0, chosen).sequence_number
+        position = min(low, high + 1)
         known = all(a.old and (a.uuid, a.incarnation) == (identity, self.begun[0]) for a in answers)
-        self.truth.joins(self.uuid, self.session, start, identity, known=known)
+        self.truth.joins(self.uuid, self.session, position, identity, known=known)
         line.confirms, line.session = True, self.session
         line.rebase(self.begun[0], self.void_since(line.ack_stream))
-        kept = line.to > 0 and line.from_ <= start <= line.ack
-        line.cover(line.from_ if kept else start)
-        line.acknowledge(start)
+        self.cover(position, start)
+        if start > position:
+            self.skipped = position, start
+            self.truth.skips(self.uuid, self.session, position, start)
         self.window, self.next = AckWindow(start, slots=SLOTS), start
+
+    def cover(self, position: int, start: int) -> None:
+        """The line says what is acknowledged, and not what the start skips."""
+        line = self.line
+        assert line is not None
+        kept = line.to > 0 and line.from_ <= position <= line.ack
+        old = any(answer.old for answer in self.answers.values())
+        line.cover(line.from_ if kept else position if old else max(position, start))
+        line.acknowledge(position)
 
     def void_since(self, incarnation: int) -> int:
         """Where what was acknowledged under an older incarnation ends: several may have begun since."""
@@ -227,11 +244,25 @@ class Inbound:
             if not self.window.settled:
                 self.window.advance()
             ack = self.window.ack
-            if ack > self.line.ack:
-                self.line.acknowledge(ack)
-                self.truth.acknowledges(self.uuid, self.line.uuid, ack, self.begun[0])
+            if ack > (self.skipped[1] if self.skipped is not None else self.line.ack):
+                self.tell(ack)
             elif ack < self.line.ack:  # of an earlier life
                 self.truth.covers(self.uuid, self.session, ack, self.line.ack)
+
+    def tell(self, ack: int) -> None:
+        """An acknowledgement; the first one covers what the start skipped."""
+        assert self.line is not None
+        if self.skipped is not None:
+            self.truth.covers_skipped(self.uuid, self.session, *self.skipped, self.begun[0])
+            self.skipped = None
+        self.line.acknowledge(ack)
+        self.truth.acknowledges(self.uuid, self.line.uuid, ack, self.begun[0])
+
+    def acknowledge_skipped(self) -> None:
+        """The program gives up what the start skipped."""
+        if self.skipped is not None and self.window is not None and self.line is not None and self.leaving is None:
+            self.line.rebase(*self.begun)
+            self.tell(self.window.ack)
 
     def deregister(self) -> None:
         """The stores are to forget it."""
@@ -269,6 +300,8 @@ class Inbound:
         self.world.note("receiver", self.session, "begins", incarnation, start)
         self.next = min(self.next, start)
         self.window.rebase(start)
+        if self.skipped is not None and self.skipped[1] > start:
+            self.skipped = (self.skipped[0], start) if self.skipped[0] < start else None
         self.held = [(slot, message) for slot, message in self.held if message.first < start]
         return True
 

@@ -127,7 +127,7 @@ class Settlement:
     @property
     def in_flight(self) -> int:
         """Fragments that are not settled."""
-        return self.source.next - self.retention.settled
+        return self.retention.in_flight + self.source.next - self.retention.next
 
     @property
     def retained(self) -> int:

@@ -16,6 +16,8 @@ from simulation.world import Process
 
 from holdfast.engine import registration as reg
 from holdfast.engine import wire
+from holdfast.engine.grants import grant_of
+from holdfast.engine.quorum import INTERGROUP, INTRAGROUP
 from holdfast.engine.source_registration import SourceRegistration
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ class Source:
         self.proposal = self.world.uuid()
         self.registration = SourceRegistration(
             machine.groups, INTERVAL_NS, "majority", self.proposal, stagger=self.world.random(),
-            silence_ns=ACTIVITY_NS, look_ns=CHECK_NS,
+            silence_ns=ACTIVITY_NS, look_ns=CHECK_NS, names=machine.config.names,
         )  # fmt: skip
         self.ring: Ring | None = None
         self.board: Board | None = None
@@ -175,8 +177,9 @@ class Source:
         """Registers."""
         link = self.links[store]
         request = wire.RegisterSource(
-            link.next_id(), TOPIC, 0, SESSION, self.registration.uuid, self.registration.incarnation
-        )
+            link.next_id(), TOPIC, 0, SESSION, self.registration.uuid, self.registration.incarnation,
+            claimant=self.proposal, least=self.registration.least,
+        )  # fmt: skip
         link.ask(request, lambda answer: self.answered(store, answer))
 
     def answered(self, store: int, answer: Any) -> None:
@@ -188,11 +191,7 @@ class Source:
             case _ if self.leaving is not None:
                 pass
             case wire.SourceGranted():
-                grant = reg.Grant(
-                    answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation,
-                    tuple(answer.begins), answer.votes, answer.empty_votes, answer.opened, answer.peers,
-                    self.machine.config.names[store],
-                )  # fmt: skip
+                grant = grant_of(answer, self.machine.config.names[store])
                 self.world.note("grant", store, answer.next_sqn, answer.incarnation, answer.votes)
                 self.act(self.registration.granted(store, grant, now))
             case wire.Begun():
@@ -214,6 +213,8 @@ class Source:
         request = wire.Begin(
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, "", list(self.machine.config.names),
             own.uuid if own is not None else b"", list(machine.begins), {each.name: each.opened for each in grants},
+            list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
+            INTERGROUP.index(machine.groups.intergroup), self.proposal, machine.exclusions(store),
         )  # fmt: skip
 
         def answered(answer: Any) -> None:
@@ -226,7 +227,10 @@ class Source:
         """Board and ring of the incarnation."""
         world, uuid, config = self.world, self.registration.uuid, self.machine.config
         self.board = self.board_of(uuid)
-        incarnation = self.unused(uuid, incarnation)
+        unused = self.unused(uuid, incarnation)
+        if unused > incarnation:  # nobody has promised that one yet
+            self.act(self.registration.beyond(unused, world.now))
+            return
         self.machine.truth.opens(uuid, incarnation, start)
         self.ring = world.rings[uuid, incarnation] = Ring(world, uuid, incarnation, start, config.slots, self.process)
         self.machine.truth.rings[uuid].append(self.ring)

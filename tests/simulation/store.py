@@ -16,10 +16,12 @@ from simulation.repository import Repository
 from simulation.world import Process
 
 from holdfast.engine import reconcile, wire
+from holdfast.engine.grants import peer_log
 from holdfast.engine.proxies import Proxies, elected
 from holdfast.engine.registration import Refusal
+from holdfast.engine.reports import Seen, farthest
 from holdfast.engine.store_registry import Registry
-from holdfast.engine.store_state import State
+from holdfast.engine.store_state import SourceState, State
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from simulation.memory import Line
     from simulation.world import Connection
 
-    from holdfast.engine.store_state import ReceiverState, SourceState
+    from holdfast.engine.store_state import ReceiverState
 
 TOPIC = "t"
 Key = tuple[str, bytes, bytes]
@@ -53,6 +55,8 @@ class Store:
         self.clients: list[Connection] = []
         """Those that said Hello."""
         self.waiting: list[tuple[Connection, wire.RegisterSource]] = []
+        self.streams: dict[tuple[Connection, bytes], int] = {}
+        """Who asked for which source, and the incarnation that it had open already; 0 = none."""
         self.proxies = Proxies()
         self._looked_ns = 0
         for source in self.state.sources:
@@ -206,18 +210,41 @@ class Store:
             return None
         key: Key = ("source", source.uuid, source.uuid)
         client.holds.setdefault(key, request.uuid)
+        self.streams[client, source.uuid] = request.incarnation
         if source.incarnation == 0:
             self.save()
         self.machine.truth.registers(self.index, self.directory.generation, source.registration_id, ("source", TOPIC))
         if not source.learner and repository.has_lost():
             source.learner = True
             self.save()
-        view = self.report(source, repository) if not request.incarnation else repository.view()
+        view, seen = repository.view(), []
+        if not request.incarnation:
+            seen = self.seen(source, repository)
+            view = farthest(seen)
+            if source.promise(request.claimant, view.incarnation, request.least):
+                self.save()
         known = source.incarnation > 0
         return wire.SourceGranted(
             request.id, source.registration_id, source.uuid, view.incarnation, view.end, old and known, list(view.begins),
             not source.learner, self.state.adopts_empty and not known, self.state.opened, source.peers,
+            promised=source.promised, logs=list(map(peer_log, seen)), stores=source.stores, sizes=source.sizes,
+            groups=source.groups, intragroup=source.intragroup, intergroup=source.intergroup,
         )  # fmt: skip
+
+    def seen(self, source: SourceState, repository: Repository) -> list[Seen]:
+        """How far each declared store's log goes, its own among them (engine/store_info.py seen_at)."""
+        machine = self.machine
+        seen = [Seen(self.name, self.name, repository.view())]
+        for name in source.stores:
+            if name != self.name:
+                log = machine.log_of(name, source.uuid, known=name in source.directories)
+                kept_there = self.remembered(name, source.uuid)
+                if kept_there is not None and kept_there.learner:
+                    log = None
+                empty = kept_there is not None and not kept_there.incarnation
+                view = log.view() if log is not None else reconcile.LogView((), 0) if empty else None
+                seen.append(Seen(name, name, view))
+        return seen
 
     def report(self, source: SourceState, repository: Repository) -> reconcile.LogView:
         """What the newest readable log of the source's stores says (DESIGN 14)."""
@@ -235,14 +262,20 @@ class Store:
         names = [self.name, *(name for name in source.stores if name != self.name)]
         return source.incarnation == 1 and not held and all(self.never_held(name, source.uuid) for name in names)
 
+    def remembered(self, name: str, uuid: bytes) -> SourceState | None:
+        """What the state of that store has of a source; without incarnation if it does not know it. None: there is no state."""
+        saved = self.machine.directories[self.machine.config.names.index(name)].saved
+        if name not in self.machine.known or saved is None:
+            return None
+        sources = msgspec.msgpack.decode(saved, type=State).sources
+        return next((each for each in sources if each.uuid == uuid), SourceState(uuid, "", 0, 0))
+
     def never_held(self, name: str, uuid: bytes) -> bool:
         """By this store's files (engine/store_info.py)."""
-        directory = self.machine.directories[self.machine.config.names.index(name)]
-        if name not in self.machine.known or directory.saved is None:
+        kept = self.remembered(name, uuid)
+        if kept is None:
             return False
-        log = directory.logs.get(uuid)
-        state = msgspec.msgpack.decode(directory.saved, type=State)
-        kept = next((each for each in state.sources if each.uuid == uuid), None)
+        log = self.machine.directories[self.machine.config.names.index(name)].logs.get(uuid)
         if log is None or not log.begins:
             return kept is None or not kept.incarnation
         return log.next == 0 and not (kept is not None and kept.learner)
@@ -286,11 +319,18 @@ class Store:
         unknown = source.incarnation > max((incarnation for incarnation, _ in request.begins), default=0)
         if request.incarnation > source.incarnation and unknown and repository.log.next > source.start_sqn:
             return wire.Refused(request.id, "busy", "")  # something was sent that its source knows nothing of
+        claims = self.streams.get((client, source.uuid), 0) != request.incarnation  # its stream is not open yet
+        another = request.incarnation == source.promised and request.claimant != source.promised_to
+        if claims and (request.incarnation < source.promised or another):
+            return wire.Refused(request.id, "busy", "")
         table = reconcile.after_begin(source.begins, request.begins, request.incarnation, request.start_sqn)
         found = {name: name for name in request.stores if name in self.machine.known}
         named = request.stores, request.opened, {**source.directories, **found}
-        if (source.stores, source.peers, source.directories) != named:
+        groups = request.sizes, request.groups, request.intragroup, request.intergroup
+        kept = source.sizes, source.groups, source.intragroup, source.intergroup
+        if (source.stores, source.peers, source.directories, *kept) != (*named, *groups):
             source.stores, source.peers, source.directories = named
+            source.sizes, source.groups, source.intragroup, source.intergroup = groups
             self.save()
         news = source.begins != list(table)
         if news:

@@ -68,6 +68,10 @@ class Truth:
         """Source -> (incarnation, start) of all that were ever opened."""
         self.told_lost: dict[tuple[bytes, int], set[int]] = defaultdict(set)
         """(source, session) -> numbers that its program was told lost, or that it was not there for."""
+        self.skipped: dict[tuple[bytes, int], tuple[int, int]] = {}
+        """(source, session) -> [first, start) that its present life has skipped, and not covered by an acknowledgement."""
+        self.covered: dict[tuple[bytes, int], dict[int, int]] = defaultdict(dict)
+        """(source, session) -> number that was skipped -> incarnation under which an acknowledgement has covered it."""
         self.due: dict[tuple[bytes, int], int] = {}
         """(source, session) -> the number that comes next."""
         self.began: dict[tuple[bytes, int], int] = {}
@@ -189,7 +193,8 @@ class Truth:
         return {
             session for (source, session), got in self.consumed.items()
             if source == uuid
-            and (got.get(message.last) == message.content or message.last in self.told_lost[uuid, session])
+            and (got.get(message.last) == message.content or message.last in self.told_lost[uuid, session]
+                 or self._is_covered(uuid, session, message.last))
         }  # fmt: skip
 
     def leaves(self, uuid: bytes, incarnation: int) -> None:
@@ -327,7 +332,8 @@ class Truth:
         consumed = self.consumed[uuid, session]
         lost = self.told_lost[uuid, session]
         for number, content in self.kept[uuid].items():
-            if number < start and consumed.get(number) != content and number not in lost:
+            had = number in lost or self._is_covered(uuid, session, number)
+            if number < start and consumed.get(number) != content and not had:
                 without = set(range(self.config.stores)) - self.copies[content]
                 some = self.config.paced is not None or self._enough(without, quorums=True)
                 late = first or (not known and some)
@@ -339,10 +345,32 @@ class Truth:
         elif not known:  # what was let go before it was stable
             lost.update(set(range(start)) - self.kept[uuid].keys())
         self.due[uuid, session] = self.began[uuid, session] = start
+        self.skipped.pop((uuid, session), None)
         ack, made_in = self.acked.get((uuid, identity), (0, 0))
         acked = min([ack, *(begin for incarnation, begin in self.opened[uuid] if incarnation > made_in)])
         if known and start < acked:
             self.fail(f"receiver {session} starts at {start}, and had acknowledged everything below {acked}")
+
+    def beginnings(self, uuid: bytes, low: int, end: int) -> list[int]:
+        """Where a start may skip to: where something stable begins, or behind everything."""
+        kept = self.kept[uuid].items()
+        return [number for number, content in kept if low < number < end and self.sent[content].first == number] + [end]
+
+    def skips(self, uuid: bytes, session: int, position: int, start: int) -> None:
+        """It starts behind its position, which that does not move."""
+        self.world.note("skips", session, position, start)
+        self.skipped[uuid, session] = position, start
+        self.due[uuid, session] = start
+
+    def covers_skipped(self, uuid: bytes, session: int, first: int, start: int, incarnation: int) -> None:
+        """The program's first acknowledgement covers what it skipped, or the program says so itself."""
+        self.covered[uuid, session].update(dict.fromkeys(range(first, start), incarnation))
+        self.skipped.pop((uuid, session), None)
+
+    def _is_covered(self, uuid: bytes, session: int, number: int) -> bool:
+        """It was skipped and then acknowledged, and is no other message since."""
+        under = self.covered[uuid, session].get(number)
+        return under is not None and all(number < begin for made, begin in self.opened[uuid] if made > under)
 
     def acknowledges(self, uuid: bytes, identity: bytes, ack: int, incarnation: int) -> None:
         """On the board: it outlives the receiver."""
@@ -352,7 +380,8 @@ class Truth:
         """A receiver's line says that [low, high) is acknowledged, and its present life knows nothing of that."""
         kept, consumed, lost = self.kept[uuid], self.consumed[uuid, session], self.told_lost[uuid, session]
         for number in range(low, high):
-            if number in kept and consumed.get(number) != kept[number] and number not in lost:
+            had = number in lost or self._is_covered(uuid, session, number)
+            if number in kept and consumed.get(number) != kept[number] and not had:
                 self.fail(f"{number} is acknowledged, and receiver {session} has never had {kept[number]}")
 
     def rewinds(self, uuid: bytes, session: int, start: int) -> None:
@@ -395,7 +424,10 @@ class Truth:
     def got_everything(self, uuid: bytes, session: int) -> None:
         """At the end: each stable message was consumed, as it is."""
         consumed = self.consumed[uuid, session]
+        first, start = self.skipped.get((uuid, session), (0, 0))
         for number, content in self.kept[uuid].items():
+            if first <= number < start or self._is_covered(uuid, session, number):
+                continue
             lost = (self.forced or self.gone[content] or self.config.paced) and number in self.told_lost[uuid, session]
             if consumed.get(number) != content and not lost:
                 self.fail(f"receiver {session} has never had {content} as {number}, but {consumed.get(number)}")

@@ -159,8 +159,8 @@ def test_a_new_source_that_has_lost_its_first_numbers(
     assert numbers(start) == numbers(lenient.initialOffset()) == []
     src = source(ctx)
     for _ in range(60):
-        src.send(bytes(65_000), timeout=30)
-    src.wait_stable(timeout=30)
+        src.send(bytes(65_000), timeout=90)
+    src.wait_stable(timeout=90)
     until("retention", lambda: topic_sources(None)[0].oldest > 0)
     oldest = topic_sources(None)[0].oldest
     end = query.latestOffset(passed(start), ALL)

@@ -112,12 +112,19 @@ def test_no_rows_are_refused(src: hf.Source) -> None:
 
 
 def test_what_is_no_buffer_is_a_type_error(src: hf.Source) -> None:
-    for wrong in ("text", 7, None):
+    for wrong in ("text", 7, None, ["text"], (b"a", 7), [[b"a"]]):
         with pytest.raises(TypeError):
             src.send(wrong)
     with pytest.raises(BufferError):
         src.send(memoryview(b"abcdef")[::2])
     assert src.next_sequence_number == 0
+
+
+@pytest.mark.parametrize("data", ["text", [b"a", "text"]], ids=["one", "several"])
+def test_text_is_told_how_it_becomes_bytes(src: hf.Source, data: object) -> None:
+    for client_data in (None, 1):
+        with pytest.raises(TypeError, match=r"text.*\.encode\(\)"):
+            src.send(data, client_data=client_data)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
@@ -127,6 +134,40 @@ def test_any_contiguous_buffer_is_sent(ctx: hf.Context, src: hf.Source, kind: Ca
     message = rcv.receive(timeout=SHORT)
     assert message is not None
     assert bytes(message) == b"payload"
+
+
+PARTS: list[tuple[Any, bytes]] = [
+    ([b"one", b"two"], b"onetwo"),
+    ((b"one", bytearray(b"-"), memoryview(b"two")), b"one-two"),
+    ([np.arange(3, dtype=np.uint8), b"x"], b"\0\1\2x"),
+    ([b"", b"x"], b"x"),
+    ([], b""),
+    ([bytes(900), b"x" * 900], bytes(900) + b"x" * 900),
+]
+
+
+@pytest.mark.parametrize(("parts", "whole"), PARTS)
+def test_parts_are_sent_as_one_message(ctx: hf.Context, src: hf.Source, parts: Any, whole: bytes) -> None:
+    rcv = ctx.receiver("ticks")
+    number = src.send(parts)
+    assert number == len(whole) // 1001
+    message = rcv.receive(timeout=SHORT)
+    assert message is not None
+    assert bytes(message) == whole
+    assert message.sequence_number == number
+
+
+def test_parts_that_are_too_large_together_are_refused_before_they_are_joined(src: hf.Source) -> None:
+    with pytest.raises(hf.MessageTooLargeError) as error:
+        src.send([bytes(10_000), bytes(10_000)])
+    one_line(error.value, "20000", "16384", "ring_size")
+    assert src.next_sequence_number == 0
+
+
+def test_parts_that_do_not_follow_each_other_in_memory_are_no_buffer(src: hf.Source) -> None:
+    with pytest.raises(BufferError):
+        src.send([b"a", memoryview(b"abcdef")[::2]])
+    assert src.next_sequence_number == 0
 
 
 def test_a_message_that_can_never_fit_names_the_option(src: hf.Source) -> None:

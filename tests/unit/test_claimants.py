@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.engine.quorum import Groups
 from holdfast.engine.receiver_registration import ReceiverRegistration
+from holdfast.engine.reconcile import LogView
 from holdfast.engine.registration import (
     REFUSED_RETRY_NS,
     Abandon,
@@ -20,6 +21,7 @@ from holdfast.engine.registration import (
     Refusal,
     RefusedBy,
 )
+from holdfast.engine.reports import Seen
 from holdfast.engine.source_registration import SourceRegistration
 
 if TYPE_CHECKING:
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
 
 INTERVAL = 3_000_000_000
 OURS = b"o" * 16
-NEW, KNOWN = Grant(7, OURS, 0, old=False), Grant(7, OURS, 5, old=True, incarnation=1)
+FILES = tuple(Seen(str(store), "", LogView(((1, 0),), 5)) for store in range(6))
+"""Every store's log can be read, also where the store is held by somebody else."""
+NEW, KNOWN = Grant(7, OURS, 0, old=False), Grant(7, OURS, 5, old=True, incarnation=1, begins=((1, 0),), seen=FILES)
 TWO_GROUPS = Groups((3, 3), (0, 0, 0, 1, 1, 1), "quorum", "any")
 IN_USE = Refusal("reg_id_in_use", "RegID 7 is in use", pid=12)
 Machine = SourceRegistration | ReceiverRegistration

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 HEAD = '<?xml version="1.0" encoding="UTF-8" ?>\n<um-configuration version="1.0">'
 
 
+RULE = (
+    '<sources><topic topicname="a"><options type="source">'
+    '<option name="ume_flight_size">\n <allow>7</allow><{0}>{1}</{0}></option></options></topic></sources>'
+)
+
+
 def option(name: str, value: object) -> str:
     return f'<option name="{name}" default-value="{value}"/>'
 
@@ -216,10 +222,10 @@ def test_values_can_be_forbidden_and_layers_add_to_each_other(load: Callable[...
     def rule(order: str, *clauses: str) -> str:
         return f'<options type="source"><option name="ume_flight_size" order="{order}">{"".join(clauses)}</option></options>'
 
-    templates = f'<template name="t">{rule("deny,allow", "<deny> 7 </deny>", "<deny>0</deny>")}</template>'
+    templates = f'<template name="t">{rule("deny,allow", "<deny> 7 </deny>", "<deny>0x9</deny>")}</template>'
     contexts = f"<contexts><context>{rule('deny,allow', '<deny>8</deny>')}</context></contexts>"
     layers = load(application(contexts, templates, 'template="t"')).layers("source", "quotes")
-    for value, good in ((6, True), (7, False), (8, False)):
+    for value, good in ((6, True), (7, False), (8, False), (9, False)):
         if good:
             assert resolve("source", {"ume_flight_size": value}, None, layers).ume_flight_size == value
         else:
@@ -262,6 +268,11 @@ WRONG: list[tuple[str, str, str]] = [
         "xi:include",
         "other files are not included",
     ),
+    (within(RULE.format("deny", "qq7")), "deny>qq7<", "ume_flight_size = 'qq7': expected a whole number"),
+    (within(RULE.format("allow", "9,5")), "allow>9,5<", "ume_flight_size = '9,5': expected a whole number"),
+    (within(RULE.format("deny", "-55")), "deny>-55<", "ume_flight_size = -55"),
+    (within(RULE.format("deny", "'9'")), "deny>'9'<", "the value is quoted"),
+    (within(RULE.format("allow", "")), "allow></allow>", "ume_flight_size = '': expected"),
     (
         within(options("receiver", option("source_notification_function", "f"))),
         "source_notification_function",

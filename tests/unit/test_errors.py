@@ -32,6 +32,8 @@ SAMPLES: list[tuple[errors.Error, str, bool, int]] = [
     (errors.ForeignOwnerError(), "HF_FOREIGN", False, 1),
     (errors.DirectoryInUseError(42, "/tmp/a"), "HF_DIRECTORY_IN_USE", False, 3),
     (errors.ForkedHandleError(), "HF_FORKED", False, 2),
+    (errors.FencedError("/run/x"), "HF_FENCED", False, 1),
+    (errors.TurnHeldError("on the board of x", 42), "HF_AGAIN", True, 1),
     (errors.CallableStoreError("a Context lives here"), "HF_CALLABLE_STORE", False, 2),
 ]
 
@@ -81,6 +83,7 @@ KINDS = {
     "HF_EVICTED": errors.EvictedError,
     "HF_FLIGHT_BYTES": errors.WouldBlockError,
     "HF_FLIGHT_SIZE": errors.WouldBlockError,
+    "HF_FENCED": errors.FencedError,
     "HF_FOREIGN": errors.ForeignOwnerError,
     "HF_FORKED": errors.ForkedHandleError,
     "HF_LAYOUT": errors.LayoutMismatchError,

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 SOURCE = {
     "RegistrationError", "RegistrationSuccess", "RegistrationComplete", "StoreUnresponsive", "MessageStable",
     "MessageNotStable", "DeliveryConfirmation", "MessageReclaimed", "SequenceNumberInfo", "FlightSizeNotification",
-    "Wakeup", "DeregistrationSuccess", "DeregistrationComplete",
+    "Wakeup", "Skipped", "DeregistrationSuccess", "DeregistrationComplete",
 }  # fmt: skip
 RECEIVER = {
     "RegistrationError", "RegistrationSuccess", "RegistrationComplete", "RegistrationChange", "UnrecoverableLoss",
     "UnrecoverableLossBurst", "BeginOfStream", "EndOfStream", "DeregistrationSuccess", "DeregistrationComplete",
-    "NoSource",
+    "NoSource", "Skipped",
 }  # fmt: skip
 
 

@@ -49,6 +49,8 @@ LINES = [
     ),
     (events.UnrecoverableLossBurst(**SOURCE, sequence_number=3), "[t][s][3], LOST BURST"),
     (events.NoSource("t"), "[t], no source found yet"),
+    (events.receiver.Skipped(**SOURCE, first_sequence_number=1, sequence_number=3), "[t][s][1..3], skipped and not acknowledged"),
+    (events.source.Skipped(2, 42, 1, 3), "UME waits for a receiver that skipped. 1..3, RcvRegID 2, Session ID 42"),
 ]  # fmt: skip
 
 

@@ -77,6 +77,50 @@ def test_the_freshest_heartbeat_counts_and_spares_the_proof() -> None:
     assert machine.look([never_asked(0), never_asked(TIMEOUT)], TIMEOUT + 1) == []
 
 
+# Silence alone ---------------------------------------------------------------------------------------------------------------
+
+
+def test_where_silence_counts_a_context_that_hangs_is_tmo_alone_and_once() -> None:
+    machine = Liveness(TIMEOUT, silence=True)
+    machine.look([line()], 0)
+    assert machine.look([line()], TIMEOUT - 1) == []
+    assert flags(machine.look([line()], TIMEOUT)) == [TMO]
+    assert machine.look([line()], 10 * TIMEOUT) == []
+
+
+def test_where_silence_counts_a_dead_or_closed_context_is_told_as_ever() -> None:
+    machine = Liveness(TIMEOUT, silence=True)
+    machine.look([line(), line(b"other")], 0)
+    assert flags(machine.look([line(dead=DEAD), line(b"other", closed=True)], TIMEOUT)) == [TMO | EOF, EOF]
+
+
+def test_a_context_that_was_silent_and_beats_again_has_come_again() -> None:
+    machine = Liveness(TIMEOUT, silence=True)
+    machine.look([line()], 0)
+    assert flags(machine.look([line()], TIMEOUT)) == [TMO]
+    (came,) = machine.look([line(beat=TIMEOUT + 5)], TIMEOUT + 6)
+    assert isinstance(came, Came)
+    assert machine.look([line(beat=TIMEOUT + 5)], 2 * TIMEOUT) == []
+    assert flags(machine.look([line(beat=TIMEOUT + 5)], 3 * TIMEOUT)) == [TMO], "and may fall silent again"
+
+
+def test_a_context_that_is_seen_before_its_first_beat_has_the_whole_timeout_for_it() -> None:
+    machine = Liveness(TIMEOUT, silence=True)
+    assert len(machine.look([line()], 50 * TIMEOUT)) == 1
+    assert machine.look([line()], 51 * TIMEOUT - 1) == []
+    assert machine.look([line(beat=51 * TIMEOUT - 1)], 51 * TIMEOUT) == []
+
+
+def test_a_context_that_hung_and_then_ended_is_told_once() -> None:
+    for end in (line(dead=DEAD), line(closed=True)):
+        machine = Liveness(TIMEOUT, silence=True)
+        machine.look([line()], 0)
+        assert flags(machine.look([line()], TIMEOUT)) == [TMO]
+        assert machine.look([end], 2 * TIMEOUT) == []
+        assert machine.look([], 3 * TIMEOUT) == []
+        assert len(machine.look([line()], 4 * TIMEOUT)) == 1, "nothing is remembered of who has no line any more"
+
+
 def test_what_was_closed_or_dead_before_the_first_look_is_not_told() -> None:
     machine = Liveness(TIMEOUT)
     left = [line(b"closed", closed=True), line(b"dead", dead=DEAD)]

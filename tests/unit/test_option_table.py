@@ -152,7 +152,14 @@ DIFFERENT_STORE: dict[str, object] = {
 
 OWN_STORE = {"wait_strategy", "holdfast-acknowledge", "holdfast-scrub-interval"}
 
-OWN = {"callback_errors", "wait_strategy", "ring_size", "receiver_pin_timeout", "fragment_size"}
+OWN = {
+    "callback_errors",
+    "ume_source_liveness_behavior",
+    "wait_strategy",
+    "ring_size",
+    "receiver_pin_timeout",
+    "fragment_size",
+}
 """Options of sources, receivers and contexts that UM does not have."""
 
 NETWORK = [

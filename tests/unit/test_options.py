@@ -99,6 +99,7 @@ ADDRESSES: list[tuple[object, list[StoreAddress]]] = [
     ("127.0.0.1:14567:100:2", [StoreAddress("", 14567, 100, 2)]),
     ("127.0.0.1:14567", [StoreAddress("", 14567, 0, 0)]),
     ("3:127.0.0.1:14567:100:2", [StoreAddress("", 14567, 100, 2)]),
+    ("127.0.0.1:14567::2", [StoreAddress("", 14567, 0, 2)]),
     ("localhost:1:2", [StoreAddress("", 1, 2, 0)]),
     (["127.0.0.1:1", "127.0.0.2:2"], [StoreAddress("", 1, 0, 0), StoreAddress("", 2, 0, 0)]),
     ("127.0.0.1:1, 127.0.0.1:2", [StoreAddress("", 1, 0, 0), StoreAddress("", 2, 0, 0)]),
@@ -117,6 +118,8 @@ def test_stores_by_port(given: object, stores: list[StoreAddress]) -> None:
     [
         ("a:5:1", [StoreAddress("a", 0, 5, 1)]),
         ("a", [StoreAddress("a", 0, 0, 0)]),
+        ("a::3", [StoreAddress("a", 0, 0, 3)]),
+        ("a:", [StoreAddress("a", 0, 0, 0)]),
         (["a:4294967295", "b-2_C.x:0:4"], [StoreAddress("a", 0, 2**32 - 1, 0), StoreAddress("b-2_C.x", 0, 0, 4)]),
         ([], []),
     ],

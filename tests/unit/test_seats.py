@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.quorum import Groups, Intergroup, Intragroup
+from holdfast.engine.reconcile import LogView
 from holdfast.engine.registration import (
     REFUSED_RETRY_NS,
     Abandon,
@@ -22,13 +23,16 @@ from holdfast.engine.registration import (
     Seated,
     Unresponsive,
 )
+from holdfast.engine.reports import Seen
 from holdfast.engine.source_registration import SourceRegistration
 
 INTERVAL = 3_000_000_000
 SILENCE, LOOK = 1000, 100
 OURS = b"o" * 16
 GRANT = Grant(7, OURS, 0, old=False)
-KNOWN = Grant(7, OURS, 4, old=True, incarnation=1)
+FILES = tuple(Seen(str(store), "", LogView(((1, 0),), 4)) for store in range(6))
+"""Every store's log can be read, also with the store down."""
+KNOWN = Grant(7, OURS, 4, old=True, incarnation=1, begins=((1, 0),), seen=FILES)
 IN_USE = Refusal("reg_id_in_use", "RegID 7 is in use", pid=12)
 
 
@@ -441,7 +445,7 @@ def test_the_claimant_with_more_stores_goes_on() -> None:
     for store in range(5):
         story.machine.connected(store, 0)
     for store in (2, 3, 4):
-        actions += story.machine.granted(store, Grant(7, OURS, 4, old=True, incarnation=1), 0)
+        actions += story.machine.granted(store, KNOWN, 0)
     for store in (0, 1):
         actions += story.machine.refused(store, IN_USE)
     assert told(actions, GiveUp) == []

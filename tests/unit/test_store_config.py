@@ -37,14 +37,34 @@ def test_a_field_of_another_kind_is_told_with_its_value_and_what_it_should_be(
     assert remedy in str(raised.value.hint)
 
 
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", "/a", "", ".", "..", "a\0b", "a\nb", "a\x1b[2J", "a\u202eb", "x" * 32, None]
+)
+def test_a_name_that_is_no_file_name_is_refused_where_it_is_made(name: Any) -> None:
+    with pytest.raises(hf.ConfigError) as raised:
+        hf.StoreConfig(name, "/nowhere")
+    assert f"store name {name!r}" in str(raised.value)
+    assert "letters, digits and _ . + -, 31 at most" in str(raised.value.hint)
+    assert str(raised.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "field", [{"port": 0}, {"port": 65536}, {"port": True}, {"aliases": "ab"}, {"directory": "a\0b"}]
+)
+def test_what_else_no_store_can_be_is_refused_where_it_is_made(field: dict[str, Any]) -> None:
+    with pytest.raises(hf.ConfigError) as raised:
+        hf.StoreConfig(**{"name": "a", "directory": "/nowhere", **field})
+    assert repr(*field.values()) in str(raised.value)
+
+
 @pytest.mark.parametrize("directory", ["/nowhere/a", "a", Path("a")])
 def test_a_directory_is_a_string_or_a_path(directory: Any) -> None:
     assert check_config(hf.StoreConfig("a", directory)).store.type == "disk"
 
 
 def test_what_is_no_store_config_is_a_usage_error() -> None:
-    wrong: Any = "umestored.xml"
-    with pytest.raises(hf.UsageError, match=r"'umestored.xml'.* StoreConfig"):
+    wrong: Any = 7
+    with pytest.raises(hf.UsageError, match=r"7.* StoreConfig"):
         hf.spawn_store(wrong)
 
 

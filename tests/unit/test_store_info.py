@@ -12,7 +12,16 @@ from holdfast.engine import survey
 from holdfast.engine.doctor import examine
 from holdfast.engine.domain import Domain
 from holdfast.engine.logs import Block, Logs
-from holdfast.engine.store_info import StoreInfo, knows_nothing, never_held, peer_logs, read_info, write_info
+from holdfast.engine.store_info import (
+    StoreInfo,
+    Unknown,
+    knows_nothing,
+    never_held,
+    peer_logs,
+    peer_view,
+    read_info,
+    write_info,
+)
 from holdfast.engine.store_state import SourceState, State, StateFile
 
 if TYPE_CHECKING:
@@ -70,6 +79,18 @@ def test_a_store_of_which_nothing_is_known_counts_as_one_that_cannot_be_read(pla
     assert not logs.read(0, Block())
     assert (logs.undecided, logs.unreadable) == (2, 2)
     logs.close()
+
+
+def test_a_log_that_cannot_be_read_is_unknown_and_says_why(tmp_path: Path) -> None:
+    log = tmp_path / SOURCE.hex()
+    assert peer_view(log) == Unknown(f"{log}: No such file or directory")
+    log.mkdir()
+    assert peer_view(log) == Unknown(f"{log}: it has no head")
+    (log / "head").write_bytes(bytes(4096))
+    assert peer_view(log) == Unknown(f"{log}: its head is damaged")
+    (log / "head").unlink()
+    (log / "head").mkdir()
+    assert isinstance(peer_view(log), Unknown)
 
 
 @pytest.mark.parametrize(

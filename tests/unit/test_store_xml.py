@@ -62,6 +62,14 @@ def test_the_smallest_file() -> None:
     assert (config.log, config.pidfile, config.uid, config.gid, config.warnings) == (LogConfig(), None, None, None, ())
 
 
+def test_port_0_lets_the_store_go_by_its_name() -> None:
+    """In UM it takes a port by itself; here nothing listens on one, and what sources need is a name."""
+    (one,) = load(whole(store(attributes='name="one" port="0"'))).stores
+    assert (one.name, one.port, one.aliases) == ("one", None, ())
+    (two,) = load(whole(store(option("context-name", "two"), attributes='name="one" port="0"'))).stores
+    assert (two.name, two.port, two.aliases) == ("two", None, ("one",))
+
+
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2", "1.3"])
 def test_every_version_is_read(version: str) -> None:
     assert len(load(whole(version=version)).stores) == 1
@@ -185,7 +193,7 @@ TOPIC = '<topics><topic pattern="{}" type="{}"><ume-attributes>{}</ume-attribute
         (whole(store(attributes='port="1"')), "<store> lacks its attribute name"),
         (whole(store(attributes='name="one"')), "<store> lacks its attribute port"),
         (whole(store(attributes='name="one" port="70000"')), "port = '70000': expected a number from 0 to 65535"),
-        (whole(store(attributes='name="one" port="0"')), "neither a port nor a context-name"),
+        (whole(store(attributes='name="The first" port="0"')), "and 'The first' is none; a port, a context-name"),
         (whole(store(attributes='name="one" port="1" interface="10.29.3.16"')), "'10.29.3.16': expected a loopback address"),
         (whole(store(NAMED.format("a" * 128))), "is not a name; letters, digits and _ . + -, 31 at most"),
         (whole(store(option("disk-state-directory", ""))), "disk-state-directory has 0 characters: expected 1 to 230"),

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.engine.quorum import Groups
+from holdfast.engine.reconcile import LogView
 from holdfast.engine.registration import Grant
+from holdfast.engine.reports import Seen
 from holdfast.engine.voting import Decision, decide, learners, obstacle
 
 OURS, THEIRS, OTHER = b"o" * 16, b"t" * 16, b"x" * 16
@@ -34,14 +36,15 @@ ADOPTED = grant(empty_votes=True)
     ("answers", "start"),
     [
         ([grant(50, 4), grant(50, 4), DOWN], 50),
-        ([grant(40, 4), grant(50, 4), DOWN], 40),
+        ([grant(40, 4), grant(50, 4), DOWN], 50),  # the one that is down may have 40..49, too: then they are stable
         ([grant(50, 4), WIPED, DOWN], None),  # the one that is down may know more
         ([WIPED, WIPED, DOWN], None),  # the two wiped stores
         ([WIPED, WIPED, grant(50, 4)], 50),  # all have answered
         ([WIPED, WIPED, WIPED], 0),
         ([LOST, grant(60, 4), DOWN], None),
         ([LOST, grant(60, 4), grant(60, 4)], 60),
-        ([LOST, LOST, grant(45, 4)], 45),
+        ([LOST, LOST, grant(45, 4)], 50),  # what they still have may be stable
+        ([WIPED, WIPED, grant(45, 4)], 45),
         ([LOST, LOST, LOST], 50),  # nobody knows all: the most that anybody does
         ([ADOPTED, grant(50, 4), DOWN], 50),  # the operator said so: nothing is waited for, and nothing is lost
         ([ADOPTED, ADOPTED, DOWN], 0),
@@ -171,3 +174,69 @@ def test_who_is_known_to_know_nothing_need_not_answer(
 def test_it_says_whom_it_waits_for_and_what_to_do(answers: list[Grant | None], text: str | None) -> None:
     given = {store: each for store, each in enumerate(answers) if each is not None}
     assert obstacle(Groups.single(3), range(3), given, NAMES) == text
+
+
+# What is not known (engine/reports.py) ---------------------------------------------------------------------------------------
+
+ONE = ((1, 0),)
+
+
+def answer(name: str, number: int, others: str, **more: Any) -> Grant:
+    """``others``: ``b9 c?``, what it has read of the other stores."""
+    seen = [Seen(name, name, LogView(ONE, number))]
+    for part in others.split():
+        view = LogView(ONE, int(part[1:])) if part[1:] != "?" else None
+        seen.append(Seen(part[0], part[0], view, "" if view else "no such directory"))
+    return grant(number, 1, begins=ONE, name=name, seen=tuple(seen), **more)
+
+
+def by_name(*grants: Grant | None, size: int = 3, behavior: Any = "majority") -> Decision | None:
+    given = {store: each for store, each in enumerate(grants) if each is not None}
+    return decide(Groups((size,), (0,) * len(grants)), range(size), given, behavior, OURS, names=NAMES[: len(grants)])
+
+
+@pytest.mark.parametrize(
+    ("answers", "start"),
+    [
+        ([DOWN, answer("b", 100, "a? c?"), answer("c", 80, "a? b?")], 100),  # a container per store
+        ([DOWN, answer("b", 100, "a80 c?"), answer("c", 80, "a? b?")], 80),  # b has read a's log
+        ([answer("a", 7, "b? c9"), answer("b", 9, "a? c?"), DOWN], 9),
+    ],
+)
+def test_a_peer_that_cannot_be_read_is_not_empty(answers: list[Grant | None], start: int) -> None:
+    found = by_name(*answers)
+    assert found is not None
+    assert found.start_sqn == start
+
+
+def test_a_backup_that_cannot_be_read_is_waited_for_by_name() -> None:
+    first = answer("a", 5, "b?")
+    assert by_name(first, DOWN, size=1) is None
+    assert obstacle(Groups((1,), (0, 0)), {0}, {0: first}, "ab") == (
+        "b (no such directory) may hold stable messages that no other store has: start it, make its log readable, or give up "
+        "what only it has: `holdfast store exclude b`"
+    )
+    assert by_name(answer("a", 5, "b9"), DOWN, size=1) == Decision(THEIRS, 2, 9, ONE)
+
+
+def test_who_is_excluded_is_not_waited_for_and_learns_when_it_answers() -> None:
+    told = {"excluded": {"b": 4711}}
+    assert by_name(answer("a", 5, "b?", **told), DOWN, size=1) == Decision(THEIRS, 2, 5, ONE)
+    grants = {0: answer("a", 5, "b9", **told), 1: answer("b", 9, "a5")}
+    assert learners(grants) == {1}
+    assert learners({**grants, 1: answer("b", 9, "a5", served=[4711])}) == set()
+
+
+def test_what_may_be_gone_with_a_store_that_has_forgotten_is_said() -> None:
+    lost = answer("b", 3, "a5 c5", votes=False)
+    found = by_name(answer("a", 5, "b3 c5"), lost, answer("c", 5, "a5 b3"))
+    assert found == Decision(THEIRS, 2, 5, ONE), "a quorum never forgot"
+    found = by_name(answer("a", 5, "b3 c5"), lost, answer("c", 2, "a5 b3", votes=False))
+    assert found == Decision(THEIRS, 2, 5, ONE, ("b", "c"))
+
+
+def test_the_greatest_promise_is_opened() -> None:
+    grants = [answer("a", 5, "b5 c5", promised=21), answer("b", 5, "a5 c5", promised=8), DOWN]
+    found = by_name(*grants)
+    assert found is not None
+    assert found.incarnation == 21

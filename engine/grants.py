@@ -1,0 +1,51 @@
+"""What a store grants a source and knows of its logs: between the form of the wire and that of the machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import registration as reg
+from . import wire
+from .quorum import Groups
+from .reconcile import LogView
+from .reports import Configuration, Seen
+
+if TYPE_CHECKING:
+    from .store_state import SourceState
+
+__all__ = ["configuration_of", "grant_of", "peer_log"]
+
+
+def grant_of(answer: wire.SourceGranted, name: str) -> reg.Grant:
+    """The machine's form of a grant. ``name``: what the store calls itself."""
+    return reg.Grant(
+        answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation, tuple(answer.begins),
+        answer.votes, answer.empty_votes, answer.opened, answer.peers, name, answer.flags, answer.lives, answer.promised,
+        tuple(map(_seen, answer.logs)), _configuration(answer), answer.excluded, answer.served,
+    )  # fmt: skip
+
+
+def configuration_of(source: SourceState) -> Configuration | None:
+    """What the last BEGIN declared at a store; None before the first one."""
+    return _configuration(source)
+
+
+def _configuration(said: wire.SourceGranted | SourceState) -> Configuration | None:
+    if not said.stores:
+        return None
+    groups = said.groups if len(said.groups) == len(said.stores) else [0] * len(said.stores)
+    sizes = said.sizes if said.groups == groups else [len(said.stores)]
+    return Configuration(tuple(said.stores), Groups.told(sizes, groups, said.intragroup, said.intergroup))
+
+
+def peer_log(seen: Seen) -> wire.PeerLog:
+    """The wire's form of what a store knows of a log."""
+    view = seen.view
+    if view is None:
+        return wire.PeerLog(seen.store, seen.name, -1, [], seen.why)
+    return wire.PeerLog(seen.store, seen.name, view.next_sqn, list(view.begins))
+
+
+def _seen(said: wire.PeerLog) -> Seen:
+    view = LogView(tuple(said.begins), said.next_sqn) if said.next_sqn >= 0 else None
+    return Seen(said.store, said.name, view, said.why)

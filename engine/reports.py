@@ -1,0 +1,171 @@
+"""How far the stores of one source may have come, from what is known of each log: an answer, a walk of its files, or nothing.
+
+Pure (DESIGN 14). A source starts behind everything that can have become stable. A number can have, if in some configuration on
+record (what the source declares now, what an answering store remembers) the stores that may hold it satisfy stability. A store
+whose log nobody could read may hold every number: unknown is never taken for empty. All listed stores count, backups too, since
+a backup may have had a seat: quorums of ``0:3`` with a backup need not meet.
+
+Views are compared by one BEGIN table, the right one. The table with the greatest incarnation is right unless it is an orphan: its
+BEGIN reached too few stores to have completed, and it would make void what may be stable under another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .reconcile import FOR_EVER, LogView, Table, newest, newest_table, void_from
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from .quorum import Groups
+
+__all__ = [
+    "Configuration",
+    "Seen",
+    "ends_the_wait",
+    "farthest",
+    "known_views",
+    "least_impossible",
+    "names_of",
+    "reached",
+    "right_table",
+]
+
+
+class Seen(NamedTuple):
+    """What one store knows of the log of another one, or of its own."""
+
+    store: str
+    """As the source declared it."""
+    name: str
+    """The store's own name; empty where nobody knows it."""
+    view: LogView | None
+    """None: unknown, it may hold anything."""
+    why: str = ""
+    """Of what is unknown."""
+
+
+class Configuration(NamedTuple):
+    """Whom a source declares, by the stores' own names where these are known, and what they must agree on."""
+
+    stores: tuple[str, ...]
+    groups: Groups
+
+    def renamed(self, names: Mapping[str, str]) -> Configuration:
+        """The same by the stores' own names, as far as ``names`` has them."""
+        return Configuration(tuple(names.get(store, store) for store in self.stores), self.groups)
+
+
+Views = dict[str, LogView | None]
+"""By a store's name; None: unknown."""
+
+
+def names_of(seen: Iterable[Seen]) -> dict[str, str]:
+    """What stores call themselves, by what a source declared them as."""
+    return {each.store: each.name for each in seen if each.name}
+
+
+def known_views(seen: Iterable[Seen], *, own: Mapping[str, Sequence[Seen]] = {}) -> Views:
+    """What is known of each store. ``own``: by name, what a store that answered says; of itself it knows best.
+
+    Where several have walked one log, the farthest counts: it belongs to a store that did not answer, and may have grown.
+    """
+    views: Views = {}
+    for each in seen:
+        name = each.name or each.store
+        before = views.get(name)
+        if before is None or (each.view is not None and _extent(each.view) > _extent(before)):
+            views[name] = each.view
+    for name, said in own.items():
+        views.update((name, each.view) for each in said if each.name == name)
+    return views
+
+
+def farthest(seen: Sequence[Seen]) -> LogView:
+    """Return the farthest end of the logs that know the newest BEGIN; the first of them is the store's own."""
+    own, *peers = [each.view for each in seen if each.view is not None]
+    return newest(own, [view for view in peers if view.begins])
+
+
+def _extent(view: LogView) -> tuple[int, int]:
+    return view.incarnation, view.next_sqn
+
+
+def reached(view: LogView | None, table: Table) -> int:
+    """Number behind the last message of a log that holds by ``table``; FOR_EVER for an unknown one."""
+    return FOR_EVER if view is None else min(view.next_sqn, void_from(table, view.incarnation))
+
+
+def _positions(configuration: Configuration, numbers: Mapping[str, int]) -> dict[int, int]:
+    return {index: numbers.get(name, FOR_EVER) for index, name in enumerate(configuration.stores)}
+
+
+def least_impossible(configurations: Iterable[Configuration], numbers: Mapping[str, int]) -> int:
+    """Return the least number that no sufficient set of stores can have passed; FOR_EVER: there is none.
+
+    ``numbers``: how far each store may have come. One that is not named may have come anywhere.
+    """
+    return max(
+        (each.groups.stable_number(_positions(each, numbers)) for each in configurations if each.stores), default=0
+    )
+
+
+def ends_the_wait(configurations: Iterable[Configuration], numbers: Mapping[str, int]) -> list[str]:
+    """Return a smallest set of stores whose answers make :func:`least_impossible` finite, for each configuration."""
+    named: list[str] = []
+    for configuration in configurations:
+        at = _positions(configuration, numbers)
+        if configuration.groups.stable_number(at) < FOR_EVER:
+            continue
+        wanted = []
+        for number in configuration.groups.numbers:
+            unknown = [i for i in configuration.groups.members(number) if at[i] == FOR_EVER]
+            excess = len(unknown) - configuration.groups.needed(number) + 1
+            if excess > 0:  # those first that are waited for anyway
+                unknown.sort(key=lambda index: (configuration.stores[index] not in named, index))
+                wanted.append([configuration.stores[index] for index in unknown[:excess]])
+        endless = len(wanted) - configuration.groups.stable_groups + 1
+        for stores in sorted(wanted, key=len)[:endless]:
+            named += [store for store in stores if store not in named]
+    return named
+
+
+def right_table(views: Mapping[str, LogView | None], configurations: Collection[Configuration]) -> Table | None:
+    """Return the BEGIN table that holds; None: what is unknown decides between two.
+
+    The greatest incarnation wins, unless its BEGIN is an orphan: it completed nowhere, and it makes void what may be stable.
+    """
+    known = {name: view for name, view in views.items() if view is not None and view.begins}
+    top = newest_table(view.begins for view in known.values())
+    if not top:
+        return ()
+    with_it = {name for name, view in known.items() if view.begins[-1] == top[-1]}
+    rivals = [
+        table for table in {view.begins for view in known.values()} if _may_lose(table, top, views, configurations)
+    ]
+    if not rivals or _completes(with_it, configurations):
+        return top
+    unknown = {name for each in configurations for name in each.stores if views.get(name) is None}
+    if _completes(with_it | unknown, configurations):
+        return None
+    return right_table({**views, **dict.fromkeys(with_it, LogView((), 0))}, configurations)
+
+
+def _completes(stores: Collection[str], configurations: Iterable[Configuration]) -> bool:
+    return any(
+        each.groups.complete({index for index, name in enumerate(each.stores) if name in stores})
+        for each in configurations
+        if each.stores
+    )
+
+
+def _may_lose(
+    table: Table, top: Table, views: Mapping[str, LogView | None], configurations: Iterable[Configuration]
+) -> bool:
+    """Messages of the newest incarnation of ``table`` may be stable, and ``top`` makes them void."""
+    void = void_from(top, table[-1][0])
+    numbers = {
+        name: view.next_sqn if view.begins[-1:] == table[-1:] else 0 for name, view in views.items() if view is not None
+    }
+    return void < FOR_EVER and least_impossible(configurations, numbers) > void

@@ -1,0 +1,76 @@
+"""Making bytes and names durable: the only place of the engine that does so, through the core's (csrc/sync.h).
+
+After a sync that failed the next one returns 0 and has written nothing of what the first one dropped. So whoever is told of a
+failure writes all of it once more into new files, and remembers until then, for the processes that come later, in a
+:class:`Doubt`: a file in the domain's directory, off the device that failed. It counts in its boot.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from .core import lib
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Doubt", "sync_data", "sync_directory", "sync_log_directory"]
+
+
+def _raise(status: int, what: str) -> None:
+    number = int(lib.HF_ERRNO) - status
+    raise OSError(number, os.strerror(number), what)
+
+
+def sync_data(fd: int) -> None:
+    """The bytes of a file. Raises OSError: never ask again for the same ones."""
+    status = lib.hf_sync(fd, lib.HF_SYNC_DATA)
+    if status < 0:
+        _raise(status, f"sync of {os.readlink(f'/proc/self/fd/{fd}')}")
+
+
+def sync_directory(path: Path) -> None:
+    """The names in ``path``. Raises OSError: never ask again for the same ones."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        status = lib.hf_sync(fd, lib.HF_SYNC_NAMES)
+    finally:
+        os.close(fd)
+    if status < 0:
+        _raise(status, f"sync of {path}")
+
+
+def sync_log_directory(path: Path) -> None:
+    """The same for that of a log. Raises OSError: then the log's own names may be in doubt, too, and it is poisoned."""
+    try:
+        sync_directory(path)
+    except OSError:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            lib.hf_log_distrust(fd)
+        finally:
+            os.close(fd)
+        raise
+
+
+class Doubt:
+    """A sync failed in this boot, and not all of it was written once more: so says the file at ``path``."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = os.fsencode(path)
+
+    def __bool__(self) -> bool:
+        """Raises OSError: nobody knows."""
+        status = int(lib.hf_doubt_get(self._path))
+        if status < 0:
+            _raise(status, os.fsdecode(self._path))
+        return status > 0
+
+    def set(self) -> None:
+        """As far as it can be written: it lies where nothing has failed."""
+        lib.hf_doubt_set(self._path)
+
+    def clear(self) -> None:
+        """All was written once more."""
+        lib.hf_doubt_clear(self._path)

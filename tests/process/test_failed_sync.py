@@ -1,0 +1,132 @@
+"""A sync of a real store fails once, and the next one returns 0: nothing is called stable on the strength of that.
+
+The log, or the state, stands still until the store is started again; then what was not on disk is written once more, into new
+files, and the stream goes on where it was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from process.scene import Scene
+from process.spawn import until
+
+import holdfast as hf
+from holdfast.engine.core import lib
+from holdfast.engine.status import error_of
+from holdfast.engine.store_holdings import UnusableLogError
+from holdfast.engine.store_state import SourceState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+SEED = 11
+SHORT = 90.0
+SOURCE = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "ume_registration_interval": 100}
+POISONED_AT = 160
+"""Of the log's head (csrc/README.md)."""
+FIRST = "seg-0000000000000000"
+
+
+@pytest.mark.parametrize("call", ["log.fsync@6", "log.fsync@7", "log.fsync@9", "log.fdatasync@15", "log.fdatasync@30"])
+def test_a_store_whose_sync_failed_goes_on_when_it_is_started_again(call: str, tmp_path: Path, own_domain: str) -> None:
+    name, _, number = call.partition("@")
+    with Scene(
+        tmp_path, own_domain, SEED, segment_bytes=1 << 16, options={"repository-disk-file-size-limit": 400_000}
+    ) as scene:
+        scene.lets_go = True
+        doubts = scene.traces.domain.doubts
+        scene.store.start(f"{name}=errno:EIO@{number}")
+        scene.start(scene.source, scene.receiver)
+        until("a sync fails", lambda: doubts.is_dir() and any(doubts.iterdir()), scene.look)
+        scene.kill(scene.store)
+        assert [path.name.count(".") for path in doubts.iterdir()] == [1], "the log's, not the state's"
+        scene.store.start()
+        scene.go_on(60)
+        assert scene.finish() > 20
+        assert not any(doubts.iterdir()), "all was written once more"
+
+
+def log_of(store: ThreadStore) -> Path:
+    return store.store.logs / store.store.state.sources[0].uuid.hex()
+
+
+def flag(store: ThreadStore) -> None:
+    """As it stands in the head of a store that was killed."""
+    with (log_of(store) / "head").open("r+b") as head:
+        head.seek(POISONED_AT)
+        head.write(b"\1")
+
+
+def doubt(store: ThreadStore) -> None:
+    """The head's page was dropped, with its flag. The doubt is too short to say of which boot it is: it counts."""
+    (store.store.domain.doubts / f"{store.store.state.uuid.hex()}.{log_of(store).name}").touch()
+
+
+@pytest.mark.parametrize("poison", [flag, doubt])
+def test_a_poisoned_log_is_written_once_more_at_the_next_start(
+    poison: Callable[[ThreadStore], None], run_store: Callable[..., ThreadStore]
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context(session_id=1) as ctx, ctx.source("quotes", options=SOURCE) as src:
+        src.wait_registered(SHORT)
+        for number in range(5):
+            src.send(b"%d" % number)
+        src.wait_stable(timeout=SHORT)
+    log = log_of(store)
+    store.stop()
+    before = (log / FIRST).stat().st_ino
+    poison(store)
+    store = run_store("a", "disk")
+    assert (log / FIRST).stat().st_ino != before
+    assert not any(store.store.domain.doubts.iterdir())
+    with hf.Context(session_id=2) as ctx, hf.Context(session_id=1) as sender:
+        rcv = ctx.receiver("quotes")
+        with sender.source("quotes", options=SOURCE) as src:
+            src.wait_registered(SHORT)
+            assert src.send(b"5") == 5
+            src.wait_stable(timeout=SHORT)
+            for number in range(6):
+                message = rcv.receive(timeout=SHORT)
+                assert message is not None
+                assert bytes(message.data) == b"%d" % number
+        rcv.close()
+
+
+def test_what_cannot_be_written_once_more_is_refused_and_says_what_to_do(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context(session_id=1) as ctx, ctx.source("quotes", options=SOURCE) as src:
+        src.wait_registered(SHORT)
+        src.send(b"0")
+        src.wait_stable(timeout=SHORT)
+    log = log_of(store)
+    store.stop()
+    flag(store)
+    (log / "copy-new").mkdir()  # nothing can be copied
+    store = run_store("a", "disk")
+    source = store.store.state.sources[0]
+    assert source.uuid in store.store.drainer.failures
+    with pytest.raises(hf.Error, match=r"File exists|Is a directory"):
+        store.store.holdings.ensure_repository(source)
+    (log / "copy-new").rmdir()
+    store.store.holdings.ensure_repository(source)  # somebody asked for it: it is tried again
+    with hf.Context(session_id=1) as ctx, ctx.source("quotes", options=SOURCE) as src:
+        src.wait_registered(SHORT)
+        assert src.send(b"1") == 1
+        src.wait_stable(timeout=SHORT)
+
+
+def test_the_error_of_a_log_whose_sync_failed_says_what_to_do() -> None:
+    source = SourceState(b"u" * 16, "quotes", 7, 0)
+    poisoned = UnusableLogError("a", source, error_of(lib.HF_POISONED, what="/logs/x"))
+    assert "/logs/x: a sync failed" in poisoned.args[0]
+    assert "see to the disk: it is tried again" in poisoned.hint
+    assert "move that directory away" in poisoned.hint
+    damaged = UnusableLogError("a", source, error_of(lib.HF_DAMAGED, what="/logs/x"))
+    assert "tried again" not in damaged.hint

@@ -1,0 +1,97 @@
+"""Names that are removed from /dev/shm under a system that lives: its owners say so, tools show it, and what helps is told."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from process.command import run, stat
+from process.events import Events
+from process.spawn import until
+
+import holdfast as hf
+from holdfast.engine.domain import SHM_DIR, Domain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from process.conftest import ThreadStore
+
+SHORT = 90.0
+SESSION = 0x2A
+SOURCE: dict[str, Any] = {"ume_store_name": ["a:0:0", "b:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
+
+
+def remove_names(domain: Domain) -> list[str]:
+    """As ``rm /dev/shm/hf.*`` does, in this domain only."""
+    names = [item.name for item in domain.objects() if item.kind in {"stream", "board", "bells"}]
+    for name in names:
+        (SHM_DIR / name).unlink()
+    return names
+
+
+def findings() -> list[dict[str, Any]]:
+    code, out, _ = run("doctor", "--json")
+    found = [each for each in json.loads(out) if each["check"] == "nameless"]
+    assert code == 1 or not found
+    return found
+
+
+def texts(events: Events, word: str) -> list[str]:
+    return [event.text for event in events.of("RegistrationError") if word in event.text]
+
+
+def lost(source: hf.Source) -> str:
+    try:
+        source.send(b"x", timeout=0)
+    except hf.QuorumLostError as error:
+        return str(error)
+    except hf.WouldBlockError:
+        pass
+    return ""
+
+
+def test_a_source_whose_ring_was_removed_says_so_and_can_be_made_again(run_store: Callable[..., ThreadStore]) -> None:
+    first = run_store("a", "disk")
+    run_store("b", "disk")
+    told, heard = Events(), Events()
+    domain = Domain()
+    with hf.Context(session_id=SESSION) as ctx, hf.Context(session_id=7) as other:
+        source = ctx.source("quotes", options=SOURCE, on_event=told)
+        source.wait_registered(SHORT)
+        receiver = other.receiver("quotes", on_event=heard)
+        source.send(b"before")
+        source.wait_stable(timeout=SHORT)
+        assert receiver.receive(SHORT) is not None
+        removed = remove_names(domain)
+        assert len(removed) == 3
+        until("the source says so", lambda: texts(told, "was removed while its source lives"))
+        until("the receiver says so", lambda: texts(heard, "was removed while its receiver lives"))
+        source.send(b"after")  # traffic goes on through what is mapped
+        source.wait_stable(timeout=SHORT)
+        assert receiver.receive(SHORT) is not None
+        found = findings()
+        assert sorted(each["found"].split(" of topic")[0].rpartition(" a ")[2] for each in found) == [
+            "receiver",
+            "source",
+        ]
+        assert all("make it again" in each["remedy"] for each in found)
+        seen = stat()
+        assert [(row["state"], row["alive"]) for row in seen["sources"]] == [("nameless", True)]
+        assert [row["alive"] for row in seen["receivers"]] == [True]
+        first.stop()
+        run_store("a", "disk")
+        until("the store's refusal is told", lambda: texts(told, "is gone"))
+        assert "close it and make it again" in texts(told, "is gone")[0]
+        until("sends say what helps", lambda: "make it again" in lost(source))
+        source.close()
+        receiver.close()
+        again = ctx.source("quotes", options=SOURCE)
+        again.wait_registered(SHORT)
+        number = again.send(b"new life")
+        again.wait_stable(timeout=SHORT)  # also at b, whose line was on the board that is gone
+        late = other.receiver("quotes")
+        until("the new receiver has it", lambda: (message := late.receive(0.1)) and message.sequence_number == number)
+        assert not findings()
+        assert [(row["state"], row["alive"]) for row in stat()["sources"]] == [("live", True)]
+    domain.close()

@@ -1,0 +1,220 @@
+"""What a store cannot read of its peers may hold anything: a source never starts below what may be stable there (DESIGN 14)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from process.command import one_error, run
+from process.kept import kept
+from process.spawn import until
+from process.test_numbering import SHORT, SOURCE, has_begun, incarnation, read
+from process.three import everywhere, waits
+
+import holdfast as hf
+from holdfast.engine.core import ffi
+from holdfast.engine.domain import Domain, unlink_object
+from holdfast.engine.store_sources import SourceDesk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+    from holdfast.engine import wire
+    from holdfast.engine.store_clients import Client
+
+SEAT_AND_BACKUP = {
+    **SOURCE,
+    "ume_store_name": ["a:0:0", "b:0:0"],
+    "ume_store_group": ["0:1"],
+    "ume_store_check_interval": 50,
+}
+
+
+def of_another_layout(log: Path) -> Callable[[], None]:
+    """Its head is one that this version cannot read. Returns what puts it right again."""
+    head, at = log / "head", ffi.offsetof("struct hf_preamble", "layout_version")
+    before = head.read_bytes()
+    head.write_bytes(before[:at] + b"\x63" + before[at + 1 :])
+    return lambda: void(head.write_bytes(before))
+
+
+def void(_: object) -> None:
+    pass
+
+
+def forget_shared_memory(name: str) -> None:
+    """As a reboot does."""
+    domain = Domain(name)
+    for item in domain.objects():
+        unlink_object(item.name)
+    domain.close()
+
+
+def stable_on_the_backup(run_store: Callable[..., ThreadStore], tmp_path: Path) -> Path:
+    """0..4 are stable at a, which has the seat; then a is stopped, and 5..9 are at b. Both are stopped. Returns b's log."""
+    stores = {name: run_store(name, "disk") for name in "ab"}
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
+        src.wait_registered(SHORT)
+        for number in range(5):
+            src.send(b"%d" % number)
+        src.wait_stable(timeout=SHORT)
+        stores["a"].stop()
+        until("b has the seat", lambda: src.stats().stores["b"].state == "active")
+        for number in range(5, 10):
+            src.send(b"%d" % number)
+        src.wait_stable(timeout=SHORT)
+    stores["b"].stop()
+    (log,) = (tmp_path / "store-b" / "logs").iterdir()
+    return log
+
+
+def test_where_a_backup_that_cannot_be_read_may_have_more_the_source_waits_for_it(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str
+) -> None:
+    mend = of_another_layout(stable_on_the_backup(run_store, tmp_path))
+    forget_shared_memory(own_domain)
+    run_store("a", "disk")
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
+        waits(src, r"b \(.*layout.*\) may hold stable messages that no other store has: .*holdfast store exclude b")
+        mend()
+        run_store("b", "disk")
+        src.wait_registered(SHORT)
+        assert src.next_sequence_number == 10
+    with hf.Context() as ctx:
+        assert read(ctx, 10) == [(number, b"%d" % number) for number in range(10)]
+
+
+def test_who_is_excluded_is_not_waited_for_and_learns_when_it_returns(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str
+) -> None:
+    mend = of_another_layout(stable_on_the_backup(run_store, tmp_path))
+    forget_shared_memory(own_domain)
+    a = run_store("a", "disk")
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
+        waits(src, "exclude b")
+        one_error(run("store", "exclude", "a"), 2, "store a runs")
+        code, out, err = run("store", "exclude", "b")
+        assert (code, err) == (0, "")
+        assert "store a: recorded\n  topic 'quotes'" in out
+        assert "messages that were stable only with what it has are given up" in out
+        src.wait_registered(SHORT)
+        assert src.next_sequence_number == 5
+        for number in range(5, 8):
+            src.send(b"new %d" % number)
+        src.wait_stable(timeout=SHORT)
+        mend()
+        b = run_store("b", "disk")
+        a.stop()
+        until("b has the seat", lambda: src.stats().stores["b"].state == "active")
+        (source,) = b.store.state.sources
+        assert len(source.served) == 1
+        src.send(b"new 8")
+        src.wait_stable(timeout=SHORT)
+        until("it has a say again", lambda: not source.learner)
+    new = [(number, b"new %d" % number) for number in range(5, 9)]
+    assert kept(b)[-4:] == new
+    assert kept(b)[:5] == [(number, b"%d" % number) for number in range(5)]
+
+
+def test_an_exclusion_is_recorded_by_stores_that_do_not_run_and_ends_when_the_store_takes_part(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    with hf.Context(session_id=7) as ctx:
+        incarnation(ctx, "abc", range(5))
+    for name in "bc":
+        stores[name].stop()
+    code, out, _ = run("store", "exclude", "c")
+    assert code == 0
+    assert "store b: recorded in " in out
+    for name in "bc":
+        stores[name] = run_store(name, "disk")
+        assert ("c" in stores[name].store.state.excluded) == (name == "b")
+    with (
+        hf.Context(session_id=7) as ctx,
+        ctx.source("quotes", options={**SOURCE, "ume_store_name": list("abc")}) as src,
+    ):
+        everywhere(src)
+        assert src.next_sequence_number == 5
+        (source,) = stores["b"].store.state.sources
+        assert source.excluded(stores["b"].store.state.excluded) == {}, "from now on c is waited for again"
+        (learned,) = stores["c"].store.state.sources
+        assert len(learned.served) == 1
+    one_error(run("store", "exclude", "d", "--domain", "nobody"), 2, "there is no domain")
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0,
+    reason="a store in a mount namespace of its own wants root, and a kernel that allows it",
+)
+def test_a_store_in_a_container_does_not_take_its_peers_for_empty(
+    run_store: Callable[..., ThreadStore], tmp_path: Path
+) -> None:
+    """c was dead while 5..9 became stable at a and b; then a dies, and c returns where it sees neither directory."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    with hf.Context(session_id=7) as ctx:
+        incarnation(ctx, "abc", range(5))
+        until("c has it", lambda: len(kept(stores["c"])) == 5)
+        stores["c"].stop()
+        incarnation(ctx, "abc", range(5, 10))
+        stores["a"].stop()
+        hidden = [tmp_path / f"store-{name}" for name in "ab"]
+        (tmp_path / "empty").mkdir()
+        mounts = "; ".join(f"mount --bind {tmp_path / 'empty'} {path}" for path in hidden)
+        program = f"exec {sys.executable} -m holdfast store run --name c --dir {tmp_path / 'store-c'} --type disk"
+        contained = subprocess.Popen(["unshare", "-m", "sh", "-ec", f"{mounts}; {program}"])
+        try:
+            incarnation(ctx, "abc", range(10, 12))
+        finally:
+            contained.kill()
+            contained.wait()
+    for name in "ac":
+        run_store(name, "disk")
+    with hf.Context() as ctx:
+        assert read(ctx, 12) == [(number, b"%d" % number) for number in range(12)]
+
+
+def test_begins_that_reached_one_store_void_nothing_that_became_stable_since(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two claimants died when BEGIN was at a only; a is away, with the board; b and c go on; a returns with both BEGINs."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    begin, deaf = SourceDesk.begin, set("bc")
+
+    def only_at_a(self: SourceDesk, client: Client, request: wire.Begin) -> wire.Answer | None:
+        return None if self._holdings.name in deaf else begin(self, client, request)
+
+    with hf.Context(session_id=7) as ctx:
+        with ctx.source("quotes", options={**SOURCE, "ume_store_name": list("abc")}) as src:
+            everywhere(src)
+            for number in range(5):
+                src.send(b"%d" % number)
+            src.wait_stable(timeout=SHORT)
+        until("all have it", lambda: all(len(kept(store)) == 5 for store in stores.values()))
+        with monkeypatch.context() as patched:
+            patched.setattr(SourceDesk, "begin", only_at_a)
+            for orphan in (2, 3):
+                with ctx.source("quotes", options={**SOURCE, "ume_store_name": list("abc")}):
+                    until("a has its BEGIN", partial(has_begun, stores["a"], orphan))
+    stores["a"].stop()
+    (tmp_path / "store-a").rename(tmp_path / "away")
+    for name in "bc":
+        stores[name].stop()
+    forget_shared_memory(own_domain)
+    for name in "bc":
+        stores[name] = run_store(name, "disk")
+    with hf.Context(session_id=7) as ctx:
+        incarnation(ctx, "abc", range(5, 10))
+        shutil.move(tmp_path / "away", tmp_path / "store-a")
+        stores["a"] = run_store("a", "disk")
+        incarnation(ctx, "abc", range(10, 12))
+    with hf.Context() as ctx:
+        assert read(ctx, 12) == [(number, b"%d" % number) for number in range(12)]

@@ -1,0 +1,68 @@
+"""Refusals of registration: how often they are told, and how often a refused source asks again."""
+
+from __future__ import annotations
+
+import itertools
+
+from holdfast.engine.quorum import Groups
+from holdfast.engine.registration import REFUSED_RETRY_NS, Action, Ask, Grant, Granted, Refusal, RefusedBy
+from holdfast.engine.source_registration import SourceRegistration
+
+INTERVAL = 3_000_000_000
+UUID = b"o" * 16
+
+
+def grant(next_sqn: int, *, incarnation: int = 0, old: bool = False) -> Grant:
+    return Grant(7, UUID, next_sqn, old, incarnation)
+
+
+def source() -> SourceRegistration:
+    return SourceRegistration(Groups.single(1), INTERVAL, "majority", UUID)
+
+
+def refused_after_grants(machine: SourceRegistration, refusal: Refusal, until_ns: int) -> list[tuple[int, Action]]:
+    """An open source whose store grants each time, and refuses BEGIN after it: what is done, with the time."""
+    done: list[tuple[int, Action]] = []
+    for now in range(10, until_ns, REFUSED_RETRY_NS // 4):
+        for action in machine.tick(now):
+            done.append((now, action))
+            if isinstance(action, Ask):
+                done += [(now, each) for each in machine.granted(0, grant(5, incarnation=1, old=True), now)]
+                done += [(now, each) for each in machine.refused(0, refusal)]
+    return done
+
+
+def test_the_same_refusal_is_told_rarely_and_asked_for_less_and_less_often() -> None:
+    machine = source()
+    machine.connected(0, 0)
+    machine.granted(0, grant(0), 1)
+    machine.opened(1, 0, 2)
+    machine.begun(0, 0, 3)
+    machine.disconnected(0, 4)
+    machine.connected(0, 5)
+    machine.granted(0, grant(5, incarnation=1, old=True), 6)
+    gone = Refusal("busy", "the stream of incarnation 1 is gone")
+    assert machine.refused(0, gone) == [RefusedBy(0, gone)]
+    done = refused_after_grants(machine, gone, 60 * INTERVAL)
+    asked = [now for now, action in done if isinstance(action, Ask)]
+    assert not any(isinstance(action, Granted) for _, action in done), "a grant that comes to nothing is no news"
+    assert len([action for _, action in done if isinstance(action, RefusedBy)]) == 5, "every 10 intervals"
+    pauses = [after - before for before, after in itertools.pairwise(asked)]
+    assert all(after >= before for before, after in itertools.pairwise(pauses[:4]))
+    assert INTERVAL <= pauses[-1] < 2 * INTERVAL
+    other = Refusal("busy", "the store failed to do this: no space")
+    assert refused_after_grants(machine, other, 60 * INTERVAL + 3 * INTERVAL)[0:1]
+    machine.tick(70 * INTERVAL)
+    machine.granted(0, grant(5, incarnation=1, old=True), 70 * INTERVAL)
+    machine.begun(0, 5, 70 * INTERVAL)
+    assert machine.may_send
+
+
+def test_who_waits_for_a_proof_of_death_asks_as_often_as_before() -> None:
+    machine = source()
+    machine.connected(0, 0)
+    held = Refusal("reg_id_in_use", "RegID 7 is in use", pid=12)
+    machine.refused(0, held)
+    for now in range(1, 50):
+        assert machine.tick(now * REFUSED_RETRY_NS) == [Ask(0)]
+        machine.refused(0, held)

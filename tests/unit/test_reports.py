@@ -1,0 +1,149 @@
+"""The least number that nothing stable can have passed, and which BEGINs hold, from what is known of the logs (DESIGN 13, 14)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from holdfast.engine.quorum import INTERGROUP, Groups, Intergroup, Intragroup
+from holdfast.engine.reconcile import FOR_EVER, LogView, Table
+from holdfast.engine.reports import (
+    Configuration,
+    Seen,
+    ends_the_wait,
+    known_views,
+    least_impossible,
+    names_of,
+    reached,
+    right_table,
+)
+
+ONE: Table = ((1, 0),)
+THREE = Configuration(tuple("abc"), Groups.single(3))
+BACKUP = Configuration(tuple("abcd"), Groups((3,), (0, 0, 0, 0)))
+SEAT = Configuration(tuple("ab"), Groups((1,), (0, 0)))
+
+
+def in_groups(inter: Intergroup, intra: Intragroup = "quorum") -> Configuration:
+    return Configuration(tuple("abcdef"), Groups((3, 3), (0, 0, 0, 1, 1, 1), intra, inter))
+
+
+def numbers(text: str) -> dict[str, int]:
+    """``a9 b?``: a has come to 9, b may have come anywhere."""
+    return {part[0]: FOR_EVER if part[1:] == "?" else int(part[1:]) for part in text.split()}
+
+
+@pytest.mark.parametrize(
+    ("configuration", "said", "least", "missing"),
+    [
+        (THREE, "a9 b8 c7", 8, ""),
+        (THREE, "a9 b8 c?", 9, ""),  # c may have 8, too
+        (THREE, "a9 b8", 9, ""),  # nobody has said anything of c
+        (THREE, "a9 b? c?", FOR_EVER, "b"),
+        (THREE, "a? b? c?", FOR_EVER, "ab"),
+        (BACKUP, "a9 b9 c9 d?", 9, ""),
+        (BACKUP, "a9 b5 c5 d?", 9, ""),  # d may have had a seat
+        (BACKUP, "a9 b9 c? d?", FOR_EVER, "c"),  # both may have had one
+        (SEAT, "a5 b?", FOR_EVER, "b"),
+        (SEAT, "a5 b9", 9, ""),
+        (in_groups("any"), "a9 b9 c9 d5 e5 f5", 9, ""),
+        (in_groups("any"), "a9 b9 c9 d? e? f?", FOR_EVER, "de"),
+        (in_groups("all"), "a9 b9 c9 d? e? f?", 9, ""),  # the first group says enough
+        (in_groups("all"), "a9 b? c? d? e? f?", FOR_EVER, "b"),
+        (in_groups("majority"), "a9 b9 c9 d? e? f?", 9, ""),
+        (in_groups("all-active"), "a9 b9 c9 d? e? f?", FOR_EVER, "de"),  # the second group may have been active alone
+        (in_groups("any", "all"), "a9 b9 c9 d? e? f5", 9, ""),
+        (in_groups("any", "all"), "a9 b9 c9 d? e? f?", FOR_EVER, "d"),
+        (in_groups("any", "all-active"), "a9 b9 c9 d? e? f5", FOR_EVER, "d"),
+    ],
+)
+def test_the_start_is_behind_everything_that_may_be_stable(
+    configuration: Configuration, said: str, least: int, missing: str
+) -> None:
+    assert least_impossible([configuration], numbers(said)) == least
+    assert ends_the_wait([configuration], numbers(said)) == list(missing)
+
+
+@pytest.mark.parametrize("configuration", [THREE, BACKUP, SEAT, *(in_groups(each) for each in INTERGROUP)])
+def test_against_every_way_in_which_unknown_stores_may_have_come_somewhere(configuration: Configuration) -> None:
+    """The oracle counts sets of stores one by one: a number was stable if those that hold it are enough in enough groups."""
+    sizes, of, inter = configuration.groups.sizes, configuration.groups.of, configuration.groups.intergroup
+    groups = [number for number, size in enumerate(sizes) if size]
+    enough = {"any": 1, "all-active": 1, "majority": len(groups) // 2 + 1, "all": len(groups)}[inter]
+
+    def stable(number: int, at: dict[int, int]) -> bool:
+        quorate = [sum(at[i] > number for i in at if of[i] == group) > sizes[group] // 2 for group in groups]
+        return sum(quorate) >= enough
+
+    ends = (0, 1, 2, None)
+    for said in (
+        itertools.product(ends, repeat=len(of)) if len(of) < 5 else itertools.product((0, 2, None), repeat=len(of))
+    ):
+        known = {name: FOR_EVER if end is None else end for name, end in zip(configuration.stores, said, strict=True)}
+        least = least_impossible([configuration], known)
+        at = {index: 10 if end is None else end for index, end in enumerate(said)}
+        possible = [number for number in range(10) if stable(number, at)]
+        assert least == (FOR_EVER if 9 in possible else len(possible)), said
+        named = ends_the_wait([configuration], known)
+        assert bool(named) == (least == FOR_EVER)
+        answered = {**known, **dict.fromkeys(named, 2)}
+        assert least_impossible([configuration], answered) < FOR_EVER, f"{named} have answered: {said}"
+        for kept in named:
+            fewer = {**answered, kept: FOR_EVER}
+            assert least_impossible([configuration], fewer) == FOR_EVER, f"{named} is no smallest set: {said}"
+
+
+def test_a_configuration_that_a_store_remembers_counts_beside_the_declared_one() -> None:
+    """Life 1 was on a, b and c; life 2 is on c, d and e, where nobody has anything."""
+    declared = Configuration(tuple("cde"), Groups.single(3))
+    known = numbers("c5 d0 e0")
+    assert least_impossible([declared], known) == 0
+    assert least_impossible([declared, THREE], known) == FOR_EVER
+    assert ends_the_wait([declared, THREE], known) == ["a"]
+    assert least_impossible([declared, THREE], {**known, "a": 9}) == 9
+
+
+def test_what_an_answering_store_says_of_itself_counts_before_what_others_have_read() -> None:
+    view, older, newer = LogView(ONE, 5), LogView(ONE, 3), LogView(((1, 0), (2, 2)), 2)
+    seen = [Seen("a", "a", view), Seen("b", "b", older), Seen("b", "b", None, "away"), Seen("b", "b", newer)]
+    assert known_views(seen) == {"a": view, "b": newer}
+    assert known_views(seen, own={"b": [Seen("b", "b", older)]})["b"] == older
+    assert known_views([Seen("127.0.0.1:9", "", None)]) == {"127.0.0.1:9": None}
+    assert names_of([Seen("127.0.0.1:9", "b", view), Seen("x", "", None)]) == {"127.0.0.1:9": "b"}
+
+
+def test_what_a_later_begin_made_void_counts_for_nothing() -> None:
+    assert reached(LogView(ONE, 61), ((1, 0), (2, 45))) == 45
+    assert reached(LogView(((1, 0), (2, 45)), 61), ((1, 0), (2, 45))) == 61
+    assert reached(None, ONE) == FOR_EVER
+
+
+SIX: Table = ((6, 0),)
+AGAIN: Table = ((6, 0), (7, 100))
+ORPHANS: Table = ((6, 0), (7, 100), (8, 100))
+
+
+@pytest.mark.parametrize(
+    ("views", "table"),
+    [
+        ({"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 200), "c": LogView(AGAIN, 200)}, AGAIN),
+        ({"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 200), "c": None}, None),  # who knows which BEGIN c has
+        (
+            {"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 200), "c": LogView(SIX, 100)},
+            ORPHANS,
+        ),  # 100..199: at b only
+        ({"a": LogView(ORPHANS, 100), "b": LogView(ORPHANS, 200), "c": LogView(AGAIN, 200)}, ORPHANS),
+        ({"a": LogView(AGAIN, 100), "b": LogView(SIX, 100), "c": LogView(SIX, 100)}, AGAIN),  # it voids nothing
+        ({"a": LogView(AGAIN, 100), "b": LogView(SIX, 120), "c": LogView(SIX, 130)}, SIX),
+        ({"a": LogView((), 0), "b": None, "c": None}, ()),
+    ],
+)
+def test_a_begin_that_few_stores_have_does_not_void_what_may_be_stable(
+    views: dict[str, LogView | None], table: Table | None
+) -> None:
+    assert right_table(views, [THREE]) == table
+
+
+def test_where_no_configuration_is_on_record_the_newest_begin_holds() -> None:
+    assert right_table({"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 200)}, []) == ORPHANS
