@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from .receiver import Receiver
 
 __all__ = ["ReceiverStats"]
 
@@ -37,3 +41,24 @@ class ReceiverStats:
     """Arrays for batches made so far."""
     outstanding: int = 0
     """Fragments delivered and not consumed; counted only with ``ume_application_outstanding_maximum``."""
+
+    @classmethod
+    def of(cls, receiver: Receiver) -> Self:
+        """As they stand now."""
+        inbounds, pool = receiver.inbounds, receiver.pool
+        return cls(
+            len(inbounds),
+            sum(i.delivered for i in inbounds),
+            sum(i.redelivered for i in inbounds),
+            sum(i.lag() for i in inbounds),
+            sum(i.feed.lapped for i in inbounds if i.feed is not None),
+            {i.source: i.acked - 1 for i in inbounds if i.window is not None},
+            pool_allocated=pool.allocated,
+            pool_kept_views=pool.kept_views,
+            pool_buffers=pool.buffers,
+            pool_most_in_use=pool.most_in_use,
+            pool_messages=len(pool.free),
+            pool_bytes=pool.bytes,
+            pool_batches=receiver.entries.allocated,
+            outstanding=receiver.outstanding,
+        )

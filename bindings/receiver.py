@@ -455,23 +455,7 @@ class Receiver(Driver):
 
     def stats(self) -> ReceiverStats:
         """A snapshot of counters."""
-        inbounds = self.inbounds
-        return ReceiverStats(
-            len(inbounds),
-            sum(i.delivered for i in inbounds),
-            sum(i.redelivered for i in inbounds),
-            sum(i.lag() for i in inbounds),
-            sum(i.feed.lapped for i in inbounds if i.feed is not None),
-            {i.source: i.acked - 1 for i in inbounds if i.window is not None},
-            pool_allocated=self.pool.allocated,
-            pool_kept_views=self.pool.kept_views,
-            pool_buffers=self.pool.buffers,
-            pool_most_in_use=self.pool.most_in_use,
-            pool_messages=len(self.pool.free),
-            pool_bytes=self.pool.bytes,
-            pool_batches=self.entries.allocated,
-            outstanding=self.outstanding,
-        )
+        return ReceiverStats.of(self)
 
     def close(self, timeout: float | None = None) -> None:
         """Flushes due acks, invalidates unreleased messages without consuming them, frees the RegIDs. Idempotent.

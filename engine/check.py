@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error
 from .private_directory import open_log
-from .status import check
+from .status import check, error_of
 from .store_state import State, StateFile
 
 __all__ = ["Finding", "LogReport", "StoreFiles", "StoreReport", "check_log", "check_store", "store_files"]
@@ -125,6 +126,12 @@ def store_files(directory: str | os.PathLike[str]) -> StoreFiles:
     except CorruptionError as damaged:
         state, error = None, str(damaged.args[0])
     except OSError as denied:
+        if denied.errno in {
+            errno.EMFILE,
+            errno.ENFILE,
+            errno.ENOMEM,
+        }:  # this process's limit, and nothing about the store
+            raise error_of(int(lib.HF_ERRNO) - denied.errno, what=str(path)) from None
         raise ConfigError(f"{path} cannot be read: {denied.strerror}", hint="run this as the store's user") from denied
     if state is None and not error and not found:
         raise ConfigError(f"{path} is not a store's directory", hint="it has neither state nor logs")

@@ -479,9 +479,8 @@ class Outbound:
             lib.hf_source_close(self._handle)  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
             if not self._machine.was_complete:  # nothing was sent that a store has to keep
                 unlink_object(self._name)
-        if (
-            not self.stores
-        ):  # no store keeps this identity, so nobody will come back for it; a ring that failed left a board, too
+        # No store keeps such an identity, so nobody will come back for it; a ring that failed left a board, too.
+        if not self.stores:
             unlink_object(self.context.domain.board_name(self._machine.uuid))
 
     def leave_requests(self) -> Iterator[tuple[StoreLink, wire.Leave]]:

@@ -15,8 +15,9 @@ read has answered as well; and no store can know a source that comes without Reg
 
 The start is the greater of two numbers: what the consensus behaviour makes of the reports, and the least number that no
 sufficient set of stores can have passed (reports.py). Where there is no such number, there is no decision. A store that has
-forgotten may have had anything, until every store on record has answered or its log was read: then nobody knows more, and what it
-has now is all that counts. What may be gone with it is said (``Decision.forgot``).
+forgotten may have had anything, until every store on record has answered or its log was read. Then nobody knows more, and it
+counts as one that had all that any log still has: nothing that is left is numbered again. What may be gone is said
+(``Decision.forgot``).
 """
 
 from __future__ import annotations
@@ -155,11 +156,10 @@ def _unknown(logs: _Logs) -> list[str]:
 def _least(logs: _Logs) -> tuple[int, dict[str, int]]:
     """The least number that nothing stable can have passed, and what it was counted from.
 
-    Who has forgotten counts by what it has, once nobody is left who may know more.
+    Who has forgotten may have had as much as the farthest log that is left, once nobody is left who may know more.
     """
-    numbers = dict(logs.numbers)
-    if _unknown(logs):
-        numbers |= dict.fromkeys(logs.forgot, FOR_EVER)
+    most = FOR_EVER if _unknown(logs) else max(logs.numbers.values(), default=0)
+    numbers = {**logs.numbers, **dict.fromkeys(logs.forgot, most)}
     return least_impossible(logs.configurations, numbers), numbers
 
 

@@ -11,7 +11,7 @@
  * undrained (reboot, operator), so that what was not stable is gone and its numbers are given again. A store's files
  * are readable while it is down, unless -DUNREADABLE.
  *
- * -DUNREADABLE must fail, and the test says so: with three stores, a BEGIN that a dying source left at one of them and
+ * -DUNREADABLE must fail, and the test says so (promises, which claim.pml has, are what helps): with three stores, a BEGIN that a dying source left at one of them and
  * whose files nobody can read lets the next source take the same incarnation number, with another start. DESIGN 14's
  * "a dead store's files are still readable on this host" is a condition, not a remark. -DTHREE has no receiver, to
  * stay small.

@@ -383,20 +383,6 @@ active proctype Claimants() {
                 p++
             :: else -> break
             od;
-#ifndef MUT_FORGETFUL_ZERO
-            p = 0;
-            do
-            :: p < STORES ->
-                if
-                :: unknown > 0 && log[p].forgot -> at[p] = UNKNOWN
-                :: else
-                fi;
-                p++
-            :: else -> break
-            od;
-#endif
-            least = (at[0] >= at[1] -> (at[1] >= at[2] -> at[1] : (at[0] >= at[2] -> at[2] : at[0]))
-                                     : (at[0] >= at[2] -> at[0] : (at[1] >= at[2] -> at[2] : at[1])));
             p = 0;
             do
             :: p < STORES ->
@@ -407,7 +393,21 @@ active proctype Claimants() {
                 p++
             :: else -> break
             od;
-            p = 0
+#ifndef MUT_FORGETFUL_ZERO
+            p = 0;
+            do
+            :: p < STORES ->
+                if
+                :: log[p].forgot -> at[p] = (unknown > 0 -> UNKNOWN : high)
+                :: else
+                fi;
+                p++
+            :: else -> break
+            od;
+#endif
+            p = 0;
+            least = (at[0] >= at[1] -> (at[1] >= at[2] -> at[1] : (at[0] >= at[2] -> at[2] : at[0]))
+                                     : (at[0] >= at[2] -> at[0] : (at[1] >= at[2] -> at[2] : at[1])))
         };
         if
         :: least == UNKNOWN || (voters < 2 && ups < 3) -> goto died /* it waits, until it gives up */

@@ -32,6 +32,7 @@ RIGHT: dict[str, list[list[str]]] = {
     "pin": [[]],
     "wake": [[], ["FENCED"], ["TWO_WAITERS"], ["TWO_WAITERS", "FENCED"], ["DOZES"], ["DOZES", "FENCED"]],
     "begin": [[], ["THREE"]],
+    "claim": [[], ["WIPE"]],
 }
 
 # The mutants that must be caught, and the variant that catches them.
@@ -104,7 +105,15 @@ MUTANTS: dict[str, list[list[str]]] = {
         ["THREE", "MUT_OWN_LOG_ONLY"],
         ["THREE", "MUT_NO_BEGIN"],
         ["THREE", "MUT_ACK_BEFORE_LOG"],
-        ["THREE", "UNREADABLE"],  # not a mutant of ours but of the world: the condition that three stores need
+        ["THREE", "UNREADABLE"],  # without promises: claim.pml has them
+    ],
+    "claim": [
+        ["MUT_UNKNOWN_EMPTY"],
+        ["MUT_NO_PROMISE"],
+        ["MUT_ONE_QUESTION"],
+        ["MUT_LAZY_PROMISE"],
+        ["WIPE", "MUT_FORGETFUL_ZERO"],
+        ["WIPE", "MUT_FORGETFUL_VOTES"],
     ],
 }
 

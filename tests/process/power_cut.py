@@ -46,10 +46,10 @@ def source(options: dict[str, Any]) -> None:
     import holdfast as hf
 
     with hf.Context(session_id=SESSION) as ctx:
-        src = ctx.source("quotes", options=options)
-        until(
-            "a has its seat", lambda: src.stats().stores["a"].state == "active"
-        )  # two of three are enough to register
+        # Patient: a store that answers late on a busy machine would lose its seat to the backup for good.
+        src = ctx.source("quotes", options={**options, "ume_registration_interval": 60_000})
+        # Two of three are enough to register.
+        until("a has its seat", lambda: src.stats().stores["a"].state == "active")
         for line in sys.stdin:
             number = -1
             for _ in range(int(line)):

@@ -36,8 +36,9 @@ FIRST = "seg-0000000000000000"
 def test_a_store_whose_sync_failed_goes_on_when_it_is_started_again(call: str, tmp_path: Path, own_domain: str) -> None:
     name, _, number = call.partition("@")
     with Scene(
-        tmp_path, own_domain, SEED, segment_bytes=1 << 16, options={"repository-disk-file-size-limit": 400_000}
-    ) as scene:
+        tmp_path, own_domain, SEED, segment_bytes=1 << 16, options={"repository-disk-file-size-limit": 400_000},
+        window=100,  # the store keeps more than the source may be ahead of a receiver that is slow
+    ) as scene:  # fmt: skip
         scene.lets_go = True
         doubts = scene.traces.domain.doubts
         scene.store.start(f"{name}=errno:EIO@{number}")

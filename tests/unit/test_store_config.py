@@ -49,7 +49,7 @@ def test_a_name_that_is_no_file_name_is_refused_where_it_is_made(name: Any) -> N
 
 
 @pytest.mark.parametrize(
-    "field", [{"port": 0}, {"port": 65536}, {"port": True}, {"aliases": "ab"}, {"directory": "a\0b"}]
+    "field", [{"port": -1}, {"port": 65536}, {"port": True}, {"aliases": "ab"}, {"directory": "a\0b"}]
 )
 def test_what_else_no_store_can_be_is_refused_where_it_is_made(field: dict[str, Any]) -> None:
     with pytest.raises(hf.ConfigError) as raised:
