@@ -11,12 +11,14 @@ import msgspec
 
 from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error
-from .private_directory import open_log
+from .private_directory import open_log, read_regular
 from .status import check, error_of
 from .store_state import State, StateFile
 
 __all__ = ["Finding", "LogReport", "StoreFiles", "StoreReport", "check_log", "check_store", "store_files"]
 
+UNSURE_BYTES = 48
+"""The most that is in the file `unsure` of a log."""
 FINDINGS = 256
 KINDS = {
     lib.HF_FOUND_DAMAGE: "damage",
@@ -174,12 +176,12 @@ def check_log(path: Path, topic: str = "") -> LogReport:
 def _unsure(path: Path) -> str:
     """What a store that opened this log could not read behind what is known to be stable (csrc/log_unsure.c); or empty."""
     try:
-        first, following = (path / "unsure").read_text().split()
+        first, following = map(int, read_regular(path / "unsure", UNSURE_BYTES).split())
     except FileNotFoundError:
         return ""
     except (OSError, ValueError):
-        first = following = "?"
-    which = f": {first}..{int(following) - 1} may have been acknowledged" if first != following else ""
+        first = following = 0
+    which = f": {first}..{following - 1} may have been acknowledged" if first != following else ""
     return f"the disk does not give its end{which}; the other stores have it, or it is lost"
 
 

@@ -13,7 +13,7 @@ from process.receiving import SHORT, options, until
 from process.test_repair import NAMES, PAYLOAD, clean, filled, held, log_of, place, received, segment
 
 import holdfast as hf
-from holdfast.engine.check import check_store
+from holdfast.engine.check import check_log, check_store
 from holdfast.engine.domain import Domain, unlink_object
 from holdfast.engine.reconcile import LogView
 from holdfast.engine.store_info import Unknown, peer_view
@@ -173,3 +173,7 @@ def test_a_single_store_begins_behind_what_it_may_have_acknowledged(run_store: R
         src.send(b"new")
         src.wait_stable(timeout=SHORT)
         assert received(COUNT - 400) == SENT[: COUNT - 400]
+    mark = log_of(directory) / "unsure"
+    assert not mark.exists()
+    mark.write_text("no numbers")
+    assert "does not give its end" in check_log(mark.parent).error
