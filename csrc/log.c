@@ -378,6 +378,9 @@ void hf_log_info(const struct hf_log *log, struct hf_log_info *out)
     out->syncs = log->syncs;
     out->dirty = log->end != log->synced;
     out->empty = log->empty;
+    out->unsure = log->unsure;
+    out->unsure_first = log->unsure_first;
+    out->unsure_next = log->unsure_next;
 }
 
 void hf_log_close(struct hf_log *log)

@@ -20,9 +20,10 @@
  *     lies there or beyond and is not in a file is lost, which is damage, and not let go (log_retire.c).
  *  6. Open repairs: scan from the highest synced_below known; the first bad frame with durable data beyond it is
  *     damage (kept, reported, stepped over); else it is a torn tail: cut there, and the next append goes to a new
- *     segment with a new uuid. Recovery is idempotent and may be killed anywhere. Nothing is ever truncated.
- *  7. Readers are other processes: they map segments read-only, copy a block, verify crc, uuid, position and number
- *     on the copy, and never need the store.
+ *     segment with a new uuid. A tail that the disk does not give is not cut: its end is unknown (log_unsure.c).
+ *     Recovery is idempotent and may be killed anywhere. Nothing is ever truncated.
+ *  7. Readers are other processes: they read a block into private memory, verify crc, uuid, position and number there,
+ *     and never need the store. A bad sector is damage of its range (log_window.c).
  *  8. Nothing is ever rewritten. Numbers that are damaged, lost or in a hole are copied from another store's log into a
  *     fill beside the segments (log_fill.c); readers look there for what the segments cannot give. */
 #ifndef HF_LOG_H
@@ -57,6 +58,9 @@ struct hf_log_info {
     uint64_t syncs;
     uint64_t dirty;            /* 1: appended, not yet published */
     uint64_t empty;            /* 1: there was never a message or LOST record in it: it may begin with any number */
+    uint64_t unsure;           /* 1: the disk does not give numbers that it may have acknowledged: [unsure_first, unsure_next) */
+    uint64_t unsure_first;
+    uint64_t unsure_next;
 };
 
 /* Opens (and repairs) or creates the log in directory `dir_fd` (duplicated). HF_LAYOUT, HF_DAMAGED (head of another
@@ -84,6 +88,8 @@ int64_t hf_log_sync(struct hf_log *log);   /* group commit and publish (memory: 
  * removed. Until the log is opened again: then it offers what the segments still hold, unless it is said again. A BEGIN
  * that starts below takes it back to its start. HF_POISONED: readers find them gone, and nothing is removed. */
 int64_t hf_log_release(struct hf_log *log, uint64_t below_sqn);
+/* It has again what it may have acknowledged, or a later incarnation has settled it: hf_log_info.unsure becomes 0, for good. */
+int64_t hf_log_sure(struct hf_log *log);
 int64_t hf_log_prepare(struct hf_log *log);/* helper thread: makes the spare if there is none. 1 made, 0 nothing to do */
 
 /* A sync of the names in this log's directory failed, and it was not the log's: it is poisoned, as if it were. */
@@ -99,7 +105,8 @@ int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sq
  * in every boot: no group commit syncs it, so a power cut leaves an older one, as do a snapshot and a volume that is attached
  * again. Then the frames behind it are verified to their end, as hf_log_open will; hf_logr_read reads up to there, too.
  * HF_OK: *next_sqn is the number behind the last one. HF_DAMAGED: it is at least that, and what is damaged or missing there may
- * have held more. HF_GONE: so it is, and the log was in memory before a reboot: it may have held more. HF_AGAIN: so it is, and
+ * have held more; or the disk does not give it, or did not give it to the store that opened it (log_unsure.c), which may have
+ * acknowledged more. An errno: the head, or a call, could not be had. HF_GONE: so it is, and the log was in memory before a reboot: it may have held more. HF_AGAIN: so it is, and
  * the log changes while it is looked at. */
 int64_t hf_logr_end(struct hf_logr *r, uint64_t *next_sqn);
 /* The last message that a walk to the end has verified, and where the frames behind it end; another reader of the same log, in
@@ -157,7 +164,8 @@ struct hf_finding {
     uint32_t kind;      /* enum hf_finding_kind */
     uint32_t _reserved;
 };
-enum hf_finding_kind { HF_FOUND_DAMAGE = 1, HF_FOUND_TORN = 2, HF_FOUND_GAP = 3, HF_FOUND_HEADER = 4, HF_FOUND_FILL = 5 };
+enum hf_finding_kind { HF_FOUND_DAMAGE = 1, HF_FOUND_TORN = 2, HF_FOUND_GAP = 3, HF_FOUND_HEADER = 4, HF_FOUND_FILL = 5,
+                       HF_FOUND_UNREADABLE = 6 /* the disk does not give the bytes */ };
 struct hf_check_summary {
     uint64_t segments; uint64_t frames; uint64_t messages; uint64_t bytes; uint64_t oldest_sqn; uint64_t next_sqn;
     uint64_t fills;  /* files */

@@ -7,7 +7,7 @@
  *
  * Who keeps a log is told by an open-file-description lock on its head, taken when hf_log_open has published what it
  * found and gone when that open file is closed, however its process ends. It is on the very file that a reader has
- * mapped: so it is right in every mount namespace and with all other files gone, a copied or reverted directory has
+ * open: so it is right in every mount namespace and with all other files gone, a copied or reverted directory has
  * none, a store that holds its directory but could not open this log keeps nothing, and several stores in one process
  * are told apart. (The lock on the store's directory is a POSIX lock: who looks at it from the store's own process,
  * and closes what it opened for that, drops it.) A child of fork may hold it for longer than its store lived. That is
@@ -16,16 +16,13 @@
  * Without a lock there is a walk: it costs time beside a writer that takes none, and is never wrong. What changes
  * under it is seen afterwards, by the head and by the segments' uuids, and then it is done again. A log that was
  * poisoned in this boot ends where its head says: what lies beyond was never on disk. */
-#include "log_private.h"
+#include "log_end.h"
 #include "atomic.h"
 #include "process.h"
 #include "sync.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 void hf_head_keep(int head_fd)
 {
@@ -33,34 +30,21 @@ void hf_head_keep(int head_fd)
     (void)fcntl(head_fd, F_OFD_SETLK, &lock);                      /* a file system without locks: readers walk */
 }
 
-uint64_t hf_head_inode(int dir)
-{
-    struct stat st;
-    return fstatat(dir, "head", &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_ino : 0;
-}
-
-/* 1: a process keeps the log whose head is mapped here. 0: none is known to. Else an error. */
-static int64_t kept(const struct hf_logr *r)
+/* 1: a process keeps the log whose head is open here. 0: none is known to. */
+static int kept(const struct hf_logr *r)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    struct stat st;
-    int fd = openat(r->dir, "head", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) {
-        return errno == ENOENT ? 0 : hf_errno();
-    }
-    int64_t found = fstat(fd, &st) == 0 && st.st_ino == r->head_inode && fcntl(fd, F_OFD_GETLK, &lock) == 0 &&
-                    lock.l_type != F_UNLCK;
-    close(fd);
-    return found;
+    return fcntl(r->head_fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-static struct hf_reach told(const struct hf_head *head)
+/* What the head says now. HF_OK, or an error. */
+static int64_t look(struct hf_logr *r, struct hf_reach *told)
 {
-    struct hf_reach t = {.found = 1};
-    t.version = hf_load_acquire_u64(&head->begin_version);
-    t.next_sqn = t.head_sqn = hf_load_acquire_u64(&head->next_sqn); /* before end: see log.c */
-    t.end = t.head_end = hf_load_acquire_u64(&head->end);
-    return t;
+    int64_t status = hf_head_look(r->head_fd, r->head);
+    *told = (struct hf_reach){.found = 1, .version = r->head->begin_version};
+    told->next_sqn = told->head_sqn = r->head->next_sqn;
+    told->end = told->head_end = r->head->end;
+    return status;
 }
 
 static int same(const struct hf_reach *a, const struct hf_reach *b)
@@ -100,8 +84,8 @@ static int64_t walk(struct hf_logr *r, struct hf_reach *reach)
     const struct hf_head *head = r->head;
     struct hf_ending e = {.dir = r->dir, .from = &r->mark, .told_sqn = reach->head_sqn};
     e.stable = hf_head_stable(head);
-    e.kept_sqn = hf_load_acquire_u64(&head->oldest_sqn);
-    e.kept_position = hf_load_acquire_u64(&head->oldest_position);
+    e.kept_sqn = head->oldest_sqn;
+    e.kept_position = head->oldest_position;
     int64_t n = hf_seg_list(r->dir, head->pre.uuid, &e.segs);
     if (n < 0) {
         return n;
@@ -118,7 +102,7 @@ static int64_t walk(struct hf_logr *r, struct hf_reach *reach)
         int64_t count = hf_head_begins(head, begins, &version);
         reach->end = e.end;
         reach->next_sqn = hf_ending_number(&e, begins, count < 0 ? 0 : (uint64_t)count);
-        reach->status = e.lost_tail ? HF_DAMAGED : HF_OK;
+        reach->status = e.lost_tail || e.unsure ? HF_DAMAGED : HF_OK;
         r->mark = e.mark;
     }
     hf_seg_list_free(e.segs, e.count);
@@ -127,23 +111,24 @@ static int64_t walk(struct hf_logr *r, struct hf_reach *reach)
 
 int64_t hf_logr_reach(struct hf_logr *r)
 {
+    struct hf_reach now, after;
     for (int tries = 0; tries < 8; tries++) {
-        struct hf_reach now = told(r->head);
-        if (r->reach.found && same(&now, &r->reach)) {
-            return HF_OK;
+        int64_t status = look(r, &now);
+        if (status != HF_OK || (r->reach.found && same(&now, &r->reach))) {
+            return status;
         }
-        uint64_t poisoned = hf_load_acquire_u64(&r->head->poisoned); /* an earlier boot's word is over (log_poison.c) */
+        uint64_t poisoned = r->head->poisoned; /* an earlier boot's word is over (log_poison.c) */
         int believed = poisoned == 1 || poisoned == hf_doubt_word() || HF_MUTANT("logr.believe_head");
-        int64_t status = believed ? 1 : kept(r);
-        if (status == 1) {
-            now = told(r->head); /* by somebody who may have opened it after the first look */
-            status = HF_OK;
-        } else if (status == 0 && !hf_head_speaks(r->head)) {
+        if (believed || kept(r)) { /* by somebody who may have opened it after the first look */
+            status = look(r, &now);
+        } else if (!hf_head_speaks(r->head)) {
             now.status = HF_GONE;
-        } else if (status == 0) {
+        } else {
             status = walk(r, &now);
         }
-        const struct hf_reach after = told(r->head);
+        if (status == HF_OK) {
+            status = look(r, &after);
+        }
         if (status == HF_OK && same(&now, &after)) {
             r->reach = now;
             return HF_OK;
@@ -152,21 +137,25 @@ int64_t hf_logr_reach(struct hf_logr *r)
             return status;
         }
     }
-    r->reach = told(r->head); /* it moves all the time: somebody writes, and holds no lock */
+    int64_t status = look(r, &r->reach); /* it moves all the time: somebody writes, and holds no lock */
     r->reach.status = HF_AGAIN;
     r->reach.found = 0;
-    return HF_OK;
+    return status;
 }
 
 /* ---- what readers ask ---- */
 
 int64_t hf_logr_bounds(struct hf_logr *r, uint64_t sqn, uint64_t *next_sqn, uint64_t *end)
 {
-    struct hf_reach now = told(r->head);
+    struct hf_reach now;
+    int64_t status = look(r, &now);
+    if (status != HF_OK) {
+        return status;
+    }
     if (r->reach.found && same(&now, &r->reach)) {
         now = r->reach;
     } else if (sqn >= now.next_sqn) {
-        int64_t status = hf_logr_reach(r);
+        status = hf_logr_reach(r);
         if (status != HF_OK) {
             return status;
         }
@@ -185,7 +174,7 @@ int64_t hf_logr_end(struct hf_logr *r, uint64_t *next_sqn)
         return status;
     }
     *next_sqn = r->reach.next_sqn;
-    return r->reach.status;
+    return r->reach.status == HF_OK && hf_unsure_said(r->dir) ? HF_DAMAGED : r->reach.status;
 }
 
 void hf_logr_mark(const struct hf_logr *r, struct hf_log_mark *out)

@@ -1,12 +1,11 @@
 /* log_check.c: verifies every published frame of a log, read-only, beside a live store.
  *
- * The published end, or the one behind a head that nobody keeps (log_beyond.c), is found before the directory is listed, so that all below it must be in the list. A segment that
- * was recycled while we read it is recognised afterwards (its name or uuid is gone) and what was found in it is
- * taken back.
+ * The published end, or the one behind a head that nobody keeps (log_beyond.c), is found before the directory is listed,
+ * so that all below it must be in the list. A segment that was recycled while we read it is recognised afterwards (its
+ * name or uuid is gone) and what was found in it is taken back.
  *
  * The fills are verified first: what they have is no finding later on. */
 #include "log_private.h"
-#include "atomic.h"
 #include "process.h"
 
 #include <fcntl.h>
@@ -29,6 +28,7 @@ struct check {
     int64_t begin_count;
     uint64_t behind;          /* number behind the last segment whose frames were checked */
     struct hf_ranges covered; /* by fills that verify */
+    int64_t failed;           /* an errno, which ends the check */
     struct hf_check_summary sum;
 };
 
@@ -99,13 +99,15 @@ static uint64_t upper_end(const struct check *k, int64_t i)
  * loss. */
 static void report_damage(struct check *k, int64_t i, struct hf_walk *w, struct hf_chain *chain, uint64_t void_from)
 {
-    struct hf_finding f = {
-        .position = chain->whole, .first_sqn = chain->whole_sqn, .segment = w->base, .kind = HF_FOUND_DAMAGE};
+    struct hf_finding f = {.position = chain->whole, .first_sqn = chain->whole_sqn, .segment = w->base};
     uint64_t upper = upper_end(k, i);
+    int unread;
+    hf_walk_claimed(w, &unread);
+    f.kind = unread ? HF_FOUND_UNREADABLE : HF_FOUND_DAMAGE;
     if (w->position >= w->limit || !hf_walk_resync(w)) {
         f.bytes = upper - f.position;
         f.next_sqn = number_behind(k, i);
-        f.kind = w->limit < upper && f.position == w->limit ? HF_FOUND_GAP : HF_FOUND_DAMAGE;
+        f.kind = w->limit < upper && f.position == w->limit ? HF_FOUND_GAP : f.kind;
     } else {
         f.bytes = w->position - f.position;
         f.next_sqn = w->frame.sequence_number;
@@ -118,7 +120,7 @@ static void report_damage(struct check *k, int64_t i, struct hf_walk *w, struct 
 
 static void check_frames(struct check *k, int64_t i)
 {
-    const struct hf_seg *s = &k->segs[i];
+    struct hf_seg *s = &k->segs[i];
     struct hf_chain chain = {.next_sqn = s->first_sqn, .whole = s->base, .whole_sqn = s->first_sqn};
     uint64_t void_from = hf_void_from(k->segs, k->count, i, k->begins, k->begin_count), upper = upper_end(k, i);
     struct hf_walk w;
@@ -127,6 +129,7 @@ static void check_frames(struct check *k, int64_t i)
     while (chain.fragment != 0 || w.position < upper) {
         if (!hf_walk_frame(&w) || !hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
             report_damage(k, i, &w, &chain, void_from);
+            k->failed = w.failed;
             if (w.position >= w.limit) {
                 break;
             }
@@ -143,7 +146,8 @@ static void check_frames(struct check *k, int64_t i)
 static void check_header(struct check *k, int64_t i)
 {
     const struct hf_seg *s = &k->segs[i];
-    struct hf_finding f = {.position = s->base, .segment = s->base, .kind = HF_FOUND_HEADER};
+    struct hf_finding f = {.position = s->base, .segment = s->base};
+    f.kind = s->unreadable ? HF_FOUND_UNREADABLE : HF_FOUND_HEADER;
     if (s->state == HF_SEG_GOOD) { /* a copy, the seal or an unused byte is wrong: nothing is lost by it */
         f.first_sqn = f.next_sqn = s->first_sqn;
         report(k, &f);
@@ -159,20 +163,24 @@ static void check_header(struct check *k, int64_t i)
         }
     }
     f.first_sqn = f.first_sqn < f.next_sqn ? f.first_sqn : f.next_sqn;
-    f.kind =
-        f.bytes == 0 ? HF_FOUND_TORN : HF_FOUND_HEADER; /* nothing published in it: a roll that a crash cut short */
+    if (f.bytes == 0 && !s->unreadable) { /* nothing published in it: a roll that a crash cut short */
+        f.kind = HF_FOUND_TORN;
+    }
     report_uncovered(k, &f);
 }
 
 /* 1: no index entry where none can be. The seal writes all that a segment can have; until then what a recycled file had
  * is there. The rest of the area is never written. */
-static int index_rest_zeros(const struct hf_seg *s)
+static int index_rest_zeros(struct check *k, struct hf_seg *s)
 {
     uint64_t most = (s->file_bytes + HF_INDEX_STEP - 1) / HF_INDEX_STEP;
     uint64_t count = s->seal.end_position != 0 ? s->seal.index_count : most;
     uint64_t from = HF_HEADER_PAGE + count * sizeof(struct hf_index_entry);
-    uint64_t to = s->header_bytes < s->mapped ? s->header_bytes : s->mapped;
-    return from >= to || hf_zeros(s->map + from, to - from);
+    int64_t status = HF_OK;
+    const uint8_t *rest = from < s->header_bytes ? hf_seg_bytes(s, from, s->header_bytes - from, &status) : NULL;
+    uint64_t bytes = rest == NULL ? 0 : s->header_bytes - from;
+    k->failed = status != HF_OK ? status : k->failed;
+    return status == HF_OK && (rest == NULL || (hf_zeros(rest, bytes) && !hf_seg_unread(s, from, bytes)));
 }
 
 /* The index is a cache that readers rebuild: wrong, but nothing is lost by it. */
@@ -184,7 +192,10 @@ static void check_index(struct check *k, int64_t i)
         return;
     }
     int wanted = s->seal.end_position != 0 && s->seal.index_count != 0;
-    if ((wanted && hf_seg_index(s, index.entries, index.max) == 0) || !index_rest_zeros(s)) {
+    int64_t count = wanted ? hf_seg_index(s, index.entries, index.max) : 1;
+    int whole = index_rest_zeros(k, s);
+    k->failed = count < 0 ? count : k->failed;
+    if (count == 0 || !whole) {
         struct hf_finding f = {.position = s->base, .segment = s->base, .kind = HF_FOUND_HEADER};
         f.first_sqn = f.next_sqn = s->first_sqn;
         report(k, &f);
@@ -201,11 +212,12 @@ static int64_t check_segment(struct check *k, int64_t i)
         check_header(k, i);
     }
     if (s->state == HF_SEG_GOOD) {
-        status = hf_seg_map(k->dir, s);
+        status = hf_seg_open(k->dir, s);
         if (status == HF_OK) {
             check_frames(k, i);
             check_index(k, i);
-            hf_seg_unmap(s);
+            hf_seg_close(s);
+            status = k->failed;
         }
     }
     k->sum.segments++;
@@ -220,8 +232,7 @@ static int64_t check_segment(struct check *k, int64_t i)
 /* The first file must begin at or below where the head says that the log begins. */
 static void check_front(struct check *k, const struct hf_head *head)
 {
-    uint64_t oldest = hf_load_acquire_u64(&head->oldest_position);
-    uint64_t oldest_sqn = hf_load_acquire_u64(&head->oldest_sqn);
+    uint64_t oldest = head->oldest_position, oldest_sqn = head->oldest_sqn;
     k->behind = oldest_sqn;
     k->first = hf_seg_ghosts(k->segs, k->count, oldest, oldest_sqn);
     uint64_t first = k->first < k->count ? k->segs[k->first].base : k->end;
@@ -236,7 +247,7 @@ static void check_front(struct check *k, const struct hf_head *head)
 /* ---- fills ---- */
 
 /* Verifies one fill. What it has below `stop` is covered; what it should have and has not goes into `hurt`. */
-static int64_t walk_fill(struct check *k, const struct hf_seg *s, uint64_t stop, struct hf_ranges *hurt)
+static int64_t walk_fill(struct check *k, struct hf_seg *s, uint64_t stop, struct hf_ranges *hurt)
 {
     struct hf_chain chain = {.next_sqn = s->first_sqn, .whole_sqn = s->first_sqn};
     struct hf_walk w;
@@ -252,6 +263,7 @@ static int64_t walk_fill(struct check *k, const struct hf_seg *s, uint64_t stop,
         uint64_t to = chain.whole_sqn < stop ? chain.whole_sqn : stop;
         status = from < to ? hf_ranges_add(&k->covered, from, to) : HF_OK;
         int more = w.position < w.limit && hf_walk_resync(&w);
+        status = w.failed != HF_OK ? w.failed : status;
         from = more ? w.frame.sequence_number : s->fill_next;
         from = from < stop ? from : stop;
         if (status == HF_OK && to < from) {
@@ -268,19 +280,19 @@ static int64_t walk_fill(struct check *k, const struct hf_seg *s, uint64_t stop,
 static int64_t check_fills(struct check *k, const struct hf_head *head)
 {
     struct hf_ranges fills = {0}, hurt = {0};
-    uint64_t oldest = hf_load_acquire_u64(&head->oldest_sqn);
+    uint64_t oldest = head->oldest_sqn;
     int64_t status = hf_fill_list(k->dir, &fills);
     for (int64_t i = 0; i < fills.count && status == HF_OK; i++) {
         struct hf_seg s;
         struct hf_range range = fills.at[i];
-        int64_t mapped = range.next > oldest ? hf_fill_map(k->dir, head->pre.uuid, range, &s) : HF_GONE;
-        if (mapped == HF_OK) {
+        int64_t opened = range.next > oldest ? hf_fill_open(k->dir, head->pre.uuid, range, &s) : HF_GONE;
+        if (opened == HF_OK) {
             status = walk_fill(k, &s, hf_fill_void_from(&s, k->segs, k->count, k->begins, k->begin_count), &hurt);
-            hf_seg_unmap(&s);
-        } else if (mapped > HF_ERRNO && mapped != HF_GONE) {
+            hf_seg_close(&s);
+        } else if (opened > HF_ERRNO && opened != HF_GONE) {
             status = hf_ranges_add(&hurt, range.first, range.next);
-        } else if (mapped <= HF_ERRNO && mapped != HF_ERRNO - ENOENT) { /* not there: expired by now */
-            status = mapped; /* a call failed, which says nothing of the file */
+        } else if (opened <= HF_ERRNO && opened != HF_ERRNO - ENOENT) { /* not there: expired by now */
+            status = opened; /* a call failed, which says nothing of the file */
         }
         k->sum.fills++;
     }
@@ -294,27 +306,33 @@ static int64_t check_fills(struct check *k, const struct hf_head *head)
     return status;
 }
 
-static int64_t check_log(struct check *k, const struct hf_head *head)
+static int64_t check_log(struct check *k, int head_fd, struct hf_head *head)
 {
     uint64_t version;
     k->source_uuid = head->pre.uuid;
-    int64_t begins = HF_AGAIN;
-    for (int tries = 0; tries < 100 && begins == HF_AGAIN; tries++) {
+    int64_t begins = HF_AGAIN, status = HF_OK;
+    for (int tries = 0; tries < 100 && begins == HF_AGAIN && status == HF_OK; tries++) {
         begins = hf_head_begins(head, k->begins, &version);
+        status = begins == HF_AGAIN ? hf_head_look(head_fd, head) : HF_OK;
     }
     k->begin_count = begins < 0 ? 0 : begins;
     k->count = hf_seg_list(k->dir, head->pre.uuid, &k->segs);
     if (k->count < 0) {
         return k->count;
     }
-    int64_t status = check_fills(k, head);
+    if (status == HF_OK) { /* what has gone by now: the head says so before its file goes */
+        status = hf_head_look(head_fd, head);
+    }
+    if (status == HF_OK) {
+        status = check_fills(k, head);
+    }
     if (status == HF_OK) {
         check_front(k, head);
     }
     for (int64_t i = k->first; i < k->count && status == HF_OK; i++) {
         status = check_segment(k, i);
     }
-    k->sum.oldest_sqn = hf_load_acquire_u64(&head->oldest_sqn);
+    k->sum.oldest_sqn = head->oldest_sqn;
     k->sum.next_sqn = k->published;
     hf_seg_list_free(k->segs, k->count);
     return status == HF_OK ? k->found : status;
@@ -337,23 +355,24 @@ static int64_t find_end(struct check *k)
 int64_t hf_log_check(int dir_fd, struct hf_finding *out, int64_t n, struct hf_check_summary *summary)
 {
     struct check *k = calloc(1, sizeof *k);
-    struct hf_head *head = NULL;
+    struct hf_head head;
+    int head_fd = -1;
     if (k == NULL) {
         return HF_ERRNO - ENOMEM;
     }
     k->out = out;
     k->room = n;
     k->dir = fcntl(dir_fd, F_DUPFD_CLOEXEC, 3);
-    int64_t status = k->dir < 0 ? hf_errno() : hf_head_map(k->dir, 0, &head);
+    int64_t status = k->dir < 0 ? hf_errno() : hf_head_open(k->dir, &head_fd, &head);
     if (status == HF_OK) {
         status = find_end(k);
     }
     if (status == HF_OK) {
-        status = check_log(k, head);
+        status = check_log(k, head_fd, &head);
         *summary = k->sum;
     }
-    if (head != NULL) {
-        hf_head_unmap(head);
+    if (head_fd >= 0) {
+        close(head_fd);
     }
     if (k->dir >= 0) {
         close(k->dir);

@@ -4,20 +4,20 @@
 
 #include <string.h>
 
-#define SLICE UINT64_C(1024) /* verified between two rounds of prefetching */
-#define LINE UINT64_C(64)    /* of the cache; another size costs time, nothing else */
-
-enum stop { STOP_NONE, STOP_END, STOP_FULL, STOP_BAD, STOP_LOST };
+enum stop { STOP_NONE, STOP_END, STOP_FULL, STOP_BAD, STOP_LOST, STOP_FAILED };
 
 /* A copy under way. */
 struct copying {
     struct hf_chain chain;
-    uint64_t position;  /* of the next byte to copy */
+    uint64_t position;  /* of the next frame */
+    uint64_t at;        /* where it lies in the buffer, if it was read; out <= at */
+    uint64_t have;      /* behind what was read */
     uint64_t upper;     /* published end of this segment */
     uint64_t void_from; /* first number that a later incarnation has taken over */
-    uint64_t out;       /* bytes in the buffer */
+    uint64_t out;       /* bytes in the buffer that are kept */
     uint64_t done;      /* of these, whole messages */
     struct hf_control_body lost;
+    int64_t failed; /* an errno */
 };
 
 /* Length of the run of whole messages of one fragment each, with the numbers that follow, at the start of `bytes` of
@@ -44,113 +44,103 @@ static uint64_t take_plain(struct copying *c, const uint8_t *block, uint64_t byt
     return at;
 }
 
-/* Closes the gap that control frames left before the frames at `at`, and counts what is whole. */
-static void keep(struct copying *c, uint8_t *block, uint64_t *kept, uint64_t at, uint64_t bytes)
+/* Closes the gap that control frames left before the frames at c->at, and counts what is whole. */
+static void keep(struct copying *c, uint8_t *buf, uint64_t bytes)
 {
-    if (*kept != at) {
-        memmove(block + *kept, block + at, bytes);
+    if (c->out != c->at) {
+        memmove(buf + c->out, buf + c->at, bytes);
     }
-    *kept += bytes;
-    c->done = c->chain.fragment == 0 ? c->out + *kept : c->done;
+    c->out += bytes;
+    c->done = c->chain.fragment == 0 ? c->out : c->done;
 }
 
-/* Takes over `bytes` of verified frames at buf + c->out: numbers must follow, control frames are squeezed out. */
+static void step(struct copying *c, uint64_t bytes)
+{
+    c->at += bytes;
+    c->position += bytes;
+}
+
+/* Takes over `bytes` of verified frames at buf + c->at: numbers must follow, control frames are squeezed out. */
 static enum stop accept_frames(struct copying *c, uint8_t *buf, uint64_t bytes)
 {
-    uint8_t *block = buf + c->out;
-    uint64_t kept = 0;
-    enum stop stop = STOP_NONE;
-    for (uint64_t at = 0; at < bytes;) {
-        uint64_t plain = take_plain(c, block + at, bytes - at, c->position + at);
+    const uint64_t end = c->at + bytes;
+    while (c->at < end) {
+        uint64_t plain = take_plain(c, buf + c->at, end - c->at, c->position);
         if (plain > 0) {
-            keep(c, block, &kept, at, plain);
-            at += plain;
+            keep(c, buf, plain);
+            step(c, plain);
             continue;
         }
         struct hf_frame f;
         struct hf_control_body body = {0, 0};
-        memcpy(&f, block + at, sizeof f);
+        memcpy(&f, buf + c->at, sizeof f);
         uint64_t room = hf_frame_room((uint32_t)f.commit);
         int control = (f.flags & HF_FRAME_CONTROL) != 0;
         if (control && (uint32_t)f.commit == HF_CONTROL_BYTES) {
-            memcpy(&body, block + at + sizeof f, sizeof body);
+            memcpy(&body, buf + c->at + sizeof f, sizeof body);
             c->lost = body;
         }
         struct hf_chain before = c->chain;
-        if (!hf_chain_take(&c->chain, &f, &body, c->position + at)) {
-            stop = STOP_BAD;
-            c->position += at;
-            break;
+        if (!hf_chain_take(&c->chain, &f, &body, c->position)) {
+            return STOP_BAD;
         }
         if (control ? f.fragment == HF_CONTROL_LOST : f.sequence_number >= c->void_from) {
             c->chain = before;
-            stop = control ? STOP_LOST : STOP_END;
-            break;
+            return control ? STOP_LOST : STOP_END;
         }
         if (!control) {
-            keep(c, block, &kept, at, room);
+            keep(c, buf, room);
         }
-        at += room;
+        step(c, room);
     }
-    c->out += kept;
-    c->position += stop == STOP_NONE ? bytes : 0;
-    return stop;
+    return STOP_NONE;
 }
 
-/* Verifies a copied chunk. `ahead` bytes lie behind the chunk's source: they are asked for while this one is summed,
- * or the next copy would spend its time waiting for memory. */
-static uint64_t verify_chunk(const uint8_t *chunk, uint64_t bytes, uint64_t position, uint32_t seed,
-                             const uint8_t *behind, uint64_t ahead)
+/* Reads `bytes` at c->position behind what is kept, and verifies the first frames of them. Zeros are what the disk does not
+ * give: no frame begins with them. 0: none verifies, or c->failed. */
+static uint64_t fetch(struct copying *c, const struct hf_seg *s, uint8_t *buf, uint64_t bytes)
 {
-    uint64_t good = 0, asked = 0;
-    while (good < bytes) {
-        for (; asked < good + SLICE && asked < ahead; asked += LINE) {
-            __builtin_prefetch(behind + asked, 0, 2);
-        }
-        uint64_t more = hf_frames_verified(chunk + good, bytes - good, SLICE, position + good, seed);
-        if (more == 0) {
-            break;
-        }
-        good += more;
+    struct hf_bytes bad;
+    c->at = c->have = c->out;
+    c->failed = hf_read_all(s->fd, buf + c->at, bytes, s->header_bytes + (c->position - s->base), &bad);
+    if (c->failed != HF_OK) {
+        return 0;
     }
-    return good;
+    c->have += bytes;
+    return hf_frames_verified(buf + c->at, bytes, HF_COPY_CHUNK, c->position, s->seed);
 }
 
+/* The next frames, read a large piece at a time, and verified and taken over a small one at a time, while it is in L1. */
 static enum stop copy_chunk(struct copying *c, const struct hf_seg *s, const struct hf_request *q)
 {
-    uint64_t there = c->upper - c->position, free_bytes = q->capacity - c->out;
-    uint64_t most = there < free_bytes ? there : free_bytes;
-    uint64_t chunk = most < HF_COPY_CHUNK ? most : HF_COPY_CHUNK;
     if (c->position >= c->upper) {
         return STOP_END;
     }
-    if (chunk < sizeof(struct hf_frame)) {
-        return there < sizeof(struct hf_frame) ? STOP_BAD : STOP_FULL;
-    }
-    const uint8_t *from = s->map + s->header_bytes + (c->position - s->base);
-    uint8_t *to = q->buf + c->out;
-    memcpy(to, from, chunk);
-    uint64_t ahead = there - chunk < chunk ? there - chunk : chunk;
-    uint64_t good = verify_chunk(to, chunk, c->position, s->seed, from + chunk, ahead);
-    if (good == 0) {
-        uint64_t claimed = hf_frame_claimed(to, there, c->position);
-        if (claimed <= chunk) {
-            return STOP_BAD;
+    uint64_t good = hf_frames_verified(q->buf + c->at, c->have - c->at, HF_COPY_CHUNK, c->position, s->seed);
+    if (good == 0) { /* the next one is not there as a whole */
+        uint64_t there = c->upper - c->position, free_bytes = q->capacity - c->out;
+        uint64_t most = there < free_bytes ? there : free_bytes;
+        uint64_t piece = most < HF_COPY_PIECE ? most : HF_COPY_PIECE;
+        if (most < sizeof(struct hf_frame)) {
+            return there < sizeof(struct hf_frame) ? STOP_BAD : STOP_FULL;
         }
+        good = fetch(c, s, q->buf, piece);
+        uint64_t claimed = good == 0 && c->failed == HF_OK ? hf_frame_claimed(q->buf + c->at, there, c->position) : 0;
         if (claimed > most) {
             return STOP_FULL;
         }
-        memcpy(to, from, claimed); /* one frame that is larger than a chunk */
-        good = hf_frames_verified(to, claimed, claimed, c->position, s->seed);
-        if (good == 0) {
-            return STOP_BAD;
+        if (claimed > piece) { /* one frame that is larger */
+            good = fetch(c, s, q->buf, claimed);
         }
+    }
+    if (good == 0) {
+        return c->failed == HF_OK ? STOP_BAD : STOP_FAILED;
     }
     return accept_frames(c, q->buf, good);
 }
 
 /* Bytes of the message at or behind `position`, for a caller whose buffer is too small; 0: it cannot be read. */
-static uint64_t message_bytes(const struct hf_seg *s, uint64_t position, uint64_t sqn, uint64_t upper)
+static uint64_t message_bytes(struct hf_seg *s, uint64_t position, uint64_t sqn, uint64_t upper)
 {
     struct hf_walk w;
     struct hf_chain chain = {.next_sqn = sqn, .whole = position, .whole_sqn = sqn};
@@ -172,9 +162,8 @@ static uint64_t message_bytes(const struct hf_seg *s, uint64_t position, uint64_
  * them. */
 static int64_t step_over(struct hf_logr *r, int64_t i, const struct hf_request *q, struct copying *c)
 {
-    const struct hf_seg *s = &r->segs[i];
     struct hf_walk w;
-    hf_walk_start(&w, s, c->position, c->upper);
+    hf_walk_start(&w, &r->segs[i], c->position, c->upper);
     while (hf_walk_resync(&w)) {
         uint64_t sqn = w.frame.sequence_number;
         if (sqn > q->sqn) {
@@ -184,9 +173,12 @@ static int64_t step_over(struct hf_logr *r, int64_t i, const struct hf_request *
         if (sqn == q->sqn) {
             c->chain = (struct hf_chain){.next_sqn = sqn, .whole = w.position, .whole_sqn = sqn};
             c->position = w.position;
-            c->out = 0;
+            c->at = c->have = c->out = 0;
             return HF_OK;
         }
+    }
+    if (w.failed != HF_OK) {
+        return w.failed;
     }
     *q->next = hf_logr_first_behind(r, i, q->published);
     return *q->next > q->sqn ? HF_DAMAGED : HF_AGAIN;
@@ -194,7 +186,7 @@ static int64_t step_over(struct hf_logr *r, int64_t i, const struct hf_request *
 
 int64_t hf_logr_copy(struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position, uint64_t sqn)
 {
-    const struct hf_seg *s = &r->segs[i];
+    struct hf_seg *s = &r->segs[i];
     struct copying c = {.chain = {.next_sqn = sqn, .whole = position, .whole_sqn = sqn}, .position = position};
     c.upper = hf_logr_upper(r, i, q->end);
     c.void_from = hf_logr_void_from(r, i);
@@ -210,6 +202,9 @@ int64_t hf_logr_copy(struct hf_logr *r, int64_t i, const struct hf_request *q, u
             r->incarnation = s->incarnation;
             *q->next = c.chain.whole_sqn;
             return (int64_t)c.done;
+        }
+        if (stop == STOP_FAILED) {
+            return c.failed;
         }
         if (stop == STOP_LOST) {
             *q->next = c.lost.last + 1;

@@ -4,8 +4,9 @@
  * S is the highest position below which all is known to have been stable: the head's published end, every segment
  * header's synced_below, every valid SYNC frame. A bad frame below S is damage: kept, counted, stepped over. A bad
  * frame at or above S is a torn tail, whatever lies beyond: pages reach the disk in any order. Whole messages only:
- * a message whose last fragment is missing is torn as a whole. */
-#include "log_private.h"
+ * a message whose last fragment is missing is torn as a whole. What the disk does not give at or above S may have been
+ * stable: nothing is torn there, and the end is not known (log_unsure.c). */
+#include "log_end.h"
 
 #include <string.h>
 
@@ -23,7 +24,7 @@ void hf_ending_stable(struct hf_ending *e, const struct hf_seg *segs, int64_t n)
 
 int hf_ending_leftover(const struct hf_ending *e, const struct hf_seg *segs, int64_t n, int64_t i)
 {
-    int half_made = segs[i].state == HF_SEG_BAD && i == n - 1 && e->stable <= segs[i].base;
+    int half_made = segs[i].state == HF_SEG_BAD && !segs[i].unreadable && i == n - 1 && e->stable <= segs[i].base;
     return segs[i].state == HF_SEG_ALIEN || half_made;
 }
 
@@ -37,32 +38,33 @@ static void take_sync(struct hf_ending *e, const struct hf_walk *w)
     }
 }
 
-/* Looks behind `w` for SYNC frames that prove what lies there durable. Returns the end of the farthest valid frame. */
-static uint64_t look_behind(struct hf_ending *e, struct hf_walk w)
+/* Looks behind `w` for SYNC frames that prove what lies there durable. *farthest: the end of the farthest valid frame. */
+static int64_t look_behind(struct hf_ending *e, struct hf_walk *w, uint64_t *farthest)
 {
-    uint64_t farthest = w.position;
-    while (hf_walk_resync(&w)) {
-        farthest = w.position + hf_frame_room((uint32_t)w.frame.commit);
-        take_sync(e, &w);
+    *farthest = w->position;
+    while (hf_walk_resync(w)) {
+        *farthest = w->position + hf_frame_room((uint32_t)w->frame.commit);
+        take_sync(e, w);
     }
-    return farthest;
+    return w->failed;
 }
 
 /* The same for all segments from i on, of which none begins at 0. */
 static int64_t look_into(struct hf_ending *e, int64_t i)
 {
+    uint64_t farthest;
     for (int64_t j = i; j < e->count; j++) {
         struct hf_seg *s = &e->segs[j];
         struct hf_walk later;
-        int64_t status = s->state == HF_SEG_GOOD ? hf_seg_map(e->dir, s) : HF_OK;
-        if (status != HF_OK) {
-            return status;
-        }
-        if (s->map != NULL) {
+        int64_t status = s->state == HF_SEG_GOOD ? hf_seg_open(e->dir, s) : HF_OK;
+        if (status == HF_OK && s->fd >= 0) {
             hf_walk_start(&later, s, s->base - HF_GRANULE,
                           UINT64_MAX); /* its base is behind another segment's: not 0 */
-            look_behind(e, later);
-            hf_seg_unmap(s);
+            status = look_behind(e, &later, &farthest);
+            hf_seg_close(s);
+        }
+        if (status != HF_OK) {
+            return status;
         }
     }
     return HF_OK;
@@ -76,14 +78,67 @@ static int64_t look_beyond(struct hf_ending *e, int64_t i, struct hf_walk w, uin
     const struct hf_seg *s = &e->segs[i];
     uint64_t own = s->seal.end_position != 0 && s->seal.end_position < s->limit ? s->seal.end_position : s->limit;
     w.limit = own > w.position ? own : w.position;
-    uint64_t claimed = w.position;
-    if (w.position < w.limit) {
-        claimed += hf_frame_claimed(w.data + (w.position - w.base), w.limit - w.position, w.position);
-    }
-    *farthest = look_behind(e, w);
+    int unread;
+    uint64_t claimed = w.position + hf_walk_claimed(&w, &unread);
+    int64_t status = look_behind(e, &w, farthest);
     *farthest = claimed > *farthest ? claimed : *farthest;
-    return look_into(e, i + 1);
+    return status == HF_OK ? look_into(e, i + 1) : status;
 }
+
+/* ---- what the disk does not give ---- */
+
+/* From number `next` on it may have been stable. */
+static void begin_unsure(struct hf_ending *e, uint64_t next)
+{
+    e->first_unsure = e->unsure && e->first_unsure < next ? e->first_unsure : next;
+    e->next_unsure = UINT64_MAX;
+    e->unsure = 1;
+}
+
+/* What is found again behind it begins with this number. */
+static void end_unsure(struct hf_ending *e, uint64_t next)
+{
+    e->next_unsure = e->unsure && e->next_unsure == UINT64_MAX ? next : e->next_unsure;
+}
+
+/* The walk stands at a bad frame at or above S, behind the whole messages below `next`. 1: it ends there, torn. */
+static int is_torn(struct hf_ending *e, int64_t i, struct hf_walk *w, uint64_t next)
+{
+    int unread;
+    uint64_t claimed = hf_walk_claimed(w, &unread);
+    unread |= e->blind && claimed != 0;      /* without the head nothing tells a torn frame from a damaged one */
+    unread |= e->unsure && i + 1 < e->count; /* no cut there */
+    if (unread) {
+        begin_unsure(e, next);
+    }
+    return !unread;
+}
+
+/* No frame is found from position `stopped` on, where `chain` waited for the next one, to where segment i should end. */
+static int64_t lose_tail(struct hf_ending *e, struct hf_seg *s, struct hf_walk *w, uint64_t expected, uint64_t stopped,
+                         const struct hf_chain *chain)
+{
+    int64_t status = w->failed;
+    if (status == HF_OK && expected == UINT64_MAX && !e->unsure && e->stable >= s->base) {
+        int unread;
+        w->position = e->stable;
+        hf_walk_claimed(w, &unread);
+        status = w->failed;
+        if (unread) { /* it begins before what is known to be stable, and goes on behind */
+            begin_unsure(e, chain->whole_sqn);
+        }
+    }
+    e->lost_tail = 1;
+    e->end = expected != UINT64_MAX ? expected : (e->stable < s->limit && !e->unsure ? e->stable : s->limit);
+    if (status == HF_OK && e->unsure && e->next_unsure == UINT64_MAX && e->segment_bytes != 0) {
+        uint64_t most;
+        status = hf_unsure_frames(s, stopped, &most);
+        e->most_unsure = chain->next_sqn + most;
+    }
+    return status;
+}
+
+/* ---- a segment ---- */
 
 /* 1: the walk begins with the last message that an earlier one verified; it is still there. */
 static int resume(const struct hf_ending *e, const struct hf_seg *s, struct hf_walk *w, struct hf_chain *chain)
@@ -129,12 +184,13 @@ static int64_t walk_segment(struct hf_ending *e, int64_t i)
     struct hf_walk w;
     int64_t status = e->index != NULL ? hf_index_reset(e->index, s->file_bytes) : HF_OK;
     if (status == HF_OK) {
-        status = hf_seg_map(e->dir, s);
+        status = hf_seg_open(e->dir, s);
     }
     if (status != HF_OK) {
         return status;
     }
     hf_walk_start(&w, s, s->base, expected);
+    end_unsure(e, s->first_sqn);
     int resumed = resume(e, s, &w, &chain);
     e->hurt = 0;
     e->lost_tail = 0;
@@ -151,6 +207,10 @@ static int64_t walk_segment(struct hf_ending *e, int64_t i)
             hf_walk_step(&w);
             continue;
         }
+        status = w.failed;
+        if (status != HF_OK) {
+            break;
+        }
         e->end = chain.whole;
         e->next_sqn = chain.whole_sqn;
         if (chain.fragment == 0 && w.position == expected) {
@@ -164,37 +224,47 @@ static int64_t walk_segment(struct hf_ending *e, int64_t i)
             if (status != HF_OK) {
                 break;
             }
-            if (e->stable <= chain.whole) {
+            if (e->stable <= chain.whole && is_torn(e, i, &w, chain.whole_sqn)) {
                 e->cut_bytes += farthest - chain.whole;
                 e->torn = 1;
+                status = w.failed;
                 break;
             }
         }
         e->damaged++;
         e->hurt = 1;
+        uint64_t stopped = w.position;
         if (!hf_walk_resync(&w)) {
-            e->lost_tail = 1;
-            e->end = expected != unknown ? expected : (e->stable < s->limit ? e->stable : s->limit);
+            status = lose_tail(e, s, &w, expected, stopped, &chain);
             break;
         }
+        end_unsure(e, w.frame.sequence_number);
         hf_chain_jump(&chain, w.position);
     }
-    hf_seg_unmap(s);
+    hf_seg_close(s);
     return status;
 }
 
 /* Segment i has no header: damage, or what a power cut left of a roll. */
 static int64_t pass_over(struct hf_ending *e, int64_t i)
 {
-    int64_t status = e->stable <= e->segs[i].base ? look_into(e, i + 1) : HF_OK;
-    if (e->stable <= e->segs[i].base) {
+    const struct hf_seg *s = &e->segs[i];
+    int64_t status = e->stable <= s->base ? look_into(e, i + 1) : HF_OK;
+    int unsure = s->unreadable && (e->stable <= s->base || i + 1 == e->count);
+    if (e->stable <= s->base && !unsure) {
         e->torn = 1;
         e->last = i - 1;
-    } else {
-        e->damaged++;
-        e->lost_tail = 1;
-        e->end = i + 1 < e->count ? e->segs[i + 1].base : e->stable;
-        e->last = i;
+        return status;
+    }
+    e->damaged++;
+    e->lost_tail = 1;
+    e->last = i;
+    uint64_t bytes = s->file_bytes != 0 ? s->file_bytes : e->segment_bytes;
+    uint64_t behind = unsure ? s->base + (bytes & ~(uint64_t)(HF_GRANULE - 1)) : e->stable;
+    e->end = i + 1 < e->count ? e->segs[i + 1].base : behind;
+    if (unsure) {
+        begin_unsure(e, e->next_sqn);
+        e->most_unsure = (e->told_sqn > e->next_sqn ? e->told_sqn : e->next_sqn) + bytes / HF_GRANULE;
     }
     return status;
 }
@@ -237,12 +307,13 @@ int64_t hf_ending_walk(struct hf_ending *e)
             status = pass_over(e, i);
         }
     }
+    end_unsure(e, e->most_unsure);
     if (status == HF_OK && e->stable > e->end) { /* a file is missing, or shorter than it was */
         e->damaged += !e->lost_tail;
         e->end = e->stable;
         e->lost_tail = 1;
     }
-    if (status != HF_OK || e->lost_tail || e->mark.end == 0 || e->last != e->count - 1) {
+    if (status != HF_OK || e->lost_tail || e->unsure || e->mark.end == 0 || e->last != e->count - 1) {
         e->mark.end = 0;
     } else {
         memcpy(e->mark.segment, e->segs[e->last].uuid, HF_UUID);

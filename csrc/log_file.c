@@ -43,24 +43,6 @@ int64_t hf_write_all(int fd, const void *data, uint64_t bytes, uint64_t offset)
     return HF_OK;
 }
 
-/* The first page, with zeros for what a short file lacks. Returns the bytes that are there. */
-static uint64_t read_page(int fd, uint8_t page[HF_HEADER_PAGE])
-{
-    uint64_t at = 0;
-    memset(page, 0, HF_HEADER_PAGE);
-    while (at < HF_HEADER_PAGE) {
-        ssize_t n = pread(fd, page + at, HF_HEADER_PAGE - at, (off_t)at);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            break;
-        }
-        at += (uint64_t)n;
-    }
-    return at;
-}
-
 /* ---- names ---- */
 
 void hf_seg_name(char name[HF_SEGMENT_NAME], uint64_t base)
@@ -241,10 +223,13 @@ static int64_t read_header(struct hf_seg *s, const uint8_t *source_uuid)
     s->state = HF_SEG_BAD;
     s->limit = s->base;
     memset(&s->seal, 0, sizeof s->seal);
-    s->flaws = 0;
-    if (read_page(s->fd, page) < sizeof h) {
-        return HF_OK;
+    s->flaws = s->unreadable = 0;
+    struct hf_bytes bad;
+    int64_t status = hf_read_all(s->fd, page, sizeof page, 0, &bad); /* zeros for what a short file lacks */
+    if (status != HF_OK || s->file_bytes < sizeof h) {
+        return status;
     }
+    s->unreadable = bad.to != 0;
     memcpy(&h, page, sizeof h);
     memcpy(&copy, page + HF_SEGMENT_COPY, sizeof copy);
     int first = header_crc_good(&h), second = header_crc_good(&copy);
@@ -277,6 +262,12 @@ static int64_t open_segment(int dir, struct hf_seg *s, const uint8_t *source_uui
     hf_seg_name(name, s->base);
     s->state = HF_SEG_VANISHED;
     s->fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* whoever made it */
+    if (s->fd < 0 && hf_unreadable(errno)) { /* its name is there, and the disk has nothing behind it */
+        s->state = HF_SEG_BAD;
+        s->limit = s->base;
+        s->unreadable = 1;
+        return HF_OK;
+    }
     if (s->fd < 0) {
         return errno == ENOENT ? HF_OK : hf_errno();
     }
@@ -292,10 +283,7 @@ static int64_t open_segment(int dir, struct hf_seg *s, const uint8_t *source_uui
 int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid)
 {
     int64_t status = open_segment(dir, s, source_uuid);
-    if (s->fd >= 0) {
-        close(s->fd);
-        s->fd = -1;
-    }
+    hf_seg_close(s);
     return status;
 }
 
@@ -309,9 +297,9 @@ int hf_seg_same(int dir, const struct hf_seg *s, const uint8_t *source_uuid)
            memcmp(now.uuid, s->uuid, HF_UUID) == 0;
 }
 
-int64_t hf_seg_map(int dir, struct hf_seg *s)
+int64_t hf_seg_open(int dir, struct hf_seg *s)
 {
-    if (s->map != NULL) {
+    if (s->fd >= 0) {
         return HF_OK;
     }
     struct hf_seg now = {.base = s->base, .fd = -1};
@@ -319,32 +307,13 @@ int64_t hf_seg_map(int dir, struct hf_seg *s)
     if (status == HF_OK && (now.state != HF_SEG_GOOD || memcmp(now.uuid, s->uuid, HF_UUID) != 0)) {
         status = HF_GONE;
     }
-    uint64_t bytes = now.header_bytes + (now.limit - now.base); /* within the file as it is now */
-    if (status == HF_OK && bytes <= now.header_bytes) {
-        bytes = now.file_bytes;
+    if (status != HF_OK) {
+        hf_seg_close(&now);
+        return status;
     }
-    if (status == HF_OK) {
-        status = hf_seg_map_file(s, now.fd, bytes);
-    }
-    if (status == HF_OK) {
-        s->limit = now.limit;
-        s->seal = now.seal;
-    }
-    if (now.fd >= 0) {
-        close(now.fd);
-    }
-    return status;
-}
-
-int64_t hf_seg_map_file(struct hf_seg *s, int fd, uint64_t bytes)
-{
-    void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) {
-        return hf_errno();
-    }
-    madvise(map, bytes, MADV_DONTFORK);
-    s->map = map;
-    s->mapped = bytes;
+    s->fd = now.fd;
+    s->limit = now.limit; /* within the file as it is now */
+    s->seal = now.seal;
     return HF_OK;
 }
 
@@ -361,9 +330,7 @@ void hf_seg_list_free(struct hf_seg *segs, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         hf_seg_unmap(&segs[i]);
-        if (segs[i].fd >= 0) {
-            close(segs[i].fd);
-        }
+        hf_seg_close(&segs[i]);
     }
     free(segs);
 }
@@ -452,16 +419,17 @@ int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const str
     return status;
 }
 
-int64_t hf_seg_index(const struct hf_seg *s, struct hf_index_entry *out, uint64_t max)
+int64_t hf_seg_index(struct hf_seg *s, struct hf_index_entry *out, uint64_t max)
 {
-    uint64_t count = s->seal.index_count;
-    if (s->seal.end_position == 0 || s->map == NULL || count > max ||
-        HF_HEADER_PAGE + count * sizeof *out > s->header_bytes || s->header_bytes > s->mapped) {
+    uint64_t count = s->seal.index_count, bytes = count * sizeof *out;
+    int64_t status = HF_OK;
+    if (s->seal.end_position == 0 || count > max || HF_HEADER_PAGE + bytes > s->header_bytes) {
         return 0;
     }
-    memcpy(out, s->map + HF_HEADER_PAGE, count * sizeof *out);
-    if (hf_crc32c(0, (const uint8_t *)out, count * sizeof *out) != s->seal.index_crc) {
-        return 0;
+    const uint8_t *in = hf_seg_bytes(s, HF_HEADER_PAGE, bytes, &status);
+    if (in == NULL || hf_crc32c(0, in, bytes) != s->seal.index_crc) {
+        return status;
     }
+    memcpy(out, in, bytes);
     return (int64_t)count;
 }

@@ -8,7 +8,6 @@
  * BEGINs later than the incarnation that its records had where they came from void them here as there, so it never
  * brings back what one of them has taken over. */
 #include "log_private.h"
-#include "atomic.h"
 #include "crc32c.h"
 #include "process.h"
 #include "segment.h"
@@ -125,8 +124,10 @@ static int64_t take_header(int fd, const uint8_t *source_uuid, struct hf_seg *s)
     if (fstat(fd, &st) != 0) {
         return hf_errno();
     }
-    if (pread(fd, page, sizeof page, 0) != (ssize_t)sizeof page) {
-        return HF_DAMAGED;
+    struct hf_bytes bad;
+    int64_t status = hf_read_all(fd, page, sizeof page, 0, &bad);
+    if (status != HF_OK) {
+        return status;
     }
     memcpy(&h, page, sizeof h);
     if (h.pre.magic != (HF_MAGIC | HF_KIND_FILL) || page_crc(page) != h.crc) {
@@ -156,19 +157,18 @@ static int64_t open_fill(int dir, const uint8_t *source_uuid, struct hf_seg *s, 
     char name[HF_FILL_NAME];
     hf_fill_name(name, s->first_sqn, s->fill_next);
     *fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    return *fd < 0 ? hf_errno() : take_header(*fd, source_uuid, s);
+    if (*fd < 0) {
+        return hf_unreadable(errno) ? HF_DAMAGED : hf_errno();
+    }
+    return take_header(*fd, source_uuid, s);
 }
 
-int64_t hf_fill_map(int dir, const uint8_t *source_uuid, struct hf_range range, struct hf_seg *s)
+int64_t hf_fill_open(int dir, const uint8_t *source_uuid, struct hf_range range, struct hf_seg *s)
 {
-    int fd;
     *s = (struct hf_seg){.first_sqn = range.first, .fill_next = range.next, .state = HF_SEG_BAD, .fd = -1};
-    int64_t status = open_fill(dir, source_uuid, s, &fd);
-    if (status == HF_OK) {
-        status = hf_seg_map_file(s, fd, s->header_bytes + s->limit);
-    }
-    if (fd >= 0) {
-        close(fd);
+    int64_t status = open_fill(dir, source_uuid, s, &s->fd);
+    if (status != HF_OK) {
+        hf_seg_close(s);
     }
     return status;
 }
@@ -360,11 +360,11 @@ void hf_fill_abort(struct hf_fill *f)
 static int useless(const struct hf_logr *r, struct hf_range range)
 {
     struct hf_seg s;
-    if (range.next <= hf_load_acquire_u64(&r->head->oldest_sqn)) {
+    if (range.next <= r->head->oldest_sqn) {
         return 1;
     }
-    int64_t status = hf_fill_map(r->dir, r->head->pre.uuid, range, &s);
-    hf_seg_unmap(&s);
+    int64_t status = hf_fill_open(r->dir, r->head->pre.uuid, range, &s);
+    hf_seg_close(&s);
     return status == HF_DAMAGED ||
            (status == HF_OK && hf_fill_void_from(&s, r->segs, r->count, r->begins, r->begin_count) < range.next);
 }

@@ -4,7 +4,6 @@
  * listed in this very call, so that a fill that has just appeared is found; and where a fill follows, no step over
  * what is missing is longer than up to it. */
 #include "log_private.h"
-#include "process.h"
 
 #include <stdlib.h>
 
@@ -12,9 +11,6 @@ void hf_logr_fill_close(struct hf_logr *r)
 {
     struct hf_logr *fill = r->fill;
     if (fill != NULL) {
-        if (hf_process_forked(r->token)) {
-            fill->segs[0].map = NULL; /* MADV_DONTFORK: the map is the parent's */
-        }
         hf_seg_list_free(fill->segs, fill->count);
         free(fill->index.entries);
         free(fill);
@@ -32,13 +28,14 @@ static int64_t turn_to(struct hf_logr *r, struct hf_range range)
     hf_logr_fill_close(r);
     struct hf_logr *fill = calloc(1, sizeof *fill);
     struct hf_seg *s = calloc(1, sizeof *s);
-    int64_t status = fill == NULL || s == NULL ? HF_ERRNO - ENOMEM : hf_fill_map(r->dir, r->head->pre.uuid, range, s);
+    int64_t status = fill == NULL || s == NULL ? HF_ERRNO - ENOMEM : hf_fill_open(r->dir, r->head->pre.uuid, range, s);
     if (status != HF_OK) {
         free(fill);
         free(s);
         return status;
     }
     fill->head = r->head;
+    fill->head_fd = r->head_fd;
     fill->dir = r->dir;
     fill->segs = s;
     fill->count = 1;

@@ -117,31 +117,66 @@ uint64_t hf_frames_verified(const uint8_t *block, uint64_t room, uint64_t want, 
 
 /* ---- walking ---- */
 
-void hf_walk_start(struct hf_walk *w, const struct hf_seg *s, uint64_t position, uint64_t limit)
+void hf_walk_start(struct hf_walk *w, struct hf_seg *s, uint64_t position, uint64_t limit)
 {
     memset(w, 0, sizeof *w);
-    w->data = s->map + s->header_bytes;
+    w->s = s;
     w->base = s->base;
     w->limit = limit < s->limit ? limit : s->limit;
     w->position = position;
     w->verified = position;
     w->seed = s->seed;
+    hf_seg_forget(s); /* the store may have gone on since */
+}
+
+static uint64_t offset_of(const struct hf_walk *w, uint64_t position)
+{
+    return w->s->header_bytes + (position - w->base);
+}
+
+/* At least `bytes` at the walk's position, which has so many before its limit. *there: how many there are, up to the limit. */
+static const uint8_t *look(struct hf_walk *w, uint64_t bytes, uint64_t *there)
+{
+    uint64_t left = w->limit - w->position, offset = offset_of(w, w->position);
+    const uint8_t *at = w->failed == HF_OK ? hf_seg_bytes(w->s, offset, bytes, &w->failed) : NULL;
+    *there = at == NULL ? 0 : w->s->window.has.to - offset;
+    *there = *there < left ? *there : left;
+    return at;
+}
+
+/* Verifies frames from the walk's position on, as far as the window goes. */
+static void verify(struct hf_walk *w)
+{
+    uint64_t left = w->limit - w->position, there;
+    w->verified = w->position;
+    const uint8_t *at = left < sizeof w->frame ? NULL : look(w, sizeof w->frame, &there);
+    if (at == NULL) {
+        return;
+    }
+    uint64_t good = hf_frames_verified(at, there, HF_SCAN_CHUNK, w->position, w->seed);
+    uint64_t claimed = good == 0 ? hf_frame_claimed(at, left, w->position) : 0;
+    if (claimed > there && (at = look(w, claimed, &there)) != NULL) { /* it does not end in this window */
+        good = hf_frames_verified(at, claimed, claimed, w->position, w->seed);
+    }
+    w->verified += good;
 }
 
 int hf_walk_frame(struct hf_walk *w)
 {
+    uint64_t there;
     if (w->position >= w->limit) {
         return 0;
     }
-    const uint8_t *at = w->data + (w->position - w->base);
-    if (w->position >= w->verified) {
-        w->verified = w->position + hf_frames_verified(at, w->limit - w->position, HF_SCAN_CHUNK, w->position, w->seed);
+    if (w->position >= w->verified || w->s->window.has.from > offset_of(w, w->position) ||
+        w->s->window.has.to < offset_of(w, w->verified)) { /* what is read again may be something else */
+        verify(w);
         if (w->verified == w->position) {
             return 0;
         }
     }
+    const uint8_t *at = look(w, sizeof w->frame, &there);
     memcpy(&w->frame, at, sizeof w->frame);
-    /* The map may change under a reader when the file is recycled: what was verified is checked again on the copy. */
+    /* A resynchronisation may stand where a verified frame does not begin. */
     uint32_t length = (uint32_t)w->frame.commit;
     if (w->frame.commit != hf_commit_word(w->position, length) || length < sizeof w->frame ||
         hf_frame_room(length) > w->verified - w->position) {
@@ -156,6 +191,20 @@ int hf_walk_frame(struct hf_walk *w)
     return 1;
 }
 
+uint64_t hf_walk_claimed(struct hf_walk *w, int *unread)
+{
+    uint64_t left = w->limit - w->position, there;
+    *unread = 0;
+    const uint8_t *at = w->position >= w->limit || left < sizeof w->frame ? NULL : look(w, sizeof w->frame, &there);
+    if (at == NULL) {
+        return 0;
+    }
+    uint64_t claimed = hf_frame_claimed(at, left, w->position);
+    uint64_t from = offset_of(w, w->position), bytes = claimed > sizeof w->frame ? claimed : sizeof w->frame;
+    *unread = look(w, bytes, &there) != NULL && hf_seg_unread(w->s, from, bytes);
+    return claimed;
+}
+
 void hf_walk_step(struct hf_walk *w)
 {
     w->position += hf_frame_room((uint32_t)w->frame.commit);
@@ -163,12 +212,14 @@ void hf_walk_step(struct hf_walk *w)
 
 int hf_walk_resync(struct hf_walk *w)
 {
-    while (w->position < w->limit) {
+    uint64_t there;
+    w->verified = w->position;
+    while (w->position < w->limit && w->failed == HF_OK) {
         w->position += HF_GRANULE;
         w->verified = w->verified < w->position ? w->position : w->verified;
-        if (w->position < w->limit && w->limit - w->position >= sizeof(struct hf_frame) &&
-            plausible(w->data + (w->position - w->base), w->limit - w->position, w->position) != 0 &&
-            hf_walk_frame(w)) {
+        uint64_t left = w->position < w->limit ? w->limit - w->position : 0;
+        const uint8_t *at = left < sizeof(struct hf_frame) ? NULL : look(w, sizeof(struct hf_frame), &there);
+        if (at != NULL && plausible(at, left, w->position) != 0 && hf_walk_frame(w)) {
             if (w->frame.flags & (HF_FRAME_FIRST | HF_FRAME_CONTROL)) {
                 return 1;
             }

@@ -56,39 +56,83 @@ int64_t hf_head_create(int dir, const uint8_t *uuid)
     return status;
 }
 
-int64_t hf_head_map(int dir, int writable, struct hf_head **out)
+static int64_t acceptable(const struct hf_head *head)
+{
+    if (hf_load_acquire_u64(&head->pre.magic) != (HF_MAGIC | HF_KIND_HEAD)) {
+        return HF_DAMAGED;
+    }
+    int own = head->pre.layout_version == HF_LAYOUT_VERSION && head->pre.struct_hash == hf_struct_hash(HF_KIND_HEAD);
+    return own ? HF_OK : HF_LAYOUT;
+}
+
+static int64_t open_head(int dir, int access, int *fd, struct hf_head *copy)
 {
     struct stat st;
-    int fd = openat(dir, "head", (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) {
+    *fd = openat(dir, "head", access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (*fd < 0) {
         return errno == ENOENT ? HF_AGAIN : hf_errno();
     }
-    int64_t status = fstat(fd, &st) != 0 ? hf_errno() : HF_OK;
-    if (status == HF_OK && st.st_size < (off_t)HF_HEADER_PAGE) {
-        status = HF_DAMAGED;
-    }
-    void *map = MAP_FAILED;
+    int64_t status = fstat(*fd, &st) != 0 ? hf_errno() : HF_OK;
     if (status == HF_OK) {
-        map = mmap(NULL, HF_HEADER_PAGE, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
-        status = map == MAP_FAILED ? hf_errno() : HF_OK;
+        status = st.st_size < (off_t)HF_HEADER_PAGE ? HF_DAMAGED : hf_head_look(*fd, copy);
     }
+    status = status == HF_OK ? acceptable(copy) : status;
+    if (status != HF_OK) {
+        close(*fd);
+        *fd = -1;
+    }
+    return status;
+}
+
+int64_t hf_head_open(int dir, int *fd, struct hf_head *copy)
+{
+    return open_head(dir, O_RDONLY, fd, copy);
+}
+
+/* The store stores end_check, end, next_sqn in this order, and one read copies words in no order that is promised. So the
+ * words that must not be older than the rest are read again, and the rest again if its version moved meanwhile. */
+int64_t hf_head_look(int fd, struct hf_head *copy)
+{
+    enum { FROM = offsetof(struct hf_head, end), TO = offsetof(struct hf_head, begin_count), TRIES = 8 };
+    union {
+        struct hf_head head;
+        uint8_t bytes[TO];
+    } later;
+    struct hf_bytes bad = {0, 0};
+    int64_t status = HF_AGAIN;
+    for (int tries = 0; tries < TRIES && status == HF_AGAIN; tries++) {
+        status = hf_read_all(fd, (uint8_t *)copy, sizeof *copy, 0, &bad);
+        if (status == HF_OK && bad.to == 0) {
+            status = hf_read_all(fd, later.bytes + FROM, TO - FROM, FROM, &bad);
+        }
+        if (status != HF_OK || bad.to != 0) {
+            return status != HF_OK ? status : HF_ERRNO - EIO;
+        }
+        uint64_t end = later.head.end, check = later.head.end_check ^ hf_head_mask(copy);
+        int whole = later.head.begin_version == copy->begin_version && end == check;
+        status = whole || tries == TRIES - 1 ? HF_OK : HF_AGAIN; /* its writer died inside, or one word is wrong */
+        copy->end = end;
+        copy->end_check = later.head.end_check;
+    }
+    return status;
+}
+
+int64_t hf_head_map(int dir, struct hf_head **out)
+{
+    struct hf_head copy;
+    int fd;
+    int64_t status = open_head(dir, O_RDWR, &fd, &copy); /* never a first look through a map */
+    if (status != HF_OK) {
+        return status;
+    }
+    void *map = mmap(NULL, HF_HEADER_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    status = map == MAP_FAILED ? hf_errno() : HF_OK;
     close(fd);
-    if (status != HF_OK) {
-        return status;
+    if (status == HF_OK) {
+        madvise(map, HF_HEADER_PAGE, MADV_DONTFORK);
+        *out = map;
     }
-    struct hf_head *head = map;
-    if (hf_load_acquire_u64(&head->pre.magic) != (HF_MAGIC | HF_KIND_HEAD)) {
-        status = HF_DAMAGED;
-    } else if (head->pre.layout_version != HF_LAYOUT_VERSION || head->pre.struct_hash != hf_struct_hash(HF_KIND_HEAD)) {
-        status = HF_LAYOUT;
-    }
-    if (status != HF_OK) {
-        hf_head_unmap(head);
-        return status;
-    }
-    madvise(head, HF_HEADER_PAGE, MADV_DONTFORK);
-    *out = head;
-    return HF_OK;
+    return status;
 }
 
 void hf_head_unmap(struct hf_head *head)

@@ -4,7 +4,7 @@
  * Every step can be killed and repeated: segments behind a cut are unlinked newest first, then the cut one is
  * sealed, then the head is written. The next append always goes to a new segment with a new uuid, so nothing beyond
  * a cut can ever be taken for a later write at the same place. */
-#include "log_private.h"
+#include "log_end.h"
 #include "atomic.h"
 #include "process.h"
 #include "sync.h"
@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define FIRST_SEGMENT (UINT64_C(1) << 20)
@@ -31,7 +32,7 @@ static int64_t remove_segment(struct hf_log *log, int64_t i)
     if (unlinkat(log->dir, name, 0) != 0) {
         return hf_errno();
     }
-    hf_seg_unmap(&log->segs[i]);
+    hf_seg_close(&log->segs[i]);
     memmove(log->segs + i, log->segs + i + 1, (size_t)(log->count - i - 1) * sizeof *log->segs);
     log->count--;
     log->dir_dirty = 1;
@@ -123,7 +124,7 @@ static int64_t seal_last(struct recovery *r)
 {
     struct hf_log *log = r->log;
     struct hf_seg *s = log->count > 0 ? &log->segs[log->count - 1] : NULL;
-    if (s == NULL || s->state != HF_SEG_GOOD || r->e.end == s->base) {
+    if (s == NULL || s->state != HF_SEG_GOOD || r->e.end == s->base || r->e.unsure) { /* that one stays as it is */
         return HF_OK;
     }
     uint64_t end = r->e.end < s->limit ? r->e.end : s->limit;
@@ -189,6 +190,8 @@ static int64_t recover(struct hf_log *log)
         r.e.count = log->count;
         r.e.kept_sqn = log->kept_sqn;
         r.e.kept_position = log->kept_position;
+        r.e.blind = (int)log->blind;
+        r.e.segment_bytes = log->config.max_segment_bytes;
         status = hf_ending_walk(&r.e);
         log->cut_bytes = r.e.cut_bytes;
         log->damaged = r.e.damaged;
@@ -199,7 +202,12 @@ static int64_t recover(struct hf_log *log)
     if (status == HF_OK) {
         status = seal_last(&r);
     }
-    if (status == HF_OK && (hf_log_on_disk(log) || log->renewing)) {
+    if (status == HF_OK && (r.e.unsure || log->blind)) { /* a head that was not read: of no known numbers */
+        uint64_t next = hf_ending_number(&r.e, log->begins, log->begin_count);
+        status = r.e.unsure ? hf_unsure_save(log, r.e.first_unsure, r.e.next_unsure) : hf_unsure_save(log, next, next);
+    }
+    if (status == HF_OK &&
+        (hf_log_on_disk(log) || log->renewing)) { /* behind it: a copy has zeros for what is not read */
         status = hf_log_settle(log, log->head->level == HF_LEVEL_DISK ? r.e.first : 0);
     }
     return status == HF_OK ? publish(&r) : status;
@@ -217,7 +225,11 @@ static uint64_t file_size(uint64_t bytes, uint64_t fallback)
 
 static int64_t open_head(struct hf_log *log)
 {
-    int64_t status = hf_head_map(log->dir, 1, &log->head);
+    int64_t status = hf_head_map(log->dir, &log->head);
+    if (status <= HF_ERRNO && hf_unreadable((int)(HF_ERRNO - status))) {
+        log->blind = 1;
+        status = HF_DAMAGED;
+    }
     if (status == HF_AGAIN ||
         status == HF_DAMAGED) { /* none, or one that nobody can read: the segments know all of it */
         status = hf_head_create(log->dir, log->config.uuid);
@@ -225,7 +237,7 @@ static int64_t open_head(struct hf_log *log)
             return hf_log_poison(log);
         }
         if (status == HF_OK) {
-            status = hf_head_map(log->dir, 1, &log->head);
+            status = hf_head_map(log->dir, &log->head);
         }
     }
     if (status != HF_OK) {
@@ -234,6 +246,9 @@ static int64_t open_head(struct hf_log *log)
     if (memcmp(log->head->pre.uuid, log->config.uuid, HF_UUID) != 0) {
         return HF_DAMAGED;
     }
+    (void)mlock(
+        log->head,
+        HF_HEADER_PAGE); /* it is read through this map for as long as the store runs, and so not again from the disk */
     log->head_fd = openat(log->dir, "head", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (log->head_fd < 0) {
         return hf_errno();
@@ -272,6 +287,9 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
         status = open_head(log);
     }
     if (status == HF_OK) {
+        status = hf_unsure_load(log);
+    }
+    if (status == HF_OK) {
         int64_t n = hf_seg_list_all(log->dir, config->uuid, &log->segs);
         log->count = n < 0 ? 0 : n;
         log->room = log->count;
@@ -283,7 +301,6 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
     }
     log->opened = 1;
     hf_head_keep(log->head_fd); /* it was published: from now on the head is the end */
-    log->opened = 1;
     *out = log;
     return HF_OK;
 }

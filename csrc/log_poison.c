@@ -51,7 +51,7 @@ int64_t hf_log_durable(struct hf_log *log, int fd, uint32_t what)
 void hf_log_distrust(int dir_fd)
 {
     struct hf_head *head = NULL;
-    if (hf_head_map(dir_fd, 1, &head) == HF_OK) {
+    if (hf_head_map(dir_fd, &head) == HF_OK) {
         hf_store_release_u64(&head->poisoned, hf_doubt_word()); /* pairs with hf_log_poisoned */
         hf_head_unmap(head);
     }
@@ -74,19 +74,19 @@ static int blank(const uint8_t *bytes, uint64_t n)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
 }
 
-/* What holds nothing stays a hole. */
+/* What holds nothing stays a hole, and so does what the disk does not give: open has told of it before (log_unsure.c). */
 static int64_t copy_bytes(int in, int out, uint64_t bytes)
 {
     uint8_t *piece = malloc(PIECE_BYTES);
     int64_t status = piece == NULL ? HF_ERRNO - ENOMEM : HF_OK;
     for (uint64_t at = 0; at < bytes && status == HF_OK;) {
-        ssize_t n = pread(in, piece, PIECE_BYTES, (off_t)at);
-        if (n <= 0) { /* nobody else writes here */
-            status = n < 0 ? hf_errno() : HF_DAMAGED;
-        } else {
-            status = blank(piece, (uint64_t)n) ? HF_OK : hf_write_all(out, piece, (uint64_t)n, at);
-            at += (uint64_t)n;
+        struct hf_bytes bad;
+        uint64_t n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        status = hf_read_all(in, piece, n, at, &bad);
+        if (status == HF_OK && !blank(piece, n)) {
+            status = hf_write_all(out, piece, n, at);
         }
+        at += n;
     }
     free(piece);
     return status;
@@ -170,8 +170,8 @@ static int64_t sync_segment(struct hf_log *log, const struct hf_seg *s)
     char name[HF_SEGMENT_NAME];
     hf_seg_name(name, s->base);
     int fd = openat(log->dir, name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return hf_errno();
+    if (fd < 0) { /* what the disk does not give was not written by us, either */
+        return s->unreadable && hf_unreadable(errno) ? HF_OK : hf_errno();
     }
     int64_t status = hf_log_durable(log, fd, HF_SYNC_DATA);
     close(fd);

@@ -2,6 +2,7 @@
  *
  *   log_file.c    segment files: names, headers, seals, maps
  *   log_head.c    the head, and the incarnations that it remembers
+ *   log_window.c  the bytes of such files, read into private memory: a bad sector is damage, and no signal
  *   log_frame.c   frames: CRC, verification, walking, resynchronisation
  *   log.c         the store's hot side: append, sync, publish
  *   log_roll.c    the store's cold side: roll, the spare
@@ -9,6 +10,7 @@
  *   log_retire.c  what the log lets go, and what it must not take for that
  *   log_end.c     where a log ends, as its files tell it
  *   log_open.c    recovery
+ *   log_unsure.c  a log whose end nobody knows, because the disk does not give it
  *   log_reader.c  readers: list the segments, find a number
  *   log_copy.c    readers: copy and verify
  *   log_fill.c    fills: files beside the segments with what those had lost
@@ -30,10 +32,11 @@
 #define HF_CRC_BYTES 28                                /* of a frame's header: all before `crc` */
 #define HF_HEADER_CRC offsetof(struct hf_segment_header, crc)
 #define HF_CONTROL_BYTES (sizeof(struct hf_frame) + sizeof(struct hf_control_body))
-#define HF_CONTROL_ROOM UINT64_C(64)  /* a control frame, rounded up to the granule */
-#define HF_SCAN_CHUNK UINT64_C(65536) /* frames verified ahead while walking */
-#define HF_COPY_CHUNK UINT64_C(32768) /* copied, then verified while it is in L1 */
-#define HF_SEGMENT_NAME 24            /* "seg-" + 16 hex digits + NUL */
+#define HF_CONTROL_ROOM UINT64_C(64)   /* a control frame, rounded up to the granule */
+#define HF_SCAN_CHUNK UINT64_C(65536)  /* frames verified ahead while walking */
+#define HF_COPY_CHUNK UINT64_C(8192)   /* verified, then understood while it is in L1 */
+#define HF_COPY_PIECE UINT64_C(131072) /* read by one call */
+#define HF_SEGMENT_NAME 24             /* "seg-" + 16 hex digits + NUL */
 
 /* The errno of a failed system call as a status. */
 static inline int64_t hf_errno(void)
@@ -61,6 +64,20 @@ enum hf_seg_state {
     HF_SEG_VANISHED = 3
 };
 
+/* Part of a file: offsets from <= x < to. */
+struct hf_bytes {
+    uint64_t from;
+    uint64_t to;
+};
+
+/* A copy of part of a segment's file (log_window.c). */
+struct hf_window {
+    uint8_t *bytes; /* malloc'ed */
+    uint64_t room;
+    struct hf_bytes has;
+    struct hf_bytes bad; /* from the first byte of it to the last that the disk did not give; empty: it gave all */
+};
+
 /* One segment file as its name and header describe it; everything checked, nothing trusted beyond the file's size. */
 struct hf_seg {
     uint64_t base;  /* log position of its first frame, from the name */
@@ -77,9 +94,11 @@ struct hf_seg {
     uint32_t state;     /* enum hf_seg_state */
     uint64_t fill_next; /* not 0: a fill, and the number behind its last message; its positions begin at 0 */
     uint32_t flaws; /* a copy of the header, the seal or an unused byte of the page is wrong: harmless, but reported */
-    int fd;         /* -1: not open */
-    uint8_t *map;   /* NULL: not mapped. A log has only mapped what it may write: open leaves none, a roll makes them */
+    uint32_t unreadable; /* the disk does not give its header's page, or not the file itself */
+    int fd;              /* -1: not open. A log has only open what it may write: open leaves none, a roll makes them */
+    uint8_t *map;        /* NULL: not mapped; the memory level's own, to write. Nobody reads through it */
     uint64_t mapped;
+    struct hf_window window;
 };
 
 void hf_seg_name(char name[HF_SEGMENT_NAME], uint64_t base);
@@ -91,13 +110,12 @@ int64_t hf_seg_list_all(int dir, const uint8_t *source_uuid,
 int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid); /* HF_OK or an errno; s->state says more */
 /* Makes this file that of no position, on disk: its name is about to go, and a power cut may bring that back. */
 int64_t hf_seg_void(int dir, const struct hf_seg *s, const uint8_t *source_uuid);
-int64_t hf_seg_map(int dir, struct hf_seg *s); /* read-only; HF_GONE: the file is another one by now */
+/* Opens it to read, unless it is open. HF_GONE: the file is another one by now. */
+int64_t hf_seg_open(int dir, struct hf_seg *s);
 /* 1: the file under this name is still the one that was listed, of this source. To be asked before anything in it is called
  * damage. */
 int hf_seg_same(int dir, const struct hf_seg *s, const uint8_t *source_uuid);
-/* Maps `bytes` of the file read-only; a child of fork has no such map. */
-int64_t hf_seg_map_file(struct hf_seg *s, int fd, uint64_t bytes);
-void hf_seg_unmap(struct hf_seg *s);
+void hf_seg_unmap(struct hf_seg *s); /* what the store had mapped to write */
 void hf_seg_list_free(struct hf_seg *segs, int64_t n);
 uint64_t hf_seg_header_bytes(uint64_t file_bytes);
 /* Writes a header (both copies, seal cleared) for a file of s->file_bytes, open at s->fd; mints its uuid and fills
@@ -106,17 +124,37 @@ int64_t hf_seg_begin(struct hf_seg *s, const uint8_t *source_uuid);
 /* Index, then seal. */
 struct hf_index;
 int64_t hf_seg_seal(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index);
-int64_t hf_seg_index(const struct hf_seg *s, struct hf_index_entry *out,
-                     uint64_t max); /* from its map; 0: none, or wrong */
+int64_t hf_seg_index(struct hf_seg *s, struct hf_index_entry *out,
+                     uint64_t max); /* of an open one; 0: none, or wrong; or an errno */
 /* Calls take(argument, name) for every name in the directory, until it returns an error; that is returned. */
 int64_t hf_each_name(int dir, int64_t (*take)(void *argument, const char *name), void *argument);
 void hf_fill_preamble(struct hf_preamble *pre, uint32_t kind);
 int64_t hf_write_all(int fd, const void *data, uint64_t bytes, uint64_t offset);
 int hf_zeros(const uint8_t *p, uint64_t bytes); /* 1: nothing else */
 
+/* ---- log_window.c ---- */
+
+int hf_unreadable(
+    int error); /* 1: the disk does not give what was asked for. Else the call failed, and says nothing of it */
+/* Reads `bytes` of the file; zeros for what it does not have and for what the disk does not give, which *bad tells. Else an
+ * errno: the call failed, and says nothing of the bytes. */
+int64_t hf_read_all(int fd, uint8_t *to, uint64_t bytes, uint64_t offset, struct hf_bytes *bad);
+/* `bytes` from `offset` on of an open segment, and in s->window what lies behind them; valid until the next call for it.
+ * NULL: *status is an errno. */
+const uint8_t *hf_seg_bytes(struct hf_seg *s, uint64_t offset, uint64_t bytes, int64_t *status);
+/* 1: the disk did not give some of these bytes, which the window has; or of bytes beside them. */
+int hf_seg_unread(const struct hf_seg *s, uint64_t offset, uint64_t bytes);
+void hf_seg_forget(struct hf_seg *s); /* what the window has may be old: it is read again */
+void hf_seg_close(struct hf_seg *s);  /* file and window; not the map */
+
 /* ---- log_head.c ---- */
 
-int64_t hf_head_map(int dir, int writable, struct hf_head **out); /* HF_AGAIN: none; HF_LAYOUT; HF_DAMAGED */
+/* To write it. HF_AGAIN: there is none; HF_LAYOUT; HF_DAMAGED; EIO: the disk does not give it. */
+int64_t hf_head_map(int dir, struct hf_head **out);
+/* A reader's: opens it, and copies it; as hf_head_map. */
+int64_t hf_head_open(int dir, int *fd, struct hf_head *copy);
+/* What it says now. Where next_sqn says that a number is published, end covers it. */
+int64_t hf_head_look(int fd, struct hf_head *copy);
 int64_t hf_head_create(int dir, const uint8_t *uuid);
 void hf_head_unmap(struct hf_head *head);
 uint64_t hf_head_mask(const struct hf_head *head); /* what end_check is XORed with */
@@ -149,9 +187,9 @@ uint64_t hf_frames_verified(const uint8_t *block, uint64_t room, uint64_t want, 
 /* Room that the commit word at `at` claims; 0 if it is not of this position, or claims more than `room`. */
 uint64_t hf_frame_claimed(const uint8_t *at, uint64_t room, uint64_t position);
 
-/* A walk over one segment's frames, in its map. */
+/* A walk over the frames of one open segment. */
 struct hf_walk {
-    const uint8_t *data; /* of position `base` */
+    struct hf_seg *s;
     uint64_t base;
     uint64_t limit;
     uint64_t position;
@@ -159,9 +197,13 @@ struct hf_walk {
     uint32_t seed;
     struct hf_frame frame;       /* copy of the frame at `position`; valid after hf_walk_frame returned 1 */
     struct hf_control_body body; /* of a control frame */
+    int64_t failed;              /* an errno: from there on it finds nothing, which says nothing of the segment */
 };
-void hf_walk_start(struct hf_walk *w, const struct hf_seg *s, uint64_t position, uint64_t limit);
-int hf_walk_frame(struct hf_walk *w); /* 1: a valid frame is here; 0: none (wrong bytes, or the limit) */
+void hf_walk_start(struct hf_walk *w, struct hf_seg *s, uint64_t position, uint64_t limit);
+int hf_walk_frame(struct hf_walk *w); /* 1: a valid frame is here; 0: none (wrong bytes, the limit, or w->failed) */
+/* No valid frame is here. Room that its commit word claims, if that is of this place; else 0. *unread: it may be that the
+ * disk does not give it. */
+uint64_t hf_walk_claimed(struct hf_walk *w, int *unread);
 void hf_walk_step(struct hf_walk *w); /* behind the frame */
 /* Moves to the next valid frame behind `position` that starts a message or is a control frame. 0: there is none,
  * position = limit. */
@@ -204,41 +246,6 @@ static inline void hf_index_note(struct hf_index *x, uint64_t offset, uint64_t s
 }
 int64_t hf_index_reset(struct hf_index *x, uint64_t file_bytes); /* HF_OK, or no memory */
 
-/* ---- log_end.c ---- */
-
-/* The walk to the end of a log. Who asks sets the first part. */
-struct hf_ending {
-    int dir;
-    struct hf_seg *segs; /* without what hf_ending_leftover and hf_seg_ghosts name */
-    int64_t count;
-    struct hf_index *index; /* of the last segment that is walked; NULL: not wanted */
-    uint64_t told_sqn;      /* the head's next_sqn, */
-    uint64_t kept_sqn;      /* and what hf_log_kept takes from it */
-    uint64_t kept_position;
-    uint64_t stable; /* S: what is known (hf_head_stable, then hf_ending_stable), and what the walk learns */
-    const struct hf_log_mark *from; /* of an earlier walk; NULL: none */
-
-    uint64_t end;      /* of the log, as far as it was walked */
-    uint64_t next_sqn; /* there */
-    int64_t first;     /* index of the segment where the walk starts */
-    int64_t last;      /* and of the last one that is the log's; -1: none */
-    int torn;          /* the walk ended at a cut */
-    int hurt;          /* the last segment has damage: it is kept as it is, not punched */
-    int lost_tail;     /* the end of the log is damaged: its numbers are not known from frames */
-    uint64_t cut_bytes;
-    uint64_t damaged; /* ranges */
-    struct hf_log_mark mark;
-    struct hf_log_mark begun; /* where the message under way begins */
-};
-void hf_ending_stable(struct hf_ending *e, const struct hf_seg *segs, int64_t n); /* by the headers of all segments */
-/* 1: segs[i] of n is left over from a recycling whose rename was lost, or from a roll whose header was. To be asked of
- * the last one first. */
-int hf_ending_leftover(const struct hf_ending *e, const struct hf_seg *segs, int64_t n, int64_t i);
-int64_t hf_ending_walk(struct hf_ending *e);
-/* The number behind the last message. After a lost tail it is the head's, if the lost bytes can have held so many
- * frames. */
-uint64_t hf_ending_number(const struct hf_ending *e, const struct hf_begin *begins, uint64_t count);
-
 /* ---- log_fill.c ---- */
 
 struct hf_range {
@@ -257,8 +264,8 @@ int64_t hf_ranges_add(struct hf_ranges *ranges, uint64_t first, uint64_t next); 
 #define HF_FILL_NAME 40 /* "fill-" + 16 hex digits + "-" + 16 hex digits + NUL */
 void hf_fill_name(char name[HF_FILL_NAME], uint64_t first, uint64_t next);
 int64_t hf_fill_list(int dir, struct hf_ranges *out); /* as their names say, ascending; HF_OK or an errno */
-/* Verifies the header of the fill of this range and maps it, as a segment whose positions begin at 0. */
-int64_t hf_fill_map(int dir, const uint8_t *source_uuid, struct hf_range range, struct hf_seg *s);
+/* Verifies the header of the fill of this range and opens it, as a segment whose positions begin at 0. */
+int64_t hf_fill_open(int dir, const uint8_t *source_uuid, struct hf_range range, struct hf_seg *s);
 int hf_fill_same(int dir, const struct hf_seg *s); /* as hf_seg_same */
 /* The first number that is void in a fill: by the table alone, since a segment of a later incarnation may hold numbers
  * from before that began. Without a readable table (count 0), by the segments. */
@@ -324,6 +331,7 @@ struct hf_log {
     uint32_t poisoned;   /* a sync failed in this life; atomic: the helper's may have */
     uint32_t renewing;   /* an open that writes once more what an earlier life could not sync */
     uint32_t opened;     /* there is something to sync at the end */
+    uint32_t blind;      /* the disk did not give its head when it was opened */
     uint32_t empty;      /* no message or LOST record in any segment */
     int64_t dirty_from;  /* index into segs of the oldest segment that may be unsynced; == count: none */
     int64_t named;       /* so many of segs, from the first on, have their names on disk */
@@ -333,6 +341,9 @@ struct hf_log {
     uint64_t cut_bytes;
     uint64_t damaged;
     uint64_t syncs;
+    uint64_t unsure; /* 1: in [unsure_first, unsure_next) it may have acknowledged what it cannot read (log_unsure.c) */
+    uint64_t unsure_first;
+    uint64_t unsure_next;
     char *doubt; /* what config.doubt points to */
     struct hf_spare spare;
 };
@@ -351,6 +362,15 @@ void hf_spare_close(struct hf_log *log);
 void hf_spare_drop(struct hf_log *log);    /* whoever holds it; its file goes */
 int hf_spare_take(struct hf_spare *spare); /* BUSY holds the other thread off; the state before it is returned */
 void hf_spare_give(struct hf_spare *spare, int state);
+
+/* ---- log_unsure.c ---- */
+
+int64_t hf_unsure_load(struct hf_log *log); /* what an earlier open has found */
+int hf_unsure_said(int dir); /* a reader's: 1: an open has found such a range, and nothing has settled it */
+/* The disk does not give numbers from `first` on, below `next`, that may have been stable: for good when it returns HF_OK. */
+int64_t hf_unsure_save(struct hf_log *log, uint64_t first, uint64_t next);
+/* No valid frame lies at `position` of this open segment or behind: how many could, if the disk gave all. */
+int64_t hf_unsure_frames(const struct hf_seg *s, uint64_t position, uint64_t *most);
 
 /* ---- log_poison.c ---- */
 
@@ -378,7 +398,6 @@ int64_t hf_seg_ghosts(const struct hf_seg *segs, int64_t n, uint64_t position, u
 
 /* Says of an open head that its log is kept: until this open file is closed, what the head says is all that there is. */
 void hf_head_keep(int head_fd);
-uint64_t hf_head_inode(int dir); /* 0: there is no head */
 /* r->reach becomes true. HF_OK, or an error. */
 int64_t hf_logr_reach(struct hf_logr *r);
 /* What is published, to somebody who asks for number `sqn`: as the head says, where that is enough. HF_OK, or an
@@ -402,7 +421,8 @@ struct hf_reach {
 struct hf_logr {
     uint64_t token;
     int dir;
-    const struct hf_head *head;
+    int head_fd;
+    struct hf_head *head; /* a copy, as of the last look */
     struct hf_seg *segs;
     int64_t count;
     struct hf_begin begins[HF_INCARNATIONS];
@@ -418,9 +438,8 @@ struct hf_logr {
     uint64_t incarnation;    /* of what the last read returned */
     struct hf_reach reach;   /* log_beyond.c */
     struct hf_log_mark mark; /* of the last walk to the end */
-    uint64_t head_inode;
-    struct hf_ranges fills; /* as listed */
-    struct hf_logr *fill;   /* the one that was read last, as a log of one segment; NULL: none */
+    struct hf_ranges fills;  /* as listed */
+    struct hf_logr *fill;    /* the one that was read last, as a log of one segment; NULL: none */
 };
 
 /* One call of hf_logr_read. */
@@ -442,7 +461,7 @@ uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end);
 uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t published);
 /* The frames of segment i end at `position`, before q->sqn: the answer to the call. */
 int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position);
-/* Copies from the message at `position`, which has number `sqn`, in segment i, which is mapped. */
+/* Copies from the message at `position`, which has number `sqn`, in segment i, which is open. */
 int64_t hf_logr_copy(struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position, uint64_t sqn);
 int64_t hf_logr_refresh(struct hf_logr *r); /* lists segments and fills again; HF_OK or an error */
 /* One try in the segments that are listed. */

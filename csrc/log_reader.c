@@ -1,12 +1,11 @@
 /* log_reader.c: reading a log from any process, with or without its store. See log.h rule 7.
  *
- * A reader copies a block out of its read-only map and verifies the copy. What it cannot verify has one of three
+ * A reader reads a block into its own memory and verifies it there; so it does with the head, each time it looks. What it cannot verify has one of three
  * causes, told apart by listing the directory again: the segment was sealed here and another one follows; the file
  * was recycled under us (its name or uuid is gone: the bytes were rewritten after that, so a name that is still
  * there proves the bytes were its own); or it is damage. So a call that meets trouble refreshes its list once and
  * tries again before it says so. */
 #include "log_private.h"
-#include "atomic.h"
 #include "process.h"
 
 #include <fcntl.h>
@@ -14,21 +13,21 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAPS_MAX 4
-
 int64_t hf_logr_open(int dir_fd, struct hf_logr **out)
 {
     struct hf_logr *r = calloc(1, sizeof *r);
-    struct hf_head *head = NULL;
     if (r == NULL) {
         return HF_ERRNO - ENOMEM;
     }
     r->token = hf_process_token();
+    r->head_fd = -1;
+    r->head = calloc(1, sizeof *r->head);
     r->dir = fcntl(dir_fd, F_DUPFD_CLOEXEC, 3);
     int64_t status = r->dir < 0 ? hf_errno() : HF_OK;
-    r->head_inode = hf_head_inode(r->dir); /* before: another file that comes between is not taken for this one */
-    status = status == HF_OK ? hf_head_map(r->dir, 0, &head) : status;
-    r->head = head;
+    status = r->head == NULL ? HF_ERRNO - ENOMEM : status;
+    if (status == HF_OK) {
+        status = hf_head_open(r->dir, &r->head_fd, r->head);
+    }
     r->begin_version = UINT64_MAX; /* odd: never a version that was read */
     if (status != HF_OK) {
         hf_logr_close(r);
@@ -40,17 +39,14 @@ int64_t hf_logr_open(int dir_fd, struct hf_logr **out)
 
 void hf_logr_close(struct hf_logr *r)
 {
-    if (hf_process_forked(r->token)) { /* MADV_DONTFORK: the maps are the parent's */
-        for (int64_t i = 0; i < r->count; i++) {
-            r->segs[i].map = NULL;
-        }
-    } else if (r->head != NULL) {
-        hf_head_unmap((struct hf_head *)(uintptr_t)r->head);
-    }
     hf_logr_fill_close(r);
     hf_seg_list_free(r->segs, r->count);
     free(r->fills.at);
     free(r->index.entries);
+    free(r->head);
+    if (r->head_fd >= 0) {
+        close(r->head_fd);
+    }
     if (r->dir >= 0) {
         close(r->dir);
     }
@@ -62,19 +58,23 @@ int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sq
     HF_ENTER(r);
     int64_t status = hf_logr_reach(r);
     *next_sqn = r->reach.next_sqn;
-    *oldest_sqn = hf_load_acquire_u64(&r->head->oldest_sqn);
+    *oldest_sqn = r->head->oldest_sqn;
     return status;
 }
 
 /* ---- the list ---- */
 
-/* Lists again; maps of files that are still the same are kept. The incarnations first: whoever sees records of a new
+/* Lists again; files that are still the same stay open. The incarnations first: whoever sees records of a new
  * one in the list sees its BEGIN too. */
 int64_t hf_logr_refresh(struct hf_logr *r)
 {
     uint64_t version = 0;
     int64_t count = HF_AGAIN;
     for (int tries = 0; tries < 100 && count == HF_AGAIN; tries++) {
+        int64_t status = hf_head_look(r->head_fd, r->head);
+        if (status != HF_OK) {
+            return status;
+        }
         count = hf_head_begins(r->head, r->begins, &version);
     }
     r->begin_count = count < 0 ? 0 : count; /* unreadable: the segments' headers say the rest */
@@ -91,9 +91,10 @@ int64_t hf_logr_refresh(struct hf_logr *r)
         }
         if (old < r->count && r->segs[old].base == segs[i].base &&
             memcmp(r->segs[old].uuid, segs[i].uuid, HF_UUID) == 0) {
-            segs[i].map = r->segs[old].map;
-            segs[i].mapped = r->segs[old].mapped;
-            r->segs[old].map = NULL;
+            segs[i].fd = r->segs[old].fd;
+            segs[i].window = r->segs[old].window;
+            r->segs[old].fd = -1;
+            r->segs[old].window = (struct hf_window){0};
         }
     }
     hf_seg_list_free(r->segs, r->count);
@@ -103,20 +104,15 @@ int64_t hf_logr_refresh(struct hf_logr *r)
     return HF_OK;
 }
 
-static int64_t map_segment(struct hf_logr *r, int64_t i)
+/* One file at a time: a process may read many logs. */
+static int64_t open_segment(struct hf_logr *r, int64_t i)
 {
-    if (r->segs[i].map != NULL) {
-        return HF_OK;
-    }
-    int64_t mapped = 0;
     for (int64_t j = 0; j < r->count; j++) {
-        mapped += r->segs[j].map != NULL;
+        if (j != i) {
+            hf_seg_close(&r->segs[j]);
+        }
     }
-    for (int64_t j = 0; j < r->count && mapped >= MAPS_MAX; j++) {
-        mapped -= r->segs[j].map != NULL;
-        hf_seg_unmap(&r->segs[j]);
-    }
-    return hf_seg_map(r->dir, &r->segs[i]);
+    return hf_seg_open(r->dir, &r->segs[i]);
 }
 
 /* The segment that has `sqn`, if any has: the last one that starts at or below it, since later ones override. -1:
@@ -184,33 +180,34 @@ int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_reque
 
 /* No readable segment begins at or below q->sqn. The store says that a number goes before its file does, so what it says
  * now is not older than the list. */
-static int64_t before_all(const struct hf_logr *r, const struct hf_request *q)
+static int64_t before_all(struct hf_logr *r, const struct hf_request *q)
 {
-    if (!q->fresh) {
-        return HF_LOGR_RETRY;
+    int64_t status = q->fresh ? hf_head_look(r->head_fd, r->head) : HF_LOGR_RETRY;
+    if (status != HF_OK) {
+        return status;
     }
-    uint64_t position = hf_load_acquire_u64(&r->head->oldest_position);
-    uint64_t oldest = hf_load_acquire_u64(&r->head->oldest_sqn);
+    uint64_t position = r->head->oldest_position, oldest = r->head->oldest_sqn;
     *q->next = hf_logr_first_behind(r, -1, q->published);
     return q->sqn >= oldest && hf_logr_missing_behind(r, -1, position, q->end) ? HF_DAMAGED : HF_GONE;
 }
 
 /* ---- finding a number ---- */
 
-static void load_index(struct hf_logr *r, const struct hf_seg *s)
+static void load_index(struct hf_logr *r, struct hf_seg *s)
 {
     if (memcmp(r->index_uuid, s->uuid, HF_UUID) == 0 || hf_index_reset(&r->index, s->file_bytes) != HF_OK) {
         return;
     }
+    int64_t count = hf_seg_index(s, r->index.entries, r->index.max);
     memcpy(r->index_uuid, s->uuid, HF_UUID);
-    r->index.count = (uint32_t)hf_seg_index(s, r->index.entries, r->index.max);
+    r->index.count = count < 0 ? 0 : (uint32_t)count;
     if (r->index.count > 0) {
         r->index.next_offset = (r->index.entries[r->index.count - 1].offset / HF_INDEX_STEP + 1) * HF_INDEX_STEP;
     }
 }
 
 /* Where a walk towards `sqn` starts: the nearest known message start at or below it. */
-static void nearest(struct hf_logr *r, const struct hf_seg *s, uint64_t sqn, struct hf_chain *chain)
+static void nearest(struct hf_logr *r, struct hf_seg *s, uint64_t sqn, struct hf_chain *chain)
 {
     *chain = (struct hf_chain){.next_sqn = s->first_sqn, .whole = s->base, .whole_sqn = s->first_sqn};
     load_index(r, s);
@@ -262,7 +259,7 @@ static int64_t arrived(const struct hf_walk *w, const struct hf_request *q, uint
  * the call. */
 static int64_t seek(struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t *position, uint64_t *sqn)
 {
-    const struct hf_seg *s = &r->segs[i];
+    struct hf_seg *s = &r->segs[i];
     struct hf_chain chain;
     nearest(r, s, q->sqn, &chain);
     *position = chain.whole;
@@ -274,13 +271,20 @@ static int64_t seek(struct hf_logr *r, int64_t i, const struct hf_request *q, ui
     hf_walk_start(&w, s, chain.whole, hf_logr_upper(r, i, q->end));
     int hurt = 0;
     for (;;) {
-        if (!hf_walk_frame(&w) || !hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
+        int here = hf_walk_frame(&w) && hf_chain_take(&chain, &w.frame, &w.body, w.position);
+        if (w.failed != HF_OK) {
+            return w.failed;
+        }
+        if (!here) {
             int at_end = chain.fragment == 0 && w.position >= w.limit;
             if (!q->fresh) {
                 return HF_LOGR_RETRY;
             }
             hurt |= !at_end;
             if (at_end || !hf_walk_resync(&w)) {
+                if (w.failed != HF_OK) {
+                    return w.failed;
+                }
                 *q->next = hf_logr_first_behind(r, i, q->published);
                 return hurt || hf_logr_missing_behind(r, i, w.position, q->end) ? HF_DAMAGED : HF_GONE;
             }
@@ -311,7 +315,7 @@ int64_t hf_logr_here(struct hf_logr *r, const struct hf_request *q)
     if (q->sqn >= void_from) {
         return hf_logr_beyond(r, i, q, i + 1 < r->count ? r->segs[i + 1].base : q->end);
     }
-    int64_t status = map_segment(r, i);
+    int64_t status = open_segment(r, i);
     if (status != HF_OK) {
         return status == HF_GONE ? HF_LOGR_RETRY : status;
     }
@@ -338,7 +342,7 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
         if (status != HF_OK) {
             return status;
         }
-        uint64_t oldest = hf_load_acquire_u64(&r->head->oldest_sqn);
+        uint64_t oldest = r->head->oldest_sqn;
         if (sqn >= q.published) {
             return HF_AGAIN;
         }
@@ -346,7 +350,7 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
             *next = oldest;
             return HF_GONE;
         }
-        if (tries > 0 || hf_load_acquire_u64(&r->head->begin_version) != r->begin_version) {
+        if (tries > 0 || r->head->begin_version != r->begin_version) {
             status = hf_logr_refresh(r);
             if (status < 0) {
                 return status;
@@ -385,7 +389,8 @@ uint64_t hf_logr_incarnation(const struct hf_logr *r)
 /* The head's table may have changed since the last read. */
 static int64_t renew_begins(struct hf_logr *r)
 {
-    return hf_load_acquire_u64(&r->head->begin_version) != r->begin_version ? hf_logr_refresh(r) : HF_OK;
+    int64_t status = hf_head_look(r->head_fd, r->head);
+    return status == HF_OK && r->head->begin_version != r->begin_version ? hf_logr_refresh(r) : status;
 }
 
 int64_t hf_logr_begin(struct hf_logr *r, uint64_t *incarnation, uint64_t *start_sqn)

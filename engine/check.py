@@ -11,12 +11,14 @@ import msgspec
 
 from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error
-from .private_directory import open_log
+from .private_directory import open_log, read_regular
 from .status import check, error_of
 from .store_state import State, StateFile
 
 __all__ = ["Finding", "LogReport", "StoreFiles", "StoreReport", "check_log", "check_store", "store_files"]
 
+UNSURE_BYTES = 48
+"""The most that is in the file `unsure` of a log."""
 FINDINGS = 256
 KINDS = {
     lib.HF_FOUND_DAMAGE: "damage",
@@ -24,6 +26,7 @@ KINDS = {
     lib.HF_FOUND_GAP: "gap",
     lib.HF_FOUND_HEADER: "header",
     lib.HF_FOUND_FILL: "fill",
+    lib.HF_FOUND_UNREADABLE: "unreadable",
 }
 
 
@@ -31,9 +34,9 @@ class Finding(msgspec.Struct, frozen=True):
     """A range of a log that does not verify."""
 
     kind: str
-    """``damage`` (bytes are wrong), ``gap`` (a segment is missing), ``header`` (a segment's header is wrong), ``fill`` (what was
-    copied from another store is damaged here in its turn), or ``torn``: an end that a crash cut off, which the store steps over
-    when it starts."""
+    """``damage`` (bytes are wrong), ``unreadable`` (the disk does not give them: a bad sector), ``gap`` (a segment is missing),
+    ``header`` (a segment's header is wrong), ``fill`` (what was copied from another store is damaged here in its turn), or
+    ``torn``: an end that a crash cut off, which the store steps over when it starts."""
     position: int
     """Of its first byte in the log."""
     bytes: int
@@ -163,10 +166,23 @@ def check_log(path: Path, topic: str = "") -> LogReport:
         error = str(refused.args[0])
     finally:
         os.close(fd)
+    error = error or _unsure(path)
     return LogReport(
         path.name, topic, str(path), int(summary.segments), int(summary.frames), int(summary.messages),
         int(summary.bytes), int(summary.oldest_sqn), int(summary.next_sqn), found, error, int(summary.filled),
     )  # fmt: skip
+
+
+def _unsure(path: Path) -> str:
+    """What a store that opened this log could not read behind what is known to be stable (csrc/log_unsure.c); or empty."""
+    try:
+        first, following = map(int, read_regular(path / "unsure", UNSURE_BYTES).split())
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError):
+        first = following = 0
+    which = f": {first}..{following - 1} may have been acknowledged" if first != following else ""
+    return f"the disk does not give its end{which}; the other stores have it, or it is lost"
 
 
 def _finding(found: CData) -> Finding:

@@ -341,6 +341,7 @@ class Drainer:
             repo.leave()
             repo.resume()
         self._ask_peers(repo)
+        repo.look_for_lost()
         repo.tidy()
         repo.beat(now_ns)
 

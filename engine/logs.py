@@ -190,7 +190,7 @@ class Logs:
                 self.behind.append(int(self._number[0]))
             else:
                 self.undecided += 1
-                self.unreadable += path not in self._open
+                self.unreadable += path not in self._open or status <= lib.HF_ERRNO
         return False
 
     def _served(self, turn: int, size: int) -> None:

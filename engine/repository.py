@@ -34,6 +34,7 @@ from .status import check
 from .store_info import log_view, peer_logs, peer_places, seen_at
 from .store_line import StoreLine
 from .sync import sync_directory
+from .unsure import is_repaired, settle, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,8 +94,7 @@ class Repository:
         """Number behind the last one that this store never had; the state takes it in."""
         self.pacer: Pacer | None = None
         """Of a receiver-paced source: set once, before anything is drained."""
-        self._old = OldStreams(domain)
-        self._resting = Resting()
+        self._old, self._resting = OldStreams(domain), Resting()
         self._looking: Future[None] | None = None
         """The peers' logs are walked to their ends, elsewhere."""
         self._info = ffi.new("struct hf_log_info *")
@@ -103,6 +103,10 @@ class Repository:
         except Error:
             self.close()
             raise
+        if self.unsure:
+            tell(path, self.info)
+            source.learner = True
+            self.lost_below = max(self.lost_below, min(int(self.info.unsure_next), self.next_sqn))
         if view is None:  # a memory store after a reboot, or its logs were removed: the state knows more than the log
             source.learner |= source.incarnation > 0
         elif newest_table([source.begins, view.begins]) != self.table:  # killed between the log's BEGIN and the state
@@ -114,6 +118,16 @@ class Repository:
         """``struct hf_log_info *``, read now."""
         lib.hf_log_info(self.log, self._info)
         return self._info
+
+    @property
+    def unsure(self) -> bool:
+        """The disk does not give what it may have acknowledged (csrc/log_unsure.c): it has no say until that is repaired."""
+        return bool(self.log) and bool(self.info.unsure)
+
+    def look_for_lost(self) -> None:
+        """What the disk did not give is there again, from its peers or the ring: then it has its say again."""
+        if self.unsure and self.caught_up and self.filling is None and is_repaired(self.path, self.info):
+            settle(self.log, self.path)
 
     @property
     def next_sqn(self) -> int:
@@ -136,6 +150,10 @@ class Repository:
     def view(self) -> LogView:
         """What this store's own log says."""
         return LogView(self.table, self.next_sqn)
+
+    def bound(self) -> LogView:
+        """As :meth:`view`, but behind all that it may have acknowledged: where nobody knows more, nothing begins below."""
+        return LogView(self.table, max(self.next_sqn, int(self.info.unsure_next) if self.unsure else 0))
 
     def seen(self, own: LogView) -> list[Seen]:
         """How far each declared store's log goes, ``own`` in its place: read from the files of the others. Any thread."""
@@ -209,6 +227,8 @@ class Repository:
         check(lib.hf_log_begins(self.log, begins, len(table)), what=str(self.path))
         if table != self.table:
             self.lost_below = min(self.lost_below, void_from(table, self.source.incarnation))
+            if self.unsure and table[-1][0] > self.source.incarnation:  # whoever began has settled what was before
+                settle(self.log, self.path)
             self.source.take(table)
             if self.pacer is not None:
                 self.pacer.begun()
@@ -229,7 +249,7 @@ class Repository:
 
     def _right_table(self) -> Table | None:
         """The BEGINs that hold by what can be read: an orphan BEGIN must void nothing, so what is unknown decides nothing."""
-        seen, configuration = self.seen(self.view()), configuration_of(self.source)
+        seen, configuration = self.seen(self.bound()), configuration_of(self.source)
         return right_table(known_views(seen), [configuration.renamed(names_of(seen))] if configuration else [])
 
     def _take_up(self) -> None:

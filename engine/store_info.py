@@ -45,7 +45,7 @@ __all__ = [
 
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 UNKNOWN: dict[int, str] = {
-    lib.HF_DAMAGED: "its end is damaged: it holds everything below {}, and may have held more",
+    lib.HF_DAMAGED: "its end is damaged, or the disk does not give it: it holds everything below {}, and may have held more",
     lib.HF_GONE: "it was in memory before a reboot: it held everything below {}, and may have held more",
     lib.HF_AGAIN: "it changes while it is read: it holds everything below {}, and may hold more",
 }
@@ -192,10 +192,10 @@ def never_held(log: Path) -> bool:
     does must show an empty log: a log that is gone may have had anything.
     """
     try:
-        kept, view = _remembered(log), log_view(log)
+        kept, view = _remembered(log), peer_view(log)
     except (OSError, Error):
         return False
-    if view is None:
+    if isinstance(view, Unknown) or not view.begins:
         return kept is not None and not kept.incarnation
     return view.next_sqn == 0 and not (kept is not None and kept.learner)
 

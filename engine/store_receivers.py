@@ -177,9 +177,10 @@ class ReceiverDesk:
             repository = holdings.repository(source.uuid)
             if repository is None:
                 continue
-            changed |= repository.lost_below != source.lost_below or (source.learner and repository.caught_up)
+            again = repository.caught_up and not repository.unsure
+            changed |= repository.lost_below != source.lost_below or (source.learner and again)
             source.lost_below = repository.lost_below
-            source.learner = source.learner and not repository.caught_up
+            source.learner = source.learner and not again
             if not source.receivers:
                 continue
             acks, end = holdings.drain_thread(repository.acks)

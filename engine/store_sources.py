@@ -99,7 +99,7 @@ class SourceDesk:
             source.learner = True
             holdings.save()
         # A new source object will be numbered by this; one that registers again is not.
-        known = holdings.drain_thread(repository.view)
+        known = holdings.drain_thread(repository.view if request.incarnation else repository.bound)
         seen: list[Seen] = []
         if not request.incarnation:
             seen = repository.seen(known)

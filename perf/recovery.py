@@ -1,7 +1,7 @@
 """How fast does a receiver get back what it missed?
 
-C:       segments (mapped read-only) -> verified copies of 256 KiB -> entries          no store takes part
-         of a disk store (in the page cache) and of a memory store (tmpfs: to map its pages takes more than to read them)
+C:       segments -> verified copies of 256 KiB -> entries                              no store takes part
+         of a disk store (in the page cache) and of a memory store (tmpfs)
 Python:  a receiver that starts late: segments -> receive_batch -> Numba, until it has caught up
 beside:  CRC-32C of the same bytes in place, in memory, mapping included; Python's has its own turns of it
 """

@@ -38,9 +38,7 @@ static void run_append(const struct bench *bench, const struct words *words, str
 
 /* ---- replay
  *
- *   core 0: segments (mapped read-only) -> verified copy of 256 KiB -> entries      no store takes part
- *
- * Of files in memory most of the time goes to mapping them: tmpfs has pages of 4 KiB, where ext4 keeps larger ones. */
+ *   core 0: segments -> verified copy of 256 KiB -> entries      no store takes part */
 
 static void run_replay(const struct bench *bench, const struct words *words, struct sample *out)
 {

@@ -22,7 +22,9 @@ class Bug(NamedTuple):
 
 PLANTED = {
     # A seal may say that its segment has more of an index than there is room for.
-    "segment": Bug("log_file.c", "s->map == NULL || count > max ||", "s->map == NULL || count > max + 256 ||"),
+    "segment": Bug(
+        "log_file.c", "s->seal.end_position == 0 || count > max ||", "s->seal.end_position == 0 || count > max + 256 ||"
+    ),
     # A head may say that it remembers more incarnations than there is room for.
     "head": Bug("log_head.c", "if (count > HF_INCARNATIONS ||", "if (count > INT32_MAX ||"),
     # A frame may be longer than a source ever writes one.

@@ -97,6 +97,6 @@ def test_a_log_that_is_not_filled_any_more_asks_for_what_it_lost_when_that_is_pu
     repo.source, repo.losses, repo.next_sqn = SimpleNamespace(uuid=b"a"), [(5, 9)], 9
     repo.filling, repo.stream = None, object()
     repo.owner_gone = repo.drained = lambda: False
-    repo.tidy, repo.beat = (lambda: None), (lambda _: None)
+    repo.tidy, repo.beat, repo.look_for_lost = (lambda: None), (lambda _: None), (lambda: None)
     drainer._tend(clock.now)
     assert drainer._scrub.losses.get_nowait() == (b"a", Range(5, 9))
