@@ -31,7 +31,7 @@ from .reports import Seen, farthest, known_views, names_of, right_table
 from .resting import Resting
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
-from .store_info import log_view, peer_logs, peer_places, seen_at
+from .store_info import log_view, peer_logs, peer_places, seen_by
 from .store_line import StoreLine
 from .sync import sync_directory
 from .unsure import is_repaired, settle, tell
@@ -159,13 +159,7 @@ class Repository:
         """How far each declared store's log goes, ``own`` in its place: read from the files of the others. Any thread."""
         source = self.source
         places = peer_places(self.domain, source.stores, source.uuid, self._store, source.directories)
-        others = [place for place in places if place.log != self.path]
-        called = [name for name in source.stores if name not in {place.store for place in others}] or [self.name]
-        lives = dict(source.peers)
-        return [
-            *(Seen(name, self.name, own) for name in called),
-            *(seen_at(place, lives.get(place.name or place.store)) for place in others),
-        ]
+        return seen_by(self.name, own, source, [place for place in places if place.log != self.path])
 
     def report(self) -> LogView:
         """What the readable logs of the source's stores say: one that missed something is not believed (DESIGN 14)."""

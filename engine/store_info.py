@@ -40,6 +40,7 @@ __all__ = [
     "peer_view",
     "read_info",
     "seen_at",
+    "seen_by",
     "write_info",
 ]
 
@@ -272,6 +273,16 @@ def peer_places(
         elif info is None:
             places.append(Place(store, "", domain.stores / f"{store}.info" / source.hex()))
     return places
+
+
+def seen_by(name: str, own: LogView, source: SourceState, others: Sequence[Place]) -> list[Seen]:
+    """What the store called ``name`` knows of all declared stores of a source: its own log, and what it reads of ``others``."""
+    declared = [store for store in source.stores if store not in {place.store for place in others}] or [name]
+    lives = dict(source.peers)
+    return [
+        *(Seen(store, name, own) for store in declared),
+        *(seen_at(place, lives.get(place.name or place.store)) for place in others),
+    ]
 
 
 def seen_at(place: Place, life: int | None = None) -> Seen:
