@@ -218,3 +218,75 @@ def test_begins_that_reached_one_store_void_nothing_that_became_stable_since(
         incarnation(ctx, "abc", range(10, 12))
     with hf.Context() as ctx:
         assert read(ctx, 12) == [(number, b"%d" % number) for number in range(12)]
+
+
+def test_an_exclusion_holds_for_one_start_and_not_for_what_became_stable_since(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str
+) -> None:
+    """b was excluded, returned, and had the seat while a was down: then a alone must not go by the old word."""
+    mend = of_another_layout(stable_on_the_backup(run_store, tmp_path))
+    forget_shared_memory(own_domain)
+    a = run_store("a", "disk")
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
+        waits(src, "exclude b")
+        assert run("store", "exclude", "b")[0] == 0
+        src.wait_registered(SHORT)
+        mend()
+        b = run_store("b", "disk")
+        a.stop()
+        until("b has the seat", lambda: src.stats().stores["b"].state == "active")
+        for number in range(5, 10):
+            src.send(b"new %d" % number)
+        src.wait_stable(timeout=SHORT)
+    b.stop()
+    (log,) = (tmp_path / "store-b" / "logs").iterdir()
+    of_another_layout(log)
+    forget_shared_memory(own_domain)
+    run_store("a", "disk")
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
+        waits(src, r"b \(.*layout.*\) may hold stable messages that no other store has")
+
+
+def test_a_store_that_was_wiped_does_not_count_as_empty_because_it_has_run_since(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str
+) -> None:
+    """5..9 were stable at c and at the backup d, which cannot be read; c's disk was replaced."""
+    names = {"ume_store_name": [f"{name}:0:0" for name in "abcd"], "ume_store_group": ["0:3"]}
+    options = {**SOURCE, **names, "ume_registration_interval": 60_000, "ume_store_check_interval": 50}
+    stores = {name: run_store(name, "disk") for name in "abcd"}
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=options) as src:
+        src.wait_registered(SHORT)
+        until("three have their seats", lambda: all(src.stats().stores[name].state == "active" for name in "abc"))
+        for number in range(5):
+            src.send(b"%d" % number)
+        src.wait_stable(timeout=SHORT)
+        until("all have it", lambda: all(len(kept(stores[name])) == 5 for name in "abc"))
+        stores["a"].stop()
+        until("d has the seat of a", lambda: src.stats().stores["d"].state == "active")
+        stores["b"].stop()
+        for number in range(5, 10):
+            src.send(b"%d" % number)
+        src.wait_stable(timeout=SHORT)
+    for name in "cd":
+        stores[name].stop()
+    (log,) = (tmp_path / "store-d" / "logs").iterdir()
+    mend = of_another_layout(log)
+    shutil.rmtree(tmp_path / "store-c")
+    forget_shared_memory(own_domain)
+    run_store("c", "disk").stop()
+    for name in "ab":
+        run_store(name, "disk")
+    options["ume_registration_interval"] = 100
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=options) as src:
+        waits(src, r"c \(.*has not had the life.*\) may hold stable messages")
+        mend()
+        run_store("d", "disk")
+        src.wait_registered(SHORT)
+        assert src.next_sequence_number == 10
+
+
+def test_who_is_no_store_of_any_source_is_not_excluded(run_store: Callable[..., ThreadStore]) -> None:
+    run_store("a", "disk")
+    with hf.Context(session_id=7) as ctx:
+        incarnation(ctx, "a", range(2))
+    one_error(run("store", "exclude", "nosuch"), 2, "no source in domain", "has declared a store nosuch")

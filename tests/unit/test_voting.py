@@ -241,3 +241,38 @@ def test_the_greatest_promise_is_opened() -> None:
     found = by_name(*grants)
     assert found is not None
     assert found.incarnation == 21
+
+
+def test_who_is_to_learn_gives_no_identity_either() -> None:
+    """a had begun twice when it was excluded; the others went on under another identity."""
+    old = grant(
+        8, 2, uuid=OTHER, begins=((1, 0), (2, 4)), name="a", seen=(Seen("a", "a", LogView(((1, 0), (2, 4)), 8)),)
+    )
+    told = {"exclusions": {"a": 4711}}
+    found = by_name(old, answer("b", 100, "c100", **told), answer("c", 100, "b100", **told))
+    assert found is not None
+    assert found[:3] == (THEIRS, 3, 100), "and no incarnation that a has had is opened again"
+
+
+def test_a_store_is_known_as_excluded_by_the_name_that_the_source_declares() -> None:
+    told = {"excluded": {"127.0.0.1:2": 4711}, "exclusions": {"127.0.0.1:2": 4711}}
+    grants = {0: answer("a", 5, "b9", **told), 1: answer("b", 9, "a5")}
+    assert learners(grants, ("127.0.0.1:1", "127.0.0.1:2")) == {1}
+    assert learners(grants, ("127.0.0.1:1", "127.0.0.1:3")) == set()
+
+
+def test_what_somebody_has_read_counts_also_of_a_store_that_is_excluded() -> None:
+    told = {"excluded": {"b": 4711}, "exclusions": {"b": 4711}}
+    found = by_name(answer("a", 5, "b9", **told), DOWN, size=1)
+    assert found is not None
+    assert found.start_sqn == 9
+
+
+def test_a_store_of_an_older_version_does_not_speak_for_a_log_that_another_one_has_read() -> None:
+    """It tells the farthest that it has read as its own: here the orphan of a store that is away."""
+    orphan = grant(100, 8, begins=((6, 0), (7, 100), (8, 100)), name="b")
+    again = ((6, 0), (7, 100))
+    seen = (Seen("c", "c", LogView(again, 200)), Seen("b", "b", LogView(again, 200)), Seen("a", "a", None, "away"))
+    found = by_name(DOWN, orphan, grant(200, 7, begins=again, name="c", seen=seen))
+    assert found is not None
+    assert (found.incarnation, found.start_sqn, found.begins) == (9, 200, again)
