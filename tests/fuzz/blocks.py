@@ -62,7 +62,7 @@ def _check(array: Any) -> None:
     size = np.dtype(np.int64 if wide else np.int32)
     assert buffers[1] is not None
     assert buffers[1].size >= (array.offset + len(array) + 1) * size.itemsize
-    offsets = np.frombuffer(buffers[1], size)[array.offset : array.offset + len(array) + 1]
+    offsets = np.frombuffer(buffers[1], size, len(array) + 1, array.offset * size.itemsize)
     end = len(array.values) if lists else buffers[2].size if buffers[2] is not None else 0
     assert (np.diff(offsets) >= 0).all()
     assert offsets[0] >= 0

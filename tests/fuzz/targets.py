@@ -45,10 +45,16 @@ class _File:
 
     def __init__(self, name: str) -> None:
         self.path = PLACE / name
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = self._open()
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, data: bytes) -> None:
-        """It is this and nothing else."""
+        """It is this and nothing else. What was read may have been saved in a new file under its name."""
+        if not self.path.exists() or self.path.stat().st_ino != os.fstat(self._fd).st_ino:
+            os.close(self._fd)
+            self._fd = self._open()
         os.pwrite(self._fd, data, 0)
         os.ftruncate(self._fd, len(data))
 
