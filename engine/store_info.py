@@ -17,7 +17,7 @@ from .log_ends import OpenLog, Refusal, open_log
 from .logs import table_of
 from .reconcile import LogView
 from .reports import Seen
-from .store_state import SourceState, StateFile
+from .store_state import SourceState, State, StateFile
 from .wire import U32, UNDECODABLE, Uuid
 
 if TYPE_CHECKING:
@@ -201,20 +201,17 @@ def never_held(log: Path) -> bool:
     return view.next_sqn == 0 and not (kept is not None and kept.learner)
 
 
-def _lives(log: Path) -> Sequence[int] | None:
-    """Those that the directory of a log's store has had; None: there is no state. Raises OSError, CorruptionError."""
-    state = StateFile(log.parent.parent).load()
-    return (state.lives or range(state.opened + 1)) if state is not None else None
-
-
 def _remembered(log: Path) -> SourceState | None:
     """What the state of a log's store has of its source; without incarnation if it does not know it. None: there is no state.
 
     Raises OSError, CorruptionError.
     """
-    state, source = StateFile(log.parent.parent).load(), bytes.fromhex(log.name)
-    if state is None:
-        return None
+    state = StateFile(log.parent.parent).load()
+    return _kept_in(state, log) if state is not None else None
+
+
+def _kept_in(state: State, log: Path) -> SourceState:
+    source = bytes.fromhex(log.name)
     unknown = SourceState(source, "", 0, 0)
     return next((kept for kept in state.sources if kept.uuid == source), unknown)
 
@@ -292,9 +289,11 @@ def seen_at(place: Place, life: int | None = None) -> Seen:
     that life: it was wiped, or restored. One that never took part, and whose state knows nothing of this source, ends at 0.
     """
     view = peer_view(place.log)
-    kept, lives = None, None
+    state = None
     with contextlib.suppress(OSError, CorruptionError):  # then the log speaks for itself
-        kept, lives = _remembered(place.log), _lives(place.log)
+        state = StateFile(place.log.parent.parent).load()
+    kept = _kept_in(state, place.log) if state is not None else None
+    lives = (state.lives or range(state.opened + 1)) if state is not None else None
     missed = life is not None and lives is not None and life > lives[0] and life not in lives
     if missed or (life is not None and kept is not None and not kept.incarnation):
         view = Unknown(f"{place.log}: its directory has not had the life in which the store last took part")
