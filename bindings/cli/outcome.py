@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ from ..engine.printable import printable
 from .app import app
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["command", "run"]
 
@@ -37,16 +38,37 @@ def _interrupt(number: int, _: object) -> None:
     raise Interrupted(number)
 
 
+@contextlib.contextmanager
+def _unwinding() -> Iterator[None]:
+    """Owns SIGINT and SIGTERM meanwhile, and gives them back: a program may call us, too."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = [
+        number for number, handler in before.items() if handler != signal.SIG_IGN
+    ]  # ignored by who started us, as nohup does
+    for number in ours:
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number in ours:
+            if before[number] is not None:  # not installed from Python: there is no putting it back
+                signal.signal(number, before[number])
+
+
 def run(argv: Sequence[str]) -> int:
     """Runs one command line and returns its exit code."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) != signal.SIG_IGN:  # ignored by who started us, as nohup does
-            signal.signal(number, _interrupt)
+    try:
+        with _unwinding():
+            return _told(argv)
+    except Interrupted as stop:
+        return 128 + stop.number
+
+
+def _told(argv: Sequence[str]) -> int:
+    """Runs it, and tells every error."""
     debug = bool(os.environ.get("HOLDFAST_DEBUG"))
     try:
         return _run(argv)
-    except Interrupted as stop:
-        return 128 + stop.number
     except (BrokenPipeError, SystemExit):  # what click makes of a broken pipe
         # The reader has what it wanted; nothing more goes out, also not at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -15,6 +15,7 @@ import pytest
 from process.command import COMMAND, SHORT, Program, one_error, run, stat, until
 from process.spawn import stand_still
 
+from holdfast.cli import main
 from holdfast.engine.domain import Domain
 
 if TYPE_CHECKING:
@@ -376,6 +377,13 @@ def test_a_store_ends_with_0_after_a_signal(store: Program, number: signal.Signa
     store.signal(number)
     assert store.end() == (0, "", "")
     assert [row["state"] for row in stat()["stores"]] == ["stopped"]
+
+
+def test_a_program_that_calls_the_command_keeps_its_own_signals(capsys: pytest.CaptureFixture[str]) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert main(["--version"]) == 0
+    assert main(["--nonsense"]) == 2
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 # The demo ---------------------------------------------------------------------------------------------------------------
