@@ -71,9 +71,17 @@
 #define FIELDS_hf_head(F)                                                                                              \
     F(hf_head, pre)                                                                                                    \
     F(hf_head, end)                                                                                                    \
-    F(hf_head, end_check) F(hf_head, next_sqn) F(hf_head, level) F(hf_head, poisoned) F(hf_head, begin_crc)            \
-        F(hf_head, _pad0) F(hf_head, oldest_sqn) F(hf_head, oldest_position) F(hf_head, begin_version)                 \
-            F(hf_head, begin_count) F(hf_head, begins)
+    F(hf_head, end_check) F(hf_head, next_sqn) F(hf_head, level) F(hf_head, poisoned) F(hf_head, _pad0)                \
+        F(hf_head, oldest_sqn) F(hf_head, oldest_position) F(hf_head, begin_version) F(hf_head, _pad1)
+#define FIELDS_hf_begin_table(F)                                                                                       \
+    F(hf_begin_table, generation)                                                                                      \
+    F(hf_begin_table, count) F(hf_begin_table, _pad0) F(hf_begin_table, crc) F(hf_begin_table, begins)
+#define FIELDS_hf_head_v1(F)                                                                                           \
+    F(hf_head_v1, pre)                                                                                                 \
+    F(hf_head_v1, end)                                                                                                 \
+    F(hf_head_v1, end_check) F(hf_head_v1, next_sqn) F(hf_head_v1, level) F(hf_head_v1, poisoned)                      \
+        F(hf_head_v1, begin_crc) F(hf_head_v1, _pad0) F(hf_head_v1, oldest_sqn) F(hf_head_v1, oldest_position)         \
+            F(hf_head_v1, begin_version) F(hf_head_v1, begin_count) F(hf_head_v1, begins)
 #define FIELDS_hf_fill_header(F)                                                                                       \
     F(hf_fill_header, pre)                                                                                             \
     F(hf_fill_header, source_uuid) F(hf_fill_header, first_sqn) F(hf_fill_header, next_sqn)                            \
@@ -87,7 +95,8 @@
     S(hf_preamble)                                                                                                     \
     S(hf_frame)                                                                                                        \
     S(hf_control_body) S(hf_mark) S(hf_sri_store) S(hf_sri_groups) S(hf_stream_header) S(hf_board_line) S(hf_board) S(hf_bell)          \
-        S(hf_bells) S(hf_seal) S(hf_segment_header) S(hf_index_entry) S(hf_begin) S(hf_head) S(hf_fill_header) S(hf_entry)
+        S(hf_bells) S(hf_seal) S(hf_segment_header) S(hf_index_entry) S(hf_begin) S(hf_head) S(hf_begin_table) S(hf_head_v1)        \
+        S(hf_fill_header) S(hf_entry)
 // clang-format on
 
 #define BYTES_OF(type, field) +sizeof(((struct type *)0)->field)
@@ -108,6 +117,20 @@ static uint32_t hash_of(const uint32_t *places, size_t count)
     return hash;
 }
 
+#define HASH(places) hash_of(places, sizeof(places) / sizeof((places)[0]))
+
+/* One version for all kinds would make every old file unreadable when one kind changes. */
+uint32_t hf_layout_version(uint32_t kind)
+{
+    return kind == HF_KIND_HEAD ? HF_HEAD_VERSION : HF_LAYOUT_VERSION;
+}
+
+uint32_t hf_head_v1_hash(void)
+{
+    static const uint32_t head[] = {PLACES_COMMON PLACES(hf_begin) PLACES(hf_head_v1)};
+    return HASH(head);
+}
+
 uint32_t hf_struct_hash(uint32_t kind)
 {
     static const uint32_t stream[] = {PLACES_COMMON PLACES_FRAMES PLACES(hf_mark) PLACES(hf_sri_store)
@@ -116,9 +139,8 @@ uint32_t hf_struct_hash(uint32_t kind)
     static const uint32_t bells[] = {PLACES_COMMON PLACES(hf_bell) PLACES(hf_bells)};
     static const uint32_t segment[] = {PLACES_COMMON PLACES_FRAMES PLACES(hf_seal) PLACES(hf_segment_header)
                                            PLACES(hf_index_entry)};
-    static const uint32_t head[] = {PLACES_COMMON PLACES(hf_begin) PLACES(hf_head)};
+    static const uint32_t head[] = {PLACES_COMMON PLACES(hf_begin) PLACES(hf_head) PLACES(hf_begin_table)};
     static const uint32_t fill[] = {PLACES_COMMON PLACES_FRAMES PLACES(hf_fill_header)};
-#define HASH(places) hash_of(places, sizeof(places) / sizeof((places)[0]))
     switch (kind) {
     case HF_KIND_STREAM:
         return HASH(stream);

@@ -15,7 +15,8 @@
 
 /* cffi: begin */
 enum hf_layout_const {
-    HF_LAYOUT_VERSION = 1,
+    HF_LAYOUT_VERSION = 1,   /* of every kind but the head of a log */
+    HF_HEAD_VERSION = 2,     /* 1 is read for ever; the store that opens such a log makes its head anew */
     HF_LINE = 128,    /* one writer per line; two 64-byte lines, because of adjacent-line prefetch */
     HF_GRANULE = 32,  /* frames start at multiples of this; equals sizeof(struct hf_frame) */
     HF_UUID = 16,
@@ -71,13 +72,14 @@ struct hf_frame {
     uint32_t crc;             /* 28  0 in a ring; in a log CRC-32C, see log.h */
 };                            /* 32 */
 
-enum hf_frame_flag { HF_FRAME_FIRST = 1, HF_FRAME_LAST = 2, HF_FRAME_CONTROL = 4 };
+enum hf_frame_flag { HF_FRAME_FIRST = 1, HF_FRAME_LAST = 2, HF_FRAME_CONTROL = 4, HF_FRAME_HOLE = 8 };
 
 /* Control frames exist only in logs and carry no message. */
 enum hf_control { HF_CONTROL_SYNC = 1, HF_CONTROL_LOST = 2 };
 
 /* Payload of a control frame. SYNC: everything below position `first` was on disk when this was written (`last` unused).
- * LOST: numbers first..last will never be had by anyone; a reader steps over them. */
+ * LOST: numbers first..last will never be had by anyone; a reader steps over them. With HF_FRAME_HOLE only this log lacks them:
+ * not every other one could be read. Readers that are older than the flag take that for LOST. */
 struct hf_control_body {
     uint64_t first; /* 0 */
     uint64_t last;  /* 8 */
@@ -254,7 +256,7 @@ struct hf_begin {
 };                        /* 16 */
 
 /* The file `head` of a log: what readers need with the store dead. writer: the store. `end_check` is stored before `end`, so
- * that a crash between the two is seen. */
+ * that a crash between the two is seen. All of it lies in one sector; the BEGINs do not: they are in the two pages behind it. */
 struct hf_head {
     struct hf_preamble pre;   /*   0 */
     uint64_t end;             /* 128  line "end": log position behind the last published frame */
@@ -262,13 +264,38 @@ struct hf_head {
     uint64_t next_sqn;        /* 144  number behind the last published message */
     uint64_t level;           /* 152  enum hf_level of what was published */
     uint64_t poisoned;        /* 160  not 0 after a sync error, in this boot: its id, and bit 1. Nothing is published any more */
-    uint32_t begin_crc;       /* 168  of begins[0 .. begin_count], under begin_version; wrong = take what the segments' headers say */
-    uint8_t _pad0[84];        /* 172 */
+    uint8_t _pad0[88];        /* 168 */
     uint64_t oldest_sqn;      /* 256  line "retention": below it all was let go; what is not there from here on is lost */
     uint64_t oldest_position; /* 264  the same in bytes; UINT64_MAX: a new head, the segments know */
+    uint64_t begin_version;   /* 272  generation of the newest table of BEGINs that is whole, on disk if the log is; stored after it */
+    uint8_t _pad1[104];       /* 280 */
+};                            /* 384 */
+
+/* The BEGINs of a log: a page of the file `head`. Generation g is in page 1 + g % 2, so that a write which is torn leaves the
+ * table before it. The newest one that is whole counts; if it is older than hf_head.begin_version, a BEGIN is lost. */
+struct hf_begin_table {
+    uint64_t generation;        /*  0  from 1 on */
+    uint64_t count;             /*  8 */
+    uint32_t _pad0;             /* 16 */
+    uint32_t crc;               /* 20  of the 16 bytes from 0 on, then of begins[0 .. count] */
+    struct hf_begin begins[64]; /* 24  ascending incarnations; the last HF_INCARNATIONS of them */
+};                              /* 1048 */
+
+/* A head of layout version 1, in one page: nobody writes it any more. Up to begin_version it is as hf_head. */
+struct hf_head_v1 {
+    struct hf_preamble pre;   /*   0 */
+    uint64_t end;             /* 128 */
+    uint64_t end_check;       /* 136 */
+    uint64_t next_sqn;        /* 144 */
+    uint64_t level;           /* 152 */
+    uint64_t poisoned;        /* 160 */
+    uint32_t begin_crc;       /* 168  of begins[0 .. begin_count], under begin_version */
+    uint8_t _pad0[84];        /* 172 */
+    uint64_t oldest_sqn;      /* 256 */
+    uint64_t oldest_position; /* 264 */
     uint64_t begin_version;   /* 272  sequence lock over begin_count and begins, odd while written */
     uint64_t begin_count;     /* 280 */
-    struct hf_begin begins[64]; /* 288  ascending incarnations; the last HF_INCARNATIONS of them */
+    struct hf_begin begins[64]; /* 288  ascending incarnations */
 };                            /* 1312 */
 
 /* A fill: messages that a log has lost, copied from another store's log. First page of the file `fill-<first_sqn>-<next_sqn>`
@@ -323,8 +350,14 @@ HF_SIZE(hf_bell, HF_LINE);
 HF_SIZE(hf_bells, HF_LINE + HF_BELLS * HF_LINE);
 HF_SIZE(hf_segment_header, 288);
 HF_AT(hf_segment_header, seal, 256);
-HF_SIZE(hf_head, 1312);
+HF_SIZE(hf_head, 3 * HF_LINE);
 HF_AT(hf_head, oldest_sqn, 2 * HF_LINE);
+HF_SIZE(hf_begin_table, 1048);
+HF_AT(hf_begin_table, begins, 24);
+HF_SIZE(hf_head_v1, 1312);
+HF_AT(hf_head_v1, poisoned, offsetof(struct hf_head, poisoned));
+HF_AT(hf_head_v1, oldest_sqn, offsetof(struct hf_head, oldest_sqn));
+HF_AT(hf_head_v1, begin_version, offsetof(struct hf_head, begin_version));
 HF_SIZE(hf_fill_header, 176);
 HF_SIZE(hf_entry, 40);
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "holdfast's formats are little-endian");

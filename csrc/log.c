@@ -20,14 +20,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-void hf_log_publish(struct hf_log *log)
-{
-    hf_store_release_u64(&log->head->end_check, log->end ^ hf_head_mask(log->head));
-    hf_store_release_u64(&log->head->end, log->end);               /* pairs with hf_logr_read */
-    hf_store_release_u64(&log->head->next_sqn, log->appended_sqn); /* pairs with hf_logr_read */
-    log->synced = log->end;
-}
-
 /* ---- append ---- */
 
 /* Whether `first` may come next: it follows, or the log holds nothing yet, or the incarnation began behind what is
@@ -124,14 +116,13 @@ static int64_t stage(struct hf_log *log, uint8_t *frames, uint64_t bytes, uint64
     return fragment == 0 ? HF_OK : HF_DAMAGED;
 }
 
-static void control_frame(uint8_t out[HF_CONTROL_ROOM], enum hf_control kind, uint64_t sqn, uint64_t first,
-                          uint64_t last, uint64_t position, uint32_t seed)
+static void control_frame(uint8_t out[HF_CONTROL_ROOM], enum hf_control kind, uint16_t flags, uint64_t sqn,
+                          struct hf_control_body body, uint64_t position, uint32_t seed)
 {
     struct hf_frame f = {.commit = hf_commit_word(position, HF_CONTROL_BYTES),
                          .sequence_number = sqn,
-                         .flags = HF_FRAME_CONTROL,
+                         .flags = (uint16_t)(HF_FRAME_CONTROL | flags),
                          .fragment = (uint16_t)kind};
-    struct hf_control_body body = {first, last};
     memset(out, 0, HF_CONTROL_ROOM);
     memcpy(out, &f, sizeof f);
     memcpy(out + sizeof f, &body, sizeof body);
@@ -180,7 +171,8 @@ static int64_t enter(struct hf_log *log, const uint8_t *block, uint64_t bytes, u
     HF_FAIL("log.staged");
     if (lead != 0) {
         uint8_t sync[HF_CONTROL_ROOM];
-        control_frame(sync, HF_CONTROL_SYNC, log->appended_sqn, log->synced, 0, log->end, s->seed);
+        struct hf_control_body body = {.first = log->synced};
+        control_frame(sync, HF_CONTROL_SYNC, 0, log->appended_sqn, body, log->end, s->seed);
         int64_t status = hf_write_all(s->fd, sync, sizeof sync, offset);
         if (status != HF_OK) {
             return write_failed(log, status);
@@ -225,9 +217,9 @@ int64_t hf_log_append(struct hf_log *log, uint8_t *frames, uint64_t bytes)
     return status;
 }
 
-int64_t hf_log_lost(struct hf_log *log, uint64_t first, uint64_t last)
+/* A record that this log lacks first..last; flags: who may have them. */
+static int64_t lack(struct hf_log *log, uint64_t first, uint64_t last, uint16_t flags)
 {
-    HF_ENTER(log);
     if (last < first || last == UINT64_MAX) {
         return HF_USAGE;
     }
@@ -237,8 +229,21 @@ int64_t hf_log_lost(struct hf_log *log, uint64_t first, uint64_t last)
     }
     uint8_t lost[HF_CONTROL_ROOM];
     uint32_t seed = log->segs[log->count - 1].seed;
-    control_frame(lost, HF_CONTROL_LOST, first, first, last, log->end + lead_bytes(log), seed);
+    struct hf_control_body body = {first, last};
+    control_frame(lost, HF_CONTROL_LOST, flags, first, body, log->end + lead_bytes(log), seed);
     return enter(log, lost, sizeof lost, last + 1);
+}
+
+int64_t hf_log_lost(struct hf_log *log, uint64_t first, uint64_t last)
+{
+    HF_ENTER(log);
+    return lack(log, first, last, 0);
+}
+
+int64_t hf_log_hole(struct hf_log *log, uint64_t first, uint64_t last)
+{
+    HF_ENTER(log);
+    return lack(log, first, last, HF_FRAME_HOLE);
 }
 
 /* ---- group commit ---- */
@@ -282,7 +287,7 @@ int64_t hf_log_sync(struct hf_log *log)
     log->syncs++;
     hf_log_publish(log);
     HF_FAIL("log.published");
-    return HF_OK;
+    return hf_log_poisoned(log) ? HF_POISONED : HF_OK;
 }
 
 /* ---- BEGIN ---- */
@@ -327,18 +332,29 @@ int64_t hf_log_begins(struct hf_log *log, const struct hf_begin *begins, uint64_
     log->begin_sqn = begins[count - 1].start_sqn;
     log->appended_sqn = valid_end(log);
     /* Whoever reads the new table, and next_sqn after it, sees no number that the table makes void. */
-    hf_store_release_u64(&log->head->next_sqn, before < log->appended_sqn ? before : log->appended_sqn);
+    hf_log_tell(log, &log->head->next_sqn, before < log->appended_sqn ? before : log->appended_sqn);
     HF_FAIL("begin.lowered");
-    hf_head_store_begins(log->head, log->begins, log->begin_count);
+    log->generation = hf_begins_next(log->generation, log->head->begin_version);
+    hf_log_tell_begins(log);
+    if (HF_MUTANT("head.tell_early")) {
+        hf_log_tell(log, &log->head->begin_version, log->generation);
+    }
+    HF_FAIL("begin.placed");
     if (log->floor_sqn > log->appended_sqn) { /* numbers that were released come again */
         log->floor_sqn = log->appended_sqn;
         hf_log_oldest(log);
     }
-    hf_store_release_u64(&log->head->next_sqn, log->appended_sqn);
     log->must_roll = 1;
     log->filled = 0;
+    status = hf_log_on_disk(log) ? hf_log_durable(log, log->head_fd, HF_SYNC_DATA) : HF_OK;
+    if (status != HF_OK || hf_log_poisoned(log)) {
+        return status != HF_OK ? status : HF_POISONED;
+    }
+    HF_FAIL("begin.durable");
+    hf_log_tell(log, &log->head->begin_version, log->generation);
+    hf_log_tell(log, &log->head->next_sqn, log->appended_sqn);
     HF_FAIL("begin.stored");
-    return hf_log_on_disk(log) ? hf_log_durable(log, log->head_fd, HF_SYNC_DATA) : HF_OK;
+    return hf_log_poisoned(log) ? HF_POISONED : HF_OK;
 }
 
 int64_t hf_log_begin(struct hf_log *log, uint64_t incarnation, uint64_t start_sqn)

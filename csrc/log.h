@@ -82,6 +82,7 @@ int64_t hf_log_begins(struct hf_log *log, const struct hf_begin *begins, uint64_
  * appended_sqn are refused. */
 int64_t hf_log_append(struct hf_log *log, uint8_t *frames, uint64_t bytes);
 int64_t hf_log_lost(struct hf_log *log, uint64_t first, uint64_t last); /* appends LOST(first, last); appended_sqn becomes last + 1 */
+int64_t hf_log_hole(struct hf_log *log, uint64_t first, uint64_t last); /* the same, of numbers that another store may have */
 int64_t hf_log_roll(struct hf_log *log);   /* seals the active segment and begins the next; retention; HF_ERRNO - ENOSPC: nothing changed */
 int64_t hf_log_sync(struct hf_log *log);   /* group commit and publish (memory: publish only). HF_POISONED from the first error on */
 /* Numbers below are wanted by nobody: readers find them gone (HF_GONE), and synced segments that hold nothing else are
@@ -123,8 +124,8 @@ void hf_logr_resume(struct hf_logr *r, const struct hf_log_mark *mark);
  * only published ones. Starts at the first fragment of the message that holds sqn. Returns bytes > 0 and *next =
  * number behind the last frame copied; HF_AGAIN: nothing published at or beyond sqn; HF_GONE: not here (*next =
  * first number that is: below the oldest, or in a hole); HF_DAMAGED: sqn is inside a damaged range (*next = first
- * readable number behind it); HF_LOST: a LOST record (*next = last + 1); HF_SMALL: one message needs more (*next =
- * bytes). */
+ * readable number behind it); HF_LOST: a LOST record (*next = last + 1); HF_HOLE: the same, and another store may have it;
+ * HF_SMALL: one message needs more (*next = bytes). */
 int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t capacity, uint64_t *next);
 /* The newest BEGIN of the log, now. 1; 0: it has none. */
 int64_t hf_logr_begin(struct hf_logr *r, uint64_t *incarnation, uint64_t *start_sqn);
@@ -134,6 +135,8 @@ int64_t hf_logr_begins(struct hf_logr *r, struct hf_begin *out);
  * was told before; HF_USAGE: more than HF_INCARNATIONS. */
 int64_t hf_logr_learn(struct hf_logr *r, const struct hf_begin *begins, uint64_t count);
 
+/* 1: the log had this number and let it go, or would have let it go. 0: it never had it, or has not let anything go. */
+int64_t hf_logr_let_go(const struct hf_logr *r, uint64_t sqn);
 void hf_logr_uuid(const struct hf_logr *r, uint8_t *out); /* 16 bytes: of the source, as the head says */
 uint64_t hf_logr_incarnation(const struct hf_logr *r); /* under which the store wrote what the last read returned */
 

@@ -38,9 +38,9 @@ static int kept(const struct hf_logr *r)
 }
 
 /* What the head says now. HF_OK, or an error. */
-static int64_t look(struct hf_logr *r, struct hf_reach *told)
+static int64_t look(struct hf_logr *r, struct hf_reach *told, int by_name)
 {
-    int64_t status = hf_head_look(r->head_fd, r->head);
+    int64_t status = hf_logr_look(r, by_name);
     *told = (struct hf_reach){.found = 1, .version = r->head->begin_version};
     told->next_sqn = told->head_sqn = r->head->next_sqn;
     told->end = told->head_end = r->head->end;
@@ -81,8 +81,13 @@ static int unchanged(const struct hf_logr *r, const struct hf_ending *e)
 /* HF_AGAIN: the files changed meanwhile. */
 static int64_t walk(struct hf_logr *r, struct hf_reach *reach)
 {
-    const struct hf_head *head = r->head;
+    struct hf_head *head = r->head;
+    struct hf_begins begins;
     struct hf_ending e = {.dir = r->dir, .from = &r->mark, .told_sqn = reach->head_sqn};
+    int64_t got = hf_head_read(r->head_fd, head, &begins);
+    if (got != HF_OK) {
+        return got;
+    }
     e.stable = hf_head_stable(head);
     e.kept_sqn = head->oldest_sqn;
     e.kept_position = head->oldest_position;
@@ -97,11 +102,8 @@ static int64_t walk(struct hf_logr *r, struct hf_reach *reach)
         status = HF_AGAIN;
     }
     if (status == HF_OK) {
-        struct hf_begin begins[HF_INCARNATIONS];
-        uint64_t version;
-        int64_t count = hf_head_begins(head, begins, &version);
         reach->end = e.end;
-        reach->next_sqn = hf_ending_number(&e, begins, count < 0 ? 0 : (uint64_t)count);
+        reach->next_sqn = hf_ending_number(&e, begins.at, begins.count);
         reach->status = e.lost_tail || e.unsure ? HF_DAMAGED : HF_OK;
         r->mark = e.mark;
     }
@@ -113,21 +115,25 @@ int64_t hf_logr_reach(struct hf_logr *r)
 {
     struct hf_reach now, after;
     for (int tries = 0; tries < 8; tries++) {
-        int64_t status = look(r, &now);
+        int head_fd = r->head_fd, held = kept(r);
+        int64_t status = look(r, &now, !held); /* a head that nobody keeps may be an old one */
+        if (status == HF_OK && r->head_fd != head_fd) {
+            continue; /* the lock is on the new one */
+        }
         if (status != HF_OK || (r->reach.found && same(&now, &r->reach))) {
             return status;
         }
         uint64_t poisoned = r->head->poisoned; /* an earlier boot's word is over (log_poison.c) */
         int believed = poisoned == 1 || poisoned == hf_doubt_word() || HF_MUTANT("logr.believe_head");
-        if (believed || kept(r)) { /* by somebody who may have opened it after the first look */
-            status = look(r, &now);
+        if (believed || held) { /* before we looked */
+            status = HF_OK;
         } else if (!hf_head_speaks(r->head)) {
             now.status = HF_GONE;
         } else {
             status = walk(r, &now);
         }
         if (status == HF_OK) {
-            status = look(r, &after);
+            status = look(r, &after, 0);
         }
         if (status == HF_OK && same(&now, &after)) {
             r->reach = now;
@@ -137,7 +143,7 @@ int64_t hf_logr_reach(struct hf_logr *r)
             return status;
         }
     }
-    int64_t status = look(r, &r->reach); /* it moves all the time: somebody writes, and holds no lock */
+    int64_t status = look(r, &r->reach, 0); /* it moves all the time: somebody writes, and holds no lock */
     r->reach.status = HF_AGAIN;
     r->reach.found = 0;
     return status;
@@ -148,7 +154,7 @@ int64_t hf_logr_reach(struct hf_logr *r)
 int64_t hf_logr_bounds(struct hf_logr *r, uint64_t sqn, uint64_t *next_sqn, uint64_t *end)
 {
     struct hf_reach now;
-    int64_t status = look(r, &now);
+    int64_t status = look(r, &now, 0);
     if (status != HF_OK) {
         return status;
     }

@@ -308,21 +308,19 @@ static int64_t check_fills(struct check *k, const struct hf_head *head)
 
 static int64_t check_log(struct check *k, int head_fd, struct hf_head *head)
 {
-    uint64_t version;
+    struct hf_begins begins;
     k->source_uuid = head->pre.uuid;
-    int64_t begins = HF_AGAIN, status = HF_OK;
-    for (int tries = 0; tries < 100 && begins == HF_AGAIN && status == HF_OK; tries++) {
-        begins = hf_head_begins(head, k->begins, &version);
-        status = begins == HF_AGAIN ? hf_head_look(head_fd, head) : HF_OK;
+    int64_t status = hf_head_read(head_fd, head, &begins);
+    if (status != HF_OK) {
+        return status;
     }
-    k->begin_count = begins < 0 ? 0 : begins;
+    memcpy(k->begins, begins.at, sizeof k->begins);
+    k->begin_count = begins.whole ? (int64_t)begins.count : 0;
     k->count = hf_seg_list(k->dir, head->pre.uuid, &k->segs);
     if (k->count < 0) {
         return k->count;
     }
-    if (status == HF_OK) { /* what has gone by now: the head says so before its file goes */
-        status = hf_head_look(head_fd, head);
-    }
+    status = hf_head_look(head_fd, head); /* what has gone by now: the head says so before its file goes */
     if (status == HF_OK) {
         status = check_fills(k, head);
     }

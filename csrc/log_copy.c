@@ -17,6 +17,7 @@ struct copying {
     uint64_t out;       /* bytes in the buffer that are kept */
     uint64_t done;      /* of these, whole messages */
     struct hf_control_body lost;
+    int64_t lack;   /* HF_LOST or HF_HOLE: what `lost` says */
     int64_t failed; /* an errno */
 };
 
@@ -79,6 +80,7 @@ static enum stop accept_frames(struct copying *c, uint8_t *buf, uint64_t bytes)
         if (control && (uint32_t)f.commit == HF_CONTROL_BYTES) {
             memcpy(&body, buf + c->at + sizeof f, sizeof body);
             c->lost = body;
+            c->lack = hf_lack(&f);
         }
         struct hf_chain before = c->chain;
         if (!hf_chain_take(&c->chain, &f, &body, c->position)) {
@@ -208,7 +210,7 @@ int64_t hf_logr_copy(struct hf_logr *r, int64_t i, const struct hf_request *q, u
         }
         if (stop == STOP_LOST) {
             *q->next = c.lost.last + 1;
-            return HF_LOST;
+            return c.lack;
         }
         if (stop == STOP_FULL) {
             *q->next = message_bytes(s, position, sqn, c.upper);

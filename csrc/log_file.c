@@ -238,7 +238,8 @@ static int64_t read_header(struct hf_seg *s, const uint8_t *source_uuid)
     if (!first && !second) {
         return HF_OK;
     }
-    if (good->pre.layout_version != HF_LAYOUT_VERSION || good->pre.struct_hash != hf_struct_hash(HF_KIND_SEGMENT)) {
+    if (good->pre.layout_version != hf_layout_version(HF_KIND_SEGMENT) ||
+        good->pre.struct_hash != hf_struct_hash(HF_KIND_SEGMENT)) {
         return HF_LAYOUT;
     }
     if (!header_sane(good)) {
@@ -341,7 +342,7 @@ void hf_fill_preamble(struct hf_preamble *pre, uint32_t kind)
     clock_gettime(CLOCK_REALTIME, &now);
     memset(pre, 0, sizeof *pre);
     pre->magic = HF_MAGIC | kind;
-    pre->layout_version = HF_LAYOUT_VERSION;
+    pre->layout_version = hf_layout_version(kind);
     pre->struct_hash = hf_struct_hash(kind);
     pre->page_size = (uint32_t)sysconf(_SC_PAGESIZE);
     pre->owner = hf_process_token();

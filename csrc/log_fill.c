@@ -133,7 +133,7 @@ static int64_t take_header(int fd, const uint8_t *source_uuid, struct hf_seg *s)
     if (h.pre.magic != (HF_MAGIC | HF_KIND_FILL) || page_crc(page) != h.crc) {
         return HF_DAMAGED;
     }
-    if (h.pre.layout_version != HF_LAYOUT_VERSION || h.pre.struct_hash != hf_struct_hash(HF_KIND_FILL)) {
+    if (h.pre.layout_version != hf_layout_version(HF_KIND_FILL) || h.pre.struct_hash != hf_struct_hash(HF_KIND_FILL)) {
         return HF_LAYOUT;
     }
     if ((source_uuid != NULL && memcmp(h.source_uuid, source_uuid, HF_UUID) != 0) || h.first_sqn != s->first_sqn ||

@@ -1,4 +1,9 @@
-/* log_head.c: the file `head` of a log: what readers need with the store dead. See hf_head in layout.h. */
+/* log_head.c: the file `head` of a log: what readers need with the store dead. See hf_head in layout.h.
+ *
+ * The words of its first page are stored one by one. The table of BEGINs is more than one sector, so a crash may leave any part
+ * of a new one: each goes where the one before the newest lies, with its own sum, and a reader takes the newest that is whole.
+ * begin_version is told when that table is durable: a table that is older than it is not the newest, and then nobody knows what
+ * has begun. So it is with a table of layout version 1 that is not whole: that had one place. */
 #include "log_private.h"
 #include "atomic.h"
 #include "crc32c.h"
@@ -13,61 +18,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int64_t hf_head_create(int dir, const uint8_t *uuid)
+static int is_v1(const struct hf_head *head)
 {
-    union {
-        struct hf_head head;
-        uint8_t page[HF_HEADER_PAGE];
-    } file;
-    memset(&file, 0, sizeof file);
-    hf_fill_preamble(&file.head.pre, HF_KIND_HEAD);
-    file.head.pre.header_bytes = (uint32_t)HF_HEADER_PAGE;
-    file.head.pre.total_bytes = HF_HEADER_PAGE;
-    memcpy(file.head.pre.uuid, uuid, HF_UUID);
-    file.head.end_check = hf_head_mask(&file.head);
-    file.head.oldest_position = UINT64_MAX; /* the segments know better; see log_retire.c */
-    file.head.begin_crc = hf_crc32c(0, NULL, 0);
-    int fd = openat(dir, "head-new", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        return hf_errno();
-    }
-    int64_t status = HF_FAIL_STATUS("log.fallocate");
-    if (status == HF_OK) { /* mapped stores must never meet a full disk */
-        int failed = posix_fallocate(fd, 0, (off_t)HF_HEADER_PAGE);
-        status = failed != 0 ? HF_ERRNO - failed : HF_OK;
-    }
-    if (status == HF_OK) {
-        status = hf_write_all(fd, &file, sizeof file, 0);
-    }
-    if (status == HF_OK) {
-        status = hf_sync(fd, HF_SYNC_DATA);
-    }
-    close(fd);
-    if (status == HF_OK && renameat(dir, "head-new", dir, "head") != 0) {
-        status = hf_errno();
-    }
-    if (status == HF_OK && hf_sync(dir, HF_SYNC_NAMES) != HF_OK) {
-        unlinkat(dir, "head", 0); /* the next one is another file */
-        return HF_POISONED;
-    }
-    if (status != HF_OK) {
-        unlinkat(dir, "head-new", 0);
-    }
-    return status;
+    return head->pre.layout_version == 1;
 }
 
-static int64_t acceptable(const struct hf_head *head)
+static int64_t acceptable(const struct hf_head *head, off_t bytes)
 {
-    if (hf_load_acquire_u64(&head->pre.magic) != (HF_MAGIC | HF_KIND_HEAD)) {
+    if (head->pre.magic != (HF_MAGIC | HF_KIND_HEAD)) {
         return HF_DAMAGED;
     }
-    int own = head->pre.layout_version == HF_LAYOUT_VERSION && head->pre.struct_hash == hf_struct_hash(HF_KIND_HEAD);
-    return own ? HF_OK : HF_LAYOUT;
+    uint32_t version = head->pre.layout_version, hash = head->pre.struct_hash;
+    if (is_v1(head)) {
+        return hash == hf_head_v1_hash() ? HF_OK : HF_LAYOUT;
+    }
+    if (version != hf_layout_version(HF_KIND_HEAD) || hash != hf_struct_hash(HF_KIND_HEAD)) {
+        return HF_LAYOUT;
+    }
+    return bytes < (off_t)HF_HEAD_BYTES ? HF_DAMAGED : HF_OK;
 }
 
 static int64_t open_head(int dir, int access, int *fd, struct hf_head *copy)
 {
-    struct stat st;
+    struct stat st = {0};
     *fd = openat(dir, "head", access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (*fd < 0) {
         return errno == ENOENT ? HF_AGAIN : hf_errno();
@@ -76,7 +49,7 @@ static int64_t open_head(int dir, int access, int *fd, struct hf_head *copy)
     if (status == HF_OK) {
         status = st.st_size < (off_t)HF_HEADER_PAGE ? HF_DAMAGED : hf_head_look(*fd, copy);
     }
-    status = status == HF_OK ? acceptable(copy) : status;
+    status = status == HF_OK ? acceptable(copy, st.st_size) : status;
     if (status != HF_OK) {
         close(*fd);
         *fd = -1;
@@ -93,7 +66,7 @@ int64_t hf_head_open(int dir, int *fd, struct hf_head *copy)
  * words that must not be older than the rest are read again, and the rest again if its version moved meanwhile. */
 int64_t hf_head_look(int fd, struct hf_head *copy)
 {
-    enum { FROM = offsetof(struct hf_head, end), TO = offsetof(struct hf_head, begin_count), TRIES = 8 };
+    enum { FROM = offsetof(struct hf_head, end), TO = offsetof(struct hf_head, _pad1), TRIES = 8 };
     union {
         struct hf_head head;
         uint8_t bytes[TO];
@@ -117,7 +90,7 @@ int64_t hf_head_look(int fd, struct hf_head *copy)
     return status;
 }
 
-int64_t hf_head_map(int dir, struct hf_head **out)
+int64_t hf_head_map(int dir, int protection, struct hf_head **out)
 {
     struct hf_head copy;
     int fd;
@@ -125,11 +98,15 @@ int64_t hf_head_map(int dir, struct hf_head **out)
     if (status != HF_OK) {
         return status;
     }
-    void *map = mmap(NULL, HF_HEADER_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (is_v1(&copy)) {
+        close(fd);
+        return HF_LAYOUT;
+    }
+    void *map = mmap(NULL, HF_HEAD_BYTES, protection, MAP_SHARED, fd, 0);
     status = map == MAP_FAILED ? hf_errno() : HF_OK;
     close(fd);
     if (status == HF_OK) {
-        madvise(map, HF_HEADER_PAGE, MADV_DONTFORK);
+        madvise(map, HF_HEAD_BYTES, MADV_DONTFORK);
         *out = map;
     }
     return status;
@@ -137,7 +114,7 @@ int64_t hf_head_map(int dir, struct hf_head **out)
 
 void hf_head_unmap(struct hf_head *head)
 {
-    munmap(head, HF_HEADER_PAGE);
+    munmap(head, HF_HEAD_BYTES);
 }
 
 uint64_t hf_head_mask(const struct hf_head *head)
@@ -170,47 +147,106 @@ uint64_t hf_head_stable(const struct hf_head *head)
 
 /* ---- incarnations ---- */
 
-int64_t hf_head_begins(const struct hf_head *head, struct hf_begin out[HF_INCARNATIONS], uint64_t *version)
+/* 1: the sum is right, and so is the order: whoever wrote it may have got the sum right. */
+static int is_table(const struct hf_begin *begins, uint64_t count, uint32_t seed, uint32_t crc)
 {
-    *version = hf_load_acquire_u64(&head->begin_version); /* pairs with hf_head_store_begins */
-    if (*version & 1) {
-        return HF_AGAIN;
+    if (count > HF_INCARNATIONS || hf_crc32c(seed, (const uint8_t *)begins, count * sizeof *begins) != crc) {
+        return 0;
     }
-    uint64_t count = hf_load_relaxed_u64(&head->begin_count);
-    uint32_t crc = hf_load_relaxed_u32(&head->begin_crc);
-    for (uint64_t i = 0; i < count && i < HF_INCARNATIONS; i++) {
-        out[i].incarnation = hf_load_relaxed_u64(&head->begins[i].incarnation);
-        out[i].start_sqn = hf_load_relaxed_u64(&head->begins[i].start_sqn);
-    }
-    hf_fence_acquire();
-    if (hf_load_relaxed_u64(&head->begin_version) != *version) {
-        return HF_AGAIN;
-    }
-    if (count > HF_INCARNATIONS || hf_crc32c(0, (const uint8_t *)out, count * sizeof *out) != crc) {
-        return HF_DAMAGED;
-    }
-    for (uint64_t i = 1; i < count; i++) { /* whoever wrote it may have got the sum right */
-        if (out[i].incarnation <= out[i - 1].incarnation) {
-            return HF_DAMAGED;
+    for (uint64_t i = 1; i < count; i++) {
+        if (begins[i].incarnation <= begins[i - 1].incarnation) {
+            return 0;
         }
     }
-    return (int64_t)count;
+    return 1;
 }
 
-/* A crash inside leaves an odd version; the next open rewrites the table from what the segments and its own caller
- * know. */
-void hf_head_store_begins(struct hf_head *head, const struct hf_begin *begins, uint64_t count)
+static void take(struct hf_begins *out, uint64_t generation, const struct hf_begin *begins, uint64_t count)
 {
-    uint64_t version = hf_load_relaxed_u64(&head->begin_version) | 1;
-    hf_store_relaxed_u64(&head->begin_version, version);
-    hf_fence_release(); /* the odd version is seen before any of the new table; pairs with hf_head_begins' fence */
-    for (uint64_t i = 0; i < count; i++) {
-        hf_store_relaxed_u64(&head->begins[i].incarnation, begins[i].incarnation);
-        hf_store_relaxed_u64(&head->begins[i].start_sqn, begins[i].start_sqn);
+    memcpy(out->at, begins, count * sizeof *begins);
+    out->count = count;
+    out->generation = generation;
+}
+
+static int64_t read_v1(int fd, struct hf_begins *out)
+{
+    struct hf_head_v1 head;
+    struct hf_bytes bad;
+    int64_t status = hf_read_all(fd, (uint8_t *)&head, sizeof head, 0, &bad);
+    out->whole = status == HF_OK && bad.to == 0 && is_table(head.begins, head.begin_count, 0, head.begin_crc);
+    if (out->whole) {
+        take(out, 0, head.begins, head.begin_count);
     }
-    hf_store_relaxed_u64(&head->begin_count, count);
-    hf_store_relaxed_u32(&head->begin_crc, hf_crc32c(0, (const uint8_t *)begins, count * sizeof *begins));
-    hf_store_release_u64(&head->begin_version, version + 1);
+    out->whole |= HF_MUTANT("head.v1_empty");
+    return status;
+}
+
+static uint32_t table_seed(const struct hf_begin_table *t)
+{
+    return hf_crc32c(0, (const uint8_t *)t, offsetof(struct hf_begin_table, _pad0));
+}
+
+static int64_t read_tables(int fd, uint64_t told, struct hf_begins *out)
+{
+    for (uint64_t slot = 0; slot < 2; slot++) {
+        struct hf_begin_table t;
+        struct hf_bytes bad;
+        int64_t status = hf_read_all(fd, (uint8_t *)&t, sizeof t, HF_HEADER_PAGE * (1 + slot), &bad);
+        if (status != HF_OK) {
+            return status;
+        }
+        int own = t.generation % 2 == slot && t.generation != 0 && t.generation < HF_GENERATION_SANE;
+        if (own && t.generation > out->generation && is_table(t.begins, t.count, table_seed(&t), t.crc)) {
+            take(out, t.generation, t.begins, t.count);
+        }
+    }
+    out->whole = out->generation != 0 && (out->generation >= told || HF_MUTANT("head.older_table"));
+    return HF_OK;
+}
+
+int64_t hf_head_read(int fd, struct hf_head *copy, struct hf_begins *out)
+{
+    enum { TRIES = 100 };
+    struct hf_head after;
+    for (int tries = 0; tries < TRIES; tries++) {
+        memset(out, 0, sizeof *out);
+        int64_t status = hf_head_look(fd, copy);
+        if (status == HF_OK) {
+            status = is_v1(copy) ? read_v1(fd, out) : read_tables(fd, copy->begin_version, out);
+        }
+        if (status == HF_OK) {
+            status = hf_head_look(fd, &after);
+        }
+        if (status != HF_OK) {
+            return status;
+        }
+        out->version = copy->begin_version;
+        int written = is_v1(copy) && (copy->begin_version & 1); /* or its writer died inside: then the sum decides */
+        if (after.begin_version == copy->begin_version && !written) {
+            return HF_OK;
+        }
+        out->whole &= after.begin_version == copy->begin_version;
+    }
+    return HF_OK;
+}
+
+uint64_t hf_begins_next(uint64_t generation, uint64_t told)
+{
+    uint64_t next = generation + (HF_MUTANT("head.one_slot") ? 2 : 1); /* in place, as version 1 did */
+    if (told >= next &&
+        told < HF_GENERATION_SANE) { /* readers must see it change; and it replaces no table that is whole */
+        next = told + 1 + ((told ^ generation) & 1);
+    }
+    return next;
+}
+
+void hf_head_begins_page(uint64_t generation, const struct hf_begin *begins, uint64_t count, struct hf_begin_table *out)
+{
+    memset(out, 0, sizeof *out);
+    out->generation = generation;
+    out->count = count;
+    memcpy(out->begins, begins, count * sizeof *begins);
+    out->crc = hf_crc32c(table_seed(out), (const uint8_t *)begins, count * sizeof *begins);
 }
 
 uint64_t hf_void_after(const struct hf_seg *s, const struct hf_seg *later, int64_t n, const struct hf_begin *begins,

@@ -7,6 +7,7 @@
 #include "log_end.h"
 #include "atomic.h"
 #include "process.h"
+#include "segment.h"
 #include "sync.h"
 
 #include <fcntl.h>
@@ -67,15 +68,9 @@ static int64_t remove_leftovers(struct recovery *r)
     return status;
 }
 
-/* The head's table, and what only the segments know (the head's page may be torn). */
+/* The head's table, and what only the segments know: where it is not whole, that is all that is left. */
 static void find_begins(struct hf_log *log)
 {
-    uint64_t version = log->head->begin_version;
-    if (version & 1) { /* its writer died inside: the crc decides */
-        hf_store_release_u64(&log->head->begin_version, version + 1);
-    }
-    int64_t n = hf_head_begins(log->head, log->begins, &version);
-    log->begin_count = n > 0 ? (uint64_t)n : 0;
     for (int64_t i = 0; i < log->count; i++) {
         const struct hf_seg *s = &log->segs[i];
         uint64_t newest = log->begin_count > 0 ? log->begins[log->begin_count - 1].incarnation : 0;
@@ -85,6 +80,7 @@ static void find_begins(struct hf_log *log)
                 log->begin_count--;
             }
             log->begins[log->begin_count++] = (struct hf_begin){s->incarnation, s->first_sqn};
+            log->begins_found = 1;
         }
     }
     if (log->begin_count > 0) {
@@ -159,15 +155,26 @@ static int64_t publish(struct recovery *r)
     if (log->next_bytes < HF_SEGMENT_MIN || log->next_bytes > log->config.max_segment_bytes) {
         log->next_bytes = log->config.max_segment_bytes;
     }
-    hf_head_store_begins(log->head, log->begins, log->begin_count);
+    if (log->begins_found || log->unbegun) {
+        log->generation = hf_begins_next(log->generation, log->head->begin_version);
+        hf_log_tell_begins(log);
+    }
     hf_log_oldest(log);
     log->damaged += log->count > 0 && log->head->oldest_position < log->segs[0].base;
-    hf_store_release_u64(&log->head->level, log->config.level);
+    hf_log_tell(log, &log->head->level, log->config.level);
     hf_log_publish(log);
-    int64_t status = hf_boot_id(log->head->pre.boot_id); /* after `end`: it says which boot's pages `end` speaks of */
-    hf_store_release_u64(&log->head->poisoned, 0);
+    uint8_t boot[HF_UUID];
+    int64_t status = hf_boot_id(boot);
+    if (status == HF_OK) { /* after `end`: it says which boot's pages `end` speaks of */
+        hf_log_tell_bytes(log, log->head->pre.boot_id, boot, sizeof boot);
+    }
+    hf_log_tell(log, &log->head->poisoned, 0);
     if (status == HF_OK && synced) {
         status = hf_log_durable(log, log->head_fd, HF_SYNC_DATA);
+    }
+    if (status == HF_OK) {
+        hf_log_tell(log, &log->head->begin_version, log->generation);
+        status = hf_load_relaxed_u32(&log->poisoned) ? HF_POISONED : HF_OK;
     }
     if (status == HF_OK && log->config.doubt != NULL) {
         hf_doubt_clear(log->config.doubt);
@@ -202,7 +209,8 @@ static int64_t recover(struct hf_log *log)
     if (status == HF_OK) {
         status = seal_last(&r);
     }
-    if (status == HF_OK && (r.e.unsure || log->blind)) { /* a head that was not read: of no known numbers */
+    if (status == HF_OK &&
+        (r.e.unsure || log->blind || log->unbegun)) { /* what the head has lost: of no known numbers */
         uint64_t next = hf_ending_number(&r.e, log->begins, log->begin_count);
         status = r.e.unsure ? hf_unsure_save(log, r.e.first_unsure, r.e.next_unsure) : hf_unsure_save(log, next, next);
     }
@@ -223,39 +231,61 @@ static uint64_t file_size(uint64_t bytes, uint64_t fallback)
     return (bytes + HF_HEADER_PAGE - 1) & ~(HF_HEADER_PAGE - 1);
 }
 
-static int64_t open_head(struct hf_log *log)
+/* There is a head of this source, of the layout that this build writes, and it is no older than this open where an earlier
+ * life may have lost it. What it says of BEGINs is taken. */
+static int64_t have_head(struct hf_log *log)
 {
-    int64_t status = hf_head_map(log->dir, &log->head);
+    struct hf_head head;
+    struct hf_begins begins = {.generation = 1, .whole = 1};
+    int fd;
+    int64_t status = hf_head_open(log->dir, &fd, &head);
     if (status <= HF_ERRNO && hf_unreadable((int)(HF_ERRNO - status))) {
         log->blind = 1;
         status = HF_DAMAGED;
     }
     if (status == HF_AGAIN ||
-        status == HF_DAMAGED) { /* none, or one that nobody can read: the segments know all of it */
+        status == HF_DAMAGED) { /* none, or one that nobody can read: the segments know the rest */
+        log->unbegun = status == HF_DAMAGED;
         status = hf_head_create(log->dir, log->config.uuid);
-        if (status == HF_POISONED) {
-            return hf_log_poison(log);
-        }
-        if (status == HF_OK) {
-            status = hf_head_map(log->dir, &log->head);
-        }
+        log->generation = begins.generation;
+        return status == HF_POISONED ? hf_log_poison(log) : status;
     }
     if (status != HF_OK) {
         return status;
     }
-    if (memcmp(log->head->pre.uuid, log->config.uuid, HF_UUID) != 0) {
-        return HF_DAMAGED;
+    int64_t doubted = 0;
+    if (memcmp(head.pre.uuid, log->config.uuid, HF_UUID) != 0) {
+        status = HF_DAMAGED;
+    } else {
+        doubted = hf_log_doubted(log, &head); /* then even what reads well proves nothing */
+        status = doubted < 0 ? doubted : hf_head_read(fd, &head, &begins);
+    }
+    close(fd);
+    log->renewing = doubted > 0;
+    log->unbegun = !begins.whole;
+    if (status == HF_OK && (head.pre.layout_version != hf_layout_version(HF_KIND_HEAD) || log->renewing)) {
+        status = hf_head_remake(log->dir, &head, &begins);
+    }
+    log->generation = begins.generation;
+    log->begin_count = begins.count;
+    memcpy(log->begins, begins.at, sizeof log->begins);
+    return status == HF_POISONED ? hf_log_poison(log) : status;
+}
+
+static int64_t open_head(struct hf_log *log)
+{
+    int64_t status = have_head(log);
+    if (status == HF_OK) {
+        status = hf_head_map(log->dir, hf_log_on_disk(log) ? PROT_READ : PROT_READ | PROT_WRITE, &log->head);
+    }
+    if (status != HF_OK) {
+        return status;
     }
     (void)mlock(
         log->head,
-        HF_HEADER_PAGE); /* it is read through this map for as long as the store runs, and so not again from the disk */
+        HF_HEAD_BYTES); /* it is read through this map for as long as the store runs, and so not again from the disk */
     log->head_fd = openat(log->dir, "head", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (log->head_fd < 0) {
-        return hf_errno();
-    }
-    int64_t doubted = hf_log_doubted(log); /* then even what reads well proves nothing */
-    log->renewing = doubted > 0;
-    return doubted < 0 ? doubted : HF_OK;
+    return log->head_fd < 0 ? hf_errno() : HF_OK;
 }
 
 int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_log **out)
@@ -283,10 +313,10 @@ int64_t hf_log_open(int dir_fd, const struct hf_log_config *config, struct hf_lo
         status = HF_USAGE;
     }
     if (status == HF_OK) {
-        hf_spare_adopt(log);
-        status = open_head(log);
+        status = open_head(log); /* first: a directory of another layout is left as it is */
     }
     if (status == HF_OK) {
+        hf_spare_adopt(log);
         status = hf_unsure_load(log);
     }
     if (status == HF_OK) {

@@ -6,7 +6,7 @@
  *      renamed over it; the spare goes. What lies below was synced with its name before the position was published.
  *   2. the directory is synced: every name that was in doubt leads to a new file by now. A name that was removed may
  *      come back: the beginning's ghosts are known (log_retire.c), and what a cut removed has no frames (hf_seg_void).
- *   3. the head, which is one page, is written as a whole and synced; then the doubt goes.
+ *   3. the head, which is a new file since the open began (log_head_file.c), is synced; then the doubt goes.
  * A crash anywhere leaves the head's flag or the doubt, and the next open begins again. */
 #include "log_private.h"
 #include "atomic.h"
@@ -31,7 +31,7 @@ int64_t hf_log_poison(struct hf_log *log)
 {
     hf_store_relaxed_u32(&log->poisoned, 1);
     if (log->head != NULL) {
-        hf_store_release_u64(&log->head->poisoned, hf_doubt_word()); /* pairs with hf_log_poisoned, on another thread */
+        hf_log_tell_poison(log, hf_doubt_word());
     }
     if (log->config.doubt != NULL) {
         (void)hf_doubt_set(log->config.doubt);
@@ -50,17 +50,24 @@ int64_t hf_log_durable(struct hf_log *log, int fd, uint32_t what)
 
 void hf_log_distrust(int dir_fd)
 {
-    struct hf_head *head = NULL;
-    if (hf_head_map(dir_fd, &head) == HF_OK) {
-        hf_store_release_u64(&head->poisoned, hf_doubt_word()); /* pairs with hf_log_poisoned */
-        hf_head_unmap(head);
+    struct hf_head copy;
+    int fd;
+    if (hf_head_open(dir_fd, &fd, &copy) == HF_OK) { /* of either layout version: both have the word there */
+        close(fd);
+        fd = openat(dir_fd, "head", O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+        uint64_t word = hf_doubt_word();
+        if (fd >= 0) {
+            (void)hf_write_all(fd, &word, sizeof word,
+                               offsetof(struct hf_head, poisoned)); /* hf_log_poisoned reads it */
+            close(fd);
+        }
     }
 }
 
 /* The head's word counts while the boot lasts in which it was written. 1 is older than that word: nobody knows when. */
-int64_t hf_log_doubted(const struct hf_log *log)
+int64_t hf_log_doubted(const struct hf_log *log, const struct hf_head *head)
 {
-    uint64_t word = hf_load_acquire_u64(&log->head->poisoned);
+    uint64_t word = head->poisoned;
     if (word == 1 || word == hf_doubt_word()) {
         return 1;
     }

@@ -2,6 +2,7 @@
  *
  *   log_file.c    segment files: names, headers, seals, maps
  *   log_head.c    the head, and the incarnations that it remembers
+ *   log_head_file.c  the head's file: made, and made anew
  *   log_window.c  the bytes of such files, read into private memory: a bad sector is damage, and no signal
  *   log_frame.c   frames: CRC, verification, walking, resynchronisation
  *   log.c         the store's hot side: append, sync, publish
@@ -20,6 +21,7 @@
 #ifndef HF_LOG_PRIVATE_H
 #define HF_LOG_PRIVATE_H
 #include "log.h"
+#include "log_head.h"
 #include "status.h"
 
 #include <errno.h>
@@ -28,7 +30,6 @@
 #define HF_SEGMENT_MIN UINT64_C(16384)                 /* smallest segment file */
 #define HF_SEGMENT_SANE (UINT64_C(1) << 40)            /* no segment file is larger */
 #define HF_END_SANE (UINT64_MAX - 2 * HF_SEGMENT_SANE) /* no log ends there or behind: what came next would wrap */
-#define HF_HEADER_PAGE UINT64_C(4096)                  /* header and its copy; the index follows */
 #define HF_CRC_BYTES 28                                /* of a frame's header: all before `crc` */
 #define HF_HEADER_CRC offsetof(struct hf_segment_header, crc)
 #define HF_CONTROL_BYTES (sizeof(struct hf_frame) + sizeof(struct hf_control_body))
@@ -147,25 +148,8 @@ int hf_seg_unread(const struct hf_seg *s, uint64_t offset, uint64_t bytes);
 void hf_seg_forget(struct hf_seg *s); /* what the window has may be old: it is read again */
 void hf_seg_close(struct hf_seg *s);  /* file and window; not the map */
 
-/* ---- log_head.c ---- */
+/* ---- log_head.c; more is in log_head.h ---- */
 
-/* To write it. HF_AGAIN: there is none; HF_LAYOUT; HF_DAMAGED; EIO: the disk does not give it. */
-int64_t hf_head_map(int dir, struct hf_head **out);
-/* A reader's: opens it, and copies it; as hf_head_map. */
-int64_t hf_head_open(int dir, int *fd, struct hf_head *copy);
-/* What it says now. Where next_sqn says that a number is published, end covers it. */
-int64_t hf_head_look(int fd, struct hf_head *copy);
-int64_t hf_head_create(int dir, const uint8_t *uuid);
-void hf_head_unmap(struct hf_head *head);
-uint64_t hf_head_mask(const struct hf_head *head); /* what end_check is XORed with */
-/* 1: what it says of end and beginning is true of the files as they are. After a reboot the pages and names of a memory
- * log on a disk may be older than its head, or newer. */
-int hf_head_speaks(const struct hf_head *head);
-uint64_t hf_head_stable(const struct hf_head *head); /* the published end, if it speaks; else 0 */
-/* The incarnations that the head remembers, consistently. Returns the count, or HF_DAMAGED (crc or order wrong), or
- * HF_AGAIN (a writer is in, or died there). *version: of what was read. */
-int64_t hf_head_begins(const struct hf_head *head, struct hf_begin out[HF_INCARNATIONS], uint64_t *version);
-void hf_head_store_begins(struct hf_head *head, const struct hf_begin *begins, uint64_t count);
 /* The first number that is void in segment i, because a later incarnation began at or below it; UINT64_MAX if none. */
 uint64_t hf_void_from(const struct hf_seg *segs, int64_t n, int64_t i, const struct hf_begin *begins, int64_t count);
 /* The same for s, which the n segments from `later` on may have overridden. */
@@ -219,6 +203,11 @@ struct hf_chain {
 };
 /* 1: this frame continues; 0: it does not. body: of a control frame, else not read. */
 int hf_chain_take(struct hf_chain *c, const struct hf_frame *f, const struct hf_control_body *body, uint64_t position);
+/* What a reader says of the numbers of this LOST record. */
+static inline int64_t hf_lack(const struct hf_frame *f)
+{
+    return f->flags & HF_FRAME_HOLE ? HF_HOLE : HF_LOST;
+}
 /* Behind damage: the next frame starts a message or is a control frame, and its number may be larger. */
 static inline void hf_chain_jump(struct hf_chain *c, uint64_t position)
 {
@@ -320,22 +309,25 @@ struct hf_log {
     uint64_t begin_sqn;
     struct hf_begin begins[HF_INCARNATIONS];
     uint64_t begin_count;
-    uint64_t floor_sqn;  /* hf_log_release: numbers below are wanted by nobody */
-    uint64_t need;       /* bytes that the append which met HF_ROLL wants */
-    uint64_t next_bytes; /* file size that hf_log_prepare makes; atomic */
-    uint64_t rolled_at;  /* where the active segment begins; atomic, a hint for hf_log_prepare */
-    uint32_t group_open; /* disk: a SYNC frame leads this group commit already */
-    uint32_t must_roll;  /* the active segment takes nothing more */
-    uint32_t filled;     /* it must roll because it is full: sizes double */
-    uint32_t dir_dirty;  /* a name changed since the last directory sync */
-    uint32_t poisoned;   /* a sync failed in this life; atomic: the helper's may have */
-    uint32_t renewing;   /* an open that writes once more what an earlier life could not sync */
-    uint32_t opened;     /* there is something to sync at the end */
-    uint32_t blind;      /* the disk did not give its head when it was opened */
-    uint32_t empty;      /* no message or LOST record in any segment */
-    int64_t dirty_from;  /* index into segs of the oldest segment that may be unsynced; == count: none */
-    int64_t named;       /* so many of segs, from the first on, have their names on disk */
-    uint64_t kept_sqn;   /* from this number and this position on nothing was ever let go: what is not there is lost */
+    uint64_t generation;   /* of the head's newest table */
+    uint64_t floor_sqn;    /* hf_log_release: numbers below are wanted by nobody */
+    uint64_t need;         /* bytes that the append which met HF_ROLL wants */
+    uint64_t next_bytes;   /* file size that hf_log_prepare makes; atomic */
+    uint64_t rolled_at;    /* where the active segment begins; atomic, a hint for hf_log_prepare */
+    uint32_t group_open;   /* disk: a SYNC frame leads this group commit already */
+    uint32_t must_roll;    /* the active segment takes nothing more */
+    uint32_t filled;       /* it must roll because it is full: sizes double */
+    uint32_t dir_dirty;    /* a name changed since the last directory sync */
+    uint32_t poisoned;     /* a sync failed in this life; atomic: the helper's may have */
+    uint32_t renewing;     /* an open that writes once more what an earlier life could not sync */
+    uint32_t opened;       /* there is something to sync at the end */
+    uint32_t blind;        /* the disk did not give its head when it was opened */
+    uint32_t unbegun;      /* its BEGINs were not all readable then */
+    uint32_t begins_found; /* a segment knew one that the head did not */
+    uint32_t empty;        /* no message or LOST record in any segment */
+    int64_t dirty_from;    /* index into segs of the oldest segment that may be unsynced; == count: none */
+    int64_t named;         /* so many of segs, from the first on, have their names on disk */
+    uint64_t kept_sqn; /* from this number and this position on nothing was ever let go: what is not there is lost */
     uint64_t kept_position;
     uint64_t fill_next; /* the lowest end of a fill, as of the last look */
     uint64_t cut_bytes;
@@ -348,6 +340,13 @@ struct hf_log {
     struct hf_spare spare;
 };
 
+/* ---- log_tell.c: into the head. Where that fails the log is poisoned ---- */
+void hf_log_tell(struct hf_log *log, uint64_t *word, uint64_t value); /* word: of log->head */
+void hf_log_tell_bytes(struct hf_log *log, void *place, const void *bytes, uint64_t n);
+void hf_log_tell_begins(
+    struct hf_log *log); /* in the place of the table before the newest; a crash inside leaves that one.
+                                                Readers look when begin_version says so: once it is durable, if the log is */
+void hf_log_tell_poison(struct hf_log *log, uint64_t word);
 void hf_log_publish(struct hf_log *log);
 static inline int hf_log_on_disk(const struct hf_log *log)
 {
@@ -379,7 +378,7 @@ int64_t hf_log_poison(struct hf_log *log);     /* HF_POISONED */
 /* hf_sync of a file or a directory of the log; HF_POISONED from the first error on. */
 int64_t hf_log_durable(struct hf_log *log, int fd, uint32_t what);
 /* 1: a sync failed in an earlier life and in this boot; 0: none did. An error: nobody knows. */
-int64_t hf_log_doubted(const struct hf_log *log);
+int64_t hf_log_doubted(const struct hf_log *log, const struct hf_head *head);
 /* What open found in the segments from `first` on is stable when it returns HF_OK: synced, or with a doubt written once more. */
 int64_t hf_log_settle(struct hf_log *log, int64_t first);
 
@@ -427,6 +426,7 @@ struct hf_logr {
     int64_t count;
     struct hf_begin begins[HF_INCARNATIONS];
     int64_t begin_count;
+    int begins_whole;                      /* 0: nobody knows what has begun: begin_count is 0 */
     uint64_t begin_version;                /* of `begins`, and of `segs` with them */
     struct hf_begin told[HF_INCARNATIONS]; /* hf_logr_learn */
     int64_t told_count;
@@ -463,6 +463,8 @@ uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t publi
 int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position);
 /* Copies from the message at `position`, which has number `sqn`, in segment i, which is open. */
 int64_t hf_logr_copy(struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position, uint64_t sqn);
+/* Looks at the head: at the one that has the name now. by_name: also where the old one may have another name left. */
+int64_t hf_logr_look(struct hf_logr *r, int by_name);
 int64_t hf_logr_refresh(struct hf_logr *r); /* lists segments and fills again; HF_OK or an error */
 /* One try in the segments that are listed. */
 int64_t hf_logr_here(struct hf_logr *r, const struct hf_request *q);

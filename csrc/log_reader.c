@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int64_t hf_logr_open(int dir_fd, struct hf_logr **out)
@@ -53,6 +54,51 @@ void hf_logr_close(struct hf_logr *r)
     free(r);
 }
 
+/* ---- the head ---- */
+
+/* 1: the head that is open was replaced: the store has made it anew, in another layout perhaps (log_head_file.c). It says nothing
+ * more, and nobody holds the lock on it. by_name: also where a copy of the directory has links to its files. */
+static int64_t is_replaced(const struct hf_logr *r, int by_name)
+{
+    struct stat own, named;
+    if (fstat(r->head_fd, &own) != 0) {
+        return hf_errno();
+    }
+    if (own.st_nlink == 0 || !by_name) {
+        return own.st_nlink == 0;
+    }
+    int fd = openat(r->dir, "head", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        return errno == ENOENT ? 0 : hf_errno();
+    }
+    int64_t status = fstat(fd, &named) != 0 ? hf_errno() : named.st_ino != own.st_ino || named.st_dev != own.st_dev;
+    close(fd);
+    return status;
+}
+
+int64_t hf_logr_look(struct hf_logr *r, int by_name)
+{
+    struct hf_head copy;
+    int fd;
+    int64_t status = is_replaced(r, by_name);
+    if (status > 0 && !HF_MUTANT("logr.old_head")) {
+        status = hf_head_open(r->dir, &fd, &copy);
+        if (status == HF_OK && memcmp(copy.pre.uuid, r->head->pre.uuid, HF_UUID) != 0) {
+            close(fd);
+            return HF_DAMAGED;
+        }
+        if (status == HF_OK) {
+            hf_logr_fill_close(r); /* it reads through the same head */
+            close(r->head_fd);
+            r->head_fd = fd;
+            r->begin_version = UINT64_MAX;
+            r->reach.found = 0;
+        }
+        status = status == HF_AGAIN ? HF_OK : status; /* there is no other: what is open is the last one */
+    }
+    return status < 0 ? status : hf_head_look(r->head_fd, r->head);
+}
+
 int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sqn)
 {
     HF_ENTER(r);
@@ -68,16 +114,14 @@ int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sq
  * one in the list sees its BEGIN too. */
 int64_t hf_logr_refresh(struct hf_logr *r)
 {
-    uint64_t version = 0;
-    int64_t count = HF_AGAIN;
-    for (int tries = 0; tries < 100 && count == HF_AGAIN; tries++) {
-        int64_t status = hf_head_look(r->head_fd, r->head);
-        if (status != HF_OK) {
-            return status;
-        }
-        count = hf_head_begins(r->head, r->begins, &version);
+    struct hf_begins begins;
+    int64_t status = hf_head_read(r->head_fd, r->head, &begins);
+    if (status != HF_OK) {
+        return status;
     }
-    r->begin_count = count < 0 ? 0 : count; /* unreadable: the segments' headers say the rest */
+    memcpy(r->begins, begins.at, sizeof r->begins);
+    r->begins_whole = begins.whole;
+    r->begin_count = begins.whole ? (int64_t)begins.count : 0; /* unreadable: the segments' headers say the rest */
     struct hf_seg *segs = NULL;
     int64_t n = hf_fill_list(r->dir, &r->fills);
     n = n == HF_OK ? hf_seg_list(r->dir, r->head->pre.uuid, &segs) : n;
@@ -100,7 +144,7 @@ int64_t hf_logr_refresh(struct hf_logr *r)
     hf_seg_list_free(r->segs, r->count);
     r->segs = segs;
     r->count = n;
-    r->begin_version = version;
+    r->begin_version = begins.version;
     return HF_OK;
 }
 
@@ -249,7 +293,7 @@ static int64_t arrived(const struct hf_walk *w, const struct hf_request *q, uint
     }
     if (w->body.first <= q->sqn) {
         *q->next = w->body.last + 1;
-        return HF_LOST;
+        return hf_lack(&w->frame);
     }
     *q->next = w->body.first;
     return HF_DAMAGED;
@@ -305,6 +349,12 @@ static int64_t seek(struct hf_logr *r, int64_t i, const struct hf_request *q, ui
 
 /* ---- reading ---- */
 
+/* This log does not have the number: a fill may. */
+static int is_lacking(int64_t status)
+{
+    return status == HF_GONE || status == HF_DAMAGED || status == HF_LOST || status == HF_HOLE;
+}
+
 int64_t hf_logr_here(struct hf_logr *r, const struct hf_request *q)
 {
     int64_t i = segment_of(r, q->sqn);
@@ -326,7 +376,7 @@ int64_t hf_logr_here(struct hf_logr *r, const struct hf_request *q)
     }
     status = status == HF_LOGR_FOUND ? hf_logr_copy(r, i, q, position, sqn) : status;
     /* What follows in this segment is void from there on: a newer incarnation has those numbers. */
-    if ((status == HF_GONE || status == HF_DAMAGED || status == HF_LOST) && *q->next > void_from) {
+    if (is_lacking(status) && *q->next > void_from) {
         *q->next = void_from;
     }
     return status;
@@ -364,7 +414,7 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
             }
         }
         status = hf_logr_here(r, &q);
-        if (status == HF_DAMAGED || status == HF_LOST || status == HF_GONE) {
+        if (is_lacking(status)) {
             status = q.fresh ? hf_logr_fill(r, &q, status) : HF_LOGR_RETRY;
         }
         if (status != HF_LOGR_RETRY) {
@@ -372,6 +422,13 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
         }
     }
     return HF_AGAIN; /* segments are recycled faster than we can list them */
+}
+
+/* A log that began with a later number, and has let nothing go since, stands at position 0. */
+int64_t hf_logr_let_go(const struct hf_logr *r, uint64_t sqn)
+{
+    uint64_t position = r->head->oldest_position; /* UINT64_MAX: a new head, which says nothing */
+    return sqn < r->head->oldest_sqn && position > 0 && position < UINT64_MAX;
 }
 
 void hf_logr_uuid(const struct hf_logr *r, uint8_t *out)
@@ -386,17 +443,18 @@ uint64_t hf_logr_incarnation(const struct hf_logr *r)
     return r->incarnation;
 }
 
-/* The head's table may have changed since the last read. */
-static int64_t renew_begins(struct hf_logr *r)
+/* The head's table may have changed since the last read. HF_DAMAGED: it is not whole, so nobody knows what has begun. */
+static int64_t renew_begins(struct hf_logr *r, int by_name)
 {
-    int64_t status = hf_head_look(r->head_fd, r->head);
-    return status == HF_OK && r->head->begin_version != r->begin_version ? hf_logr_refresh(r) : status;
+    int64_t status = hf_logr_look(r, by_name);
+    status = status == HF_OK && r->head->begin_version != r->begin_version ? hf_logr_refresh(r) : status;
+    return status == HF_OK && !r->begins_whole ? HF_DAMAGED : status;
 }
 
 int64_t hf_logr_begin(struct hf_logr *r, uint64_t *incarnation, uint64_t *start_sqn)
 {
     HF_ENTER(r);
-    int64_t status = renew_begins(r);
+    int64_t status = renew_begins(r, 0); /* asked for each block that is read */
     if (status < 0 || r->begin_count == 0) {
         return status;
     }
@@ -408,7 +466,7 @@ int64_t hf_logr_begin(struct hf_logr *r, uint64_t *incarnation, uint64_t *start_
 int64_t hf_logr_begins(struct hf_logr *r, struct hf_begin *out)
 {
     HF_ENTER(r);
-    int64_t status = renew_begins(r);
+    int64_t status = renew_begins(r, 1);
     if (status < 0) {
         return status;
     }

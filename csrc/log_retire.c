@@ -51,8 +51,8 @@ static void tell(struct hf_log *log, int64_t first)
         position = log->kept_position < position ? log->kept_position : position;
     }
     sqn = sqn < log->floor_sqn ? log->floor_sqn : sqn;
-    hf_store_release_u64(&log->head->oldest_sqn, sqn);
-    hf_store_release_u64(&log->head->oldest_position, position);
+    hf_log_tell(log, &log->head->oldest_sqn, sqn);
+    hf_log_tell(log, &log->head->oldest_position, position);
 }
 
 void hf_log_oldest(struct hf_log *log)
@@ -99,7 +99,7 @@ static int64_t let_go(struct hf_log *log, int64_t n)
     HF_FAIL("retire.told");
     int64_t status = hf_log_on_disk(log) ? hf_log_durable(log, log->head_fd, HF_SYNC_DATA) : HF_OK;
     HF_FAIL("retire.synced");
-    return status;
+    return status == HF_OK && hf_log_poisoned(log) ? HF_POISONED : status;
 }
 
 /* Takes segs[0] out. state: the spare's; if we hold it and it is empty, this file becomes it if it is what the next roll

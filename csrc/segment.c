@@ -157,7 +157,7 @@ static void write_preamble(struct hf_map *map, uint64_t header, const uint8_t *u
                            const uint8_t *boot)
 {
     struct hf_preamble *pre = (struct hf_preamble *)map->base;
-    pre->layout_version = HF_LAYOUT_VERSION;
+    pre->layout_version = hf_layout_version(map->kind);
     pre->struct_hash = hf_struct_hash(map->kind);
     pre->page_size = (uint32_t)page_bytes();
     pre->header_bytes = (uint32_t)header;
@@ -251,7 +251,7 @@ static int64_t check_preamble(const struct hf_preamble *pre, uint64_t ring_bytes
     if ((pre->magic & ~KIND_MASK) != HF_MAGIC) {
         return HF_DAMAGED;
     }
-    if (pre->layout_version != HF_LAYOUT_VERSION || pre->struct_hash != hf_struct_hash(kind) ||
+    if (pre->layout_version != hf_layout_version(kind) || pre->struct_hash != hf_struct_hash(kind) ||
         pre->page_size != page_bytes() || (pre->magic & KIND_MASK) != kind) {
         return HF_LAYOUT;
     }

@@ -38,6 +38,7 @@ const char *hf_status_name(int64_t status)
         HF_NAME(HF_LOST);
         HF_NAME(HF_EXISTS);
         HF_NAME(HF_FENCED);
+        HF_NAME(HF_HOLE);
         HF_NAME(HF_ERRNO);
 #undef HF_NAME
     }

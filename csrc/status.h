@@ -32,6 +32,7 @@ enum hf_status {
     HF_LOST = -22,         /* a LOST record: step over it */
     HF_EXISTS = -23,
     HF_FENCED = -24,       /* this process has lost its lock: others may take it for dead */
+    HF_HOLE = -25,         /* not in this log; another store may have it */
     HF_ERRNO = -1000       /* -1000 - errno */
 };
 

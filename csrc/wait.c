@@ -20,6 +20,10 @@ int hf_wait_registered(void)
     return token != 0 && hf_load_relaxed_u64(&registered_token) == token;
 }
 
+/* What a registration does not reach: the kernel keeps for each core whether what runs there has registered. It forgets it when one
+ * of our threads ends there, and learns it again when memory of another process is loaded, not when the next thread of ours comes
+ * (seen on Linux 6.18). Until then a waker on that core gets no barrier. A wake that is lost so comes late, at the sleeper's next
+ * look: HF_WAIT_MAX_NS at most. No message is lost. */
 int hf_wait_setup(void)
 {
     uint64_t token = hf_process_token();

@@ -1,5 +1,6 @@
 /* Fills: what a log lacks comes from the file beside it, in order, verified, and only as long as it is valid. */
 #include "fill_kit.h"
+#include "log_private.h"
 
 static void segments_and_fill_are_one_sequence(void)
 {
@@ -103,7 +104,8 @@ static void lost_records_holes_and_lost_files_are_filled(void)
     struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, SEGMENT, SEGMENT, 0));
     CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
     kit_append(log, 0, 30, PAYLOAD, 0);
-    CHECK_EQ(hf_log_lost(log, 30, 39), HF_OK);
+    CHECK_EQ(hf_log_lost(log, 30, 34), HF_OK);
+    CHECK_EQ(hf_log_hole(log, 35, 39), HF_OK);
     kit_append(log, 40, 10, PAYLOAD, 0);
     CHECK_EQ(hf_log_begin(log, 2, 70), HF_OK); /* 50..69: a hole */
     CHECK_EQ(kit_put(log, block, kit_block(block, 70, 20, PAYLOAD, 0)), HF_OK);
@@ -111,8 +113,10 @@ static void lost_records_holes_and_lost_files_are_filled(void)
     CHECK_EQ(kit_put(log, block, kit_block(block, 90, 10, PAYLOAD, 0)), HF_OK);
     CHECK_EQ(hf_log_sync(log), HF_OK);
     struct hf_logr *r = kit_reader(dir);
-    uint64_t next, third = 30 * 160 + 64 + 10 * 160;
+    uint64_t next, third = 30 * 160 + 2 * 64 + 10 * 160;
     CHECK_EQ(read_at(r, 33, &next), HF_LOST);
+    CHECK_EQ(read_at(r, 37, &next), HF_HOLE);
+    CHECK_EQ(next, 40);
     CHECK_EQ(read_at(r, 55, &next), HF_GONE);
     third = (third + 63) & ~UINT64_C(31);
     int removed = 0;
@@ -181,7 +185,9 @@ static void a_later_begin_voids_a_fill(void)
             hf_log_close(log);
         }
         if (how == 1) { /* the head's table is unreadable: the segments' headers say it */
-            flip(dir, "head", offsetof(struct hf_head, begin_crc), 1);
+            for (uint64_t slot = 1; slot < 3; slot++) {
+                flip(dir, "head", HF_HEADER_PAGE * slot + offsetof(struct hf_begin_table, crc), 1);
+            }
             hf_logr_close(r);
             r = kit_reader(dir);
         }

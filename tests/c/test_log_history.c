@@ -1,6 +1,7 @@
 /* BEGIN tables: whose it is that holds, what a store fills in before its newest BEGIN, and what a reader goes by that knows
  * another store's table (DESIGN 13). */
 #include "log_kit.h"
+#include "log_private.h"
 
 static int root;
 
@@ -149,10 +150,12 @@ static void a_table_out_of_order_is_none(void)
     kit_append(log, 7, 5, 20, 2);
     hf_log_close(log);
     const struct hf_begin wrong[2] = {{UINT64_C(1) << 40, 0}, {2, 7}};
-    const uint32_t crc = hf_crc32c(0, (const uint8_t *)wrong, sizeof wrong);
+    struct hf_begin_table page;
     int head = openat(dir, "head", O_RDWR);
-    CHECK_EQ(pwrite(head, wrong, sizeof wrong, offsetof(struct hf_head, begins)), sizeof wrong);
-    CHECK_EQ(pwrite(head, &crc, sizeof crc, offsetof(struct hf_head, begin_crc)), sizeof crc);
+    for (uint64_t generation = 8; generation < 10; generation++) {
+        hf_head_begins_page(generation, wrong, 2, &page);
+        CHECK_EQ(pwrite(head, &page, sizeof page, (off_t)(HF_HEADER_PAGE * (1 + generation % 2))), sizeof page);
+    }
     close(head);
     log = kit_open(dir, kit_config(HF_LEVEL_DISK, 16384, 16384, 0));
     CHECK_EQ(kit_info(log).incarnation, 2);

@@ -96,8 +96,8 @@ static void kill_everywhere(uint32_t level)
 {
     static const char *const points[] = {"log.staged",    "log.copied",     "log.published", "log.synced",
                                          "roll.sealed",   "roll.header",    "roll.renamed",  "retire.told",
-                                         "retire.synced", "retire.renamed", "begin.lowered", "begin.stored",
-                                         "open.cut"};
+                                         "retire.synced", "retire.renamed", "begin.lowered", "begin.placed",
+                                         "begin.durable", "begin.stored",   "open.cut"};
     struct progress *done = check_shared(sizeof *done);
     int killed_at[16] = {0};
     for (size_t p = 0; p < sizeof points / sizeof points[0]; p++) {

@@ -249,6 +249,10 @@ static void a_new_head_takes_what_was_let_go_for_gone(void)
     struct hf_log *log = kit_open(dir, config_of(HF_LEVEL_DISK, KEEP));
     CHECK_EQ(kit_info(log).damaged, 0);
     expect_lost(dir, s.first[0], s.first[0], COUNT);
+    struct hf_logr *r = kit_reader(dir);
+    CHECK_EQ(hf_logr_let_go(r, s.first[0] - 1), 1);
+    CHECK_EQ(hf_logr_let_go(r, s.first[0]), 0);
+    hf_logr_close(r);
     hf_log_close(log);
     done(dir, "a");
 }

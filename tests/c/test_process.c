@@ -456,7 +456,7 @@ static void every_status_has_a_name(void)
     CHECK_EQ(strcmp(hf_status_name(HF_LAPPED), "HF_LAPPED"), 0);
     CHECK_EQ(strcmp(hf_status_name(HF_ERRNO - EIO), "errno"), 0);
     CHECK_EQ(strcmp(hf_status_name(-500), "unknown"), 0);
-    for (int64_t status = 0; status >= HF_FENCED; status--) {
+    for (int64_t status = 0; status >= HF_HOLE; status--) {
         CHECK_EQ(strncmp(hf_status_name(status), "HF_", 3), 0);
     }
 }

@@ -206,8 +206,8 @@ static void change_head(size_t offset, uint64_t value)
     close(f);
 }
 
-/* Its writer died inside, or somebody wrote more entries than it has: readers do without, and the next store mends it. */
-static void a_table_of_incarnations_that_cannot_be_read_costs_nothing(void)
+/* A table that is not whole is not one without entries: readers do without and say so, and the next store mends it. */
+static void a_table_of_incarnations_that_cannot_be_read_costs_no_message(void)
 {
     level = HF_LEVEL_DISK;
     for (int how = 0; how < 3; how++) {
@@ -218,17 +218,22 @@ static void a_table_of_incarnations_that_cannot_be_read_costs_nothing(void)
         hf_log_close(log);
         if (how == 0) {
             change_head(offsetof(struct hf_head, begin_version), 7);
-        } else {
-            change_head(offsetof(struct hf_head, begin_count), how == 1 ? HF_INCARNATIONS + 1 : UINT64_MAX);
+        } else { /* 1 is the one of a new log, 2 that of its first BEGIN */
+            change_head(HF_HEADER_PAGE + offsetof(struct hf_begin_table, count),
+                        how == 1 ? HF_INCARNATIONS + 1 : UINT64_MAX);
         }
         uint64_t incarnation = 0, start = 1;
+        struct hf_begin table[HF_INCARNATIONS];
         struct hf_logr *r = kit_reader(dir);
         kit_expect(r, 0, EACH, 0);
-        CHECK_EQ(hf_logr_begin(r, &incarnation, &start), 0);
+        CHECK_EQ(hf_logr_begin(r, &incarnation, &start), HF_DAMAGED);
+        CHECK_EQ(hf_logr_begins(r, table), HF_DAMAGED);
         struct hf_check_summary sum;
         CHECK_EQ(kit_findings(dir, &sum), 0);
         CHECK_EQ(sum.messages, EACH);
-        hf_log_close(kit_open(dir, config()));
+        struct hf_log *mended = kit_open(dir, config());
+        CHECK_EQ(kit_info(mended).unsure, 1); /* it may have known of more */
+        hf_log_close(mended);
         CHECK_EQ(hf_logr_begin(r, &incarnation, &start), 1);
         CHECK_EQ(incarnation, 4);
         CHECK_EQ(start, 0);
@@ -244,16 +249,16 @@ static void a_full_table_takes_in_what_only_a_segment_knows(void)
     level = HF_LEVEL_DISK;
     dir = kit_subdirectory(root, "table");
     struct hf_log *log = kit_open(dir, config());
-    struct hf_head old;
+    static uint8_t old[HF_HEAD_BYTES];
     for (uint64_t i = 1; i <= HF_INCARNATIONS; i++) {
         CHECK_EQ(hf_log_begin(log, i, 0), HF_OK);
     }
     int f = openat(dir, "head", O_RDWR);
-    CHECK_EQ(pread(f, &old, sizeof old, 0), sizeof old);
+    CHECK_EQ(pread(f, old, sizeof old, 0), sizeof old);
     CHECK_EQ(hf_log_begin(log, 1000, 0), HF_OK);
     kit_append(log, 0, EACH, PAYLOAD, 0);
     hf_log_close(log);
-    CHECK_EQ(pwrite(f, &old, sizeof old, 0), sizeof old); /* the head's page did not reach the disk */
+    CHECK_EQ(pwrite(f, old, sizeof old, 0), sizeof old); /* none of its pages reached the disk */
     close(f);
     log = kit_open(dir, config());
     CHECK_EQ(kit_info(log).incarnation, 1000);
@@ -276,7 +281,7 @@ int main(void)
     RUN(an_interrupted_allocation_of_a_file_goes_on);
     RUN(every_call_of_a_mending_may_fail_and_the_next_one_mends);
     RUN(a_memory_log_whose_boot_cannot_be_told_is_walked);
-    RUN(a_table_of_incarnations_that_cannot_be_read_costs_nothing);
+    RUN(a_table_of_incarnations_that_cannot_be_read_costs_no_message);
     RUN(a_full_table_takes_in_what_only_a_segment_knows);
     return 0;
 }

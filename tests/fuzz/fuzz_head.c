@@ -17,20 +17,23 @@ static void prepare_logs(void)
 static struct fuzz_image head_image(void)
 {
     struct fuzz_image image = {0};
-    fuzz_object(&image, 4096);
+    fuzz_object(&image, LOG_HEAD_BYTES);
     fuzz_object(&image, 1); /* which log */
     return image;
 }
 
 size_t fuzz_seed(unsigned number, uint8_t *out, size_t room)
 {
-    if (number >= LOGS) {
+    if (number >= 2 * LOGS) { /* the same again, in layout version 1 */
         return 0;
     }
     prepare_logs();
     struct fuzz_image image = head_image();
-    memcpy(image.bytes[0], logs[number].bytes[LOG_HEAD], 4096);
-    image.bytes[1][0] = (uint8_t)number;
+    memcpy(image.bytes[0], logs[number % LOGS].bytes[LOG_HEAD], LOG_HEAD_BYTES);
+    image.bytes[1][0] = (uint8_t)(number % LOGS);
+    if (number >= LOGS) {
+        log_head_v1(image.bytes[0]);
+    }
     size_t size = fuzz_write(&image, LOG_MEND_ALL, out, room);
     free(image.bytes[0]);
     free(image.bytes[1]);

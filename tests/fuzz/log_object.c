@@ -10,7 +10,7 @@
 
 enum { STEPS = 4096, BUFFER = 1 << 17, WORD = 64 };
 #define NUMBER_MAX (UINT64_C(1) << 50) /* times 1000 it is a timestamp of log_kit.h */
-static const uint32_t rooms[LOG_OBJECTS] = {4096, LOG_SEGMENT_BYTES, LOG_SEGMENT_BYTES, LOG_DATA, 24};
+static const uint32_t rooms[LOG_OBJECTS] = {LOG_HEAD_BYTES, LOG_SEGMENT_BYTES, LOG_SEGMENT_BYTES, LOG_DATA, 24};
 static int directory = -1;
 
 struct fuzz_image log_image(void)
@@ -50,8 +50,9 @@ static void name_of(const struct fuzz_image *image, int object, char name[64])
 static void mend_preamble(struct hf_preamble *pre, uint32_t kind)
 {
     pre->magic = HF_MAGIC | kind;
-    pre->layout_version = HF_LAYOUT_VERSION;
-    pre->struct_hash = hf_struct_hash(kind);
+    int old = kind == HF_KIND_HEAD && pre->layout_version == 1;
+    pre->layout_version = old ? 1 : hf_layout_version(kind);
+    pre->struct_hash = old ? hf_head_v1_hash() : hf_struct_hash(kind);
     FUZZ_CHECK(hf_boot_id(pre->boot_id) == HF_OK);
 }
 
@@ -91,6 +92,44 @@ static void mend_frames(uint8_t *frames, uint64_t bytes, uint64_t position, uint
     }
 }
 
+static uint64_t entries(uint64_t count)
+{
+    return (count < HF_INCARNATIONS ? count : HF_INCARNATIONS) * sizeof(struct hf_begin);
+}
+
+/* Of both layout versions of a head. */
+static void mend_tables(uint8_t *file)
+{
+    struct hf_head_v1 *old = (struct hf_head_v1 *)(void *)file;
+    if (old->pre.layout_version == 1) {
+        old->begin_crc = hf_crc32c(0, (const uint8_t *)old->begins, entries(old->begin_count));
+        return;
+    }
+    for (uint64_t slot = 1; slot < 3; slot++) {
+        struct hf_begin_table *t = (struct hf_begin_table *)(void *)(file + HF_HEADER_PAGE * slot);
+        uint32_t seed = hf_crc32c(0, (const uint8_t *)t, offsetof(struct hf_begin_table, _pad0));
+        t->crc = hf_crc32c(seed, (const uint8_t *)t->begins, entries(t->count));
+    }
+}
+
+/* The same words and BEGINs in layout version 1. */
+void log_head_v1(uint8_t *file)
+{
+    struct hf_head_v1 old;
+    memcpy(&old, file, sizeof old);
+    struct hf_begin_table t;
+    memcpy(&t, file + HF_HEADER_PAGE * (1 + old.begin_version % 2), sizeof t);
+    old.pre.layout_version = 1;
+    old.pre.struct_hash = hf_head_v1_hash();
+    old.pre.total_bytes = HF_HEADER_PAGE;
+    old.begin_version = 2;
+    old.begin_count = t.count;
+    memcpy(old.begins, t.begins, sizeof old.begins);
+    memset(file, 0, LOG_HEAD_BYTES);
+    memcpy(file, &old, sizeof old);
+    mend_tables(file);
+}
+
 void log_mend(struct fuzz_image *image, unsigned flags)
 {
     for (int i = LOG_FIRST; i <= LOG_SECOND; i++) {
@@ -116,9 +155,8 @@ void log_mend(struct fuzz_image *image, unsigned flags)
         mend_preamble(&head->pre, HF_KIND_HEAD);
     }
     if (flags & LOG_MEND_HEAD) {
-        uint64_t count = head->begin_count < HF_INCARNATIONS ? head->begin_count : HF_INCARNATIONS;
-        head->begin_crc = hf_crc32c(0, (const uint8_t *)head->begins, count * sizeof head->begins[0]);
         head->end_check = head->end ^ hf_head_mask(head);
+        mend_tables(image->bytes[LOG_HEAD]);
     }
 }
 
@@ -210,7 +248,7 @@ static void read_on(struct hf_logr *r, uint64_t sqn, uint64_t capacity)
         } else if (n == HF_SMALL) {
             FUZZ_CHECK(next > capacity);
             break;
-        } else if (n != HF_GONE && n != HF_DAMAGED && n != HF_LOST) {
+        } else if (n != HF_GONE && n != HF_DAMAGED && n != HF_LOST && n != HF_HOLE) {
             break;
         }
         FUZZ_CHECK(next > sqn);

@@ -5,7 +5,7 @@
 
 /* The objects, in this order. LOG_NAMES: base position of the second segment, first and next number of the fill, 8 bytes each. */
 enum { LOG_HEAD, LOG_FIRST, LOG_SECOND, LOG_FILL, LOG_NAMES, LOG_OBJECTS };
-enum { LOG_SEGMENT_BYTES = 16384, LOG_DATA = 8192 };
+enum { LOG_HEAD_BYTES = 12288, LOG_SEGMENT_BYTES = 16384, LOG_DATA = 8192 };
 /* What the flags of an input ask for. BUSY: the store's other calls too. */
 enum log_flag {
     LOG_MEND_HEADERS = 1, /* the environment's words of preambles; checksums of headers and fills */
@@ -22,6 +22,7 @@ struct fuzz_image log_image(void);
 /* A valid log, by number: the bytes are always the same. 0: there is no such one. */
 int log_valid(unsigned number, struct fuzz_image *out);
 void log_mend(struct fuzz_image *image, unsigned flags);
+void log_head_v1(uint8_t *file); /* a valid head becomes one of layout version 1 */
 /* Writes the directory, checks it, reads it, opens it, appends, and does it again. */
 void log_exercise(const struct fuzz_image *image, unsigned flags);
 /* A new directory for a log, in memory; where there is one, that of quick.h. */

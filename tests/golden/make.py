@@ -1,5 +1,5 @@
 """Writes v1/: a store's directory, byte by byte as csrc/README.md describes it, without any code of holdfast. And v1-fill/: a
-fill that gives its log the numbers that it has lost.
+fill that gives its log the numbers that it has lost; and v2-head/: the head of that log in layout version 2.
 
     python tests/golden/make.py [DIRECTORY]
 
@@ -17,8 +17,10 @@ import google_crc32c
 import msgspec
 
 V1 = Path(__file__).resolve().parent / "v1"
-V1_FILL = V1.with_name("v1-fill")
+V1_FILL, V2_HEAD = V1.with_name("v1-fill"), V1.with_name("v2-head")
 LAYOUT_VERSION = 1
+"""Of every kind of file; of a head there is version 2, too."""
+HEAD_VERSION = 2
 MAGIC = 0x3154534644484600
 SEGMENT, HEAD, FILL = 4, 5, 6
 CREATED_NS = 1_700_000_000_000_000_000
@@ -32,6 +34,8 @@ FIRST, LAST, CONTROL = 1, 2, 4
 SYNC, LOST = 1, 2
 STRUCT_HASH = {SEGMENT: 0x7942F497, HEAD: 0x897F273F, FILL: 0x7106DF3F}
 """Of layout version 1, by kind of file (csrc/segment.h: hf_struct_hash)."""
+HEAD_HASH = 0x0208C605
+"""Of version 2."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,24 @@ def head(end: int) -> bytes:
     return bytes(file)
 
 
+def head_v2(end: int) -> bytes:
+    """The same in layout version 2: the words, and the BEGINs as the third table that was ever written; the second is torn."""
+    file = bytearray(3 * PAGE)
+    file[:280] = head(end)[:280]
+    file[8:16] = struct.pack("<II", HEAD_VERSION, HEAD_HASH)
+    file[24:32] = struct.pack("<Q", len(file))
+    file[168:256] = bytes(88)
+    file[272:280] = struct.pack("<Q", 3)
+    for generation, begins in ((2, BEGINS[:1]), (3, BEGINS)):
+        table = b"".join(struct.pack("<QQ", *begin) for begin in begins)
+        words = struct.pack("<QQ", generation, len(begins))
+        page = words + struct.pack("<II", 0, crc(words + table)) + table
+        at = PAGE * (1 + generation % 2)
+        file[at : at + len(page)] = page
+    file[PAGE + 24] ^= 0xFF
+    return bytes(file)
+
+
 def fill() -> tuple[str, bytes]:
     """Name and content of the fill."""
     frames = Segment(FILL_UUID, FILLED.incarnation, 0, 0, 0)
@@ -203,6 +225,8 @@ def main() -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+    V2_HEAD.mkdir(exist_ok=True)
+    (V2_HEAD / "head").write_bytes(head_v2(segments()[1].end))
     V1_FILL.mkdir(exist_ok=True)
     name, content = fill()
     (V1_FILL / name).write_bytes(content)

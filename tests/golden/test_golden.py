@@ -88,12 +88,16 @@ def test_the_files_are_what_the_generator_writes() -> None:
     found = {str(path.relative_to(make.V1)): path.read_bytes() for path in make.V1.rglob("*") if path.is_file()}
     assert found == make.files()
     assert {path.name: path.read_bytes() for path in make.V1_FILL.iterdir()} == dict([make.fill()])
+    assert (make.V2_HEAD / "head").read_bytes() == make.head_v2(make.segments()[1].end)
 
 
 def test_this_build_has_the_layout_that_the_files_have() -> None:
     assert make.LAYOUT_VERSION == lib.HF_LAYOUT_VERSION, "a new layout version: add tests/golden/v2, keep v1 readable"
-    found = {kind: lib.hf_struct_hash(kind) for kind in make.STRUCT_HASH}
-    assert found == make.STRUCT_HASH, "the layout has changed: raise HF_LAYOUT_VERSION"
+    kinds = make.STRUCT_HASH.keys() - {make.HEAD}
+    assert {lib.hf_layout_version(kind) for kind in kinds} == {make.LAYOUT_VERSION}
+    found = {kind: lib.hf_struct_hash(kind) for kind in kinds} | {make.HEAD: lib.hf_head_v1_hash()}
+    assert found == make.STRUCT_HASH, "the layout has changed: raise the version of that kind"
+    assert (lib.hf_layout_version(make.HEAD), lib.hf_struct_hash(make.HEAD)) == (make.HEAD_VERSION, make.HEAD_HASH)
 
 
 def test_a_reader_finds_every_message_without_a_store() -> None:
@@ -120,12 +124,32 @@ def test_a_check_finds_nothing() -> None:
     assert (summary.segments, summary.oldest_sqn, summary.next_sqn) == (2, 0, make.NEXT)
 
 
+def table(path: Path) -> list[tuple[int, int]]:
+    """The BEGINs that readers find."""
+    begins = ffi.new("struct hf_begin[]", lib.HF_INCARNATIONS)
+    with LogReader(path) as log:
+        count = check(lib.hf_logr_begins(log.handle, begins))
+    return [(begins[i].incarnation, begins[i].start_sqn) for i in range(count)]
+
+
+def test_a_reader_finds_the_newest_table_of_begins_that_is_whole(copy: Path) -> None:
+    path = copy / "logs" / make.SOURCE.hex()
+    assert table(path) == list(make.BEGINS)
+    shutil.copyfile(make.V2_HEAD / "head", path / "head")
+    assert table(path) == list(make.BEGINS)
+    with LogReader(path) as log:
+        assert list(log.messages()) == expected()
+
+
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("level", [lib.HF_LEVEL_MEMORY, lib.HF_LEVEL_DISK])
-def test_a_store_opens_the_log_and_goes_on_in_it(copy: Path, level: int) -> None:
+def test_a_store_opens_the_log_and_goes_on_in_it(copy: Path, level: int, version: int) -> None:
     config = ffi.new("struct hf_log_config *")
     ffi.memmove(config.uuid, make.SOURCE, 16)
     config.level = level
     path = copy / "logs" / make.SOURCE.hex()
+    if version == make.HEAD_VERSION:
+        shutil.copyfile(make.V2_HEAD / "head", path / "head")
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     out, info = ffi.new("struct hf_log **"), ffi.new("struct hf_log_info *")
     try:
@@ -134,9 +158,10 @@ def test_a_store_opens_the_log_and_goes_on_in_it(copy: Path, level: int) -> None
         os.close(fd)
     lib.hf_log_info(out[0], info)
     assert (info.next_sqn, info.appended_sqn, info.incarnation, info.begin_sqn) == (make.NEXT, make.NEXT, 2, 9)
-    assert (info.cut_bytes, info.damaged, info.segments) == (0, 0, 2)
+    assert (info.cut_bytes, info.damaged, info.segments, info.unsure) == (0, 0, 2, 0)
     assert lib.hf_log_begin(out[0], 3, make.NEXT) == 0
     lib.hf_log_close(out[0])
+    assert table(path) == [*make.BEGINS, (3, make.NEXT)]
     with LogReader(path) as log:
         assert list(log.messages()) == expected()
 
