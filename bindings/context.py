@@ -23,7 +23,7 @@ class Context(Driver):
     """One domain as a program sees it. See CONTRACT.md, "Context, source"; ``with`` closes it and its children.
 
     Args:
-        domain: default $HOLDFAST_DOMAIN, else ``default``.
+        domain: its name, or the absolute path of its directory; default $HOLDFAST_DOMAIN, else ``default``.
         session_id: of its sources and receivers that have none of their own.
         name: UM's context_name; also chooses the ``<context>`` of an XML file.
         application: chooses the ``<application>`` of an XML file.

@@ -10,7 +10,10 @@ from pathlib import Path
 import msgspec
 
 from .core import CData, ffi, lib
-from .errors import ConfigError, CorruptionError, Error
+from .errors import ConfigError, CorruptionError, Error, SystemCallError
+from .log_ends import OpenLog
+from .log_ends import open_log as open_ended
+from .logs import table_of
 from .private_directory import open_log, read_regular
 from .status import check, error_of
 from .store_state import State, StateFile
@@ -166,11 +169,25 @@ def check_log(path: Path, topic: str = "") -> LogReport:
         error = str(refused.args[0])
     finally:
         os.close(fd)
-    error = error or _unsure(path)
+    error = error or _unsure(path) or _unbegun(path)
     return LogReport(
         path.name, topic, str(path), int(summary.segments), int(summary.frames), int(summary.messages),
         int(summary.bytes), int(summary.oldest_sqn), int(summary.next_sqn), found, error, int(summary.filled),
     )  # fmt: skip
+
+
+def _unbegun(path: Path) -> str:
+    """Its head does not say what has begun, and so not what is void; or empty."""
+    opened = open_ended(path)
+    if not isinstance(opened, OpenLog):
+        return str(opened)
+    try:
+        table_of(opened.log)
+    except (CorruptionError, SystemCallError) as unreadable:
+        return str(unreadable.args[0])
+    finally:
+        opened.close()
+    return ""
 
 
 def _unsure(path: Path) -> str:

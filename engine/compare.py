@@ -29,7 +29,12 @@ __all__ = ["Comparison", "Difference", "compare_stores"]
 BLOCK_BYTES = 1 << 20
 TRIES = 8
 """Ranges that are let go as a whole before anything of them was read."""
-LACKS: dict[int, str] = {lib.HF_DAMAGED: "is damaged", lib.HF_LOST: "is recorded as lost", lib.HF_GONE: "is missing"}
+LACKS: dict[int, str] = {
+    lib.HF_DAMAGED: "is damaged",
+    lib.HF_LOST: "is recorded as lost",
+    lib.HF_GONE: "is missing",
+    lib.HF_HOLE: "is missing",
+}
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from .directory import Directory
 from .domain import Domain
 from .errors import CallableStoreError, ClosedError, ConfigError, FencedError, ForkedHandleError, UsageError
 from .link import StoreLink
+from .nameless import BellsName
 from .options import Defaults, NoDefaults, Options, as_given, resolve
 from .presence import Presence
 from .segments import Bells
@@ -88,6 +89,7 @@ class Context:
         self.domain = Domain(domain)
         self.name: str = self.options.context_name or f"context-{os.getpid()}"
         self.bells = Bells.of(self.domain)
+        self._bells_name = BellsName(self.domain, self.bells)
         self.directory = Directory(self.domain)
         self._token = int(lib.hf_process_token())
         self.presence = Presence(self)
@@ -256,6 +258,7 @@ class Context:
     def _work(self) -> int:
         now = time.monotonic_ns()
         self._look_at_lock(now)
+        self._bells_name.look(now)
         if self.fence is not None:
             told = sum(source.deliver_events() for source in self._sources)
             return told + sum(receiver.deliver_events() for receiver in self._receivers)
@@ -406,6 +409,7 @@ class Context:
         for link in self._links.values():
             with contextlib.suppress(OSError):
                 link.close()
+        self._bells_name.close()
         self.domain.close()
 
     def stats(self) -> ContextStats:

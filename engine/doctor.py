@@ -188,8 +188,13 @@ def _foreign_layout(path: Path, kind: int) -> bool:
     if len(data) < ffi.sizeof("struct hf_preamble"):
         return False
     preamble = ffi.cast("struct hf_preamble *", ffi.from_buffer(data))
-    ours = lib.HF_LAYOUT_VERSION, lib.hf_struct_hash(kind), os.sysconf("SC_PAGE_SIZE")
-    return preamble.magic != 0 and (preamble.layout_version, preamble.struct_hash, preamble.page_size) != ours
+    ours = [(lib.hf_layout_version(kind), lib.hf_struct_hash(kind))]
+    if kind == lib.HF_KIND_HEAD:  # it is read, and its store makes it anew
+        ours.append((1, lib.hf_head_v1_hash()))
+    its_own = (preamble.layout_version, preamble.struct_hash) in ours and preamble.page_size == os.sysconf(
+        "SC_PAGE_SIZE"
+    )
+    return preamble.magic != 0 and not its_own
 
 
 def _extension() -> Finding:
@@ -335,6 +340,11 @@ def _turns(domain: Domain) -> Iterator[Finding]:
 
 def _nameless(domain: Domain) -> Iterator[Finding]:
     for each in nameless(domain):
+        if each.kind == "bells":
+            said = f"process {each.pid} lives, and the doorbells that it waits on, {SHM_DIR / each.name}, have been removed: "
+            said += "what processes do that have started since wakes it up to 50 ms late"
+            yield Finding("nameless", ok=False, found=said, remedy=f"restart process {each.pid} when it may be")
+            continue
         said = f"process {each.pid} lives, a {each.kind} of topic {each.topic!r}, and {SHM_DIR / each.name} has been removed: "
         said += "new receivers and restarted stores cannot find it"
         remedy = f"close that {each.kind} and make it again, or restart process {each.pid}"

@@ -40,7 +40,7 @@ from .turn import take_turn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["SHM_DIR", "Domain", "ObjectName", "unlink_source"]
+__all__ = ["SHM_DIR", "Domain", "ObjectName", "domain_directory", "unlink_source"]
 
 SHM_DIR = Path("/dev/shm")
 LOCK_NS = 50_000_000
@@ -60,6 +60,19 @@ def base_directory() -> Path:
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "holdfast"
     return Path(f"/tmp/holdfast-{os.getuid()}")
+
+
+def domain_directory(name: str | None = None) -> Path:
+    """Where the directory of a domain is, or would be. ``name``: as of :class:`Domain`.
+
+    Raises:
+        ConfigError: it is not a file name.
+    """
+    given = name or os.environ.get("HOLDFAST_DOMAIN") or "default"
+    path = Path(given) if given.startswith("/") else base_directory() / given
+    if not _NAME.fullmatch(path.name if given.startswith("/") else given):
+        raise ConfigError(f"domain {given!r} is not a name", hint="letters, digits and _ . + -, 64 at most")
+    return path
 
 
 def _no_domain(name: str, base: Path) -> NoDomainError:
@@ -86,7 +99,10 @@ class ObjectName:
 class Domain:
     """One domain directory, joined by this process. Cheap; any number per process.
 
-    ``make``: its directories are made where they are missing; who only reads does without.
+    Args:
+        name: of a domain where domains live here (``$HOLDFAST_DIR``), or the absolute path of its directory, for who was told
+            where it is by another process.
+        make: its directories are made where they are missing; who only reads does without.
 
     Raises:
         ConfigError: the name is not a file name, or the paths are too long for a Unix socket.
@@ -95,11 +111,8 @@ class Domain:
     """
 
     def __init__(self, name: str | None = None, *, join: bool = True, make: bool = True) -> None:
-        self.name = name or os.environ.get("HOLDFAST_DOMAIN") or "default"
-        if not _NAME.fullmatch(self.name):
-            raise ConfigError(f"domain {self.name!r} is not a name", hint="letters, digits and _ . + -, 64 at most")
-        base = base_directory()
-        self.path = base / self.name
+        self.path = domain_directory(name)
+        base, self.name = self.path.parent, self.path.name
         self.stores = self.path / "stores"
         self.doubts = self.path / "doubts"
         self.socket_path("a")  # where that is too long, no store can be reached

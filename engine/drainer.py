@@ -343,7 +343,10 @@ class Drainer:
         self._ask_peers(repo)
         repo.look_for_lost()
         repo.tidy()
-        repo.beat(now_ns)
+        if repo.item.status in {lib.HF_OK, lib.HF_CLOSED} or uuid in self._retry_ns:
+            repo.beat(
+                now_ns
+            )  # a log that takes nothing more stands still for its source, too: a backup may have the seat
 
     # The helper thread ----------------------------------------------------------------------------------------------------
 

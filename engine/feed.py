@@ -10,6 +10,7 @@ is void, and the feed goes back to where the new one begins.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from .columns import read_only_bytes
@@ -19,6 +20,7 @@ from .logs import FOR_EVER, Block, Logs
 from .ring_reader import RingReader, View, receive_wait
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
+from .store_info import has_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,6 +85,9 @@ class Feed(Served):
         self.skipped: Callable[[int, int], None] | None = None
         """Of a receiver without a past: told of numbers that all stores let go after they were its start, and before anything was
         delivered. To it they are no loss: it starts behind them, as it would have a moment later."""
+        self.late: Callable[[int, Sequence[str]], bool] | None = None
+        """Told, once in each patience, of a number that no store that can be read has, and whose logs may have it. False: it is
+        not to be waited for."""
         self._spare: RingReader | None = None
         """The ring that was looked at last, which is the one that serves if one does."""
         self._next = self._untouched = start
@@ -248,7 +253,8 @@ class Feed(Served):
             if found:
                 return True
             if not self._step_over():
-                self._nothing_left()
+                if not self.logs.behind:
+                    self._nothing_left()
                 return False
         return False
 
@@ -300,14 +306,22 @@ class Feed(Served):
                 return got > 0 and block.scan(got, self._next, self.stop)
 
     def _step_over(self) -> bool:
-        """True: nobody will ever have ``next``, and delivery goes on behind it."""
+        """True: nobody will ever have ``next``, and delivery goes on behind it.
+
+        A store that cannot be read, or is behind, may have it: it is waited for, unless another one had it and has let it go.
+        """
         newer = list(self.logs.behind)
         ring = self._spare
         oldest = ring.oldest() if ring is not None and ring.incarnation >= self._begun[0] else None
         if oldest is not None:
             newer.append(oldest)
-        behind = self._gap.verdict(self._next, newer, self.logs.undecided, self._clock())
+        now = self._clock()
+        behind = self._gap.verdict(self._next, newer, self.logs.undecided, now)
         if behind is None:
+            return False
+        awaited = [path for path in self.logs.awaited if not path or not has_nothing(Path(path))]
+        if awaited and not self.logs.settled and (self.late is None or self.late(self._next, awaited)):
+            self._gap.again(now)
             return False
         first, self._next = self._next, behind
         if self.skipped is not None and first == self._untouched and not self.logs.refused - RETIRED:

@@ -19,7 +19,8 @@ from .errors import TurnHeldError
 from .events import info as callbacks
 from .events import receiver as events
 from .feed import Feed
-from .logs import Logs
+from .late import Late
+from .logs import FOR_EVER, Logs
 from .quorum import Groups
 from .receiver_paced import BLOCKING
 from .reconcile import newest_table, void_from
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["Found", "Inbound"]
 
 _log = logging.getLogger("holdfast")
-
-FOR_EVER = 2**64 - 1
 
 
 class Found:
@@ -81,8 +80,7 @@ class Inbound(Counts):
         """The program's create callback has returned, so its delete callback is due one day."""
         self.dozing = False
         """The context's thread sleeps without an ack timer: the next delivery must stir it."""
-        self.delivered = 0
-        self.redelivered = 0
+        self.delivered = self.redelivered = 0
         context, options = receiver.context, receiver.options
         self.watch = Watch(context.directory, context.domain, found.uuid)
         self.streaming = not (options.ume_use_store and found.stores)
@@ -101,6 +99,7 @@ class Inbound(Counts):
         self.board: Mapping | None = None
         self.line = -1
         self._left = False
+        self._late = Late(self)
         self._waiting: reg.Complete | None = None
         """Registered, without a line on the board: another process stands still while it is its turn."""
         self._again_ns = 0
@@ -136,6 +135,7 @@ class Inbound(Counts):
         if sri is not None and not self.streaming:
             self.registrar.follow(sri)
         self.registrar.tick(now_ns)
+        self._late.look()
         if now_ns - self._named_ns >= nameless.LOOK_NS:
             self._named_ns = now_ns
             self._look_at_name()
@@ -260,7 +260,7 @@ class Inbound(Counts):
                 self.uuid, board, context.bells, line, context.directory, Logs(logs), start, live_from, self._begun,
                 listener, Gap(patience_ns), time.monotonic_ns, stop,
             )  # fmt: skip
-            made.skipped = self._skipped if new else None
+            made.skipped, made.late = self._skipped if new else None, self._late.tell
             return made
 
         if receiver.options.ordered_delivery == -1 and start < live_from and logs:
@@ -488,6 +488,7 @@ class Inbound(Counts):
             self._left = True
         self._nameless = False
         self._say_nameless()
+        self._late.close()
         self.registrar.close()
         self.watch.close()
         if self.feed is not None and feed_is_idle:

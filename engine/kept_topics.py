@@ -11,6 +11,7 @@ What all declared stores have passed, and what no log retains, is not waited for
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,10 +33,9 @@ from .store_info import log_reader, read_info
 from .store_state import SourceState, State, StateFile
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["StoreLog", "TopicSource", "cut_points", "first_number_since", "topic_sources"]
+__all__ = ["StoreLog", "TopicSource", "cut_points", "directory_uuid", "first_number_since", "topic_sources"]
 
 
 STATE_ONLY = "no-cache"
@@ -51,6 +51,10 @@ class StoreLog(msgspec.Struct, frozen=True):
     path: str
     oldest: int
     next: int
+    directory: str = ""
+    """Of the store."""
+    uuid: str = ""
+    """Of that directory, as the store's state has it."""
 
 
 class TopicSource(msgspec.Struct, frozen=True):
@@ -142,6 +146,18 @@ def _given(directories: Sequence[str | os.PathLike[str]]) -> Iterator[_Store]:
         yield _Store(state.name, path, state, path / "logs")
 
 
+def directory_uuid(directory: Path) -> str | None:
+    """What the directory of a store says that it is; None: there is no store's state in it.
+
+    Raises:
+        OSError: it cannot be read, or is not there.
+        CorruptionError: it has a state that cannot be read.
+    """
+    os.stat(directory)
+    state = _load(directory)
+    return state.uuid.hex() if state is not None else None
+
+
 def _load(directory: Path) -> State | None:
     """The state in ``directory``. A store that runs may write one slot and then the other while they are read: then once more."""
     for _ in range(TRIES - 1):
@@ -162,7 +178,7 @@ def _source(keepers: list[tuple[_Store, SourceState]]) -> TopicSource | None:
     newest = max((source for _, source in keepers), key=lambda source: source.incarnation)
     uuid = newest.uuid.hex()
     keeping = [store for store, source in keepers if source.repository != STATE_ONLY]
-    logs = [log for store in keeping if (log := _log(store.name, store.logs / uuid)) is not None]
+    logs = [log for store in keeping if (log := _log(store, store.logs / uuid)) is not None]
     if not logs:
         return None
     table = newest_table([*(log.table for log in logs), *(source.begins for _, source in keepers)])
@@ -187,15 +203,19 @@ def _called(declared: str, source: SourceState, stores: list[_Store]) -> str:
     return declared
 
 
-def _log(store: str, path: Path) -> _Log | None:
+def _log(store: _Store, path: Path) -> _Log | None:
     numbers = ffi.new("uint64_t[2]")
     with log_reader(path) as log:
         if log is None:
             check_openable(str(path))
             return None
-        table = table_of(log)  # before the range: a BEGIN that comes between makes that lower
+        try:
+            table = table_of(log)  # before the range: a BEGIN that comes between makes that lower
+        except CorruptionError:  # nobody knows what of it is void: the other stores have it
+            return None
         check(lib.hf_logr_range(log, numbers, numbers + 1), what=str(path))
-        return _Log(StoreLog(store, str(path), int(numbers[0]), int(numbers[1])), table)
+        at, uuid = str(store.directory), store.state.uuid.hex()
+        return _Log(StoreLog(store.name, str(path), int(numbers[0]), int(numbers[1]), at, uuid), table)
 
 
 def _valid(log: _Log, table: Table) -> StoreLog:
@@ -203,7 +223,7 @@ def _valid(log: _Log, table: Table) -> StoreLog:
     oldest, following = log.log.oldest, log.log.next
     if log.table and log.table[-1] != table[-1]:
         following = min(following, void_from(table, log.table[-1][0]))
-    return StoreLog(log.log.store, log.log.path, min(oldest, following), following)
+    return msgspec.structs.replace(log.log, oldest=min(oldest, following), next=following)
 
 
 def _quorum_next(

@@ -32,6 +32,8 @@ SHARED: dict[str, str] = {
     "INDEX_ENTRY": "struct hf_index_entry",
     "BEGIN": "struct hf_begin",
     "HEAD": "struct hf_head",
+    "BEGIN_TABLE": "struct hf_begin_table",
+    "HEAD_V1": "struct hf_head_v1",
     "FILL_HEADER": "struct hf_fill_header",
     "ENTRY": "struct hf_entry",
 }

@@ -7,7 +7,9 @@ the same log goes on. And no drain thread does it first: a thread of its own wal
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import private_directory
@@ -15,11 +17,14 @@ from .core import CData, ffi, lib
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from concurrent.futures import Future
     from pathlib import Path
 
-__all__ = ["OpenLog", "Refusal", "open_log", "walk_ahead"]
+__all__ = ["WALK_S", "OpenLog", "Refusal", "Walk", "is_stuck", "open_log"]
 
+STUCK_NS = 5_000_000_000
+"""A walk that goes on for longer has met a disk that does not answer, or a log of which nobody waits for the end."""
+WALK_S = 0.2
+"""A walk takes less, as a rule. A thread that others wait for waits so long, and looks again later."""
 MARKS_MAX = 4096
 """Logs whose marks are remembered; the oldest make room."""
 HEADS: dict[int, str] = {
@@ -30,9 +35,19 @@ HEADS: dict[int, str] = {
 
 _marks: dict[tuple[int, int], CData] = {}
 """By device and inode of a log's directory: struct hf_log_mark *, never changed."""
-_walkers: list[ThreadPoolExecutor] = []
-"""One, from its first use on."""
-os.register_at_fork(after_in_child=_walkers.clear)  # a child has none of the parent's threads
+_running: dict[str, list[int]] = {}
+"""By directory of logs: since when (CLOCK_MONOTONIC, ns) each walk there goes on."""
+_lock = threading.Lock()
+
+
+def _forget() -> None:
+    """A child has none of the parent's threads."""
+    global _lock
+    _lock = threading.Lock()
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class Refusal(NamedTuple):
@@ -98,11 +113,56 @@ def open_log(path: str | os.PathLike[str]) -> OpenLog | Refusal:
     return opened
 
 
-def walk_ahead(paths: Iterable[str | Path]) -> Future[None]:
-    """Walks to the ends of these logs on a thread of its own. Then who looks at them walks only what has come since."""
-    if not _walkers:
-        _walkers.append(ThreadPoolExecutor(1, thread_name_prefix="holdfast-walk"))
-    return _walkers[0].submit(_walk, [os.fspath(path) for path in paths])
+class Walk:
+    """Walks to the ends of these logs. Then who looks at them walks only what has come since.
+
+    The logs of one directory have a thread of their own: where a disk does not answer, only its logs are waited for.
+    """
+
+    def __init__(self, paths: Iterable[str | Path]) -> None:
+        of_directory: dict[str, list[str]] = {}
+        for path in [os.fspath(each) for each in paths]:
+            of_directory.setdefault(os.path.dirname(path), []).append(path)
+        self._walks = {
+            directory: _start(directory, logs) for directory, logs in of_directory.items() if not is_stuck(logs[0])
+        }
+
+    def over(self, timeout: float = 0) -> bool:
+        """Each log was walked, or its disk does not answer (:func:`is_stuck`). Waits so many seconds for it."""
+        wait(self._walks.values(), timeout)
+        return all(walk.done() or _hangs(directory) for directory, walk in self._walks.items())
+
+
+def is_stuck(path: str | Path) -> bool:
+    """The disk of this log does not answer: whoever reads there hangs. How far the log goes is unknown, as if it were away."""
+    return _hangs(os.path.dirname(path))
+
+
+def _hangs(directory: str) -> bool:
+    now = time.monotonic_ns()
+    with _lock:
+        return any(now - since >= STUCK_NS for since in _running.get(directory, ()))
+
+
+def _start(directory: str, paths: list[str]) -> Future[None]:
+    walk: Future[None] = Future()
+    since = time.monotonic_ns()
+    with _lock:
+        _running.setdefault(directory, []).append(since)
+
+    def run() -> None:
+        try:
+            _walk(paths)
+        except BaseException as error:
+            walk.set_exception(error)
+        else:
+            walk.set_result(None)
+        finally:
+            with _lock:
+                _running.get(directory, [since]).remove(since)
+
+    threading.Thread(target=run, name="holdfast-walk", daemon=True).start()  # a disk that hangs holds no exit up
+    return walk
 
 
 def _walk(paths: list[str]) -> None:

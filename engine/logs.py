@@ -10,6 +10,7 @@ read by the BEGIN table of the log that knows the newest one (engine/reconcile.p
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from bisect import bisect_left
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from . import private_directory
 from .core import CData, ffi, lib
+from .errors import CorruptionError, SystemCallError
 from .log_ends import Refusal, open_log
 from .marks import MarkFile
 from .reconcile import BEGINS_MAX, FOR_EVER, Table, after_begin, newest_table
@@ -27,13 +29,15 @@ from .status import check, error_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FOR_EVER", "Block", "Logs", "check_openable", "table_of"]
+__all__ = ["FOR_EVER", "Block", "Logs", "check_openable", "known_table", "table_of"]
 
 BLOCK_BYTES = 512 * 1024
 """Read at once: a good half of a core's second cache, where the program finds it warm."""
 FRAME_BYTES: int = ffi.sizeof("struct hf_frame")
 SHARE_BYTES = 8 << 20
 """Read from one store before it is another's turn: enough for the kernel to read ahead, and for the seek to cost nothing."""
+LACKING = {lib.HF_GONE, lib.HF_DAMAGED, lib.HF_LOST, lib.HF_HOLE}
+"""What a log says of a number that it has not, where it has others behind it."""
 SCAN_MAX = 8192
 """Entries taken from one block at a time."""
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
@@ -112,10 +116,23 @@ class Block:
 
 
 def table_of(log: CData) -> Table:
-    """The BEGIN table of a ``struct hf_logr *``; empty where there is none."""
+    """The BEGIN table of a ``struct hf_logr *``; empty where nothing has begun.
+
+    Raises CorruptionError, SystemCallError: it cannot be read. Then more may have begun than anything shows.
+    """
     begins = ffi.new("struct hf_begin[]", BEGINS_MAX)
     count = lib.hf_logr_begins(log, begins)
+    if count == lib.HF_DAMAGED:
+        raise CorruptionError("the table of BEGINs in its head is damaged", hint="its store mends it when it starts")
+    check(count, what="the head of a log")
     return tuple((int(begins[i].incarnation), int(begins[i].start_sqn)) for i in range(count))
+
+
+def known_table(log: CData) -> Table:
+    """As :func:`table_of`; empty where it cannot be read: for who asks other logs, too."""
+    with contextlib.suppress(CorruptionError, SystemCallError):
+        return table_of(log)
+    return ()
 
 
 def check_openable(path: str) -> None:
@@ -146,8 +163,12 @@ class Logs:
         """After such a read: logs that may still get it, because they are behind or cannot be read now."""
         self.unreadable = 0
         """Of these, the ones that cannot be read now."""
+        self.awaited: list[str] = []
+        """Their paths."""
+        self.settled = False
+        """After such a read: a log had the number and has let it go, or its operator has marked it."""
         self.refused: set[int] = set()
-        """After such a read: what the logs answered (HF_GONE, HF_DAMAGED, HF_LOST, HF_AGAIN)."""
+        """After such a read: what the logs answered (HF_GONE, HF_DAMAGED, HF_LOST, HF_HOLE, HF_AGAIN)."""
         self.incarnation = 0
         """After a read that found something: under which the store wrote it,"""
         self.path = ""
@@ -173,9 +194,9 @@ class Logs:
 
     def read(self, number: int, block: Block, stop: int = FOR_EVER) -> bool:
         """Fills ``block`` with messages from ``number`` on, below ``stop``. False: no log has it, and the attributes say why."""
-        self.behind = []
+        self.behind, self.awaited = [], []
         self.undecided = self.unreadable = 0
-        self.refused = set()
+        self.refused, self.settled = set(), False
         paths = self.paths
         self.learn()
         for turn in range(self._turn, self._turn + len(paths)):
@@ -186,10 +207,12 @@ class Logs:
                 self.path = path
                 return True
             self.refused.add(status)
-            if status in {lib.HF_GONE, lib.HF_DAMAGED, lib.HF_LOST} and self._number[0] > number:
+            if status in LACKING and self._number[0] > number:
                 self.behind.append(int(self._number[0]))
+                self.settled |= status == lib.HF_GONE and lib.hf_logr_let_go(self._open[path][1], number) == 1
             else:
                 self.undecided += 1
+                self.awaited.append(path)
                 self.unreadable += path not in self._open or status <= lib.HF_ERRNO
         return False
 
@@ -220,7 +243,7 @@ class Logs:
             return
         paths = self.paths
         logs = [log for log in map(self._log, paths) if log]
-        table = newest_table([self.table, *map(table_of, logs)])
+        table = newest_table([self.table, *map(known_table, logs)])
         if table and table[-1][0] > self.begun[0]:
             self.begun = table[-1]
         elif table[-1:] != (self.begun,) and self.begun[0]:  # only the ring says so yet
@@ -252,6 +275,7 @@ class Logs:
         marks = file.spans(self.table)
         if number in marks:
             self._number[0] = marks.end_of(number)
+            self.settled = True
             return int(lib.HF_LOST)
         return self._read(log, number, block, min(stop, marks.bound_behind(number) or stop))
 

@@ -6,6 +6,7 @@ owner says so: to its program by an event, and to tools by a line behind the fir
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -18,9 +19,16 @@ from .domain import SHM_DIR
 
 if TYPE_CHECKING:
     from .domain import Domain
+    from .segments import Bells
 
-__all__ = ["LOOK_NS", "Nameless", "missing", "nameless", "removed", "say"]
+__all__ = ["LOOK_NS", "REMEDY", "BellsName", "Nameless", "missing", "nameless", "removed", "say"]
 
+_log = logging.getLogger("holdfast")
+
+REMEDY = (
+    "receivers and stores that have it go on; new receivers and restarted stores cannot find it. Close this source and make it "
+    "again, with the same session ID or RegID; restarting stores does not help"
+)
 LOOK_NS = 1_000_000_000
 """How often an owner looks."""
 NOTES_MAX = 1 << 16
@@ -36,9 +44,10 @@ class Nameless(msgspec.Struct, frozen=True):
     name: str
     """In /dev/shm, as it was."""
     kind: str
-    """``source`` (its ring or its board) or ``receiver`` (its line is on a board that nobody else finds)."""
+    """``source`` (its ring or its board), ``receiver`` (its line is on a board that nobody else finds), or ``bells`` (the
+    doorbells of the domain, which this process waits on)."""
     uuid: str
-    """Of the source."""
+    """Of the source; empty of the bells, as ``topic`` is."""
     topic: str
     pid: int
     participant: str = ""
@@ -68,6 +77,38 @@ def say(domain: Domain, key: str, note: Nameless | None) -> None:
         lib.hf_process_note(domain.fd, ffi.from_buffer("uint8_t[]", text), len(text))
 
 
+class BellsName:
+    """The name of the doorbells that one context or store waits on. One thread.
+
+    Without it nothing is lost. Who has started since rings others, so this process wakes at its next look, 50 ms later at most.
+    """
+
+    def __init__(self, domain: Domain, bells: Bells) -> None:
+        self._domain = domain
+        self._mapping = bells.mapping
+        self._key = f"bells {id(self):x}"
+        self._due_ns = 0
+        self._gone = False  # as this one has said it: another one of this process says it for itself
+
+    def look(self, now_ns: int) -> None:
+        """Looks every LOOK_NS at most."""
+        if now_ns < self._due_ns:
+            return
+        self._due_ns = now_ns + LOOK_NS
+        gone = not self._mapping.is_named()
+        if gone and not self._gone:
+            _log.warning(
+                "%s: what wakes it comes late; restart it when it may be", removed(self._mapping.name, "process")
+            )
+        self._gone = gone
+        say(self._domain, self._key, Nameless(self._mapping.name, "bells", "", "", os.getpid()) if gone else None)
+
+    def close(self) -> None:
+        """This one waits there no more."""
+        if self._gone:
+            say(self._domain, self._key, None)
+
+
 def nameless(domain: Domain) -> list[Nameless]:
     """What the living processes of a domain say, this one excepted: its own file must not be opened."""
     folder = domain.path / "processes"
@@ -90,4 +131,4 @@ def nameless(domain: Domain) -> list[Nameless]:
                 found.append(msgspec.json.decode(line, type=Nameless))
             except msgspec.DecodeError:  # it is being written
                 continue
-    return found
+    return list(dict.fromkeys(found))

@@ -174,7 +174,7 @@ ROWS = (
     Option("retransmit_request_maximum", (RECEIVER,), values.integer, 0, "messages", 0, 2**62,
            doc="start at most so far back from the newest; 0 = no limit"),
     Option("retransmit_request_message_timeout", (RECEIVER,), values.integer, 10000, "ms", 0, _MS,
-           doc="a number that nobody has by then is lost", aliases=("otr_request_message_timeout",)),
+           doc="how long a number that nobody has is waited for, before that is told", aliases=("otr_request_message_timeout",)),
     Option("retransmit_request_interval", (RECEIVER,), values.integer, 500, "ms", 0, _MS, doc=_READS_FILES),
     Option("retransmit_request_outstanding_maximum", (RECEIVER,), values.integer, 10, "messages", 0, _MS,
            doc=_READS_FILES),

@@ -25,6 +25,7 @@ from .grants import grant_of
 from .quorum import INTERGROUP, INTRAGROUP
 from .receiver_paced import wanted_by
 from .refusals import refusal_of
+from .register import SourceRegister
 from .registration_events import source_event
 from .settlement import UNDER, Settlement
 from .source_registration import SourceRegistration
@@ -45,10 +46,6 @@ __all__ = ["Outbound"]
 _log = logging.getLogger("holdfast")
 
 FOR_EVER_NS = 2**62
-NAMELESS = (
-    "receivers and stores that have it go on; new receivers and restarted stores cannot find it. Close this source and make it "
-    "again, with the same session ID or RegID; restarting stores does not help"
-)
 
 
 class Outbound:
@@ -66,15 +63,16 @@ class Outbound:
         self._session = options.ume_session_id or context.session_id
         self._proposal = secrets.token_bytes(16)
         """Its identity, if no store knows another one."""
+        named = bool(self._session) or any(store.registration_id for store in self.stores)
         self._look_ns = options.ume_store_check_interval * 1_000_000
         self._machine = SourceRegistration(
             options.groups, options.ume_registration_interval * 1_000_000,
             options.ume_consensus_sequence_number_behavior, self._proposal, stagger=secrets.randbelow(1000) / 1000,
             silence_ns=options.ume_store_activity_timeout * 1_000_000, look_ns=self._look_ns,
-            anonymous=not self._session and not any(store.registration_id for store in self.stores), names=self.names,
+            anonymous=not named, names=self.names,
         )  # fmt: skip
-        self._looked_ns = 0
-        self._named_ns = 0
+        self._register = SourceRegister(context.domain, topic, self._session, self.names, options.groups, named=named)
+        self._looked_ns = self._named_ns = 0
         self._nameless = ""
         """A name in shared memory that this source needs, and that somebody has removed."""
         self._nameless_ns = 0
@@ -171,7 +169,7 @@ class Outbound:
         again = now_ns - self._nameless_ns >= reg.TELL_AGAIN * self.options.ume_registration_interval * 1_000_000
         if gone and (gone != self._nameless or again):
             self._nameless_ns = now_ns
-            text = f"{nameless.removed(gone, 'source')}: {NAMELESS}"
+            text = f"{nameless.removed(gone, 'source')}: {nameless.REMEDY}"
             self._events.append(events.RegistrationError(text, ""))
             _log.error("topic %r: %s", self.topic, text)
         self._nameless = gone
@@ -257,11 +255,12 @@ class Outbound:
                     link.ask(wire.Leave(link.next_id(), "source", uuid, own), lambda _: None)
                 case _ if (event := source_event(action, self.names)) is not None:
                     self._events.append(event)
-        if any(isinstance(action, reg.Complete) for action in actions) and self._machine.keeps_too_little():
-            _log.warning(
-                "topic %r: its stores' repositories are no-cache, so nothing that is sent becomes stable", self.topic
-            )
-        if self.on_event is not None and any(isinstance(action, reg.Complete) for action in actions):
+        complete = any(isinstance(action, reg.Complete) for action in actions)
+        if complete:
+            self._register.complete(self._machine.uuid, self._machine.start_sqn)
+        if complete and self._machine.keeps_too_little():
+            _log.warning("topic %r: its stores are no-cache, so nothing that is sent becomes stable", self.topic)
+        if complete and self.on_event is not None:
             self._untold = True  # before it may send: wait_registered looks at both
         self._may_send = self._machine.may_send
         if actions and self._settlement is not None:
@@ -278,10 +277,11 @@ class Outbound:
             text = f"{self.names[store]} is the store {twin} under another name: it would count twice; name it once"
             self._act(machine.refused(store, reg.Refusal("usage", text)), time.monotonic_ns())
             return
+        machine.register, others = self._register.read()
         request = wire.RegisterSource(
             link.next_id(), self.topic, self.stores[store].registration_id, self._session, machine.uuid,
             machine.incarnation, self.options.ume_activity_timeout, self.options.ume_state_lifetime,
-            wanted_by(self.options), self._wants_proxy(store), self._proposal, machine.least,
+            wanted_by(self.options), self._wants_proxy(store), self._proposal, machine.least, others,
         )  # fmt: skip
         link.ask(request, lambda answer: self._answered(store, answer))
 
@@ -323,11 +323,10 @@ class Outbound:
     def _announce(self, store: int) -> None:
         link = self._links[store]
         machine = self._machine
-        grants = [slot.grant for slot in machine.slots if slot.grant is not None]
         grant = machine.slots[store].grant
         request = wire.Begin(
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self._name, list(self.names),
-            grant.uuid if grant is not None else b"", list(machine.begins), {each.name: each.opened for each in grants},
+            grant.uuid if grant is not None else b"", list(machine.begins), machine.lives(),
             list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
             INTERGROUP.index(machine.groups.intergroup), self._proposal, machine.exclusions(store),
         )  # fmt: skip
@@ -374,6 +373,7 @@ class Outbound:
             self._direct = ring.handle
         if not self.stores:
             self._write_sri()
+        self._register.declare(self._machine.uuid, self._machine.lives(self._machine.seated))
         return self._machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
 
     def _abandon(self) -> None:

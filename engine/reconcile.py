@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = [
-    "BEGINS_MAX", "DONE", "FOR_EVER", "WAIT", "BeginOf", "LogView", "Lost", "Refill", "StartAt", "Table", "after_begin",
-    "lost_acknowledged", "newest", "newest_table", "void_from",
+    "BEGINS_MAX", "DONE", "FOR_EVER", "WAIT", "BeginOf", "Hole", "LogView", "Lost", "Refill", "StartAt", "Table",
+    "after_begin", "lost_acknowledged", "newest", "newest_table", "void_from",
 ]  # fmt: skip
 
 BEGINS_MAX = 64
 """Entries that a table remembers: HF_INCARNATIONS of the log's head."""
 FOR_EVER = 2**64 - 1
 PATIENCE_NS = 1_000_000_000
-"""How long a number is awaited from a store that is behind or cannot be read now."""
+"""How long a number is awaited from a store that is behind or cannot be read now, before a hole is left for it."""
 
 BeginOf = tuple[int, int]
 """(incarnation, its first number)."""
@@ -102,7 +102,15 @@ def lost_acknowledged(log: LogView, ack: int, ack_stream: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No store has ``first``..``last``: to be recorded before anything newer is appended."""
+    """Every store on record was read, and none has ``first``..``last``: to be recorded before anything newer is appended."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """This log lacks ``first``..``last``, and a store that could not be read may have them: recorded as a hole, to be filled."""
 
     first: int
     last: int
@@ -141,8 +149,8 @@ class Refill:
 
     def missing(
         self, held: int, goal: int | None, behind: Sequence[int], undecided: int, now_ns: int
-    ) -> Lost | StartAt | Literal["wait", "done"]:
-        """No peer gave ``held``: what now?
+    ) -> Lost | Hole | StartAt | Literal["wait", "done"]:
+        """No peer gave ``held``: what now? Ignorance is never a loss: only what all peers are known to lack is one.
 
         Args:
             behind: where the logs of those go on that will never have it.
@@ -158,4 +166,4 @@ class Refill:
             return WAIT
         if self._empty:
             return StartAt(number)
-        return Lost(held, number - 1)
+        return Hole(held, number - 1) if undecided else Lost(held, number - 1)

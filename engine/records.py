@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["FRAGMENTED", "Columns", "Gap", "Records", "Why"]
 
 EIO = int(lib.HF_ERRNO) - errno.EIO
-ANSWERS = {lib.HF_GONE, lib.HF_DAMAGED, lib.HF_LOST, lib.HF_AGAIN, EIO}
+ANSWERS = {lib.HF_GONE, lib.HF_DAMAGED, lib.HF_LOST, lib.HF_HOLE, lib.HF_AGAIN, EIO}
 """Of a log, about a number."""
 TRIES = 8
 """Reads of a number that a log should have and does not give, because its segments change meanwhile."""

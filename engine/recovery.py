@@ -45,11 +45,11 @@ def start_number(low: int, high: int, maximum: int, chosen: int) -> Start:
 
 
 class Gap:
-    """A number that nobody has: is it late, or lost?
+    """A number that nobody has: is it to be waited for?
 
-    It is lost at once when every store says that it will never have it, and after ``patience_ns``
-    (``retransmit_request_message_timeout``) when some may still get it. As long as nothing newer can be read, it is not missing:
-    it has not been published.
+    No longer when every store says that it will never have it, nor after ``patience_ns`` (``retransmit_request_message_timeout``)
+    when some may still get it. Whoever asks decides what it is then: lost only where nobody can have it. As long as nothing newer
+    can be read, it is not missing: it has not been published.
     """
 
     def __init__(self, patience_ns: int) -> None:
@@ -58,7 +58,7 @@ class Gap:
         self._since_ns = 0
 
     def verdict(self, number: int, newer: Sequence[int], undecided: int, now_ns: int) -> int | None:
-        """The number to go on from when ``number`` is given up, None to wait.
+        """The number behind what is missing when ``number`` was awaited long enough, None to wait.
 
         Args:
             number: the one that is due.
@@ -75,3 +75,7 @@ class Gap:
         if number != self._number:
             self._number, self._since_ns = number, now_ns
         return behind if now_ns - self._since_ns >= self.patience_ns else None
+
+    def again(self, now_ns: int) -> None:
+        """The number is waited for once more, as long."""
+        self._since_ns = now_ns

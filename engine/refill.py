@@ -2,18 +2,22 @@
 
 A store that was away, stopped, or is new has not what the ring has already written over. It reads that from its peers' files,
 oldest number first, and appends it before anything newer: so a log has no holes where a peer had the number. What nobody has
-becomes a LOST record. The blocks are verified copies in private memory (csrc/log_copy.c) when they are appended, as every block
-is (DESIGN 18).
+becomes a LOST record, if every peer could be read. Else it is recorded as a hole: the line counts from behind it, and the
+helper thread asks the peers again until it is filled (engine/repair.py). The blocks are verified copies in private memory
+(csrc/log_copy.c) when they are appended, as every block is (DESIGN 18).
 """
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .log_ends import walk_ahead
+from .log_ends import Walk, is_stuck
 from .logs import Block, Logs
-from .reconcile import DONE, WAIT, Refill, StartAt
+from .reconcile import DONE, WAIT, Hole, Lost, Refill, StartAt
+from .resting import LOOK_NS
+from .store_info import has_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,13 +44,15 @@ class Filling:
         self._logs.table = repository.table
         self._logs.begun = repository.table[-1]
         self._block = Block()
-        self._walked = walk_ahead(paths)
+        self._paths = tuple(paths)
+        self._walked = Walk(paths)
         """Where the logs of stores end that do not run: found on another thread, before anything is read on this one."""
         self.held = int(repository.info.appended_sqn)
         """Everything below is in the log, or will not be."""
         self._machine = Refill(empty=bool(repository.info.empty))
         self.waits = False
         """A store may still give what is due: look again, but not at once."""
+        self._ask_ns = 0
         self.all_read = True
         """When it is done: no peer was out of reach."""
 
@@ -58,12 +64,13 @@ class Filling:
             goal = repository.ring_goes_on(self.held)
             if not self._machine.wants(self.held, goal):
                 return True
-            if not self._walked.done():
+            if not self._walked.over():
                 self.waits = True
                 return False
+            stuck = self._leave_out()
             found = logs.read(self.held, block)
             if self.newer():  # what is read by that table is not this incarnation's to append
-                self.waits = repository.owner_lives()
+                self.waits = repository.owner_lives() or not self._holds(now_ns)
                 return not self.waits
             if found:
                 frames, size = block.frames
@@ -72,25 +79,47 @@ class Filling:
                 self._machine.filled()
                 filled += size
                 continue
-            step = self._machine.missing(self.held, goal, logs.behind, logs.undecided, now_ns)
+            step = self._machine.missing(self.held, goal, logs.behind, logs.undecided + stuck, now_ns)
+            if isinstance(step, Hole) and not stuck and all(map(has_nothing, map(Path, logs.awaited))):
+                step = Lost(step.first, step.last)
             if step == WAIT:
                 self.waits = True
                 return False
             if step == DONE:
-                self.all_read = not logs.unreadable
+                self.all_read = not logs.unreadable and not stuck
                 return True
             if isinstance(step, StartAt):
                 repository.lacks_below(step.number)
                 self.held = step.number
             else:
-                _log.warning("%s: no store has %d..%d", repository.path, step.first, step.last)
-                repository.lose(step.first, step.last)
+                why = "no store has them" if isinstance(step, Lost) else "a store that cannot be read now may have them"
+                _log.warning("%s: %d..%d are missing: %s", repository.path, step.first, step.last, why)
+                repository.lack(step)
                 self.held = step.last + 1
         return False
+
+    def _leave_out(self) -> int:
+        """Nothing is read where a disk does not answer: the drain thread would hang. How many logs these are."""
+        paths = tuple(path for path in self._paths if not is_stuck(path))
+        if paths != self._logs.paths:
+            self._logs.paths = paths
+        return len(self._paths) - len(paths)
 
     def newer(self) -> bool:
         """A peer knows a newer BEGIN than this store."""
         return self._logs.begun[0] > self._repository.table[-1][0]
+
+    def _holds(self, now_ns: int) -> bool:
+        """The newer BEGIN may be taken in: it holds, or a ring is to be left. As long as that is not known it is asked for again
+        now and then, since what decides may be in a log that nobody can read now."""
+        repository = self._repository
+        if repository.stream is not None:
+            return True
+        if now_ns < self._ask_ns:
+            return False
+        self._ask_ns = now_ns + LOOK_NS
+        table = repository.right_table() or ()
+        return bool(table) and table[-1][0] > repository.table[-1][0]
 
     def close(self) -> None:
         """Unmaps the peers' logs."""

@@ -29,7 +29,7 @@ __all__ = ["Gap", "LogRepair", "log_uuid"]
 
 BLOCK_BYTES = 1 << 20
 """Read from the log itself at a time."""
-KINDS: dict[int, str] = {lib.HF_DAMAGED: "damage", lib.HF_LOST: "lost", lib.HF_GONE: "hole"}
+KINDS: dict[int, str] = {lib.HF_DAMAGED: "damage", lib.HF_LOST: "lost", lib.HF_GONE: "hole", lib.HF_HOLE: "hole"}
 
 
 class Gap(NamedTuple):
@@ -38,8 +38,8 @@ class Gap(NamedTuple):
     first: int
     next: int
     kind: str
-    """``damage`` (its bytes do not verify), ``lost`` (recorded as such: the store never had them), or ``hole``: they were sent
-    while the store was away."""
+    """``damage`` (its bytes do not verify), ``lost`` (recorded as such: no store had them), or ``hole``: they were sent while the
+    store was away, or were not to be read anywhere when it caught up."""
 
 
 def log_uuid(path: Path) -> bytes | None:

@@ -51,10 +51,12 @@ class Configuration(NamedTuple):
 
     stores: tuple[str, ...]
     groups: Groups
+    below: int = FOR_EVER
+    """From this number on nothing can be stable under it: a later one has been in force since."""
 
     def renamed(self, names: Mapping[str, str]) -> Configuration:
         """The same by the stores' own names, as far as ``names`` has them."""
-        return Configuration(tuple(names.get(store, store) for store in self.stores), self.groups)
+        return self._replace(stores=tuple(names.get(store, store) for store in self.stores))
 
 
 Views = dict[str, LogView | None]
@@ -106,9 +108,11 @@ def least_impossible(configurations: Iterable[Configuration], numbers: Mapping[s
 
     ``numbers``: how far each store may have come. One that is not named may have come anywhere.
     """
-    return max(
-        (each.groups.stable_number(_positions(each, numbers)) for each in configurations if each.stores), default=0
-    )
+    return max((_passed(each, _positions(each, numbers)) for each in configurations if each.stores), default=0)
+
+
+def _passed(configuration: Configuration, at: Mapping[int, int]) -> int:
+    return min(configuration.groups.stable_number(at), configuration.below)
 
 
 def ends_the_wait(configurations: Iterable[Configuration], numbers: Mapping[str, int]) -> list[str]:
@@ -116,7 +120,7 @@ def ends_the_wait(configurations: Iterable[Configuration], numbers: Mapping[str,
     named: list[str] = []
     for configuration in configurations:
         at = _positions(configuration, numbers)
-        if configuration.groups.stable_number(at) < FOR_EVER:
+        if _passed(configuration, at) < FOR_EVER:
             continue
         wanted = []
         for number in configuration.groups.numbers:
@@ -131,25 +135,35 @@ def ends_the_wait(configurations: Iterable[Configuration], numbers: Mapping[str,
     return named
 
 
-def right_table(views: Mapping[str, LogView | None], configurations: Collection[Configuration]) -> Table | None:
+def right_table(
+    views: Mapping[str, LogView | None], configurations: Collection[Configuration], forgot: Collection[str] = ()
+) -> Table | None:
     """Return the BEGIN table that holds; None: what is unknown decides between two.
 
     The greatest incarnation wins, unless its BEGIN is an orphan: it completed nowhere, and it makes void what may be stable.
+    ``forgot``: stores that may have had more than they know. Any of them may have held what a BEGIN makes void. One of them may
+    also have completed that BEGIN, and nobody will ever say so: then it holds where anything of it can be stable. By a
+    configuration that was over before it started no BEGIN is complete.
     """
     known = {name: view for name, view in views.items() if view is not None and view.begins}
     top = newest_table(view.begins for view in known.values())
     if not top:
         return ()
+    may = [each for each in configurations if each.below > top[-1][1]]
     with_it = {name for name, view in known.items() if view.begins[-1] == top[-1]}
+    sure = {name: view for name, view in views.items() if name not in forgot}
     rivals = [
-        table for table in {view.begins for view in known.values()} if _may_lose(table, top, views, configurations)
+        table for table in {view.begins for view in known.values()} if _may_lose(table, top, sure, configurations)
     ]
-    if not rivals or _completes(with_it, configurations):
+    if not rivals or _completes(with_it, may):
         return top
-    unknown = {name for each in configurations for name in each.stores if views.get(name) is None}
-    if _completes(with_it | unknown, configurations):
-        return None
-    return right_table({**views, **dict.fromkeys(with_it, LogView((), 0))}, configurations)
+    unknown = {name for each in configurations for name in each.stores if views.get(name) is None} - set(forgot)
+    if _completes({*with_it, *unknown, *forgot}, may):
+        if unknown:
+            return None
+        if _may_hold(top, sure, configurations) > top[-1][1]:
+            return top
+    return right_table({**views, **dict.fromkeys(with_it, LogView((), 0))}, configurations, set(forgot) - with_it)
 
 
 def _completes(stores: Collection[str], configurations: Iterable[Configuration]) -> bool:
@@ -165,7 +179,12 @@ def _may_lose(
 ) -> bool:
     """Messages of the newest incarnation of ``table`` may be stable, and ``top`` makes them void."""
     void = void_from(top, table[-1][0])
+    return void < FOR_EVER and _may_hold(table, views, configurations) > void
+
+
+def _may_hold(table: Table, views: Mapping[str, LogView | None], configurations: Iterable[Configuration]) -> int:
+    """Number behind the last message of the newest incarnation of ``table`` that may be stable."""
     numbers = {
         name: view.next_sqn if view.begins[-1:] == table[-1:] else 0 for name, view in views.items() if view is not None
     }
-    return void < FOR_EVER and least_impossible(configurations, numbers) > void
+    return least_impossible(configurations, numbers)

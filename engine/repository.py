@@ -22,23 +22,22 @@ from typing import TYPE_CHECKING
 from .core import CData, ffi, lib
 from .errors import CorruptionError, Error
 from .grants import configuration_of
-from .log_ends import walk_ahead
+from .log_ends import WALK_S, Walk
 from .old_streams import LivingStream, OldStreams, living, living_ring, owner_lives, same_process
 from .private_directory import open_log
-from .reconcile import LogView, Table, lost_acknowledged, newest_table, void_from
+from .reconcile import Hole, LogView, Lost, Table, lost_acknowledged, newest_table, void_from
 from .refill import Filling
 from .reports import Seen, farthest, known_views, names_of, right_table
 from .resting import Resting
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
-from .store_info import log_view, peer_logs, peer_places, seen_by
+from .store_info import NO_LIVES, Lives, Place, log_view, peers_of, seen_by
 from .store_line import StoreLine
 from .sync import sync_directory
 from .unsure import is_repaired, settle, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
     from pathlib import Path
 
     from .domain import Domain, ObjectName
@@ -89,14 +88,13 @@ class Repository:
         self.caught_up = False
         """It has everything that its peers have: from then on it has a say again, whatever it had lost before."""
         self.losses: list[tuple[int, int]] = []
-        """What was lost and nobody was asked for yet: (first, following), oldest first."""
+        """What it lacks and nobody was asked for yet: (first, following), oldest first."""
         self.lost_below = source.lost_below
         """Number behind the last one that this store never had; the state takes it in."""
         self.pacer: Pacer | None = None
         """Of a receiver-paced source: set once, before anything is drained."""
         self._old, self._resting = OldStreams(domain), Resting()
-        self._looking: Future[None] | None = None
-        """The peers' logs are walked to their ends, elsewhere."""
+        self._looking: Walk | None = None
         self._info = ffi.new("struct hf_log_info *")
         try:
             view = log_view(path)
@@ -140,7 +138,7 @@ class Repository:
         return tuple(self.source.begins)
 
     def release(self, below: int) -> None:
-        """Offers nothing below any more; whole segments of it go."""
+        """Offers nothing below any more; whole segments go."""
         check(lib.hf_log_release(self.log, below), what=str(self.path))
 
     def live_sqn(self) -> int:
@@ -155,11 +153,9 @@ class Repository:
         """As :meth:`view`, but behind all that it may have acknowledged: where nobody knows more, nothing begins below."""
         return LogView(self.table, max(self.next_sqn, int(self.info.unsure_next) if self.unsure else 0))
 
-    def seen(self, own: LogView) -> list[Seen]:
-        """How far each declared store's log goes, ``own`` in its place: read from the files of the others. Any thread."""
-        source = self.source
-        places = peer_places(self.domain, source.stores, source.uuid, self._store, source.directories)
-        return seen_by(self.name, own, source, [place for place in places if place.log != self.path])
+    def seen(self, own: LogView, others: Lives = NO_LIVES) -> list[Seen]:
+        """How far each declared store's log goes, ``own`` in its place, and those of ``others``; read from files. Any thread."""
+        return seen_by(self.name, own, self.source, self._places(others), others)
 
     def report(self) -> LogView:
         """What the readable logs of the source's stores say: one that missed something is not believed (DESIGN 14)."""
@@ -167,14 +163,16 @@ class Repository:
 
     def has_lost(self) -> bool:
         """It has not what its own line on the board once acknowledged (DESIGN 15)."""
-        said = self.line.said_before()
-        return any(lost_acknowledged(self.view(), int(line.ack), int(line.ack_stream)) for line in said)
+        view, said = self.view(), self.line.said_before()
+        return any(lost_acknowledged(view, int(line.ack), int(line.ack_stream)) for line in said)
 
-    def peers(self) -> list[Path]:
-        """Where the other stores of the source keep its log."""
-        source = self.source
-        paths = peer_logs(self.domain, source.stores, source.uuid, self._store, source.directories)
-        return [path for path in paths if path != self.path]
+    def peers(self, others: Lives = NO_LIVES) -> list[Path]:
+        """Where the other stores of the source keep its log, and those of ``others``."""
+        return list(dict.fromkeys(place.log for place in self._places(others)))
+
+    def _places(self, others: Lives) -> list[Place]:
+        places = peers_of(self.domain, self.source, self._store, others)
+        return [place for place in places if place.log != self.path]
 
     @property
     def late_join(self) -> bool:
@@ -208,6 +206,8 @@ class Repository:
         """
         if self.stream is not None and self.stream.name == stream:
             self._adopt(table)
+            if not self.caught_up and self.filling is None:
+                self._follow()
         else:
             self._detach()
             self._adopt(table)
@@ -234,15 +234,17 @@ class Repository:
         """
         self._take_up()
         if self.stream is None and self.source.incarnation:
-            table = self._right_table()
+            table = self.right_table()
             if table and table[-1][0] > self.source.incarnation:
                 self._adopt(table)
                 self._take_up()
         if self.stream is None:
             self._rest()
 
-    def _right_table(self) -> Table | None:
+    def right_table(self) -> Table | None:
         """The BEGINs that hold by what can be read: an orphan BEGIN must void nothing, so what is unknown decides nothing."""
+        if not Walk(self.peers()).over(WALK_S):  # who catches up learns of them later
+            return None
         seen, configuration = self.seen(self.bound()), configuration_of(self.source)
         return right_table(known_views(seen), [configuration.renamed(names_of(seen))] if configuration else [])
 
@@ -321,7 +323,7 @@ class Repository:
         """No stream is read: do the peers have more (engine/resting.py)?"""
         held, rest, looking = self.next_sqn, self._resting, self._looking
         if looking is not None:
-            if looking.done():
+            if looking.over():
                 self._looking = None
                 if held < self.report().end:
                     self.resume()
@@ -330,7 +332,7 @@ class Repository:
         elif rest.told(self.line.told_by_peers()):
             self.resume()
         elif rest.into_logs(now_ns):
-            self._looking = walk_ahead(self.peers())
+            self._looking = Walk(self.peers())
 
     # Catching up ----------------------------------------------------------------------------------------------------------
 
@@ -388,11 +390,12 @@ class Repository:
         self._put(lambda: int(lib.hf_log_append(self.log, frames, size)))
         self.item.payload += size  # for a pacer: headers too, as it counts what a log holds when it is opened
 
-    def lose(self, first: int, last: int) -> None:
-        """Nobody has these numbers: said on the line before the ack can pass them (DESIGN 8), then in the log."""
-        self.lacks_below(last + 1)
-        self._put(lambda: int(lib.hf_log_lost(self.log, first, last)))
-        self.losses.append((first, last + 1))
+    def lack(self, gap: Lost | Hole) -> None:
+        """It has not these numbers: said on the line before the ack can pass them (DESIGN 8), then in the log (DESIGN 30)."""
+        record = lib.hf_log_lost if isinstance(gap, Lost) else lib.hf_log_hole
+        self.lacks_below(gap.last + 1)
+        self._put(lambda: int(record(self.log, gap.first, gap.last)))
+        self.losses.append((gap.first, gap.last + 1))
 
     def _put(self, append: Callable[[], int]) -> None:
         """Once more in a new segment if it must be."""
@@ -472,7 +475,7 @@ class Repository:
             self._old.tidy(self.line.views())
 
     def beat(self, now_ns: int) -> None:
-        """The drain thread goes on: sources see by it that this store is not stopped, nor its disk (um_semantics B.4)."""
+        """The log goes on: the source sees by it that this store is not stopped, nor its disk (um_semantics B.4)."""
         self.line.beat(now_ns)
 
     def acks(self) -> tuple[dict[bytes, Acked], int]:

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .errors import Error
+from .log_ends import WALK_S, Walk, is_stuck
 from .repair import Gap, LogRepair
 from .scrub_plan import Allowance, Plan, Range, Turn
 
@@ -74,7 +75,7 @@ class Scrub:
     def _work(self, repository: Repository, now: int) -> None:
         try:
             if self._repair is None:
-                self._begin(repository)
+                self._begin(repository, now)
             elif not self.wait_s() and not self._go_on(self._repair, now):
                 self._end(self._repair, now)
         except (Error, OSError) as error:
@@ -110,9 +111,14 @@ class Scrub:
         if self._turn is not None and self._turn.uuid not in kept:
             self.close()
 
-    def _begin(self, repository: Repository) -> None:
+    def _begin(self, repository: Repository, now: int) -> None:
+        """Where a disk does not answer, nothing is read: this thread prepares segments, too."""
         assert self._turn is not None
-        self._repair = LogRepair(repository.path, repository.peers(), self._turn.within)
+        peers = repository.peers()
+        if not Walk(peers).over(WALK_S):
+            self._give_up(now)
+            return
+        self._repair = LogRepair(repository.path, [peer for peer in peers if not is_stuck(peer)], self._turn.within)
         self._spent = 0, 0
 
     def _go_on(self, repair: LogRepair, now: int) -> bool:

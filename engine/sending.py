@@ -22,7 +22,8 @@ from .errors import (
 )
 from .events import source as events
 from .events.info import NoFlags
-from .outbound import NAMELESS, Outbound
+from .nameless import REMEDY
+from .outbound import Outbound
 from .rows import feed_of
 from .skipped import keeping_full, named
 from .status import check, would_block
@@ -449,7 +450,7 @@ class Sending(Outbound):
         self._check_not_deregistered()
         why = self._machine.why(self.names)
         if self._machine.was_complete:
-            hint = NAMELESS if self._nameless else None
+            hint = REMEDY if self._nameless else None
             raise QuorumLostError(f"topic {self.topic!r}: the quorum of stores is lost ({why})", hint=hint)
         raise NotRegisteredError(f"topic {self.topic!r}: not registered with enough stores ({why})")
 

@@ -56,6 +56,8 @@ class SourceRegistration(Registration):
         self._anonymous = anonymous
         self._empty = set(range(len(self.slots))) if anonymous else set()
         """Stores that know nothing of this source, also without having answered."""
+        self.register = voting.NOTHING
+        """What this host's register has; to be read anew before each question."""
         self.least = 0
         """The incarnation that stores are asked to promise: the greatest that one has promised, or that a ring has had."""
         self._told_gone: reg.Forgot | None = None
@@ -152,7 +154,7 @@ class SourceRegistration(Registration):
 
     def _decision(self) -> voting.Decision | None:
         return voting.decide(
-            self.groups, self.seated, self._answers(), self.behavior, self.uuid, self._empty, self._names
+            self.groups, self.seated, self._answers(), self.behavior, self.uuid, self._empty, self._names, self.register
         )
 
     def _stuck(self, held: Collection[int], in_use: Collection[int]) -> bool:
@@ -203,6 +205,11 @@ class SourceRegistration(Registration):
         Then a BEGIN that reaches few stores would be the newest for ever, and make void what becomes stable under that other one.
         """
         return [store for store, grant in sorted(self._answers().items()) if 0 < grant.promised < incarnation]
+
+    def lives(self, of: Collection[int] | None = None) -> dict[str, int]:
+        """Stores (``of`` these) that have granted, by their own names -> the life that each is in."""
+        granted = {store: slot.grant for store, slot in enumerate(self.slots) if of is None or store in of}
+        return {grant.name: grant.opened for grant in granted.values() if grant is not None}
 
     def exclusions(self, store: int) -> list[int]:
         """Of this store by the operator, after which it has to learn."""
@@ -417,7 +424,9 @@ class SourceRegistration(Registration):
         if said:  # that store is there, and knows why
             return "; ".join(said)
         if not self.is_open and (
-            reason := voting.obstacle(self.groups, self.seated, self._answers(last=True), names, self._empty)
+            reason := voting.obstacle(
+                self.groups, self.seated, self._answers(last=True), names, self._empty, self.register
+            )
         ):
             return reason
         waiting = self.waiting_for()

@@ -46,6 +46,7 @@ _PLAIN: dict[int, tuple[str, str, bool]] = {
     lib.HF_SMALL: ("HF_SMALL", "the buffer is too small", False),
     lib.HF_ROLL: ("HF_ROLL", "the log needs its next segment", True),
     lib.HF_LOST: ("HF_LOST", "recorded as lost for ever", False),
+    lib.HF_HOLE: ("HF_HOLE", "not in this log; another store may have it", True),
     lib.HF_EXISTS: ("HF_EXISTS", "exists already", False),
 }
 
@@ -111,7 +112,7 @@ def error_of(
     if status == lib.HF_TOO_LARGE:
         return MessageTooLargeError(size, limit, option)
     if status == lib.HF_LAYOUT:
-        return LayoutMismatchError(theirs, f"version {lib.HF_LAYOUT_VERSION}")
+        return LayoutMismatchError(theirs, f"version {lib.HF_LAYOUT_VERSION} ({lib.HF_HEAD_VERSION} of a log's head)")
     if status == lib.HF_DAMAGED:
         return CorruptionError(prefix + "bytes that no correct writer leaves")
     if status == lib.HF_FORKED:

@@ -28,6 +28,7 @@ from . import wire
 from .core import lib
 from .domain import Domain
 from .errors import ConfigError, CorruptionError, Error, ForeignOwnerError, TurnHeldError
+from .nameless import BellsName
 from .segments import Bells
 from .store_clients import Client, Clients
 from .store_config import StoreConfig, check_config
@@ -81,6 +82,7 @@ class Store:
             with _usable(config.directory):
                 self.state = self._load()
             self.bells = Bells.of(self.domain)
+            self._bells_name = BellsName(self.domain, self.bells)
             self.holdings = Holdings(config.name, self.domain, self.bells, topics, self.state, self._file, self.logs)
             self.holdings.open()
             stack.pop_all()
@@ -185,6 +187,8 @@ class Store:
         try:
             if time.monotonic() - self._saved_at >= SAVE_ACKS_S:
                 self._save_acks()
+                self._look_for_logs()
+                self._bells_name.look(time.monotonic_ns())
             self._expiry.turn()
         except (Error, OSError) as error:
             if str(error) != self._trouble:
@@ -196,6 +200,13 @@ class Store:
     def _save_acks(self) -> None:
         self._saved_at = time.monotonic()
         self.receivers.save_acks()
+
+    def _look_for_logs(self) -> None:
+        """Who holds a source whose log is gone asks again, and gets another one."""
+        gone = self.holdings.let_go_removed()
+        for client in self._clients:
+            if gone & {key.source for key in client.holds}:
+                self._drop(client)
 
     def _crash(self) -> None:
         self.crashed = True
@@ -212,6 +223,7 @@ class Store:
         """
         with contextlib.ExitStack() as last:
             last.callback(self.domain.close)
+            last.callback(self._bells_name.close)
             last.callback(self._directories.close)
             if self._guard.lost is None:
                 last.callback(self._file.save, self.state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -57,6 +58,19 @@ class UnusableLogError(CorruptionError):
         )
 
 
+class LogRemovedError(CorruptionError):
+    """Somebody has removed the directory of a log that a store had open, or put another one in its place."""
+
+    hint = (
+        "keep what cleans up in /dev/shm, and in the stores' directories, away from them; the store goes on by itself"
+    )
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} was removed while its store lives (RemoveIPC, or rm): what it had is gone, and asked from its peers"
+        )
+
+
 class Holdings:
     """See the module. ``name`` is the store's, ``logs`` the directory of its logs.
 
@@ -78,6 +92,8 @@ class Holdings:
         self.drainer = Drainer(bells, STRATEGIES[options.wait_strategy], options.holdfast_scrub_interval)
         self._memory = domain.memory_logs(name)
         self._file = file
+        self._places: dict[bytes, tuple[int, int]] = {}
+        """Source uuid -> device and inode of the directory of its log, when it was opened."""
 
     def open(self) -> None:
         """Opens every log, before the drain thread runs; ends what a crash left half removed."""
@@ -145,6 +161,26 @@ class Holdings:
                 below = self._younger(source, age * 1_000_000_000)
                 self.drain_thread(partial(repository.release, below))
 
+    def let_go_removed(self) -> set[bytes]:
+        """Logs whose directory is not where it was (``rm -r /dev/shm/hf.*``, RemoveIPC): nobody finds what is written there.
+
+        Such a log takes nothing any more. Who asks for the source next gets a new log, which catches up from its peers and the
+        ring as a wiped store's does. Returns whose logs these were.
+        """
+        gone = {uuid for uuid in self.drainer.repositories if self._is_gone(uuid)}
+        for uuid in gone:
+            self.drainer.remove(uuid)
+            self.drainer.say(uuid, LogRemovedError(self.logs / uuid.hex()))
+        return gone
+
+    def _is_gone(self, uuid: bytes) -> bool:
+        try:
+            return _inode(self.logs / uuid.hex()) != self._places.get(uuid)
+        except FileNotFoundError:
+            return True
+        except OSError:  # it cannot be looked at, which says nothing
+            return False
+
     def _younger(self, source: SourceState, age_ns: int) -> int:
         """The first number that is at most so much older than the newest message; 0 if there is none."""
         return first_since(self.logs / source.uuid.hex(), age_ns) or 0
@@ -157,6 +193,8 @@ class Holdings:
         config = self._log_config(source)
         kind = StateOnly if source.repository == "no-cache" else Repository
         repository = kind(self.domain, self.bells, source, self._place(source), config, self.name, self.state.uuid)
+        with contextlib.suppress(FileNotFoundError):  # removed since: seen at the next look
+            self._places[source.uuid] = _inode(self.logs / source.uuid.hex())
         terms = self._terms(source)
         if terms is not None:
             try:
@@ -248,6 +286,7 @@ class Holdings:
         self.ensure_repository(source)
 
     def _remove(self, uuid: bytes, *, names: bool = True) -> None:
+        self._places.pop(uuid, None)
         path = self.logs / uuid.hex()
         try:
             for place in (self._memory / path.name, path):
@@ -262,3 +301,8 @@ class Holdings:
             return
         self.state.going.remove(uuid)
         self.save(sync=False)
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino

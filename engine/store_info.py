@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,23 +14,26 @@ import msgspec
 
 from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error, SystemCallError
-from .log_ends import OpenLog, Refusal, open_log
-from .logs import table_of
+from .log_ends import OpenLog, Refusal, is_stuck, open_log
+from .logs import known_table, table_of
 from .reconcile import LogView
 from .reports import Seen
 from .store_state import SourceState, State, StateFile
 from .wire import U32, UNDECODABLE, Uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from .domain import Domain
 
 __all__ = [
+    "NO_LIVES",
+    "Lives",
     "Place",
     "StoreInfo",
     "Unknown",
-    "kept_view",
+    "excluded_by",
+    "has_nothing",
     "knows_nothing",
     "log_range",
     "log_reader",
@@ -38,11 +42,16 @@ __all__ = [
     "peer_logs",
     "peer_places",
     "peer_view",
+    "peers_of",
     "read_info",
     "seen_at",
     "seen_by",
     "write_info",
 ]
+
+Lives = Mapping[str, int]
+"""A store's name -> the life that it was in; -1: unknown."""
+NO_LIVES: Lives = MappingProxyType({})
 
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 UNKNOWN: dict[int, str] = {
@@ -144,13 +153,13 @@ def log_range(path: Path) -> tuple[int, int] | None:
 def log_view(path: Path) -> LogView | None:
     """BEGIN table and next number of the log in ``path``; None when there is no readable log, or nothing has begun in it.
 
-    Where its end is not known, the number is what it holds at least. Raises as :func:`log_reader`: what is decided by it must not
-    take a whole log for none.
+    Where its end is not known, the number is what it holds at least. A log whose BEGINs are not known is not readable. Raises as
+    :func:`log_reader`: what is decided by it must not take a whole log for none.
     """
     with contextlib.closing(_open(path) or contextlib.ExitStack()) as opened:
         if not isinstance(opened, OpenLog):
             return None
-        table = table_of(opened.log)  # first: a BEGIN lowers the end before it is in the table
+        table = known_table(opened.log)  # first: a BEGIN lowers the end before it is in the table
         status, number = opened.end()
     known = status == lib.HF_OK or status in UNKNOWN
     return LogView(table, number) if known and table else None
@@ -169,21 +178,14 @@ def peer_view(log: Path) -> LogView | Unknown:
         _check_supplied(found, log)
         return Unknown(f"{log}: {found}")
     with contextlib.closing(found) as opened:
-        table = table_of(opened.log)  # first: a BEGIN lowers the end before it is in the table
+        try:
+            table = table_of(opened.log)  # first: a BEGIN lowers the end before it is in the table
+        except (CorruptionError, SystemCallError) as unreadable:
+            return Unknown(f"{log}: {unreadable.args[0]}")
         status, number = opened.end()
     if status == lib.HF_OK:
         return LogView(table, number)
     return Unknown(f"{log}: {UNKNOWN[status].format(number) if status in UNKNOWN else Refusal(status)}")
-
-
-def kept_view(log: Path) -> LogView | None:
-    """As :func:`log_view`; where there is no log any more, what its store's state remembers (a memory store after a reboot)."""
-    view = log_view(log)
-    if view is None:
-        with contextlib.suppress(OSError, CorruptionError):
-            kept = _remembered(log)
-            view = LogView(tuple(kept.begins), 0) if kept is not None and kept.begins else None
-    return view
 
 
 def never_held(log: Path) -> bool:
@@ -199,6 +201,30 @@ def never_held(log: Path) -> bool:
     if isinstance(view, Unknown) or not view.begins:
         return kept is not None and not kept.incarnation
     return view.next_sqn == 0 and not (kept is not None and kept.learner)
+
+
+def has_nothing(log: Path) -> bool:
+    """The store of this log has not begun with its source, as its files say: it has no message of it, and gets none by itself.
+
+    False where they do not say it: the store's directory is not there, or cannot be read.
+    """
+    try:
+        kept, view = _remembered(log), peer_view(log)
+    except (OSError, Error):
+        return False
+    begun = not isinstance(view, Unknown) and bool(view.begins)
+    return kept is not None and not kept.incarnation and not begun
+
+
+def excluded_by(logs: Iterable[Path]) -> set[str]:
+    """Stores that the operator has excluded, as those of these logs remember it for their source, until it starts again."""
+    found = set()
+    for log in logs:
+        with contextlib.suppress(OSError, CorruptionError):
+            state = StateFile(log.parent.parent).load()
+            if state is not None:
+                found |= set(_kept_in(state, log).excluded(state.excluded))
+    return found
 
 
 def _remembered(log: Path) -> SourceState | None:
@@ -272,30 +298,48 @@ def peer_places(
     return places
 
 
-def seen_by(name: str, own: LogView, source: SourceState, others: Sequence[Place]) -> list[Seen]:
-    """What the store called ``name`` knows of all declared stores of a source: its own log, and what it reads of ``others``."""
-    declared = [store for store in source.stores if store not in {place.store for place in others}] or [name]
-    lives = dict(source.peers)
+def peers_of(domain: Domain, source: SourceState, own: bytes, others: Lives) -> list[Place]:
+    """Where the stores keep its log that a source declares, and if it has begun here ``others`` that it declared before."""
+    names = dict.fromkeys([*source.stores, *others] if source.stores else ())
+    return peer_places(domain, names, source.uuid, own, source.directories)
+
+
+def seen_by(
+    name: str, own: LogView, source: SourceState, peers: Sequence[Place], others: Lives = NO_LIVES
+) -> list[Seen]:
+    """What the store called ``name`` knows of all declared stores of a source: its own log, and what it reads of ``peers``.
+
+    ``others``: what the source's register has of the lives of stores.
+    """
+    declared = [store for store in source.stores if store not in {place.store for place in peers}] or [name]
     return [
         *(Seen(store, name, own) for store in declared),
-        *(seen_at(place, lives.get(place.name or place.store)) for place in others),
+        *(seen_at(place, _lives(place, source.peers), _lives(place, others)) for place in peers),
     ]
 
 
-def seen_at(place: Place, life: int | None = None) -> Seen:
-    """How far a declared store's log goes, by its files: a number, or unknown and why. ``life``: in which it last took part.
+def _lives(place: Place, told: Lives) -> set[int]:
+    return {told.get(place.name or place.store, -1)} - {-1}
+
+
+def seen_at(place: Place, told: Collection[int] = (), written: Collection[int] = ()) -> Seen:
+    """How far a declared store's log goes, by its files: a number, or unknown and why. ``told``: lives in which it took part, as
+    a store knows; ``written``: in which it was to take part, as the source's register has it.
 
     A store whose state says that it has lost what it acknowledged may have had more, and so may one whose directory has not had
     that life: it was wiped, or restored. One that never took part, and whose state knows nothing of this source, ends at 0.
     """
+    if is_stuck(place.log):
+        return Seen(place.store, place.name, None, f"{place.log}: its disk does not answer")
     view = peer_view(place.log)
     state = None
     with contextlib.suppress(OSError, CorruptionError):  # then the log speaks for itself
         state = StateFile(place.log.parent.parent).load()
     kept = _kept_in(state, place.log) if state is not None else None
     lives = (state.lives or range(state.opened + 1)) if state is not None else None
-    missed = life is not None and lives is not None and life > lives[0] and life not in lives
-    if missed or (life is not None and kept is not None and not kept.incarnation):
+    missed = lives is not None and any(life > lives[0] and life not in lives for life in (*told, *written))
+    begun = told or any(life not in lives for life in written) if lives is not None else told
+    if missed or (begun and kept is not None and not kept.incarnation):
         view = Unknown(f"{place.log}: its directory has not had the life in which the store last took part")
     elif kept is not None and kept.learner:
         view = Unknown(f"{place.log}: its store has lost what it acknowledged, and has not caught up since")

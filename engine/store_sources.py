@@ -12,7 +12,7 @@ from .errors import CorruptionError
 from .events.source import RegistrationSuccessFlags
 from .grants import peer_log
 from .lifetimes import Timers
-from .log_ends import walk_ahead
+from .log_ends import WALK_S, Walk
 from .old_streams import living_ring
 from .proxies import proxy_refusal
 from .receiver_paced import agree, changed
@@ -26,10 +26,12 @@ from .store_registry import called
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from .repository import Repository
     from .store_clients import Clients
     from .store_holdings import Holdings
+    from .store_info import Lives
     from .store_state import SourceState
 
 __all__ = ["SourceDesk", "refused"]
@@ -53,7 +55,9 @@ class SourceDesk:
         self._clients = clients
         self._save_acks = save_acks
         self.waiting: list[tuple[Client, wire.RegisterSource]] = []
-        """Registrations that are answered when an old ring is drained."""
+        """Registrations that are answered when an old ring is drained, and the peers' logs are walked to their ends."""
+        self._walks: dict[bytes, tuple[frozenset[Path], Walk]] = {}
+        """By source: the logs, and their walk."""
 
     def register(self, client: Client, request: wire.RegisterSource) -> wire.Answer | None:
         """Answers when the previous owner is dead or gone and its ring is drained; None: not yet, it waits."""
@@ -90,22 +94,22 @@ class SourceDesk:
             _log.info("%s: who began here sent nothing; forgotten for the one that has begun elsewhere", name)
             self.forget(source, names=True)
             return self.register(client, request)
-        if not request.incarnation:  # the walk to the ends of logs that nobody keeps: here, where no drain waits for it
-            walk_ahead(repository.peers()).result()
-        if not request.incarnation and not holdings.drain_thread(repository.settled):
+        walked = request.incarnation or self._walked(repository, request.others)
+        if not walked or not (request.incarnation or holdings.drain_thread(repository.settled)):
             self.waiting.append((client, request))
             return None
+        self._walks.pop(source.uuid, None)
         hold = client.holds.get(_key(source), Hold(time.time_ns(), request.uuid))
         client.holds[_key(source)] = dataclasses.replace(hold, incarnation=request.incarnation)
         source.gone_ns = 0
         if not source.learner and holdings.drain_thread(repository.has_lost):
-            source.learner = True
+            source.learner, repository.caught_up = True, False
             holdings.save()
         # A new source object will be numbered by this; one that registers again is not.
         known = holdings.drain_thread(repository.view if request.incarnation else repository.bound)
         seen: list[Seen] = []
         if not request.incarnation:
-            seen = repository.seen(known)
+            seen = repository.seen(known, request.others)
             known = farthest(seen)
             most = max(known.incarnation, source.promised) + LEAST_MAX
             if request.least > most:
@@ -122,6 +126,16 @@ class SourceDesk:
             groups=source.groups, intragroup=source.intragroup, intergroup=source.intergroup,
             excluded=source.excluded(holdings.state.excluded), exclusions=holdings.state.excluded, served=source.served,
         )  # fmt: skip
+
+    def _walked(self, repository: Repository, others: Lives) -> bool:
+        """The ends of the logs that nobody keeps are found: elsewhere, so that no thread of the store hangs with a disk."""
+        logs = frozenset(repository.peers(others))
+        walked, walk = self._walks.get(repository.source.uuid, (logs, None))
+        if walk is not None and logs <= walked:
+            return walk.over()
+        walk = Walk(logs)
+        self._walks[repository.source.uuid] = logs, walk
+        return walk.over(WALK_S)
 
     def _in_use(self, request_id: int, source: SourceState, pid: int, since_ns: int) -> wire.Refused:
         name = called(source.registration_id, source.session_id)
@@ -202,6 +216,7 @@ class SourceDesk:
         infos = {name: read_info(holdings.domain, name) for name in request.stores}
         found = {name: info.directory for name, info in infos.items() if info is not None}
         learns = source.learn(request.learns)
+        repository.caught_up &= not learns  # what it had before is not what it is to learn
         readmits = request.incarnation > source.incarnation and source.readmit(holdings.state.excluded)
         if _declare(source, request, {**source.directories, **found}) or learns or readmits:
             holdings.save()  # before anything is drained: after a crash, the peers are who fills in what it misses

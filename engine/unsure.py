@@ -23,10 +23,8 @@ _log = logging.getLogger("holdfast.store")
 def tell(path: Path, info: CData) -> None:
     """``info``: struct hf_log_info *, of a log that is unsure."""
     first, following = int(info.unsure_first), int(info.unsure_next)
-    _log.error(
-        "%s: the disk does not give %d..%d, which may have been acknowledged: no say until they are repaired",
-        path, first, max(first, following - 1),
-    )  # fmt: skip
+    lost = f"{first}..{following - 1}, which may have been acknowledged" if first < following else "what its head said"
+    _log.error("%s: the disk does not give %s: no say until that is repaired or settled", path, lost)
 
 
 def is_repaired(path: Path, info: CData) -> bool:

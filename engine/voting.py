@@ -23,19 +23,35 @@ counts as one that had all that any log still has: nothing that is left is numbe
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from .reconcile import FOR_EVER, LogView, Table
 from .reports import Configuration, Seen, ends_the_wait, known_views, least_impossible, names_of, reached, right_table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from .quorum import Consensus, Groups
     from .registration import Grant
 
-__all__ = ["Decision", "decide", "learners", "obstacle", "to_learn"]
+__all__ = ["NOTHING", "Decision", "Register", "Written", "decide", "learners", "obstacle", "to_learn"]
+
+
+class Written(NamedTuple):
+    """What this host's register has of an identity (engine/register.py)."""
+
+    configurations: tuple[Configuration, ...] = ()
+    """Whom it has ever declared."""
+    lives: Mapping[str, int] = MappingProxyType({})
+    """A store's own name -> the life that it was in when it last took part."""
+
+
+Register = Mapping[bytes, Written]
+"""By identity."""
+NOTHING: Register = MappingProxyType({})
 
 
 class Decision(NamedTuple):
@@ -51,29 +67,26 @@ class Decision(NamedTuple):
     forgot: tuple[str, ...] = ()
 
 
-def learners(grants: Mapping[int, Grant], names: Sequence[str] = ()) -> set[int]:
+def learners(grants: Mapping[int, Grant], names: Sequence[str] = (), register: Register = NOTHING) -> set[int]:
     """Return the stores that have no say. `names`: of the stores, as they are declared."""
     found = set()
     newest = _newest(grants, names)
+    told = [grant.peers for grant in grants.values()]
+    if newest is not None and newest.uuid in register:
+        told.append(register[newest.uuid].lives)
     for store, grant in grants.items():
         stateless = not grant.incarnation and not grant.empty_votes
         another = newest is not None and grant.incarnation and grant.uuid != newest.uuid
-        if (
-            stateless
-            or another
-            or not grant.votes
-            or _restored(grant, grants.values())
-            or to_learn(store, grants, names)
-        ):
+        if stateless or another or not grant.votes or _restored(grant, told) or to_learn(store, grants, names):
             found.add(store)
     return found
 
 
-def _restored(grant: Grant, grants: Iterable[Grant]) -> bool:
+def _restored(grant: Grant, told: Iterable[Mapping[str, int]]) -> bool:
     """Somebody remembers a life of this store that its directory has not had. One older than all that it knows does not count."""
     lives = grant.lives or range(grant.opened + 1)
-    told = [other.peers[grant.name] for other in grants if grant.name in other.peers]
-    return any(life > lives[0] and life not in lives for life in told)
+    remembered = [each[grant.name] for each in told if grant.name in each]
+    return any(life > lives[0] and life not in lives for life in remembered)
 
 
 def to_learn(store: int, grants: Mapping[int, Grant], names: Sequence[str] = ()) -> list[int]:
@@ -102,10 +115,11 @@ def _given_up(grants: Mapping[int, Grant], names: Sequence[str]) -> set[int]:
 
 
 def _wanted(
-    groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], empty: Collection[int], names: Sequence[str]
-) -> set[int]:
+    groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], empty: Collection[int], names: Sequence[str],
+    register: Register,
+) -> set[int]:  # fmt: skip
     """Whose answer is missing for a decision."""
-    if groups.complete(set(grants) & set(seated) - learners(grants, names)):
+    if groups.complete(set(grants) & set(seated) - learners(grants, names, register)):
         return set()
     return (set(seated) if _newest(grants) else set(range(groups.stores))) - set(grants) - set(empty)
 
@@ -128,10 +142,11 @@ class _Logs:
 
 
 def _logs(
-    groups: Groups, grants: Mapping[int, Grant], uuid: bytes, names: Sequence[str], empty: Collection[int]
-) -> _Logs:
+    groups: Groups, grants: Mapping[int, Grant], uuid: bytes, names: Sequence[str], empty: Collection[int],
+    register: Register,
+) -> _Logs:  # fmt: skip
     names = tuple(names)[: groups.stores] or tuple(map(str, range(groups.stores)))
-    learn = learners(grants, names)
+    learn = learners(grants, names, register)
     ours = {store: grant for store, grant in grants.items() if grant.uuid == uuid}
     said: dict[int, Sequence[Seen]] = {store: grant.seen for store, grant in ours.items() if grant.seen}
     read = {each.name or each.store for every in said.values() for each in every if each.view is not None}
@@ -143,6 +158,7 @@ def _logs(
     alias |= {names[store]: grant.name for store, grant in grants.items() if grant.name}
     called = {store: alias.get(name, name) for store, name in enumerate(names)}
     recorded = [grant.configuration for grant in grants.values() if grant.uuid == uuid and grant.configuration]
+    recorded += register[uuid].configurations if uuid in register else ()
     declared = Configuration(tuple(called.values()), groups)
     configurations = list(dict.fromkeys([declared, *(each.renamed(alias) for each in recorded)]))
     answered = {called[store]: said.get(store, ()) for store in grants}
@@ -152,7 +168,7 @@ def _logs(
     settled = {called[store] for store in empty if called[store] not in took_part}
     settled |= {alias.get(name, name) for grant in grants.values() for name in grant.excluded}
     views |= {name: LogView((), 0) for name in settled if name not in answered and views.get(name) is None}
-    table = right_table(views, configurations)
+    table = right_table(views, configurations, {called[store] for store in learn})
     numbers = {name: reached(view, table or ()) for name, view in views.items()}
     whys = {each.name or each.store: each.why for every in said.values() for each in every if each.view is None}
     begun = table[-1][1] if table else 0
@@ -182,28 +198,29 @@ def _least(logs: _Logs) -> tuple[int, dict[str, int]]:
 
 def decide(
     groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], behavior: Consensus, proposal: bytes,
-    empty: Collection[int] = (), names: Sequence[str] = (),
+    empty: Collection[int] = (), names: Sequence[str] = (), register: Register = NOTHING,
 ) -> Decision | None:  # fmt: skip
     """Return what to open, None while a store that has not answered may know more. `grants`: not empty; of backups, too.
     `empty`: stores that know nothing of it, also without having answered. `names`: of the stores, as they are declared.
+    `register`: what this host's register has of each identity; it adds to what the stores remember, and takes nothing from it.
 
     The identity is the one under which most incarnations have begun; where nothing has, the one that all stores have given it
     already (who died before its first BEGIN left a ring by that name), else `proposal`. The incarnation is the greatest that a
     store has promised to this claimant.
     """
     empty = {*empty, *_given_up(grants, names)}
-    if _wanted(groups, seated, grants, empty, names):
+    if _wanted(groups, seated, grants, empty, names, register):
         return None
     promised = max(grant.promised for grant in grants.values())
     newest = _newest(grants, names)
     if newest is None:
         given = {grant.uuid for grant in grants.values()}
         return Decision(given.pop() if len(given) == 1 else proposal, max(promised, 1), 0, ())
-    logs = _logs(groups, grants, newest.uuid, names, empty)
+    logs = _logs(groups, grants, newest.uuid, names, empty, register)
     least, _ = _least(logs)
     if logs.table is None or least == FOR_EVER:
         return None
-    voters = set(grants) & set(seated) - learners(grants, names)
+    voters = set(grants) & set(seated) - learners(grants, names, register)
     knowing = {store: logs.reports[store] for store in voters if grants[store].incarnation and store in logs.reports}
     known_by_any = max(logs.reports.values())
     start = groups.consensus(knowing, behavior) if knowing else known_by_any  # else everybody has forgotten something
@@ -216,14 +233,14 @@ def decide(
 
 def obstacle(
     groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], names: Sequence[str],
-    empty: Collection[int] = (),
+    empty: Collection[int] = (), register: Register = NOTHING,
 ) -> str | None:  # fmt: skip
     """Return why stores that have answered are not enough, and what to do about it; None: that is not the reason."""
     if not groups.complete(set(grants) & set(seated)):
         return None
     empty = {*empty, *_given_up(grants, names)}
-    lost = [names[store] for store in sorted(learners(grants, names) & set(seated))]
-    missing = [names[store] for store in sorted(_wanted(groups, seated, grants, empty, names))]
+    lost = [names[store] for store in sorted(learners(grants, names, register) & set(seated))]
+    missing = [names[store] for store in sorted(_wanted(groups, seated, grants, empty, names, register))]
     if lost and missing:
         who, has = ", ".join(lost), "has" if len(lost) == 1 else "have"
         other, is_ = ", ".join(missing), "is" if len(missing) == 1 else "are"
@@ -232,10 +249,12 @@ def obstacle(
             f"{'it' if len(missing) == 1 else 'one of them'}, or run `holdfast store adopt-empty {lost[0]}`"
         )
     newest = _newest(grants, names)
-    return _unreadable(_logs(groups, grants, newest.uuid, names, empty)) if newest is not None and not missing else None
+    if newest is None or missing:
+        return None
+    return _unreadable(_logs(groups, grants, newest.uuid, names, empty, register), names[: groups.stores])
 
 
-def _unreadable(logs: _Logs) -> str | None:
+def _unreadable(logs: _Logs, declared: Sequence[str]) -> str | None:
     """Stores whose logs nobody can read may hold what is stable."""
     least, numbers = _least(logs)
     if logs.table is not None and least < FOR_EVER:
@@ -244,7 +263,10 @@ def _unreadable(logs: _Logs) -> str | None:
     stores = [name for name in ends_the_wait(logs.configurations, numbers) if name in unknown] or unknown
     said = ", ".join(f"{name} ({logs.whys[name]})" if logs.whys.get(name) else name for name in stores)
     it, has = ("it", "its log") if len(stores) == 1 else ("them", "their logs")
+    known = {*declared, *(logs.called.get(index, "") for index in range(len(declared)))}
+    undeclared = [name for name in stores if name not in known]
+    start = f"declare {', '.join(undeclared)} again" if undeclared else f"start {it}"
     return (
-        f"{said} may hold stable messages that no other store has: start {it}, make {has} readable, or give up what only "
+        f"{said} may hold stable messages that no other store has: {start}, make {has} readable, or give up what only "
         f"{'it has' if len(stores) == 1 else 'they have'}: `holdfast store exclude {stores[0] if stores else 'NAME'}`"
     )

@@ -98,6 +98,9 @@ class RegisterSource(msgspec.Struct, tag="register_source", frozen=True):
     """Which object asks: the same as long as it lives, whatever identity it takes over."""
     least: Number = 0
     """The incarnation that it will open, by what other stores promised: this store is to promise it, too."""
+    others: dict[str, Annotated[int, Meta(ge=-1, le=2**63 - 1)]] = {}
+    """Stores of all lists that this source has declared before -> the life in which they last took part, -1: unknown. Their logs
+    are read, too."""
 
 
 class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):

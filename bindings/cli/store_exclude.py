@@ -100,7 +100,9 @@ def _record(domain: Domain, other: str, request: wire.Exclude, timeout: float) -
     assert isinstance(answer, wire.Excluded)
     print(f"store {other}: recorded")
     for topic, registration_id, following in answer.sources:
-        print(f"  topic {topic!r}, RegID {registration_id}: has messages below number {following}")
+        held = f"has messages up to number {following - 1}" if following else "has no message"
+        lost = f"what only store {request.store} has is given up"
+        print(f"  topic {topic!r}, RegID {registration_id}: store {other} {held}; {lost}")
 
 
 def _record_offline(domain: Domain, other: str, request: wire.Exclude) -> Iterator[str]:
@@ -112,9 +114,11 @@ def _record_offline(domain: Domain, other: str, request: wire.Exclude) -> Iterat
         with StoreDirectory(Path(info.directory)) as directory:
             file = StateFile(directory.path)
             state = file.load()
-            if state is not None:
-                state.excluded[request.store] = request.number
-                file.save(state)
+            if state is None:
+                yield f"store {other}: not recorded: {directory.path} has no state, so it forgets whom it is not to wait for"
+                return
+            state.excluded[request.store] = request.number
+            file.save(state)
     except (Error, OSError) as error:
         yield f"store {other}: not recorded: {error}"
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.engine.core import CData, Gate, ffi, lib
@@ -18,8 +19,7 @@ from holdfast.engine.slot import Slot
 from holdfast.engine.status import check
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from holdfast.engine.feed import Listener
 
@@ -80,12 +80,23 @@ class Log:
 
     def lost(self, first: int, last: int) -> None:
         """A LOST record."""
-        status = lib.hf_log_lost(self.handle, first, last)
+        self._lacks(lib.hf_log_lost, first, last)
+
+    def hole(self, first: int, last: int) -> None:
+        """A record that another store may have these."""
+        self._lacks(lib.hf_log_hole, first, last)
+
+    def _lacks(self, record: Callable[[CData, int, int], int], first: int, last: int) -> None:
+        status = record(self.handle, first, last)
         if status == lib.HF_ROLL:
             self.roll()
-            status = lib.hf_log_lost(self.handle, first, last)
+            status = record(self.handle, first, last)
         check(status)
         check(lib.hf_log_sync(self.handle))
+
+    def release(self, below: int) -> None:
+        """Retention."""
+        check(lib.hf_log_release(self.handle, below))
 
     def roll(self) -> None:
         """The next segment."""
@@ -204,6 +215,7 @@ class Stage:
             self.uuid, self.board, self.bells, self.line if line is None else line, self.directory, Logs(where), start, 0,
             begun, listener or self, Gap(PATIENCE_S * 10**9), lambda: self.now_ns, stop,
         )  # fmt: skip
+        self.feed.late = self._late
         return self.feed
 
     def drain(self, feed: Feed | None = None) -> list[object]:
@@ -214,6 +226,10 @@ class Stage:
         while feed.receive(self.slot):
             self.told.append(payload(self.slot).rstrip())
         return list(self.told)
+
+    def _late(self, number: int, paths: Sequence[str]) -> bool:
+        self.told.append(("late", number, [Path(path).name for path in paths]))
+        return True
 
     def lost(self, first: int, last: int) -> None:
         """Listener."""

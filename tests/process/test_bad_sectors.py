@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from process.mounted import run_mounted
 
-SCENE_NEEDS = ("unshare", "mkfs.ext4", "losetup")
 HERE = Path(__file__).parent
 SCENES = re.findall(r"^def (test_\w+)", (HERE / "sectors.py").read_text(), re.MULTILINE)
 
@@ -37,19 +36,6 @@ def test_over_bad_sectors(scene: str, shim: Path, tmp_path: Path) -> None:
 
 def test_a_real_disk_that_ends_in_the_middle_of_a_segment(tmp_path: Path) -> None:
     """Through a map each of these reads was a SIGBUS."""
-    if os.getuid() != 0:
-        pytest.skip("mounting an image needs root")
-    missing = [tool for tool in SCENE_NEEDS if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"missing: {', '.join(missing)}")
-    command = ["unshare", "-m", "--propagation", "private"]
-    probe = subprocess.run([*command, "losetup", "-f"], capture_output=True, text=True)
-    if probe.returncode:
-        pytest.skip(f"no mount namespace or loop device: {probe.stderr.strip()}")
-    command += [sys.executable, str(HERE / "real_sectors.py"), str(tmp_path)]
-    given = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, env=given, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines() == [
+    assert run_mounted("real_sectors.py", tmp_path) == [
         "disk 5", "read True -9", "check True unreadable", "open True 0", "new True",
     ]  # fmt: skip

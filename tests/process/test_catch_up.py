@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from process.feeds import Log
 from process.kept import kept, log_of, messages
+from process.receiving import Told
 from process.spawn import Traces, Worker, stand_still, until
 from process.three import SHORT, SOURCE, everywhere, send
 
 import holdfast as hf
 from holdfast.engine.core import ffi, lib
 from holdfast.engine.domain import Domain
+from holdfast.engine.events import receiver as events
 from holdfast.engine.reconcile import Refill
+from holdfast.engine.refill import Filling
+from holdfast.engine.store_info import log_reader
+from holdfast.engine.waits import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -265,6 +272,50 @@ def test_a_store_that_was_away_when_the_source_ended_catches_up_without_it(
     assert [number for number, _ in source.begins] == [1, 2, 3]
 
 
+def test_a_store_that_cannot_know_which_begin_holds_does_not_ask_all_the_time(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """b has 10..14 of incarnation 1, a has them of 2, and c, with which either may have been stable, cannot be read."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    with hf.Context(session_id=7) as ctx:
+        with ctx.source("quotes", options=SOURCE) as src:
+            everywhere(src)
+            send(src, 10)
+        stores["b"].stop()
+        with ctx.source("quotes", options=SOURCE) as src:
+            src.wait_registered(SHORT)
+            sent = send(src, 5)
+    for name in "ac":
+        stores[name].stop()
+    path = log_of(tmp_path / "store-b")
+    shutil.rmtree(path)
+    log = Log(path, bytes.fromhex(path.name))
+    path.chmod(0o700)
+    log.begin(1, 0)
+    log.plain(0, 14)
+    log.close()
+    (tmp_path / "store-c").rename(tmp_path / "hidden")
+    asked: list[Filling] = []
+    close = Filling.close
+
+    def closed(self: Filling) -> None:
+        asked.append(self)
+        close(self)
+
+    monkeypatch.setattr(Filling, "close", closed)
+    run_store("a", "disk")
+    b = run_store("b", "disk")
+    (repository,) = b.store.drainer.repositories.values()
+    until("b has seen it", lambda: repository.filling is not None and repository.filling.newer())
+    rounds = 0
+    for _ in range(100):
+        rounds += b.store.drainer.call(lambda: 1)
+    assert (rounds, repository.table) == (100, ((1, 0),))
+    assert len(asked) < 10
+    (tmp_path / "hidden").rename(tmp_path / "store-c")
+    until("b follows", lambda: kept(b)[10:] == sent)
+
+
 def test_a_store_that_nobody_tells_looks_at_its_peers(run_store: Callable[..., ThreadStore]) -> None:
     stores = {name: run_store(name, "disk") for name in "abc"}
     with hf.Context(session_id=7) as ctx:
@@ -279,18 +330,91 @@ def test_a_store_that_nobody_tells_looks_at_its_peers(run_store: Callable[..., T
         until("c has it", lambda: kept(stores["c"]) == sent)
 
 
-def test_what_nobody_has_becomes_a_loss_and_the_line_counts_behind_it(
-    behind: Behind, lines: Callable[[str], Any], tmp_path: Path
-) -> None:
+def answer(log: Path, number: int) -> tuple[int, int]:
+    """What the log says of a number that it has not, and where it goes on."""
+    memory, following = ffi.new("uint8_t[]", 1 << 16), ffi.new("uint64_t *")
+    with log_reader(log) as reader:
+        assert reader is not None
+        return int(lib.hf_logr_read(reader, number, memory, 1 << 16, following)), int(following[0])
+
+
+@pytest.fixture
+def hidden(behind: Behind, tmp_path: Path) -> list[Path]:
+    """The logs of a and b cannot be read, and they have what c has missed."""
     behind.misses(10_000, 60)
-    for name in "ab":
-        log = log_of(tmp_path / f"store-{name}")
+    logs = [log_of(tmp_path / f"store-{name}") for name in "ab"]
+    for log in logs:
         log.rename(log.with_name("hidden"))
+    return logs
+
+
+def show(hidden: list[Path]) -> None:
+    for log in hidden:
+        shutil.rmtree(log, ignore_errors=True)
+        log.with_name("hidden").rename(log)
+
+
+def test_what_a_store_out_of_reach_may_have_becomes_a_hole_and_is_filled_when_it_can_be_read(
+    behind: Behind, lines: Callable[[str], Any], hidden: list[Path]
+) -> None:
+    behind.returns()
+    behind.catches_up()
+    start = lines("c").from_sqn
+    assert 10 < start < len(behind.sent), "the line counts behind the hole"
+    log = log_of(behind.stores["c"].store.directory.path)
+    assert answer(log, 10) == (lib.HF_HOLE, start)
+    assert kept(behind.stores["c"]) == behind.sent[:10] + behind.sent[start:]
+    show(hidden)
+    until("it is filled", lambda: kept(behind.stores["c"]) == behind.sent)
+
+
+def test_what_every_store_was_read_for_and_lacks_becomes_a_loss(
+    behind: Behind, lines: Callable[[str], Any], hidden: list[Path]
+) -> None:
+    for path in hidden:
+        log = Log(path, bytes.fromhex(path.name))
+        path.chmod(0o700)
+        log.begin(1, 0)
+        log.plain(0, 9)
+        log.lost(10, len(behind.sent) - 1)
+        log.close()
     behind.returns()
     behind.catches_up()
     start = lines("c").from_sqn
     assert 10 < start < len(behind.sent)
-    assert kept(behind.stores["c"]) == behind.sent[:10] + behind.sent[start:]
+    assert answer(log_of(behind.stores["c"].store.directory.path), 10) == (lib.HF_LOST, start)
+    show(hidden)
+
+
+def test_a_receiver_at_a_hole_is_late_and_says_so_and_is_never_told_a_loss(
+    behind: Behind, lines: Callable[[str], Any], hidden: list[Path]
+) -> None:
+    behind.returns()
+    behind.catches_up()
+    told, got = Told(), []
+    with hf.Context() as ctx:
+        options = {"retransmit_request_message_timeout": 50}
+        rcv = ctx.receiver(
+            "quotes", options=options, on_event=told, on_message=lambda message: got.append(copied(message))
+        )
+        until("it waits", lambda: any("waits for 10:" in event.text for event in told.of(events.RegistrationError)))
+        text = next(event.text for event in told.of(events.RegistrationError) if "waits for 10:" in event.text)
+        assert "store 0 [a], store 1 [b] may" in text
+        assert [wait.why for wait in waiting(ctx.domain)] == [text], "doctor and stat show it"
+        seen = len(told.of(events.RegistrationError))
+        until("it says so again", lambda: len(told.of(events.RegistrationError)) > seen + 2)
+        assert got == behind.sent[:10]
+        show(hidden)
+        until("it has everything", lambda: len(got) == len(behind.sent))
+        until("it waits no longer", lambda: not waiting(ctx.domain))
+        rcv.close()
+    assert got == behind.sent
+    assert not told.of(events.UnrecoverableLoss)
+    assert not told.of(events.UnrecoverableLossBurst)
+
+
+def copied(message: hf.Message) -> tuple[int, bytes]:
+    return message.sequence_number, bytes(message)
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ files, and the stream goes on where it was.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 from process.scene import Scene
-from process.spawn import until
+from process.spawn import Worker, until
 
 import holdfast as hf
 from holdfast.engine.core import lib
@@ -37,19 +38,60 @@ def test_a_store_whose_sync_failed_goes_on_when_it_is_started_again(call: str, t
     name, _, number = call.partition("@")
     with Scene(
         tmp_path, own_domain, SEED, segment_bytes=1 << 16, options={"repository-disk-file-size-limit": 400_000},
-        window=100,  # the store keeps more than the source may be ahead of a receiver that is slow
+        window=50,  # the store keeps more than the source may be ahead of a receiver that is slow: ten times as many
     ) as scene:  # fmt: skip
         scene.lets_go = True
         doubts = scene.traces.domain.doubts
         scene.store.start(f"{name}=errno:EIO@{number}")
         scene.start(scene.source, scene.receiver)
-        until("a sync fails", lambda: doubts.is_dir() and any(doubts.iterdir()), scene.look)
+        struck: set[str] = set()
+
+        def fails() -> bool:
+            struck.update(at.name for at in doubts.iterdir()) if doubts.is_dir() else None
+            return bool(struck)
+
+        until("a sync fails", fails, scene.look)
         scene.kill(scene.store)
-        assert len(list(doubts.iterdir())) <= 1, "the log's; or by chance the state's, which is written anew at once"
+        left = {at.name for at in doubts.iterdir()}
+        of_the_log = {name for name in struck if "." in name}
+        assert len(struck) == 1
+        assert left - (struck - of_the_log) == of_the_log, (
+            "a log's stays; a state's goes when it is written anew, at once"
+        )
         scene.store.start()
         scene.go_on(60)
         assert scene.finish() > 20
         assert not any(doubts.iterdir()), "all was written once more"
+
+
+def test_the_seat_of_a_store_whose_sync_failed_goes_to_a_backup(tmp_path: Path, own_domain: str) -> None:
+    """That store lives, and its link holds; but its log takes nothing more until it is started again."""
+    stores = {
+        name: Worker("store", tmp_path, domain=own_domain, name=name, directory=str(tmp_path / name)) for name in "ab"
+    }
+    options = {
+        **SOURCE, "ume_store_name": ["a:0:0", "b:0:0"], "ume_store_group": ["0:1"], "ume_store_activity_timeout": 1000,
+        "ume_store_check_interval": 50,
+    }  # fmt: skip
+    try:
+        stores["a"].start("log.fdatasync=errno:EIO@15").wait_ready()
+        stores["b"].start().wait_ready()
+        with hf.Context(session_id=1) as ctx, ctx.source("quotes", options=options) as src:
+
+            def has_gone_on() -> bool:
+                with contextlib.suppress(hf.WouldBlockError, hf.NotRegisteredError, hf.StabilityTimeout):
+                    src.send(b"x", timeout=0.05)
+                    src.wait_stable(timeout=0.05)
+                return src.stats().stores["b"].state == "active"
+
+            until("the backup has the seat", has_gone_on, stores["a"].check_alive)
+            assert src.stats().stores["a"].state == "idle"
+            src.wait_registered(SHORT)
+            src.send(b"y")
+            src.wait_stable(timeout=SHORT)
+    finally:
+        for store in stores.values():
+            store.discard()
 
 
 def log_of(store: ThreadStore) -> Path:

@@ -83,12 +83,48 @@ def test_a_lost_record_is_stepped_over_at_once(stage: Stage) -> None:
     assert stage.drain() == [*numbers(0, 3), ("lost", 4, 6), *numbers(7, 8), "ended"]
 
 
-def test_what_one_store_lost_is_read_from_another(stage: Stage) -> None:
+def test_a_hole_that_no_store_has_is_stepped_over_at_once_when_all_were_read(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 3)
+    log.hole(4, 6)
+    log.plain(7, 8)
+    stage.open(0).skipped = lambda first, last: stage.told.append(("skipped", first, last))
+    assert stage.drain() == [*numbers(0, 3), ("lost", 4, 6), *numbers(7, 8), "ended"]
+
+
+@pytest.mark.parametrize("lacks", ["hole", "lost"])
+def test_a_hole_is_late_until_the_store_that_may_have_it_can_be_read(stage: Stage, lacks: str) -> None:
+    """By the word of one store nothing is lost; nor is the source at its end where a log goes on."""
+    first, second, third = stage.log("a"), stage.log("b"), stage.log("c")
+    for log in (first, second, third):
+        log.begin(1, 0)
+    for log in (first, second):
+        log.plain(0, 3)
+        getattr(log, lacks)(4, 6)
+        log.plain(7, 9)
+    third.plain(0, 5)
+    hidden = third.path.rename(third.path.with_name("hidden"))
+    stage.open(0)
+    assert stage.drain() == numbers(0, 3)
+    for _ in range(3):
+        stage.now_ns += LATER_NS
+        assert stage.drain() == [("late", 4, ["c"])]
+        assert stage.drain() == [], "told once in each patience"
+    hidden.rename(third.path)
+    assert stage.drain() == numbers(4, 5)
+    third.lost(6, 6)
+    third.plain(7, 9)
+    assert stage.drain() == [("lost", 6, 6), *numbers(7, 9), "ended"]
+
+
+@pytest.mark.parametrize("lacks", ["hole", "lost"])
+def test_what_one_store_lacks_is_read_from_another(stage: Stage, lacks: str) -> None:
     first, second = stage.log("a"), stage.log("b")
     for log in (first, second):
         log.begin(1, 0)
     first.plain(0, 3)
-    first.lost(4, 6)
+    getattr(first, lacks)(4, 6)
     first.plain(7, 9)
     second.plain(0, 9)
     stage.open(0)
@@ -129,7 +165,7 @@ def lapped(stage: Stage) -> Ring:
     return ring
 
 
-def test_what_the_ring_overtook_and_a_slow_store_has_not_got_is_awaited_then_lost(stage: Stage) -> None:
+def test_what_the_ring_overtook_and_a_slow_store_has_not_got_is_late_until_it_lacks_it(stage: Stage) -> None:
     log = stage.log("a")
     log.begin(1, 0)
     log.plain(0, 9)
@@ -139,6 +175,8 @@ def test_what_the_ring_overtook_and_a_slow_store_has_not_got_is_awaited_then_los
     stage.now_ns += LATER_NS - 1
     assert stage.drain() == []
     stage.now_ns += 1
+    assert stage.drain() == [("late", 10, ["a"])]
+    log.lost(10, ring.next - 2)
     lost, *rest = stage.drain()
     assert lost[:2] == ("lost", 10)  # type: ignore[index]
     assert rest == numbers(lost[2] + 1, ring.next - 1)  # type: ignore[index]
@@ -162,13 +200,29 @@ def test_what_the_slow_store_gets_in_time_is_not_lost(stage: Stage) -> None:
     assert stage.drain() == numbers(21, ring.next - 1)
 
 
-def test_one_store_says_gone_and_another_cannot_be_read_is_awaited_then_lost(stage: Stage) -> None:
+def test_one_store_began_later_and_another_cannot_be_read_is_late(stage: Stage) -> None:
     log = stage.log("a")
     log.begin(1, 0)
     log.plain(50, 60)
     stage.open(5, paths=[str(log.path), str(stage.path / "down")])
     assert stage.drain() == []
-    stage.now_ns += LATER_NS
+    for _ in range(3):
+        stage.now_ns += LATER_NS
+        assert stage.drain() == [("late", 5, ["down"])]
+
+
+def test_one_store_has_let_it_go_and_another_cannot_be_read_is_awaited_then_lost(stage: Stage) -> None:
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 49)
+    log.roll()
+    log.plain(50, 60)
+    log.release(50)
+    stage.open(5, paths=[str(log.path), str(stage.path / "down")])
+    assert stage.drain() == []
+    stage.now_ns += LATER_NS - 1
+    assert stage.drain() == []
+    stage.now_ns += 1
     assert stage.drain() == [("lost", 5, 49), *numbers(50, 60)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,13 +13,19 @@ from process.shelves import Shelves
 
 import holdfast as hf
 from holdfast import StoreConfig
-from holdfast.engine.kept_topics import StoreLog, TopicSource, cut_points, first_number_since, topic_sources
+from holdfast.engine.kept_topics import (
+    StoreLog,
+    TopicSource,
+    cut_points,
+    directory_uuid,
+    first_number_since,
+    topic_sources,
+)
 from holdfast.engine.quorum import INTERGROUP, INTRAGROUP, Intergroup, Intragroup
 from holdfast.engine.store_state import StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from process.feeds import Log
 
@@ -365,4 +372,6 @@ def test_cuts_are_of_the_log_that_has_the_range(shelves: Shelves) -> None:
     source = one(shelves)
     assert cut_points(source, 0, 20) == [15]
     assert cut_points(source, 15, 40) == [25]
-    assert source.logs[0] == StoreLog("a", source.logs[0].path, 0, 20)
+    kept = source.logs[0]
+    assert kept == StoreLog("a", kept.path, 0, 20, kept.directory, kept.uuid)
+    assert directory_uuid(Path(kept.directory)) == kept.uuid

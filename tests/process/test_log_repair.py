@@ -13,6 +13,7 @@ from holdfast.engine.compare import compare_stores
 from holdfast.engine.core import lib
 from holdfast.engine.repair import Gap, LogRepair
 from holdfast.engine.scrub_plan import Range
+from holdfast.engine.unsure import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,6 +83,22 @@ def test_what_nobody_has_is_left_and_the_rest_is_filled(make: Callable[..., Log]
     assert done.left == [Gap(15, 18, "lost")]
     assert repaired(a, b).filled == []
     assert compared(a, b) == (0, 41, None), "both lack the same"
+
+
+def test_a_hole_is_filled_and_until_then_its_numbers_may_have_been_acknowledged(make: Callable[..., Log]) -> None:
+    """A store whose disk did not give 10..29 is sure of them when they are there again, or when nobody has them."""
+    a, b, c = make("a"), make("b"), whole(make("c"), 41)
+    for log, lacks in ((a, "hole"), (b, "lost")):
+        whole(log, 10)
+        getattr(log, lacks)(10, 29)
+        log.plain(30, 40)
+    assert (readable(a.path, 10, 30), readable(b.path, 10, 30)) == (False, True)
+    assert compared(a, b) == (0, 41, None), "both lack the same"
+    assert compared(a, c) == (0, 41, 10)
+    assert repaired(a, b).left == [Gap(10, 30, "hole")]
+    assert repaired(a, b, c).filled == [Range(10, 30)]
+    assert readable(a.path, 10, 30)
+    assert compared(a, c) == (0, 41, None)
 
 
 def test_one_damaged_message_before_a_sync_record_is_all_that_is_filled(make: Callable[..., Log]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from process.command import run, stat
@@ -11,10 +13,13 @@ from process.spawn import until
 
 import holdfast as hf
 from holdfast.engine.domain import SHM_DIR, Domain
+from holdfast.engine.store_info import log_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    import pytest
     from process.conftest import ThreadStore
 
 SHORT = 90.0
@@ -53,7 +58,7 @@ def lost(source: hf.Source) -> str:
 
 def test_a_source_whose_ring_was_removed_says_so_and_can_be_made_again(run_store: Callable[..., ThreadStore]) -> None:
     first = run_store("a", "disk")
-    run_store("b", "disk")
+    second = run_store("b", "disk")
     told, heard = Events(), Events()
     domain = Domain()
     with hf.Context(session_id=SESSION) as ctx, hf.Context(session_id=7) as other:
@@ -70,7 +75,8 @@ def test_a_source_whose_ring_was_removed_says_so_and_can_be_made_again(run_store
         source.send(b"after")  # traffic goes on through what is mapped
         source.wait_stable(timeout=SHORT)
         assert receiver.receive(SHORT) is not None
-        found = findings()
+        until("the doorbells are missed", lambda: "the doorbells" in str(findings()))
+        found = [each for each in findings() if "the doorbells" not in each["found"]]
         assert sorted(each["found"].split(" of topic")[0].rpartition(" a ")[2] for each in found) == [
             "receiver",
             "source",
@@ -92,6 +98,61 @@ def test_a_source_whose_ring_was_removed_says_so_and_can_be_made_again(run_store
         again.wait_stable(timeout=SHORT)  # also at b, whose line was on the board that is gone
         late = other.receiver("quotes")
         until("the new receiver has it", lambda: (message := late.receive(0.1)) and message.sequence_number == number)
-        assert not findings()
+        assert [each["found"].count("wakes it up to 50 ms late") for each in findings()] == [1], (
+            "these contexts live on"
+        )
         assert [(row["state"], row["alive"]) for row in stat()["sources"]] == [("live", True)]
+    second.stop()
+    run_store("b", "disk")
+    with hf.Context(session_id=SESSION):
+        until("who waits now has its doorbells", lambda: not findings())
     domain.close()
+
+
+def log_of(store: ThreadStore) -> Path:
+    return store.store.logs / store.store.state.sources[0].uuid.hex()
+
+
+def test_a_store_whose_log_was_removed_begins_another_one_from_its_peers(
+    run_store: Callable[..., ThreadStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In shared memory, as RemoveIPC does it. What the store writes on is found by nobody, so it must not count."""
+    caplog.set_level(logging.ERROR, "holdfast.store")
+    run_store("b", "disk")
+    store = run_store("a", "memory")
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=SOURCE) as source:
+        source.wait_registered(SHORT)
+        for _ in range(9):
+            source.send(b"before")
+        source.wait_stable(timeout=SHORT)
+        until("a has all", lambda: log_range(log_of(store)) == (0, 9))
+        shutil.rmtree(log_of(store).resolve())
+        until("the store notices", lambda: "was removed while its store lives" in caplog.text)
+        until("its new log has all", lambda: log_of(store).exists() and log_range(log_of(store)) == (0, 9))
+        source.wait_registered(SHORT)  # both stores are needed
+        source.send(b"after")
+        source.wait_stable(timeout=SHORT)
+        until("its new log goes on", lambda: log_range(log_of(store)) == (0, 10))
+    assert caplog.text.count("was removed while its store lives") == 1
+
+
+def test_a_log_that_cannot_be_looked_at_is_not_taken_for_removed(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store("a", "disk")
+    with (
+        hf.Context(session_id=SESSION) as ctx,
+        ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a:0:0"]}) as source,
+    ):
+        source.wait_registered(SHORT)
+        looked: list[Path] = []
+
+        def refuse(path: Path) -> tuple[int, int]:
+            looked.append(path)
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr("holdfast.engine.store_holdings._inode", refuse)
+        until("the store has looked twice", lambda: len(looked) > 1)
+        number = source.send(b"on")
+        source.wait_stable(timeout=SHORT)
+        assert log_range(log_of(store)) == (number, number + 1)

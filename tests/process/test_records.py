@@ -298,6 +298,17 @@ def test_what_all_stores_lost_is_a_gap_and_ends_with_the_range(shelves: Shelves)
     assert texts(everything(Records(logs, 0, 50, stores=["b", "no such store"])))[20] == Gap(20, 40, "lost")
 
 
+def test_a_hole_is_read_from_another_store_and_what_no_log_gives_is_not_called_lost(shelves: Shelves) -> None:
+    a, b = opened(shelves, "a", "b")
+    for log, first, last in ((a, 10, 29), (b, 20, 39)):
+        log.plain(0, first - 1)
+        log.hole(first, last)
+        log.plain(last + 1, 50)
+    logs = look(shelves).logs
+    assert texts(everything(Records(logs, 5, 45))) == [*numbers(5, 19), Gap(20, 30, "missing"), *numbers(30, 44)]
+    assert texts(everything(Records(logs, 25, 45, stores=["a"]))) == [Gap(25, 30, "missing"), *numbers(30, 44)]
+
+
 def test_what_an_operator_marked_counts_as_lost(shelves: Shelves) -> None:
     (a,) = opened(shelves, "a")
     a.plain(0, 9)

@@ -278,7 +278,7 @@ def line_of(store: ThreadStore) -> tuple[int, int, int]:
 def test_a_store_that_the_ring_lapped_counts_for_nothing_that_it_lost(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.repository.peer_logs", lambda *_: [])  # its peers' logs cannot be read
+    monkeypatch.setattr("holdfast.engine.repository.Repository.peers", lambda *_: [])  # its peers' logs cannot be read
     stores = {name: run_store(name, "disk") for name in "abc"}
     options = {
         **SOURCE, "ume_store_name": list("abc"), "ume_registration_interval": 100, "ring_size": 1 << 16, "fragment_size": 1024

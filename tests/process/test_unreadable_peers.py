@@ -19,6 +19,7 @@ from process.three import everywhere, waits
 import holdfast as hf
 from holdfast.engine.core import ffi
 from holdfast.engine.domain import Domain, unlink_object
+from holdfast.engine.repository import Repository
 from holdfast.engine.store_sources import SourceDesk
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from process.conftest import ThreadStore
 
     from holdfast.engine import wire
+    from holdfast.engine.reconcile import Table
     from holdfast.engine.store_clients import Client
 
 SEAT_AND_BACKUP = {
@@ -37,12 +39,26 @@ SEAT_AND_BACKUP = {
     "ume_store_check_interval": 50,
 }
 
+PATIENT = {"ume_registration_interval": 60_000}
+"""A store that answers late on a busy machine would lose its seat to the backup for good."""
+
 
 def of_another_layout(log: Path) -> Callable[[], None]:
     """Its head is one that this version cannot read. Returns what puts it right again."""
     head, at = log / "head", ffi.offsetof("struct hf_preamble", "layout_version")
     before = head.read_bytes()
     head.write_bytes(before[:at] + b"\x63" + before[at + 1 :])
+    return lambda: void(head.write_bytes(before))
+
+
+def without_begins(log: Path) -> Callable[[], None]:
+    """No table of BEGINs in its head is whole."""
+    head, at = log / "head", ffi.offsetof("struct hf_begin_table", "crc")
+    before = head.read_bytes()
+    spoiled = bytearray(before)
+    for page in (4096, 8192):
+        spoiled[page + at] ^= 1
+    head.write_bytes(spoiled)
     return lambda: void(head.write_bytes(before))
 
 
@@ -61,7 +77,7 @@ def forget_shared_memory(name: str) -> None:
 def stable_on_the_backup(run_store: Callable[..., ThreadStore], tmp_path: Path) -> Path:
     """0..4 are stable at a, which has the seat; then a is stopped, and 5..9 are at b. Both are stopped. Returns b's log."""
     stores = {name: run_store(name, "disk") for name in "ab"}
-    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options={**SEAT_AND_BACKUP, **PATIENT}) as src:
         src.wait_registered(SHORT)
         for number in range(5):
             src.send(b"%d" % number)
@@ -76,14 +92,19 @@ def stable_on_the_backup(run_store: Callable[..., ThreadStore], tmp_path: Path) 
     return log
 
 
+@pytest.mark.parametrize(("spoil", "why"), [(of_another_layout, "layout"), (without_begins, "table of BEGINs")])
 def test_where_a_backup_that_cannot_be_read_may_have_more_the_source_waits_for_it(
-    run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str
+    run_store: Callable[..., ThreadStore],
+    tmp_path: Path,
+    own_domain: str,
+    spoil: Callable[[Path], Callable[[], None]],
+    why: str,
 ) -> None:
-    mend = of_another_layout(stable_on_the_backup(run_store, tmp_path))
+    mend = spoil(stable_on_the_backup(run_store, tmp_path))
     forget_shared_memory(own_domain)
     run_store("a", "disk")
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
-        waits(src, r"b \(.*layout.*\) may hold stable messages that no other store has: .*holdfast store exclude b")
+        waits(src, rf"b \(.*{why}.*\) may hold stable messages that no other store has: .*holdfast store exclude b")
         mend()
         run_store("b", "disk")
         src.wait_registered(SHORT)
@@ -93,7 +114,7 @@ def test_where_a_backup_that_cannot_be_read_may_have_more_the_source_waits_for_i
 
 
 def test_who_is_excluded_is_not_waited_for_and_learns_when_it_returns(
-    run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str
+    run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mend = of_another_layout(stable_on_the_backup(run_store, tmp_path))
     forget_shared_memory(own_domain)
@@ -104,6 +125,7 @@ def test_who_is_excluded_is_not_waited_for_and_learns_when_it_returns(
         code, out, err = run("store", "exclude", "b")
         assert (code, err) == (0, "")
         assert "store a: recorded\n  topic 'quotes'" in out
+        assert "store a has messages up to number 4; what only store b has is given up" in out
         assert "messages that were stable only with what it has are given up" in out
         src.wait_registered(SHORT)
         assert src.next_sequence_number == 5
@@ -112,8 +134,19 @@ def test_who_is_excluded_is_not_waited_for_and_learns_when_it_returns(
         src.wait_stable(timeout=SHORT)
         mend()
         b = run_store("b", "disk")
+        (repository,) = b.store.drainer.repositories.values()
+        until("b has what a has", lambda: repository.caught_up)
+        found: list[tuple[bool, bool]] = []
+        begin = Repository.begin
+
+        def look(self: Repository, table: Table, stream: str) -> tuple[int, bool]:
+            found.append((self.source.learner, self.caught_up))
+            return begin(self, table, stream)
+
+        monkeypatch.setattr(Repository, "begin", look)
         a.stop()
         until("b has the seat", lambda: src.stats().stores["b"].state == "active")
+        assert found[0] == (True, False), "what it had caught up with before does not give it its say back"
         (source,) = b.store.state.sources
         assert len(source.served) == 1
         src.send(b"new 8")
@@ -149,6 +182,24 @@ def test_an_exclusion_is_recorded_by_stores_that_do_not_run_and_ends_when_the_st
         (learned,) = stores["c"].store.state.sources
         assert len(learned.served) == 1
     one_error(run("store", "exclude", "d", "--domain", "nobody"), 2, "there is no domain")
+
+
+def test_an_exclusion_is_not_recorded_where_a_store_has_no_state(
+    run_store: Callable[..., ThreadStore], tmp_path: Path
+) -> None:
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    with hf.Context(session_id=7) as ctx:
+        incarnation(ctx, "abc", range(5))
+    for name in "bc":
+        stores[name].stop()
+    for slot in (tmp_path / "store-b").glob("state*"):
+        slot.unlink()
+    code, out, err = run("store", "exclude", "c")
+    assert code == 1
+    assert "store a: recorded" in out
+    assert "store b: not recorded: " in err
+    assert "has no state" in err
+    assert "store b: recorded" not in out
 
 
 @pytest.mark.skipif(
@@ -290,3 +341,18 @@ def test_who_is_no_store_of_any_source_is_not_excluded(run_store: Callable[..., 
     with hf.Context(session_id=7) as ctx:
         incarnation(ctx, "a", range(2))
     one_error(run("store", "exclude", "nosuch"), 2, "no source in domain", "has declared a store nosuch")
+
+
+def test_a_store_whose_table_of_begins_is_lost_says_so_and_takes_it_from_its_state(
+    run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str
+) -> None:
+    log = stable_on_the_backup(run_store, tmp_path)
+    without_begins(log)
+    forget_shared_memory(own_domain)
+    status, out, _ = run("store", "check", str(tmp_path / "store-b"))
+    assert (status, "table of BEGINs" in out) == (5, True)
+    run_store("a", "disk")
+    run_store("b", "disk")
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
+        src.wait_registered(SHORT)
+        assert src.next_sequence_number == 10

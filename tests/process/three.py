@@ -36,7 +36,7 @@ def waits(src: hf.Source, reason: str) -> None:
             src.wait_registered(timeout)
         return str(late.value)
 
-    until(f"it waits: {reason}", lambda: re.search(reason, why(0)))
+    until(lambda: f"it waits: {reason}, says {why(0)}", lambda: re.search(reason, why(0)))
     assert re.search(reason, why(3 * SOURCE["ume_registration_interval"] / 1000))
 
 

@@ -148,7 +148,7 @@ def _core_part(given: argparse.Namespace, kills: int, root: Path, tally: Tally, 
 
 def _remove(root: Path) -> None:
     """The files of this run, and the objects in shared memory that its domains name."""
-    for directory in (root / "run").glob("*"):
+    for directory in (root / "run").glob("[!.]*"):
         remove_objects(directory.name)
     shutil.rmtree(root, ignore_errors=True)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from simulation.config import draw, features
 from simulation.disk import Directory
 from simulation.truth import Truth
 from simulation.world import World
 
 from holdfast.engine.quorum import Groups
+from holdfast.engine.store_state import State
 
 if TYPE_CHECKING:
     from simulation.disk import Log
@@ -49,6 +51,15 @@ class Machine:
         if not known and name not in self.known:
             return None
         return self.directories[self.config.names.index(name)].logs.get(uuid)
+
+    def has_nothing(self, name: str, uuid: bytes) -> bool:
+        """That store has not begun with this source, as its files say."""
+        log, saved = self.log_of(name, uuid), self.directories[self.config.names.index(name)].saved
+        if name not in self.known or saved is None or (log is not None and log.begins):
+            return False
+        return not any(
+            each.incarnation for each in msgspec.msgpack.decode(saved, type=State).sources if each.uuid == uuid
+        )
 
     def logs(self, uuid: bytes) -> list[Log]:
         """Every store's log of a source."""

@@ -161,10 +161,22 @@ def a_line_counts_from_the_beginning() -> Any:
 def what_is_lost_is_a_silent_jump() -> Any:
     """A store goes on behind a hole and does not say that it has one."""
 
-    def lose(self: repository.Repository, lost: reconcile.Lost) -> None:
-        self.log.appended = lost.last + 1
+    def lack(self: repository.Repository, gap: reconcile.Lost | reconcile.Hole) -> None:
+        self.log.appended = gap.last + 1
 
-    return Patch(repository.Repository, "_lose", lose)
+    return Patch(repository.Repository, "_lack", lack)
+
+
+@bug(30)
+def ignorance_becomes_lost() -> Any:
+    """What a store that could not be read, or is behind, may have is recorded as had by nobody."""
+    missing = reconcile.Refill.missing
+
+    def impatient(self: reconcile.Refill, *args: Any) -> Any:
+        found = missing(self, *args)
+        return reconcile.Lost(found.first, found.last) if isinstance(found, reconcile.Hole) else found
+
+    return Patch(reconcile.Refill, "missing", impatient)
 
 
 @bug(9)

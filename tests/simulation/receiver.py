@@ -378,8 +378,14 @@ class Inbound:
                 return
         behind = [found for log in there if (found := log.behind(self.next)) is not None]
         newer = [*behind, ring.oldest_number()] if ring is not None else behind
-        onward = self._gap.verdict(self.next, newer, len(logs) - len(behind), self.world.now)
-        if onward is not None:
+        nothing = [self.machine.has_nothing(name, self.uuid) for name in self.machine.config.names]
+        undecided = len(logs) - len(behind) - sum(nothing)
+        onward = self._gap.verdict(self.next, newer, undecided, self.world.now)
+        if onward is None:
+            return
+        if undecided and not any(self.next < log.floor for log in there):
+            self._gap.again(self.world.now)  # late: who cannot be read may have it
+        else:
             self.lose(onward - 1)
 
     def lose(self, last: int) -> None:

@@ -313,15 +313,16 @@ class Repository:
                 filling.filled()
                 continue
             behind = [found for peer in peers if (found := peer.behind(held)) is not None]
-            declared = sum(name != self.store.name for name in self.source.stores)
-            verdict = filling.missing(held, goal, behind, declared - len(behind), self.world.now)
+            others = [name for name in self.source.stores if name != self.store.name]
+            nothing = sum(self.store.machine.has_nothing(name, self.source.uuid) for name in others)
+            verdict = filling.missing(held, goal, behind, len(others) - len(behind) - nothing, self.world.now)
             if verdict == reconcile.DONE:
                 self._filled()
             elif isinstance(verdict, reconcile.StartAt):
                 self._lacks_below(verdict.number)
                 log.start_at(verdict.number)
-            elif isinstance(verdict, reconcile.Lost):
-                self._lose(verdict)
+            elif isinstance(verdict, reconcile.Lost | reconcile.Hole):
+                self._lack(verdict)
             return
 
     def _filled(self) -> None:
@@ -351,8 +352,10 @@ class Repository:
         if self.line is not None:
             self.line.cover(number)
 
-    def _lose(self, lost: reconcile.Lost) -> None:
-        """Nobody has these: said on the line before the ack can pass them, then in the log."""
-        self.world.note("store", self.store.name, "lacks", lost.first, lost.last)
-        self._lacks_below(lost.last + 1)
-        self._append(lost.first, lost.last, LOST)
+    def _lack(self, gap: reconcile.Lost | reconcile.Hole) -> None:
+        """Nobody has these, or nobody who can be read: said on the line before the ack can pass them, then in the log."""
+        self.world.note("store", self.store.name, "lacks", gap.first, gap.last)
+        if isinstance(gap, reconcile.Lost):
+            self.store.machine.truth.gives_up(self.store.name, self.source, gap.first)
+        self._lacks_below(gap.last + 1)
+        self._append(gap.first, gap.last, LOST)

@@ -217,6 +217,18 @@ class Truth:
 
     # Stores ---------------------------------------------------------------------------------------------------------------
 
+    def gives_up(self, store: str, source: SourceState, number: int) -> None:
+        """A store records that nobody has this number: it has read the log of every other one, and each goes on behind."""
+        for name in source.stores:
+            log = self.directories[self.config.names.index(name)].logs.get(source.uuid)
+            begun = log is not None and bool(log.begins)
+            found = name in self.known or (name in source.directories and begun)
+            may = log is not None and begun and log.next <= number
+            if name != store and (not found or may):
+                self.fail(
+                    f"store {store} records that nobody has {number}: it has not read {name}, or {name} may still get it"
+                )
+
     def holds(self, store: int, records: Iterable[Message]) -> None:
         """A store has published these."""
         for record in records:

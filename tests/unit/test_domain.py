@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import posix_ipc
 import pytest
 
-from holdfast.engine.domain import Domain, base_directory, open_object, unlink_object, unlink_source
+from holdfast.engine.domain import Domain, base_directory, domain_directory, open_object, unlink_object, unlink_source
 from holdfast.engine.errors import ConfigError, ForeignOwnerError, NoDomainError
 
 if TYPE_CHECKING:
@@ -57,6 +57,17 @@ def test_what_is_no_file_name_is_no_domain(base: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="is not a name"):
         Domain(name)
     assert not base.exists()
+
+
+def test_a_domain_may_be_named_by_its_directory(own: Domain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """For a process that was told where it is, and has another environment."""
+    monkeypatch.setenv("HOLDFAST_DIR", str(tmp_path / "elsewhere"))
+    same = Domain(str(own.path), join=False)
+    assert (same.name, same.path, same.prefix) == (own.name, own.path, own.prefix)
+    same.close()
+    with pytest.raises(ConfigError, match=r"'/a/\.b' is not a name"):
+        Domain("/a/.b")
+    assert domain_directory("d") == tmp_path / "elsewhere" / "d"
 
 
 def test_a_domain_is_made_for_its_user_alone(base: Path) -> None:

@@ -218,7 +218,7 @@ def only_the_newest_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """An orphan BEGIN holds: what promises keep from happening, and what right_table sees where it happened all the same."""
     for module in (voting, sys.modules[__name__]):
         monkeypatch.setattr(
-            module, "right_table", lambda views, _: newest_table(view.begins for view in views.values() if view)
+            module, "right_table", lambda views, *_: newest_table(view.begins for view in views.values() if view)
         )
 
 

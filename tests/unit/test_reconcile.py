@@ -12,6 +12,7 @@ from holdfast.engine.reconcile import (
     DONE,
     FOR_EVER,
     WAIT,
+    Hole,
     LogView,
     Lost,
     Refill,
@@ -150,19 +151,19 @@ def test_a_hole_ends_at_the_ring_or_without_one_where_the_peers_end(held: int, g
     [
         (False, 100, [], 0, Lost(10, 99), Lost(10, 99)),  # there are no peers
         (False, 100, [40, 60], 0, Lost(10, 39), Lost(10, 39)),
-        (False, 100, [40], 1, WAIT, Lost(10, 39)),
-        (False, 100, [], 2, WAIT, Lost(10, 99)),
+        (False, 100, [40], 1, WAIT, Hole(10, 39)),
+        (False, 100, [], 2, WAIT, Hole(10, 99)),
         (False, 100, [150], 0, Lost(10, 99), Lost(10, 99)),
         (True, 100, [40], 0, StartAt(40), StartAt(40)),
         (True, 100, [40], 1, WAIT, StartAt(40)),
         (True, 100, [], 0, StartAt(100), StartAt(100)),
         (False, None, [], 2, DONE, DONE),  # they have no more
         (False, None, [40], 0, Lost(10, 39), Lost(10, 39)),
-        (False, None, [40], 1, WAIT, Lost(10, 39)),
+        (False, None, [40], 1, WAIT, Hole(10, 39)),
         (True, None, [40], 0, StartAt(40), StartAt(40)),
     ],
 )
-def test_a_number_that_no_peer_gives_is_lost_at_once_or_when_the_patience_is_over(
+def test_a_number_that_no_peer_gives_is_lost_at_once_and_a_hole_when_the_patience_for_one_is_over(
     empty: bool, goal: int | None, behind: list[int], undecided: int, at_once: object, after_a_second: object
 ) -> None:
     refill = Refill(empty=empty)
@@ -175,7 +176,7 @@ def test_the_patience_begins_anew_with_each_number() -> None:
     refill = Refill(empty=False)
     assert refill.missing(10, 100, [], 1, 0) == WAIT
     assert refill.missing(11, 100, [], 1, SECOND) == WAIT
-    assert refill.missing(11, 100, [], 1, 2 * SECOND) == Lost(11, 99)
+    assert refill.missing(11, 100, [], 1, 2 * SECOND) == Hole(11, 99)
 
 
 def test_a_log_that_has_something_by_now_is_not_begun_again() -> None:

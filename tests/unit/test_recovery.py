@@ -53,7 +53,7 @@ def test_a_number_that_is_simply_not_published_is_awaited_for_ever() -> None:
         assert gap.verdict(5, [3, 5], 2, now) is None, "what lies below is nothing newer"
 
 
-def test_a_gap_that_a_store_may_still_fill_is_lost_after_the_patience_and_not_before() -> None:
+def test_a_gap_that_a_store_may_still_fill_is_awaited_for_the_patience_and_no_longer() -> None:
     gap = Gap(10)
     assert gap.verdict(5, [9], 1, 100) is None
     assert gap.verdict(5, [9], 1, 109) is None
@@ -74,3 +74,13 @@ def test_the_patience_begins_again_when_the_number_was_not_missing_meanwhile() -
     assert gap.verdict(5, [], 1, 105) is None
     assert gap.verdict(5, [9], 1, 110) is None
     assert gap.verdict(5, [9], 1, 120) == 9
+
+
+def test_a_gap_that_is_awaited_again_has_a_patience_of_its_own() -> None:
+    gap = Gap(10)
+    assert gap.verdict(5, [9], 1, 100) is None
+    assert gap.verdict(5, [9], 1, 110) == 9
+    gap.again(110)
+    assert gap.verdict(5, [9], 1, 119) is None
+    assert gap.verdict(5, [9], 1, 120) == 9
+    assert gap.verdict(5, [9], 0, 121) == 9

@@ -145,5 +145,40 @@ def test_a_begin_that_few_stores_have_does_not_void_what_may_be_stable(
     assert right_table(views, [THREE]) == table
 
 
+@pytest.mark.parametrize(
+    ("orphan", "rival", "forgot", "table"),
+    [
+        (LogView(AGAIN, 100), LogView(SIX, 200), "c", SIX),  # 100..199 were at b and c; 7 sent nothing that a knows
+        (
+            LogView(AGAIN, 150),
+            LogView(SIX, 200),
+            "c",
+            AGAIN,
+        ),  # as well may 7 have sent to a and c: nobody will ever say
+        (LogView(AGAIN, 100), LogView(SIX, 100), "c", AGAIN),  # it voids nothing
+        (LogView(AGAIN, 100), LogView(SIX, 200), "", AGAIN),  # c never had anything: 100..199 are at b only
+    ],
+)
+def test_who_has_forgotten_may_have_held_what_an_orphan_makes_void(
+    orphan: LogView, rival: LogView, forgot: str, table: Table
+) -> None:
+    assert right_table({"a": orphan, "b": rival, "c": LogView((), 0)}, [THREE], forgot) == table
+
+
+def test_who_has_forgotten_does_not_answer_for_who_is_unknown() -> None:
+    views = {"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 200), "c": LogView((), 0), "d": None}
+    four = Configuration(tuple("abcd"), Groups.single(4))
+    assert right_table(views, [four], "c") is None
+
+
 def test_where_no_configuration_is_on_record_the_newest_begin_holds() -> None:
     assert right_table({"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 200)}, []) == ORPHANS
+
+
+def test_by_a_list_that_was_left_before_no_begin_is_complete() -> None:
+    """c had the source alone up to 5. d and e have 5..14 under (3, 5); c has an orphan BEGIN (4, 5) of a later claimant."""
+    alone, three = Configuration(("c",), Groups.single(1), 5), Configuration(("c", "d", "e"), Groups.single(3))
+    right: Table = ((1, 0), (3, 5))
+    views = {"c": LogView(((1, 0), (4, 5)), 5), "d": LogView(right, 15), "e": LogView(right, 15)}
+    assert right_table(views, [three]) == right
+    assert right_table(views, [three, alone]) == right

@@ -15,6 +15,7 @@ from holdfast.engine.logs import Block, Logs
 from holdfast.engine.store_info import (
     StoreInfo,
     Unknown,
+    excluded_by,
     knows_nothing,
     never_held,
     peer_logs,
@@ -108,3 +109,14 @@ def test_a_store_without_a_log_has_had_no_message_only_where_its_state_says_so(
     if kept is not None:
         StateFile(tmp_path).save(State("a", OWN, 1, 1, kept))
     assert never_held(tmp_path / "logs" / SOURCE.hex()) == never
+
+
+def test_who_is_excluded_is_what_the_readable_stores_remember_for_their_source(tmp_path: Path) -> None:
+    source = SourceState(b"s" * 16, "quotes", 7, 0)
+    for name, readmitted in (("b", {}), ("c", {"a": 5})):
+        source.readmitted = readmitted
+        (tmp_path / name).mkdir()
+        StateFile(tmp_path / name).save(State(name, name.encode() * 16, 1, 1, sources=[source], excluded={"a": 5}))
+    logs = [tmp_path / name / "logs" / source.uuid.hex() for name in ("b", "c", "gone")]
+    assert excluded_by(logs) == {"a"}
+    assert excluded_by(logs[1:]) == set(), "a start was decided with it since"

@@ -236,6 +236,18 @@ def test_what_may_be_gone_with_a_store_that_has_forgotten_is_said() -> None:
     assert found == Decision(THEIRS, 2, 5, ONE, ("b", "c"))
 
 
+def test_an_orphan_begin_does_not_void_what_a_store_that_has_forgotten_may_have_made_stable() -> None:
+    """100..199 were stable at b and c; BEGIN(7, 100) reached a alone, and c was wiped."""
+    six, orphan = ((6, 0),), ((6, 0), (7, 100))
+    logs = (Seen("a", "a", LogView(orphan, 100)), Seen("b", "b", LogView(six, 200)), Seen("c", "c", LogView((), 0)))
+    a = grant(100, 7, begins=orphan, name="a", seen=logs)
+    b = grant(200, 6, begins=six, name="b", seen=logs)
+    answers = {0: a, 1: b, 2: grant(name="c", uuid=b"n" * 16, seen=logs)}
+    decision = decide(Groups.single(3), range(3), answers, "majority", OURS, (), "abc")
+    assert decision is not None
+    assert (decision.start_sqn, decision.begins, decision.incarnation) == (200, six, 8)
+
+
 def test_the_greatest_promise_is_opened() -> None:
     grants = [answer("a", 5, "b5 c5", promised=21), answer("b", 5, "a5 c5", promised=8), DOWN]
     found = by_name(*grants)

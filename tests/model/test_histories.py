@@ -1,0 +1,184 @@
+"""Nothing that was stable is numbered again or made void: all short histories of a source, and long ones (histories.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from model.conftest import LONG
+from model.histories import Choices, Declared, LostError, World, every, some, subsets
+
+from holdfast.engine import voting
+from holdfast.engine.quorum import Groups
+from holdfast.engine.reconcile import newest_table
+from holdfast.engine.registration import Grant
+from holdfast.engine.reports import least_impossible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+THREE = Declared("abc", (3,), (0, 0, 0))
+SEAT = Declared("ab", (1,), (0, 0))
+OTHERS = Declared("cde", (3,), (0, 0, 0))
+BACKUP = Declared("abcd", (3,), (0, 0, 0, 0))
+
+
+def names(lists: list[Declared]) -> str:
+    return "".join(sorted({store for each in lists for store in each.stores}))
+
+
+SHORT = [
+    [Declared("a", (1,), (0,))],
+    [Declared("ab", (2,), (0, 0))],
+    [SEAT],
+    [THREE],
+    [Declared("ab", (1, 1), (0, 1), "quorum", "any")],
+    [Declared("ab", (1, 1), (0, 1), "quorum", "all")],
+    [Declared("ab", (1, 1), (0, 1), "quorum", "all-active")],
+    [Declared("abc", (1, 1), (0, 1, 1), "quorum", "any")],
+    [Declared("ab", (2,), (0, 0)), Declared("bc", (2,), (0, 0))],
+]
+FEW = [each for each in SHORT if len(names(each)) < 3]
+MANY = [
+    *SHORT,
+    [BACKUP],
+    [Declared("abcde", (5,), (0,) * 5)],
+    [Declared("abcde", (3,), (0,) * 5)],
+    [Declared("abc", (3,), (0, 0, 0), "all")],
+    [Declared("abc", (3,), (0, 0, 0), "all-active")],
+    [Declared("abcde", (3, 2), (0, 0, 0, 1, 1), "quorum", "any")],
+    [Declared("abcde", (3, 2), (0, 0, 0, 1, 1), "quorum", "all")],
+    [Declared("abcde", (3, 1), (0, 0, 0, 1, 1), "quorum", "all-active")],
+    [Declared("abcde", (1, 1, 1), (0, 1, 2, 0, 1), "quorum", "majority")],
+    [Declared("abcde", (3, 2), (0, 0, 0, 1, 1), "all-active", "any")],
+    [THREE, OTHERS],
+    [THREE, BACKUP, Declared("bcd", (3,), (0, 0, 0))],
+    [THREE, Declared("abc", (1,), (0, 0, 0)), Declared("abc", (2, 1), (0, 0, 1), "quorum", "all")],
+]
+
+
+def lives(lists: list[Declared], count: int, choices: Choices) -> World:
+    """Each life on one of the lists; before each but the first, something befalls a store."""
+    world = World(names(lists))
+    every_store = names(lists)
+    for life in range(count):
+        if life:
+            what = choices.pick(["", "wipe", "save", "restore", "forget"])
+            if what:
+                getattr(world, what)(choices.pick(every_store))
+        declared = choices.pick(lists)
+        up = choices.pick(
+            [each for each in subsets(declared.stores) if declared.enough(declared.seats(each) & set(each))]
+        )
+        hidden = choices.pick(["", "".join(store for store in every_store if store not in up)])
+        blind = choices.pick([False, True])
+        world.live(declared, up, choices, hidden=hidden, blind=blind)
+    world.judge_end(declared)
+    return world
+
+
+def name_of(lists: list[Declared]) -> str:
+    return " then ".join(f"{each.stores}-{each.sizes}-{each.intra}-{each.inter}" for each in lists)
+
+
+@pytest.mark.parametrize("lists", SHORT if LONG else FEW, ids=name_of)
+def test_every_short_history(lists: list[Declared]) -> None:
+    assert every(lambda choices: lives(lists, 2, choices)) > 1000
+
+
+@pytest.mark.parametrize("lists", MANY, ids=name_of)
+def test_long_histories(lists: list[Declared]) -> None:
+    decided = 0
+
+    def run(choices: Choices) -> None:
+        nonlocal decided
+        decided += lives(lists, 7, choices).decided
+
+    some(run, range(100_000 if LONG else 300))
+    assert decided > 250, "the histories say something"
+
+
+# Planted -----------------------------------------------------------------------------------------------------------------------
+
+
+def backups_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def members(groups: Groups, number: int) -> list[int]:
+        return [store for store, group in enumerate(groups.of) if group == number][: groups.sizes[number]]
+
+    stable_number = Groups.stable_number
+
+    def seats_only(groups: Groups, positions: dict[int, int]) -> int:
+        seats = {store for number in groups.numbers for store in members(groups, number)}
+        return stable_number(groups, {store: at for store, at in positions.items() if store in seats})
+
+    monkeypatch.setattr(Groups, "stable_number", seats_only)
+
+
+def unknown_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voting, "FOR_EVER", 0)
+    monkeypatch.setattr("holdfast.engine.reports.FOR_EVER", 0)
+
+
+def forgetful_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    def least(logs: Any) -> tuple[int, dict[str, int]]:
+        numbers = {**logs.numbers, **dict.fromkeys(logs.forgot, 0)}
+        return least_impossible(logs.configurations, numbers), numbers
+
+    monkeypatch.setattr(voting, "_least", least)
+
+
+def old_lists_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "writes", False)
+    monkeypatch.setattr("model.histories.Grant", lambda *args, configuration, **more: Grant(*args, **more))
+
+
+def there_is_no_register(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "writes", False)
+
+
+def promises_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    only_the_newest_table(monkeypatch)
+    monkeypatch.setattr(World, "lazy_promises", True)
+
+
+def promises_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    only_the_newest_table(monkeypatch)
+    monkeypatch.setattr(World, "refuses", lambda *_: False)
+
+
+def only_the_newest_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An orphan BEGIN holds: what promises keep from happening, and what right_table sees where it happened all the same."""
+    monkeypatch.setattr(
+        voting, "right_table", lambda views, *_: newest_table(view.begins for view in views.values() if view)
+    )
+
+
+def restored_is_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voting, "_restored", lambda *_: False)
+
+
+@pytest.mark.parametrize(
+    ("plant", "lists", "first"),
+    [
+        (backups_are_ignored, [BACKUP], 0),
+        (unknown_is_empty, [THREE], 0),
+        (forgetful_is_empty, [THREE], 0),
+        (old_lists_are_ignored, [THREE, OTHERS], 0),
+        (there_is_no_register, [THREE, OTHERS], 0),
+        (promises_are_not_synced, [THREE], 3600),
+        (promises_are_not_checked, [THREE], 10_800),
+        (restored_is_not_noticed, [THREE], 0),
+    ],
+)
+def test_the_histories_find_a_planted_bug(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], lists: list[Declared], first: int
+) -> None:
+    """``first``: a seed from which on it is soon found."""
+    plant(monkeypatch)
+    with pytest.raises(LostError):
+        some(lambda choices: lives(lists, 7, choices), range(first, first + 20_000))
+
+
+def test_promises_alone_keep_an_orphan_from_being_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    only_the_newest_table(monkeypatch)
+    some(lambda choices: lives([THREE], 7, choices), range(2000))

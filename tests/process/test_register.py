@@ -1,0 +1,325 @@
+"""The host's register of what sources have declared (engine/register.py): where a list changes and the one store that knew both
+lists is wiped, the stable messages of the other list are not numbered again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from process.spawn import until
+
+import holdfast as hf
+from holdfast.engine import register
+from holdfast.engine.domain import Domain
+from holdfast.engine.quorum import Groups
+from holdfast.engine.register import SourceRegister
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+SHORT = 90.0
+SESSION = 9
+
+
+def options(names: str) -> dict[str, Any]:
+    return {
+        "ume_store_name": [f"{name}:0:0" for name in names], "ring_size": 1 << 17, "fragment_size": 4096,
+        "ume_registration_interval": 100, "ume_store_check_interval": 50,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the register of this test is."""
+    monkeypatch.setattr(register, "register_directory", lambda: tmp_path / "state")
+    return tmp_path / "state"
+
+
+def sent(names: str, count: int) -> int:
+    """A life of the source on these stores; returns its first number."""
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options(names)) as src:
+        src.wait_registered(SHORT)
+        first = src.next_sequence_number
+        for _ in range(count):
+            src.send(b"x")
+        src.wait_stable(timeout=SHORT)
+    return first
+
+
+def changed_list(run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]) -> None:
+    """Life 1 on b and c, life 2 on a and b, where 5..9 become stable; then b is wiped, and c knows nothing of a."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    assert sent("bc", 5) == 0
+    stores["c"].stop()  # or it would read on from b
+    assert sent("ab", 5) == 5
+    stores["b"].stop()
+    wipe("b")
+    for name in "bc":
+        run_store(name, "disk")
+
+
+@pytest.mark.usefixtures("place")
+def test_a_list_that_only_a_wiped_store_knew_still_counts(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
+) -> None:
+    changed_list(run_store, wipe)
+    assert sent("bc", 1) == 10, "a runs, and its log is read although it is not declared"
+
+
+@pytest.mark.usefixtures("place")
+def test_who_cannot_be_read_is_waited_for_and_named(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
+) -> None:
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    assert sent("bc", 5) == 0
+    stores["c"].stop()
+    assert sent("ab", 5) == 5
+    for name in "ab":
+        stores[name].stop()
+        wipe(name)  # a's directory is somewhere else
+    for name in "bc":
+        run_store(name, "disk")
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("bc")) as src:
+        until("it says whom it waits for", lambda: "declare a again" in str(waited(src)))
+        wipe("a")
+        src.wait_registered(SHORT)
+        assert src.next_sequence_number == 10
+
+
+def waited(src: hf.Source) -> Exception | None:
+    try:
+        src.wait_registered(0.2)
+    except hf.RegistrationTimeout as error:
+        return error
+    return None
+
+
+def test_without_the_register_they_would_be_numbered_again(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], place: Path
+) -> None:
+    """What it is for: the same, and somebody has removed it."""
+    changed_list(run_store, wipe)
+    shutil.rmtree(place)
+    assert sent("bc", 1) == 5
+
+
+@pytest.mark.usefixtures("place")
+def test_a_list_that_was_left_is_not_waited_for(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
+) -> None:
+    stores = {name: run_store(name, "disk") for name in "abcde"}
+    assert sent("abc", 5) == 0
+    assert sent("cde", 5) == 5
+    for name in "ab":
+        stores[name].stop()
+        wipe(name)
+    assert sent("cde", 5) == 10
+
+
+def test_a_register_in_trouble_is_told_and_the_source_goes_on(
+    run_store: Callable[..., ThreadStore], place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "holdfast")
+    place.write_text("no directory")
+    run_store("a", "disk")
+    assert sent("a", 2) == 0
+    assert sent("a", 2) == 2
+    assert "only its stores know whom topic 'quotes' has declared" in caplog.text
+
+
+UUID, OTHER = b"u" * 16, b"v" * 16
+PAIR = Groups.single(2)
+
+
+def source_register(names: str = "ab", groups: Groups = PAIR, topic: str = "quotes") -> SourceRegister:
+    domain = Domain()
+    try:
+        return SourceRegister(domain, topic, SESSION, tuple(names), groups, named=True)
+    finally:
+        domain.close()
+
+
+def file_of(place: Path) -> Path:
+    (found,) = place.iterdir()
+    return found
+
+
+def test_a_torn_line_is_none_and_what_comes_after_it_is_kept(place: Path) -> None:
+    made = source_register()
+    made.declare(UUID, {"a": 3})
+    whole = made.read()
+    with file_of(place).open("ab") as file:
+        file.write(b'deadbeef ["torn')
+    assert made.read() == whole
+    made.declare(OTHER, {"a": 4})
+    assert set(made.read()[0]) == {UUID, OTHER}
+    assert file_of(place).stat().st_mode & 0o77 == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lives": {"a": -1}},
+        {"list": (("a",), (1,), (0, 0), 0, 0)},
+        {"list": (("a",), (1,), (-1,), 0, 0)},
+        {"uuid": "x"},
+        {"below": -2},
+    ],
+)
+def test_what_nobody_writes_is_no_line(place: Path, change: dict[str, Any]) -> None:
+    """Its checksum is right: a later version may have written it."""
+    made = source_register()
+    made.declare(UUID, {"a": 3})
+    whole = made.read()
+    entry = register.Entry(OTHER.hex(), (("a",), (1,), (0,), 0, 0), {"a": 1})
+    with file_of(place).open("ab") as file:
+        file.write(register._line(msgspec.structs.replace(entry, **change)))
+    assert made.read() == whole
+
+
+def test_what_a_failed_sync_left_is_written_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = source_register()
+    made.declare(UUID, {"a": 3})
+    size = file_of(place).stat().st_size
+    synced: list[int] = []
+
+    def fail(fd: int) -> None:
+        synced.append(fd)
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(register, "sync_data", fail)
+        made.declare(OTHER, {"a": 3})
+    assert len(synced) == 1
+    assert file_of(place).stat().st_size == size, "the next one must not find it there, and take it for synced"
+    made.declare(OTHER, {"a": 3})
+    assert OTHER in made.read()[0]
+
+
+def test_nothing_is_written_twice_and_a_large_file_is_written_anew(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register, "COMPACT_BYTES", 2000)
+    made = source_register()
+    made.declare(UUID, {"a": 3, "b": 7})
+    size = file_of(place).stat().st_size
+    made.declare(UUID, {"a": 3})
+    assert file_of(place).stat().st_size == size
+    sizes = []
+    for life in range(4, 60):
+        made.declare(UUID, {"a": life})
+        sizes.append(file_of(place).stat().st_size)
+    assert max(sizes) < 2000 + 2 * size
+    assert made.read()[0][UUID].lives == {"a": 59, "b": 7}
+    assert made.read()[1] == {"a": 59, "b": 7}
+
+
+def test_another_list_bounds_those_before_it(place: Path) -> None:
+    made, later = source_register(), source_register("bc")
+    made.declare(UUID, {"a": 3})
+    later.declare(UUID, {"c": 1})
+    later.complete(UUID, 7)
+    first, second = made.read()[0][UUID].configurations
+    assert (first.stores, first.below) == (("a", "b"), 7)
+    assert second.below > 7
+    made.declare(UUID, {"a": 3})
+    assert made.read()[0][UUID].configurations[0].below > 7, "it is declared again"
+    assert made.read()[1] == {"a": 3, "b": -1, "c": 1}
+    assert source_register(topic="orders").read() == ({}, {})
+    assert len(list(place.iterdir())) == 1
+
+
+def test_a_disk_that_hangs_is_waited_for_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, mended, looked = source_register(), threading.Event(), []
+    made.declare(UUID, {"a": 3})
+    load = register._File.load
+
+    def hang(file: Any) -> Any:
+        looked.append(file)
+        mended.wait()
+        return load(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(register, "PATIENCE_S", 0.01)
+        patch.setattr(register._File, "load", hang)
+        assert made.read() == ({}, {})
+        made.declare(OTHER, {"a": 4})
+        assert made.read() == ({}, {})
+        assert len(looked) == 1
+    assert caplog.text.count("does not answer") == 1
+    mended.set()
+    until("it answers again", lambda: UUID in made.read()[0])
+
+
+def test_without_a_home_the_source_is_told_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = source_register()
+    for name in ("HOLDFAST_DIR", "HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_000)
+    assert made.read() == ({}, {})
+    assert "uid 4000000000 has no home directory" in caplog.text
+
+
+@pytest.mark.usefixtures("place")
+def test_who_was_declared_and_never_began_is_not_waited_for(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source was killed before its BEGIN with the second list: d and e have had that life, and nothing of the source."""
+    for name in "abcde":
+        run_store(name, "disk")
+    assert sent("abc", 5) == 0
+    declared = threading.Event()
+    declare = SourceRegister.declare
+
+    def last(self: SourceRegister, uuid: bytes, lives: dict[str, int]) -> None:
+        declare(self, uuid, lives)
+        declared.set()
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SourceRegister, "declare", last)
+        with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("cde")):
+            assert declared.wait(SHORT)
+    assert sent("abc", 5) == 5
+
+
+class KilledError(Exception):
+    """Here the source's process ends."""
+
+
+@pytest.mark.usefixtures("place")
+def test_a_backup_that_never_had_a_seat_is_not_waited_for(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
+) -> None:
+    stores = {name: run_store(name, "disk") for name in "abcd"}
+    more = {**options("abcd"), "ume_store_group": ["0:3"]}
+
+    def life() -> int:
+        with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=more) as src:
+            src.wait_registered(SHORT)
+            first = src.next_sequence_number
+            for _ in range(5):
+                src.send(b"x")
+            src.wait_stable(timeout=SHORT)
+        return first
+
+    more["ume_registration_interval"] = 60_000  # nobody loses a seat
+    assert life() == 0
+    assert not [each for each in stores["d"].store.state.sources if each.incarnation], "d has had no BEGIN"
+    stores["d"].stop()
+    stores["a"].stop()
+    wipe("a")
+    more["ume_registration_interval"] = 100
+    assert life() == 5
