@@ -31,12 +31,15 @@ def register(spark: SparkSession) -> None:
     """Registers the format ``holdfast`` with this session, and sets SESSION_DEFAULTS in it.
 
     The format is found without it, too, where Spark's workers can import ``pyspark_holdfast``; filters are then not pushed down.
+    A warning says which executors run elsewhere: of those that have come up by now.
     """
+    from .executors import warn_of_executors
     from .source import HoldfastSource
 
     spark.dataSource.register(HoldfastSource)
     for name, value in SESSION_DEFAULTS.items():
         spark.conf.set(name, value)
+    warn_of_executors(spark)
 
 
 if "pyspark.worker_util" not in sys.modules:  # Spark's own workers need no Java

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -16,12 +16,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ..engine.kept_topics import cut_points, first_number_since
 from ..engine.records import Gap, Records
 from .decode import Decoder, bits_of
-from .errors import DataLossError, PlacementError
+from .errors import DataLossError
+from .losses import query_of, record
 from .options import parse
 from .pushdown import EVERYTHING, narrowed
 from .schema import ASKED, METADATA, checked
 from .selection import check_topics, ending, name_of, selected, starting
-from .splits import Range, split, this_host
+from .splits import Range, split
 from .worker import spare_modules
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Plan:
     schema: StructType
     value_format: ValueFormat
     fail_on_data_loss: bool
+    query: str = ""
+    """What the ledger of losses calls it."""
 
     @property
     def values(self) -> bool:
@@ -64,15 +67,15 @@ def plan_of(options: Options, schema: StructType) -> Plan:
     Raises:
         OptionError: the schema is none that these options can give.
     """
-    return Plan(checked(schema, options), options.value_format, options.fail_on_data_loss)
+    return Plan(checked(schema, options), options.value_format, options.fail_on_data_loss, query_of(options))
 
 
 def read_range(part: InputPartition, plan: Plan) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in the order of their numbers. What is damaged at one store is read from another.
 
     Raises:
-        PlacementError: the logs are on another host, or not in sight of this process.
-        DataLossError: numbers that no store has, with failOnDataLoss; without, they are skipped and the log says so.
+        PlacementError: the logs are on another host, or not in sight of this process. Nothing was read then.
+        DataLossError: numbers that no store has, with failOnDataLoss; without, they are skipped, and told.
         MalformedError: a payload is not what valueFormat says.
     """
     if not isinstance(part, Range):  # what Spark makes of a plan without ranges
@@ -87,7 +90,7 @@ def read_range(part: InputPartition, plan: Plan) -> Iterator[pa.RecordBatch]:
     try:
         while (found := records.read(BATCH_ROWS, BATCH_BYTES)) is not None:
             if isinstance(found, Gap):
-                _lost(part, found, fail=plan.fail_on_data_loss)
+                _lost(part, found, plan)
             else:
                 yield from decoder.batches(found)
             del found  # its memory serves the next ones
@@ -96,26 +99,17 @@ def read_range(part: InputPartition, plan: Plan) -> Iterator[pa.RecordBatch]:
 
 
 def check_place(part: Range) -> None:
-    """Logs are files of one host, and may be in its memory."""
-    if part.host.partition("(boot")[2] != this_host().partition("(boot")[2]:
-        raise PlacementError(
-            f"the logs of topic {part.topic}, source {part.key} are on host {part.host}; this task runs on {this_host()}",
-            "run the executors on that host alone, or stores on each host with a query of its own there",
-        )
-    if not any(os.path.isdir(log.path) for log in part.logs):
-        raise PlacementError(
-            f"host {part.host}: no log of topic {part.topic}, source {part.key} is in sight of this task; they were in "
-            f"{', '.join(log.path for log in part.logs)}",
-            "a container needs the host's /dev/shm and the stores' directories (docker: --ipc=host, -v); or the source was "
-            "deregistered meanwhile",
-        )
+    """Raises PlacementError where the logs of a range are not: they are files of one host, and may be in its memory."""
+    part.place.check(f"the logs of topic {part.topic}, source {part.key} are")
 
 
-def _lost(part: Range, gap: Gap, *, fail: bool) -> None:
+def _lost(part: Range, gap: Gap, plan: Plan) -> None:
     error = DataLossError(part.topic, part.key, gap.first, gap.next - 1, gap.why)
-    if fail:
+    if plan.fail_on_data_loss:
         raise error
     _log.warning("%s", error)
+    if part.place.has_domain():
+        record(Path(part.place.domain), plan.query, error)
 
 
 class BatchReader(DataSourceReader):

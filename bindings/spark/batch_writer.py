@@ -20,11 +20,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from .committing import abort, commit
 from .options import OptionError, parse
+from .place import boot_id
 from .publishing import slot
 from .writing import (
     TRANSACTION,
     Written,
-    make_place,
     plan_of,
     publish_rows,
     spark_directory,
@@ -59,27 +59,22 @@ class BatchWriter(DataSourceArrowWriter):
             raise OptionError("txnAppId and txnVersion go together", hint="give both, or neither")
         if parsed.txn_app_id and parsed.delivery == "at_least_once":
             raise OptionError("txnAppId is for delivery=exactly_once", hint="leave one of them away")
-        self._plan = plan_of(parsed, schema, overwrite=overwrite)
         self._version = parsed.txn_version
         if self._version is not None:
             digest = hashlib.blake2b(parsed.txn_app_id.encode(), digest_size=16).hexdigest()
             self._who = f"{TRANSACTION}{digest}"
         else:
             self._who = f"{ONCE}{driver()}-{secrets.token_hex(8)}"
-        if (
-            parsed.delivery == "exactly_once"
-        ):  # not by the tasks: one that is late would bring back what an abort removed
-            make_place(writer_directory(parsed, self._who))
+        self._plan = plan_of(parsed, schema, overwrite=overwrite, who=self._who)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One task."""
+        """One task. It does not make the directory: one that is late would bring back what an abort removed."""
         if self._plan.options.delivery == "at_least_once":
             publish_rows(self._plan, iterator)
             return Written()
         task = TaskContext.get()
         partition = task.partitionId() if task is not None else 0
-        directory = writer_directory(self._plan.options, self._who)
-        return stage_rows(self._plan, self._who, directory, self._version or 0, partition, iterator)
+        return stage_rows(self._plan, self._who, self._version or 0, partition, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks are done. With a txnVersion that was published before, it is a no-op."""
@@ -141,7 +136,7 @@ def lives(name: str) -> bool:
 
 
 def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+    return boot_id().replace("-", "")
 
 
 def _process(pid: int) -> tuple[str, int, str]:

@@ -11,7 +11,10 @@ class DataLossError(Error):
     """Numbers ``first`` .. ``last`` of a source that a query should read, and no store has them."""
 
     code = "HF_DATA_LOSS"
-    hint = "failOnDataLoss=false reads on behind them and says so in the log; holdfast store check shows what the stores have"
+    hint = (
+        "failOnDataLoss=false reads on behind them, and says so in the log and in the ledger of losses; holdfast store check "
+        "shows what the stores have"
+    )
     exit_code = 5
 
     def __init__(self, topic: str, key: str, first: int, last: int, why: str) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from ..channel import ShmChannel
 from ..engine.errors import UsageError
 from .batch_reader import BatchReader, check_place, plan_of, read_range
+from .executors import warn_of_executors
 from .options import OptionError, parse
 from .schema import columns_of
 from .worker import spare_modules
@@ -105,6 +106,7 @@ def _frame(
     spark: SparkSession, parts: Sequence[Range], work: Callable[[Range], Iterator[pa.RecordBatch]], schema: StructType
 ) -> DataFrame:
     """A task per range. Spark gets their numbers alone: the ranges travel with the code, and no row has to be made of them."""
+    warn_of_executors(spark)
     numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
     return numbers.mapInArrow(_OverRanges(parts, work), schema)
 
@@ -207,6 +209,7 @@ def publish_partitions(
     if fn is not None and topic is None:
         raise UsageError("fn makes payloads, and nothing says where to", hint="give topic")
     plan = write_plan_of(parse(given, "write"), VALUE if fn is not None else df.schema, overwrite=False)
+    warn_of_executors(df.sparkSession)
     counts = df.mapInArrow(_Publish(plan, fn), "messages BIGINT").collect()
     return [int(row.messages) for row in counts]
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, NoReturn
+from urllib.parse import urlsplit
 
 from ..engine.errors import ConfigError
 from ..engine.option_values import SESSION_MAX, integer
@@ -103,6 +104,21 @@ def _text(text: str) -> str:
     if not text.strip():
         raise ValueError("a word")
     return text.strip()
+
+
+def _directory(text: str) -> str:
+    if not text.startswith("/"):
+        raise ValueError("an absolute path: the driver, its tasks and the next run may each work in another directory")
+    return text
+
+
+def _location(text: str) -> str:
+    parts = urlsplit(text)
+    if not parts.netloc and not parts.path.startswith("/"):
+        raise ValueError(
+            "an absolute path, or a URI with one (file:///PATH, hdfs://HOST/PATH): a relative one depends on who asks"
+        )
+    return text
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -234,7 +250,10 @@ OPTIONS = (
     Option("subscribe", _names, "read", "", "topics, with commas"),
     Option("subscribePattern", _pattern, "read", "", "topics in which this regular expression is found"),
     Option("assign", _assign, "read", "", 'sources: JSON, topic to RegIDs, `{"orders": ["3847562910"]}`'),
-    Option("domain", _text, "any", "`$HOLDFAST_DOMAIN`", "the domain whose stores are read, or written to"),
+    Option(
+        "domain", _text, "any", "`$HOLDFAST_DOMAIN`",
+        "the domain whose stores are read, or written to: its name, or the absolute path of its directory",
+    ),
     Option("directory", _names, "batch read", "", "store directories, with commas, instead of a domain"),
     Option("stores", _names, "any", "all", "read: only these stores' logs. Write: the stores that the source registers with"),
     Option(
@@ -254,7 +273,10 @@ OPTIONS = (
     Option("endingOffsets", place, "batch read", "latest", "exclusive; as startingOffsets"),
     Option("endingTimestamp", _milliseconds, "batch read", "", "up to the first message sent then or later"),
     Option("endingOffsetsByTimestamp", named_numbers, "batch read", "", "the same by source"),
-    Option("failOnDataLoss", _flag, "read", "true", "numbers that no store has any more: an error, or (false) a warning"),
+    Option(
+        "failOnDataLoss", _flag, "read", "true",
+        "numbers that no store has any more: an error, or (false) they are skipped, and told once",
+    ),
     Option("minPartitions", _count, "read", "", "at least about so many tasks"),
     Option("maxRecordsPerPartition", _count, "read", "", "at most so many numbers per task"),
     Option("maxRecordsPerTrigger", _count, "stream read", "", "at most so many numbers per micro-batch"),
@@ -283,11 +305,11 @@ OPTIONS = (
     Option("txnAppId", _text, "batch write", "", "with txnVersion: a batch write that is repeated with both publishes once"),
     Option("txnVersion", _version, "batch write", "", "grows with every batch of that txnAppId"),
     Option(
-        "stagingDirectory", _text, "write", "in the checkpoint or the domain directory",
+        "stagingDirectory", _directory, "write", "in the checkpoint or the domain directory",
         "where rows wait for the commit, and the record of what was published lies",
     ),
     Option("commitTimeout", _duration, "write", "2m", "how long a commit waits for stores, room, and another owner"),
-    Option("checkpointLocation", _text, "streaming query", "", "Spark's"),
+    Option("checkpointLocation", _location, "streaming query", "", "Spark's; not a relative one"),
     Option("queryName", _text, "streaming query", "", "Spark's"),
     Option("path", str, "any", "", "not used"),
 )  # fmt: skip

@@ -151,7 +151,7 @@ class Publisher:
 
     def kept(self, topic: str) -> TopicSource | None:
         """What the stores keep of it; None where they keep no messages."""
-        source, domain = self._sources[topic], self._context.domain.name
+        source, domain = self._sources[topic], str(self._context.domain.path)
         found = topic_sources(domain, wanted=topic.__eq__)
         return next((each for each in found if source.concerns(bytes.fromhex(each.uuid))), None)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..engine.kept_topics import first_number_since, topic_sources
 from .errors import DataLossError
+from .losses import skip
 from .offsets import EARLIEST, LATEST
 from .options import OptionError
 
@@ -127,9 +128,11 @@ def bound(source: TopicSource, options: Options) -> int:
 
 
 def oldest(source: TopicSource, options: Options) -> int:
-    """The lowest number that one of the logs has that are read."""
+    """The lowest number that one of the logs has that are read; a log without any says nothing."""
     only = set(stores_of(options))
-    return min((log.oldest for log in source.logs if log.store in only), default=source.oldest)
+    return min(
+        (log.oldest for log in source.logs if log.store in only and log.oldest < log.next), default=source.oldest
+    )
 
 
 def starting(options: Options, sources: Sequence[TopicSource], default: Literal["earliest", "latest"]) -> Positions:
@@ -215,8 +218,7 @@ def _possible(source: TopicSource, number: int, options: Options, name: str) -> 
             hint="give a lower number",
         )
     if number < least and name == "startingOffsets":
-        if options.fail_on_data_loss:
-            raise DataLossError(source.topic, source.key, number, least - 1, "expired")
+        skip(options, DataLossError(source.topic, source.key, number, least - 1, "expired"))
         return least
     return number
 

@@ -6,14 +6,12 @@ A message belongs to the range that holds its last number, so that a cut between
 from __future__ import annotations
 
 import os
-import socket
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
+from .place import place_of_logs
 from .selection import stores_of
 
 if TYPE_CHECKING:
@@ -21,8 +19,9 @@ if TYPE_CHECKING:
 
     from ..engine.kept_topics import StoreLog, TopicSource
     from .options import Options
+    from .place import Place
 
-__all__ = ["Range", "Span", "split", "this_host"]
+__all__ = ["Range", "Span", "range_of", "split"]
 
 Span = tuple["TopicSource", int, int]
 """A source, the first number to read and the one to stop before."""
@@ -48,8 +47,8 @@ class Range(InputPartition):
     logs: tuple[StoreLog, ...]
     stores: tuple[str, ...]
     """Names of those that are read; none for all. Which numbers are valid the other logs say, too."""
-    host: str
-    """Where the logs are: :func:`this_host` of the process that planned the read."""
+    place: Place
+    """Where the logs are, as the process that planned the read has found them."""
 
     @property
     def value(self) -> Any:
@@ -57,11 +56,11 @@ class Range(InputPartition):
         return self.key, self.first, self.stop
 
 
-@cache
-def this_host() -> str:
-    """Name and boot of this machine: logs in shared memory are there and nowhere else, until it boots again."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{socket.gethostname()} (boot {boot})"
+def range_of(source: TopicSource, first: int, stop: int, options: Options) -> Range:
+    """Numbers of a source that these options have found, for one task."""
+    place = place_of_logs(options.domain, options.directory, source.logs)
+    stores = stores_of(options)
+    return Range(source.topic, source.key, source.registration_id, first, stop, source.logs, stores, place)
 
 
 def split(
@@ -80,12 +79,11 @@ def split(
         most = max(1, total // options.min_partitions)
     if options.max_records_per_partition is not None:
         most = min(most, options.max_records_per_partition)
-    host, stores = this_host(), stores_of(options)
     found = []
     for source, first, stop in wanted:
-        begin = first
+        whole, begin = range_of(source, first, stop, options), first
         for end in _pieces(first, stop, cut_points(source, first, stop), min(least, most), most):
-            found.append(Range(source.topic, source.key, source.registration_id, begin, end, source.logs, stores, host))
+            found.append(replace(whole, first=begin, stop=end))
             begin = end
     return found
 

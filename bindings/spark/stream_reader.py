@@ -30,15 +30,17 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ..engine.coverage import Spans
 from ..engine.errors import ConfigError, NoDomainError
 from ..engine.kept_topics import cut_points
 from ..engine.records import Gap, Records
 from .admission import Backlog, Patience, admitted, records_for
 from .batch_reader import plan_of, read_range
 from .errors import DataLossError
+from .losses import skip
 from .offsets import NUMBER_MAX, as_offset, positions_of
 from .options import parse
-from .selection import bound, check_topics, name_of, selected, starting
+from .selection import bound, check_topics, name_of, oldest, selected, starting
 from .session import Session
 from .splits import split
 
@@ -57,7 +59,6 @@ __all__ = ["StreamReader"]
 _log = logging.getLogger("holdfast")
 
 Name = tuple[str, str]
-DataLoss = tuple[Name, int, int]
 SAMPLE = 1024
 """Messages that the size of a record is estimated from."""
 LOOK_PAUSE = 9
@@ -92,8 +93,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Names that were in use then."""
         self._look_s = 0.0
         """When the next look is due (monotonic)."""
-        self._told: set[DataLoss] = set()
-        """What the log has said of losses that do not end the query."""
+        self._told: dict[Name, Spans] = {}
+        """Numbers that were left out, and told."""
         self._names: dict[str, Name] = {}
         """uuid of a source -> how this query's offsets name it."""
         self._session: Session | None = None
@@ -123,8 +124,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends: ``start`` itself when there is nothing for it.
 
         Raises:
-            DataLossError: a source's stores have less than the query has read, with failOnDataLoss: what they get now comes under
-                numbers that it takes for read.
+            DataLossError: with failOnDataLoss: what comes next in a source is expired; or its stores have less than the query
+                has read, and what they get now comes under numbers that it takes for read.
             RegIdInUseError: another query has this one's session.
         """
         positions = positions_of(start)
@@ -138,7 +139,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = positions.get(name, 0)
             if source.any_next < begin:
                 self._lost(name, source.any_next, begin, "gone, and the query has read them: its stores were set back")
-            backlogs[name] = Backlog(begin, self._stop(source))
+            stop = self._stop(source)
+            backlogs[name] = Backlog(self._behind_expired(name, source, begin, stop), stop)
         stops = self._admitted(backlogs, limit)
         return as_offset(positions | {name: stop for name, stop in stops.items() if name in positions or stop})
 
@@ -181,8 +183,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(NUMBER_MAX) if options.min_records_per_trigger is not None else ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The newest that any store has: the query's lag, in its progress."""
-        return as_offset({self._names[source.uuid]: source.any_next for source in self._sources})
+        """The newest that any store has: the query's lag, in its progress. And how many numbers this run has left out, if any:
+        Spark knows no other metric of such a source."""
+        found = as_offset({self._names[source.uuid]: source.any_next for source in self._sources})
+        lost = {name: sum(stop - first for first, stop in spans) for name, spans in self._told.items() if spans}
+        if lost:
+            found["lost"] = as_offset(lost)["topics"]
+        return found
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is there at the next look is the target; latestOffset never passes it, and no source comes in later."""
@@ -194,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of the micro-batch from ``start`` to ``end``; the same rows whenever it is asked.
 
         Raises:
-            DataLossError: a source with numbers of the batch is gone, with failOnDataLoss.
+            DataLossError: numbers of the batch are expired, or their source is gone, with failOnDataLoss.
             RegIdInUseError: another query has this one's session.
         """
         before, after = positions_of(start), positions_of(end)
@@ -212,17 +219,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             elif first < stop and name not in sources:
                 self._lost(name, first, stop, "gone: no store keeps this source any more")
-            else:
-                spans += [(sources[name], first, stop)] if first < stop else []
+            elif first < stop:
+                spans.append((sources[name], self._behind_expired(name, sources[name], first, stop), stop))
         return split(spans, self._options, cut_points)
 
+    def _behind_expired(self, name: Name, source: TopicSource, first: int, stop: int) -> int:
+        """Where numbers ``first`` .. ``stop - 1`` begin that are not expired; nobody walks through those that are."""
+        begin = min(oldest(source, self._options), stop)
+        if first < begin:
+            self._lost(name, first, begin, "expired")
+        return max(first, begin)
+
     def _lost(self, name: Name, first: int, stop: int, why: str) -> None:
-        error = DataLossError(*name, first, stop - 1, why)
-        if self._options.fail_on_data_loss:
-            raise error
-        if (name, first, stop) not in self._told:
-            self._told.add((name, first, stop))
-            _log.warning("%s", error)
+        """Ends the query, or says what of it was not said yet."""
+        told = self._told.setdefault(name, Spans())
+        for new, end in list(told.gaps(first, stop)):
+            skip(self._options, DataLossError(*name, new, end - 1, why))
+            told.add(new, end)
 
     def read(self, partition: Range) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """One task's messages."""

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from ..engine.errors import UsageError
 from .committing import abort, commit
 from .options import parse
-from .writing import Written, make_place, plan_of, publish_rows, stage_rows, writer_directory
+from .writing import Written, plan_of, publish_rows, stage_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,9 +45,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
         if task is None or query is None or batch is None:
             raise UsageError("this is not a task of a streaming query", hint='write with df.write.format("holdfast")')
-        directory = writer_directory(self._plan.options, query)
-        make_place(directory)
-        return stage_rows(self._plan, query, directory, int(batch), task.partitionId(), iterator)
+        return stage_rows(self._plan, query, int(batch), task.partitionId(), iterator, make=True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """All tasks of a micro-batch are done. Repeated, it is a no-op."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType
 
-from ..engine.domain import Domain
+from ..engine.domain import SHM_DIR, Domain, domain_directory
 from ..engine.errors import UsageError
+from .place import place_of_write
 from .publishing import Publisher, slot
 from .staging import StagedFile, stage
 
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .options import Options
+    from .place import Place
 
 __all__ = [
     "TRANSACTION",
+    "Staging",
     "WritePlan",
     "Written",
     "local_checkpoint",
@@ -37,6 +40,7 @@ __all__ = [
     "publish_rows",
     "spark_directory",
     "stage_rows",
+    "staging_of",
     "writer_directory",
 ]
 
@@ -60,18 +64,38 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class WritePlan:
-    """A write whose options and columns are checked. ``topic``: index of that column, None where the option names the topic."""
+    """A write whose options and columns are checked. ``topic``: index of that column, None where the option names the topic.
+
+    Resolved once, where Spark plans: the options name the domain by its path, and ``staging`` is not looked for again.
+    """
 
     options: Options
     value: int
     topic: int | None
+    staging: Staging
+    place: Place
 
 
-def plan_of(options: Options, schema: StructType, *, overwrite: bool) -> WritePlan:
-    """Checks what is known before the first row.
+@dataclass(frozen=True)
+class Staging:
+    """Where writers keep their record and their rows: one whose query is ``query`` in that query's checkpoint, the others below
+    ``base``, by name."""
+
+    base: str
+    checkpoint: str = ""
+    query: str = ""
+
+    def directory(self, who: str) -> Path:
+        """Of one writer."""
+        return Path(self.checkpoint) / "holdfast" if self.checkpoint and who == self.query else Path(self.base) / who
+
+
+def plan_of(options: Options, schema: StructType, *, overwrite: bool, who: str = "") -> WritePlan:
+    """Checks what is known before the first row, and finds the place. ``who``: the writer, whose directory is made then.
 
     Raises:
-        UsageError: the mode, or columns that cannot be written.
+        UsageError: the mode, or columns that cannot be written; a checkpoint that cannot be used.
+        ConfigError, ForeignOwnerError: there can be no such domain.
     """
     if overwrite:
         raise UsageError(
@@ -93,7 +117,29 @@ def plan_of(options: Options, schema: StructType, *, overwrite: bool) -> WritePl
     if not options.topic and "topic" not in fields:
         raise UsageError("neither an option topic nor a column topic", hint='option("topic", "orders")')
     names = list(fields)
-    return WritePlan(options, names.index("value"), None if options.topic else names.index("topic"))
+    value, topic = names.index("value"), None if options.topic else names.index("topic")
+    options = replace(options, domain=str(domain_directory(options.domain).absolute()))
+    staging = staging_of(options)
+    place = place_of_write(str(options.domain), _needed(options, staging))
+    if who and options.delivery == "exactly_once":
+        make_place(staging.directory(who))
+    return WritePlan(options, value, topic, staging, place)
+
+
+def _needed(options: Options, staging: Staging) -> Iterator[str]:
+    """The directories in which tasks write: those that a source of the domain has, or where rows are staged."""
+    assert options.domain is not None
+    if options.delivery == "at_least_once":
+        yield options.domain
+        yield str(SHM_DIR)
+        return
+    if staging.checkpoint:
+        yield staging.checkpoint
+    elif options.staging_directory:
+        Path(staging.base).mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield staging.base
+    else:
+        yield options.domain
 
 
 def rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Any]]:
@@ -122,13 +168,28 @@ def rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[s
             yield name, values if len(names) == 1 else values.filter(pc.equal(topics, name))
 
 
-def stage_rows(plan: WritePlan, who: str, directory: Path, batch: int, partition: int, batches: Any) -> Written:
-    """The rows of a task wait in ``directory`` for the commit."""
+def stage_rows(
+    plan: WritePlan, who: str, batch: int, partition: int, batches: Iterator[pa.RecordBatch], *, make: bool = False
+) -> Written:
+    """The rows of a task wait in the writer's directory for the commit. ``make``: it is made where it is missing.
+
+    Raises:
+        PlacementError: this task runs elsewhere. Nothing was staged.
+    """
+    directory = plan.staging.directory(who)
+    plan.place.check(f"rows for domain {plan.place.domain} are staged in {directory}")
+    if make:
+        make_place(directory)
     return Written(str(directory), who, stage(directory / "rows", batch, partition, rows(plan, batches)))
 
 
 def publish_rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> int:
-    """The rows of a task are published, and stable, when this returns: how many. A task that is repeated publishes them again."""
+    """The rows of a task are published, and stable, when this returns: how many. A task that is repeated publishes them again.
+
+    Raises:
+        PlacementError: this task runs elsewhere. Nothing was published.
+    """
+    plan.place.check(f"domain {plan.place.domain}, which is written to, is")
     count = 0
     with ExitStack() as stack:
         publisher: Publisher | None = None
@@ -162,17 +223,24 @@ def spark_directory(options: Options) -> Path:
 
 
 def writer_directory(options: Options, who: str) -> Path:
-    """Where a writer's record and its staged rows lie.
+    """Where a writer's record and its staged rows lie, as :func:`staging_of` finds it."""
+    return staging_of(options).directory(who)
 
-    In ``stagingDirectory`` if given, else in the query's checkpoint if that is a directory of this host, else with the domain.
+
+def staging_of(options: Options) -> Staging:
+    """In ``stagingDirectory`` if given, else in the query's checkpoint if that is a directory of this host, else with the domain.
 
     A domain directory may not outlive the boot. If it is lost between a crash and the repeated commit, that batch is published
     from its beginning once more.
+
+    Raises:
+        UsageError: as :func:`local_checkpoint`.
     """
     if options.staging_directory:
-        return Path(options.staging_directory) / who
-    checkpoint = local_checkpoint(options.checkpoint_location, who)
-    return checkpoint / "holdfast" if checkpoint is not None else spark_directory(options) / who
+        return Staging(options.staging_directory)
+    base = str(domain_directory(options.domain).absolute() / "spark")
+    found = _checkpoint(options.checkpoint_location)
+    return Staging(base, str(found[0]), found[1]) if found is not None else Staging(base)
 
 
 def local_checkpoint(location: str, query: str) -> Path | None:
@@ -182,6 +250,12 @@ def local_checkpoint(location: str, query: str) -> Path | None:
         UsageError: it is there, and nothing can be read or written in it. With a record in another place, what was published
             from this one would be published again.
     """
+    found = _checkpoint(location)
+    return found[0] if found is not None and found[1] == query else None
+
+
+def _checkpoint(location: str) -> tuple[Path, str] | None:
+    """A checkpoint directory of this host, and the query whose it is."""
     parts = urlsplit(location)
     if not location or parts.scheme not in {"", "file"} or parts.netloc:
         return None
@@ -192,8 +266,8 @@ def local_checkpoint(location: str, query: str) -> Path | None:
         return None
     except (OSError, ValueError) as error:
         raise UsageError(f"checkpoint {path}: {error}", hint=ELSEWHERE) from error
-    if not isinstance(found, dict) or found.get("id") != query:
+    if not isinstance(found, dict) or not isinstance(found.get("id"), str):
         return None
     if not os.access(path, os.W_OK):
         raise UsageError(f"checkpoint {path} is not ours to write", hint=ELSEWHERE)
-    return path
+    return path, found["id"]

@@ -19,9 +19,11 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import holdfast as hf
+from holdfast.engine.domain import domain_directory
 from holdfast.engine.kept_topics import topic_sources
 from holdfast.spark.batch_reader import BatchReader, FilteringBatchReader
-from holdfast.spark.errors import DataLossError, PlacementError
+from holdfast.spark.errors import DataLossError
+from holdfast.spark.losses import losses_in
 from holdfast.spark.options import OptionError, parse
 from holdfast.spark.schema import columns_of
 from holdfast.spark.source import HoldfastSource, filters_are_pushed
@@ -272,6 +274,9 @@ def test_what_nobody_has_is_an_error_or_a_warning(
         found = values(reader(failOnDataLoss="false"))
     assert found == [b"number %06d" % n for n in range(500) if not error.value.first <= n <= error.value.last]
     assert [record.getMessage() for record in caplog.records] == [str(error.value)]
+    values(reader(failOnDataLoss="false"))
+    (loss,) = losses_in(domain_directory())
+    assert (loss.first, loss.last, loss.why) == (error.value.first, error.value.last, "damaged")
 
 
 def test_what_retention_took_is_an_error_where_it_is_named(run_store: Callable[..., ThreadStore]) -> None:
@@ -291,6 +296,7 @@ def test_what_retention_took_is_an_error_where_it_is_named(run_store: Callable[.
     with pytest.raises(DataLossError, match=rf"numbers 0\.\.{source.oldest - 1} are expired"):
         reader(startingOffsets=start).partitions()
     assert len(rows(reader(startingOffsets=start, failOnDataLoss="false"))) == sent - source.oldest
+    assert [(loss.first, loss.last) for loss in losses_in(domain_directory())] == [(0, source.oldest - 1)]
 
 
 def test_what_is_gone_when_the_task_runs_is_an_error(task: tuple[BatchReader, Range]) -> None:
@@ -339,22 +345,6 @@ def test_a_reader_takes_filters_only_where_spark_pushes_them(
 
 
 # Where tasks run --------------------------------------------------------------------------------------------------------
-
-
-def test_a_task_elsewhere_says_where_to_run(task: tuple[BatchReader, Range]) -> None:
-    read, part = task
-    away = replace(part, host="node7 (boot 5)")
-    with pytest.raises(
-        PlacementError, match=r"are on host node7 \(boot 5\); this task runs on .*run the executors on that host"
-    ):
-        list(read.read(away))
-
-
-def test_a_task_that_does_not_see_the_logs_says_so(task: tuple[BatchReader, Range]) -> None:
-    read, part = task
-    hidden = replace(part, logs=tuple(type(log)(log.store, f"/nowhere{log.path}", 0, 5) for log in part.logs))
-    with pytest.raises(PlacementError, match=r"no log of topic orders.*/nowhere/.*--ipc=host"):
-        list(read.read(hidden))
 
 
 def test_a_plan_without_tasks_reads_nothing() -> None:

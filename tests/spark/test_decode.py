@@ -18,10 +18,11 @@ from holdfast.engine.records import Columns
 from holdfast.spark.decode import Decoder, bits_of
 from holdfast.spark.errors import MalformedError
 from holdfast.spark.options import parse
+from holdfast.spark.place import Place
 from holdfast.spark.schema import columns_of
 from holdfast.spark.splits import Range
 
-PART = Range("orders", "7/0a1b2c3d", 2**64 - 7, 0, 100, (), (), "here")
+PART = Range("orders", "7/0a1b2c3d", 2**64 - 7, 0, 100, (), (), Place("here", "5", ""))
 SENT = 1_709_294_400_000_007_999
 
 

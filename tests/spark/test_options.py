@@ -209,3 +209,21 @@ def test_fields_lie_one_behind_the_other() -> None:
 def test_records_that_are_none(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         record_fields(text)
+
+
+@pytest.mark.parametrize("location", ["checkpoints/x", "./x", "x", "file:x", "file:"])
+@pytest.mark.parametrize("role", ["stream", "stream write"])
+def test_relative_checkpoints_are_refused(location: str, role: Any) -> None:
+    """Spark resolves one against its own working directory, and a commit against another one."""
+    with pytest.raises(OptionError, match=rf"checkpointLocation is '{location}'; expected: an absolute path"):
+        parse({**TOPIC, "checkpointLocation": location}, role)
+
+
+@pytest.mark.parametrize("location", ["/x/y", "file:/x", "file:///x", "hdfs://host/x", "s3a://bucket", "dbfs:/x"])
+def test_absolute_checkpoints_are_taken(location: str) -> None:
+    assert parse({**TOPIC, "checkpointLocation": location}, "stream write").checkpoint_location == location
+
+
+def test_a_relative_staging_directory_is_refused() -> None:
+    with pytest.raises(OptionError, match="stagingDirectory is 'rows'; expected: an absolute path"):
+        parse({**TOPIC, "stagingDirectory": "rows"}, "write")

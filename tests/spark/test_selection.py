@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from holdfast.engine.kept_topics import StoreLog, TopicSource
@@ -134,6 +135,13 @@ def test_where_it_begins(given: dict[str, Any], numbers: list[int]) -> None:
 )
 def test_where_it_ends(given: dict[str, Any], numbers: list[int]) -> None:
     assert ends(**given) == numbers
+
+
+def test_a_log_without_messages_does_not_say_what_is_the_oldest() -> None:
+    """A store that was wiped: numbers from 0 on would be walked through."""
+    empty = msgspec.structs.replace(ONE, logs=(*LOGS, StoreLog("d", "/d", 0, 0)))
+    assert selection.oldest(empty, options()) == 10
+    assert selection.oldest(empty, options(readFrom="store:d")) == 10
 
 
 def test_a_number_that_is_gone_is_data_loss() -> None:

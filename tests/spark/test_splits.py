@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from holdfast.engine.kept_topics import StoreLog, TopicSource
 from holdfast.spark.options import parse
-from holdfast.spark.splits import ENOUGH, TASKS, Range, split, this_host
+from holdfast.spark.place import boot_id
+from holdfast.spark.splits import ENOUGH, TASKS, Range, split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,8 @@ def test_sources_keep_their_order() -> None:
 
 def test_a_range_says_where_it_is() -> None:
     (part,) = cut([(source(), 0, 10)], readFrom="store:a")
-    assert (part.key, part.registration_id, part.stores, part.host) == ("7/0a1b2c3d", 7, ("a",), this_host())
+    assert (part.key, part.registration_id, part.stores) == ("7/0a1b2c3d", 7, ("a",))
+    assert (part.place.boot, [store.name for store in part.place.stores]) == (boot_id(), ["a"])
 
 
 @given(

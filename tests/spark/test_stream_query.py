@@ -16,7 +16,9 @@ from process.receiving import send, source
 
 import holdfast as hf
 from holdfast.engine import survey
-from holdfast.engine.domain import Domain
+from holdfast.engine.domain import Domain, domain_directory
+from holdfast.engine.kept_topics import topic_sources
+from holdfast.spark.losses import losses_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,6 +186,37 @@ def test_stores_that_go_down_and_come_back_under_a_query(
         assert query.isActive
     finally:
         query.stop()
+
+
+def test_a_query_that_retention_has_passed(
+    spark: SparkSession, run_store: Callable[..., ThreadStore], domain: str, tmp_path: Path
+) -> None:
+    """It ends, and says what is gone; or it goes on behind it, and tells it once: in the ledger and in its progress."""
+    run_store(**{"repository-size-threshold": 1 << 20, "repository-size-limit": 2 << 20})
+    with hf.Context() as ctx:
+        src = source(ctx, 5)
+        frame = stream(spark, domain, session=SESSION)
+        assert to_parquet(frame, tmp_path, availableNow=True).awaitTermination(120)
+        for _ in range(60):
+            src.send(bytes(65_000), timeout=90)
+        src.wait_stable(timeout=90)
+        until("retention", lambda: topic_sources(domain)[0].oldest > 5)
+        oldest = topic_sources(domain)[0].oldest
+        query = to_parquet(frame, tmp_path, availableNow=True)
+        with pytest.raises(Exception, match=rf"HF_DATA_LOSS.*numbers 5\.\.{oldest - 1} are expired"):
+            query.awaitTermination(120)
+        assert losses_in(domain_directory(domain)) == []
+        for _ in range(2):
+            lenient = to_parquet(
+                stream(spark, domain, session=SESSION, failOnDataLoss=False), tmp_path, availableNow=True
+            )
+            assert lenient.awaitTermination(120)
+            if lenient.recentProgress and lenient.recentProgress[0]["numInputRows"]:
+                (told,) = lenient.recentProgress[0]["sources"]
+        assert list(json.loads(told["latestOffset"])["lost"]["quotes"].values()) == [oldest - 5]
+        assert [number for number, _ in rows(tmp_path)] == [*range(5), *range(oldest, 65)]
+    (loss,) = losses_in(domain_directory(domain))
+    assert (loss.query, loss.first, loss.last) == (f"session {SESSION:#x}", 5, oldest - 1)
 
 
 DRIVER = """

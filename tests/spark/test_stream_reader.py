@@ -16,9 +16,11 @@ from pyspark.sql.types import StructType
 from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read, readers
 
 import holdfast as hf
+from holdfast.engine.domain import domain_directory
 from holdfast.engine.kept_topics import topic_sources
 from holdfast.spark import stream_reader as stream_reader_module
 from holdfast.spark.errors import DataLossError
+from holdfast.spark.losses import losses_in
 from holdfast.spark.offsets import as_offset, positions_of
 
 if TYPE_CHECKING:
@@ -154,21 +156,52 @@ def test_a_new_source_that_has_lost_its_first_numbers(
 ) -> None:
     """Retention was faster than the query: it is told, or goes on behind the loss."""
     run_store(**{"repository-size-threshold": 1 << 20, "repository-size-limit": 2 << 20})
-    query, lenient = reader(), reader(failOnDataLoss="false")
+    query, lenient = reader(), reader(failOnDataLoss="false", maxRecordsPerTrigger=3)
     start = query.initialOffset()
     assert numbers(start) == numbers(lenient.initialOffset()) == []
-    src = source(ctx)
+    oldest = expire(source(ctx))
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=rf"numbers 0\.\.{oldest - 1} are expired"):
+            query.latestOffset(passed(start), ALL)
+    end = lenient.latestOffset(passed(start), ReadMaxRows(3))
+    assert numbers(end) == [oldest + 3], "the limit is of what can be read"
+    (part,) = lenient.partitions(passed(start), passed(end))
+    assert (part.first, part.stop) == (oldest, oldest + 3), "no task walks through what is gone"
+    assert read(lenient, start, end) == list(range(oldest, oldest + 3))
+    with pytest.raises(DataLossError, match=rf"numbers 0\.\.{oldest - 1} are expired"):
+        query.partitions(passed(start), passed(end))  # planned again after a crash
+    assert caplog.text.count(f"0..{oldest - 1}") == 1
+    (topic, key) = topic_sources(None)[0].topic, topic_sources(None)[0].key
+    assert lenient.reportLatestOffset()["lost"] == {topic: {key: oldest}}
+    assert "lost" not in query.reportLatestOffset()
+    again = reader(failOnDataLoss="false")
+    assert read(again, start, end) == list(range(oldest, oldest + 3)), "the next life plans the same batch"
+    (loss,) = losses_in(domain_directory())
+    assert (loss.topic, loss.source, loss.first, loss.last, loss.why) == (topic, key, 0, oldest - 1, "expired")
+
+
+def expire(src: hf.Source) -> int:
+    """Sends until the oldest messages are gone; returns which number is the oldest then."""
     for _ in range(60):
         src.send(bytes(65_000), timeout=90)
     src.wait_stable(timeout=90)
     until("retention", lambda: topic_sources(None)[0].oldest > 0)
-    oldest = topic_sources(None)[0].oldest
-    end = query.latestOffset(passed(start), ALL)
-    assert numbers(end) == [60]
-    with pytest.raises(DataLossError, match=rf"numbers 0\.\.{oldest - 1} are expired"):
-        read(query, start, end)
-    assert read(lenient, start, end) == list(range(oldest, 60))
-    assert f"0..{oldest - 1}" in caplog.text
+    return topic_sources(None)[0].oldest
+
+
+def test_a_query_that_ends_with_what_is_there_does_not_pass_it_by_a_loss(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any
+) -> None:
+    run_store(**{"repository-size-threshold": 1 << 20, "repository-size-limit": 2 << 20})
+    src = source(ctx, 3)
+    lenient = reader(failOnDataLoss="false")
+    lenient.prepareForTriggerAvailableNow()
+    start = lenient.initialOffset()
+    assert expire(src) > 3
+    end = lenient.latestOffset(passed(start), ALL)
+    assert numbers(end) == [3]
+    assert lenient.partitions(passed(start), passed(end)) == []
+    assert [(loss.first, loss.last) for loss in losses_in(domain_directory())] == [(0, 2)]
 
 
 def test_a_source_keeps_its_name_when_another_store_names_it(

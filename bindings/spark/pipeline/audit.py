@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from ...engine.kept_topics import cut_points, topic_sources
 from ...engine.records import Columns, Records
 from ..options import Options
 from ..selection import unknown_topic
-from ..splits import Range, split, this_host
+from ..splits import range_of, split
 from .checkpoint import CheckpointFile
 from .evidence import RangeLook, encoded_look, look
 from .findings import Audit, Sample, SourceAudit, StoreAudit
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ...engine.kept_topics import StoreLog, TopicSource
+    from ..splits import Range
     from .standing import Standing
 
 __all__ = ["AuditCheckpoint", "audit"]
@@ -93,7 +95,8 @@ def audit(
         mark = stand()
         if absent := sorted(wanted - {source.topic for source in mark.sources.values()}):
             raise unknown_topic(absent[0], topic_sources(domain, places))
-        reading = _Reading(list(mark.sources.values()), file, progress)
+        options = Options(domain=domain, directory=tuple(map(str, places)), read_from="any")
+        reading = _Reading(list(mark.sources.values()), options, file, progress)
         reading.run(spark)
         now = stand()
         deadline = time.monotonic() + patience
@@ -119,9 +122,13 @@ class _Reading:
     """The part of an audit that reads messages: ``looks`` of each source, in the order of its numbers."""
 
     def __init__(
-        self, sources: Sequence[TopicSource], file: CheckpointFile[AuditCheckpoint] | None, progress: Tell
+        self,
+        sources: Sequence[TopicSource],
+        options: Options,
+        file: CheckpointFile[AuditCheckpoint] | None,
+        progress: Tell,
     ) -> None:
-        self.sources = sources
+        self.sources, self._options = sources, options
         self.known = (file.load() if file is not None else None) or AuditCheckpoint()
         self.looks: dict[str, list[RangeLook]] = {source.uuid: [] for source in sources}
         self._file, self._progress = file, progress
@@ -135,7 +142,7 @@ class _Reading:
         """Reads everything that was not in order before."""
         cores = spark.sparkContext.defaultParallelism if spark is not None else 1
         spans = [(source, self._begins[source.uuid], source.any_next) for source in self.sources]
-        parts = split(spans, Options(read_from="any", min_partitions=cores), cut_points)
+        parts = split(spans, replace(self._options, min_partitions=cores), cut_points)
         uuids = {(source.topic, source.key): source.uuid for source in self.sources}
         wave = WAVE * cores if spark is not None else 1
         done, total = 0, sum(part.stop - part.first for part in parts)
@@ -160,7 +167,7 @@ class _Reading:
                 for index, found in enumerate(looks)
                 if any(each.first < found.stop and each.next > found.first for each in wrong)
             ]
-            parts = [_range(source, looks[index].first, looks[index].stop) for index in again]
+            parts = [range_of(source, looks[index].first, looks[index].stop, self._options) for index in again]
             for index, found in zip(again, _looks(parts, spark), strict=True):
                 looks[index] = found
 
@@ -189,10 +196,6 @@ class _Reading:
         diverges = joined((each.first, each.next) for each in wrong)
         sent = _oldest_sent(source, log)
         return StoreAudit(log.store, log.oldest, log.next, behind, messages, sent, lacks, diverges)
-
-
-def _range(source: TopicSource, first: int, stop: int) -> Range:
-    return Range(source.topic, source.key, source.registration_id, first, stop, source.logs, (), this_host())
 
 
 def _looks(parts: Sequence[Range], spark: SparkSession | None) -> Iterator[RangeLook]:

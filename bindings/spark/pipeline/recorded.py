@@ -7,7 +7,6 @@ replay begins again.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -22,6 +21,7 @@ from ...engine.errors import ConfigError, CorruptionError
 from ...engine.records import Gap, Records
 from ..decode import payloads_of
 from ..errors import DataLossError
+from ..losses import skip
 from ..options import parse
 from ..selection import check_topics, ending, name_of, selected, starting, stores_of
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ArchiveInput", "Input", "LogInput", "Messages", "Position", "Recording", "merged", "opened"]
 
-_log = logging.getLogger("holdfast")
 
 COLUMNS = ["source_reg_id", "sequence_number", "timestamp_ns", "value"]
 """What an archive must have; and ``topic``, as a column or in the names of its directories."""
@@ -207,7 +206,7 @@ class _StoreLogs:
             raise ConfigError("a replay is of one topic", hint="give option topic")
         found = selected(options)
         check_topics(options, found)
-        self._fail, self._stores = options.fail_on_data_loss, stores_of(options)
+        self._options, self._stores = options, stores_of(options)
         self._sources: dict[str, TopicSource] = {source.key: source for source in found}
         ends = given.ends
         if not ends:
@@ -229,10 +228,7 @@ class _StoreLogs:
         try:
             while (found := records.read()) is not None:
                 if isinstance(found, Gap):
-                    error = DataLossError(kept.topic, kept.key, found.first, found.next - 1, found.why)
-                    if self._fail:
-                        raise error
-                    _log.warning("%s", error)
+                    skip(self._options, DataLossError(kept.topic, kept.key, found.first, found.next - 1, found.why))
                     continue
                 yield _Chunk(found.sequence_number, found.timestamp_ns, payloads_of(found))
         finally:

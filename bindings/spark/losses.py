@@ -1,0 +1,140 @@
+"""What a query with ``failOnDataLoss=false`` has left out: a ledger of ranges in the domain's directory, ``spark/losses``.
+
+A log line is easily missed, and Spark keeps no metric of a Python source. So each number that a query should have read, and that
+no store has, is in the ledger once per query, whoever finds it: the planning process, or a task, or both of them again after a
+crash. One small file, replaced as a whole: a crash leaves the one before. Written in turns (``losses.lock``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..engine.coverage import Spans
+from ..engine.domain import domain_directory
+from ..engine.errors import CorruptionError, Error
+from ..engine.private_directory import open_regular
+from ..engine.turn import take_turn
+from .staging import sync_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .errors import DataLossError
+    from .options import Options
+
+__all__ = ["Loss", "losses_in", "query_of", "record", "skip"]
+
+_log = logging.getLogger("holdfast")
+_writing = threading.Lock()
+"""A turn is one process's, not one thread's."""
+
+VERSION = 1
+KEPT = 4096
+"""Entries; of more the oldest go."""
+LEDGER_MAX = 1 << 24
+"""Bytes of a ledger that is believed."""
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Numbers ``first`` .. ``last`` of a source, which ``query`` has left out; ``at``: when that was found, UTC."""
+
+    at: str
+    query: str
+    topic: str
+    source: str
+    first: int
+    last: int
+    why: str
+
+
+class _Ledger(msgspec.Struct):
+    version: int = VERSION
+    losses: list[Loss] = msgspec.field(default_factory=list)
+
+
+def query_of(options: Options) -> str:
+    """What the ledger calls a query: its name, its session, or nothing: queries without either are one."""
+    return options.query_name or (f"session {options.session:#x}" if options.session is not None else "")
+
+
+def skip(options: Options, loss: DataLossError) -> None:
+    """Raises ``loss`` where it is to end the query; else says it in the log and in the ledger."""
+    if options.fail_on_data_loss:
+        raise loss
+    _log.warning("%s", loss)
+    if not options.directory:
+        record(domain_directory(options.domain), query_of(options), loss)
+
+
+def record(domain: Path, query: str, loss: DataLossError) -> None:
+    """Adds what of a loss is not in the ledger of this domain yet. Never ends a query: the log has the loss."""
+    try:
+        if domain.is_dir():  # reading makes no domain
+            with _writing:
+                _add(domain / "spark", query, loss)
+    except (OSError, Error):
+        _log.exception("the ledger of losses in %s could not be written", domain / "spark")
+
+
+def losses_in(domain: Path) -> list[Loss]:
+    """What is in the ledger of a domain, oldest first.
+
+    Raises:
+        CorruptionError: it is no such ledger.
+    """
+    return _read(domain / "spark" / "losses").losses
+
+
+def _read(path: Path) -> _Ledger:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return _Ledger()
+    try:
+        if len(data) > LEDGER_MAX:
+            raise ValueError(f"it has {len(data)} bytes")
+        found = msgspec.json.decode(data, type=_Ledger)
+        if found.version != VERSION:
+            raise ValueError(f"its version is {found.version}, not {VERSION}")
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise CorruptionError(f"{path} cannot be read: {error}", hint="move it away: a new one is begun") from None
+    return found
+
+
+def _add(directory: Path, query: str, loss: DataLossError) -> None:
+    directory.mkdir(mode=0o700, exist_ok=True)
+    path = directory / "losses"
+    lock = open_regular(directory / "losses.lock", os.O_RDWR | os.O_CREAT)
+    try:
+        take_turn(lock, f"to write {path}")
+        ledger = _read(path)
+        known = Spans()
+        for each in ledger.losses:
+            if (each.query, each.topic, each.source) == (query, loss.topic, loss.key):
+                known.add(each.first, each.last + 1)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        new = [
+            Loss(now, query, loss.topic, loss.key, first, stop - 1, loss.why)
+            for first, stop in known.gaps(loss.first, loss.last + 1)
+        ]
+        if new:
+            ledger.losses = [*ledger.losses, *new][-KEPT:]
+            _replace(path, msgspec.json.format(msgspec.json.encode(ledger)))
+    finally:
+        os.close(lock)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    fresh = path.with_name("losses.new")
+    with open(open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+    sync_directory(path.parent)
