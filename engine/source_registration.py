@@ -114,7 +114,7 @@ class SourceRegistration(Registration):
         asked, slot.pending = slot.pending, None
         if slot.phase is not Phase.ASKED:  # it has no seat any more
             return [reg.GiveUp(store, grant.uuid)]
-        if asked and asked != self.incarnation:  # for one that was abandoned
+        if asked is not None and asked != self.incarnation:  # from before the opening, or for one that was abandoned
             return [reg.GiveUp(store, grant.uuid), *self._ask(store, now_ns)]
         slot.grant, slot.granted_ns = grant, now_ns
         slot.phase, slot.refusal, slot.gone, slot.refusals = Phase.GRANTED, None, False, 0

@@ -314,6 +314,23 @@ def test_an_answer_that_is_older_than_a_greater_one_is_asked_for_again() -> None
     assert machine.granted(0, grant(14, incarnation=1), INTERVAL + 2)[-1] == Open(2, 14)
 
 
+def test_an_answer_to_a_question_from_before_the_opening_is_asked_for_again() -> None:
+    """It may promise this claimant a later incarnation than the one that it has opened meanwhile, and then BEGIN is refused."""
+    machine = source(3)
+    for store in range(3):
+        machine.connected(store, 0)
+    for store in range(2):
+        machine.granted(store, grant(5, incarnation=1), 1)
+    assert machine.tick(INTERVAL)[-1] == Open(2, 5)
+    machine.opened(2, 5, INTERVAL)
+    for store in range(2):
+        machine.begun(store, 5, INTERVAL)
+    late = Grant(7, OURS, 5, True, incarnation=2, promised=3)
+    assert machine.granted(2, late, INTERVAL + 1) == [GiveUp(2, OURS), Ask(2)]
+    again = grant(5, incarnation=2, old=True)
+    assert machine.granted(2, again, INTERVAL + 2) == [Granted(2, again), Announce(2)]
+
+
 def test_what_stays_less_when_it_is_asked_for_again_counts() -> None:
     machine = source(3)
     for store, number in enumerate([40, 50, 45]):
