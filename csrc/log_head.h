@@ -38,8 +38,9 @@ void hf_head_begins_page(uint64_t generation, const struct hf_begin *begins, uin
 
 /* ---- log_head_file.c ---- */
 
-/* HF_POISONED: a sync failed; there is none. */
-int64_t hf_head_create(int dir, const uint8_t *uuid);
+/* lost: in place of one that nobody can read. Then the new one says that what has begun is not known, until a recovery has said so
+ * for good (log_unsure.c). HF_POISONED: a sync failed; there is none. */
+int64_t hf_head_create(int dir, const uint8_t *uuid, int lost);
 /* A new file of the layout that this build writes, which says what the old one said: words and BEGINs. HF_POISONED: a sync
  * failed; the old one is there, or nobody knows which of them the disk has, and the new one says that it is in doubt. */
 int64_t hf_head_remake(int dir, const struct hf_head *old, struct hf_begins *begins);

@@ -64,7 +64,7 @@ static int64_t write_file(int dir, const union head_file *file, int *out)
     return status;
 }
 
-int64_t hf_head_create(int dir, const uint8_t *uuid)
+int64_t hf_head_create(int dir, const uint8_t *uuid, int lost)
 {
     union head_file file;
     const struct hf_begins none = {.generation = 1, .whole = 1};
@@ -76,7 +76,7 @@ int64_t hf_head_create(int dir, const uint8_t *uuid)
     memcpy(file.head.pre.uuid, uuid, HF_UUID);
     file.head.end_check = hf_head_mask(&file.head);
     file.head.oldest_position = UINT64_MAX; /* the segments know better; see log_retire.c */
-    file.head.begin_version = none.generation;
+    file.head.begin_version = none.generation + (lost && !HF_MUTANT("head.create_whole") ? 2 : 0);
     put_table(&file, &none);
     int64_t status = write_file(dir, &file, &fd);
     if (status == HF_POISONED && fd >= 0) {

@@ -239,14 +239,10 @@ static int64_t have_head(struct hf_log *log)
     struct hf_begins begins = {.generation = 1, .whole = 1};
     int fd;
     int64_t status = hf_head_open(log->dir, &fd, &head);
-    if (status <= HF_ERRNO && hf_unreadable((int)(HF_ERRNO - status))) {
-        log->blind = 1;
-        status = HF_DAMAGED;
-    }
-    if (status == HF_AGAIN ||
-        status == HF_DAMAGED) { /* none, or one that nobody can read: the segments know the rest */
-        log->unbegun = status == HF_DAMAGED;
-        status = hf_head_create(log->dir, log->config.uuid);
+    int lost = status == HF_DAMAGED || (status <= HF_ERRNO && hf_unreadable((int)(HF_ERRNO - status)));
+    if (status == HF_AGAIN || lost) { /* none, or one that nobody can read: the segments know the rest */
+        log->blind = log->unbegun = (uint32_t)lost;
+        status = hf_head_create(log->dir, log->config.uuid, lost);
         log->generation = begins.generation;
         return status == HF_POISONED ? hf_log_poison(log) : status;
     }
@@ -263,6 +259,8 @@ static int64_t have_head(struct hf_log *log)
     close(fd);
     log->renewing = doubted > 0;
     log->unbegun = !begins.whole;
+    log->blind = log->unbegun &&
+                 head.oldest_position == UINT64_MAX; /* killed behind a hf_head_create, before it was published */
     if (status == HF_OK && (head.pre.layout_version != hf_layout_version(HF_KIND_HEAD) || log->renewing)) {
         status = hf_head_remake(log->dir, &head, &begins);
     }

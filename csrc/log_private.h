@@ -321,7 +321,7 @@ struct hf_log {
     uint32_t poisoned;     /* a sync failed in this life; atomic: the helper's may have */
     uint32_t renewing;     /* an open that writes once more what an earlier life could not sync */
     uint32_t opened;       /* there is something to sync at the end */
-    uint32_t blind;        /* the disk did not give its head when it was opened */
+    uint32_t blind;        /* its head could not be read when it was opened */
     uint32_t unbegun;      /* its BEGINs were not all readable then */
     uint32_t begins_found; /* a segment knew one that the head did not */
     uint32_t empty;        /* no message or LOST record in any segment */

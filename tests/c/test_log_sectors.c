@@ -1,5 +1,6 @@
 /* test_log_sectors.c: bad sectors. Pages of chosen files cannot be read. Nothing that was stable is cut or taken for a torn
  * tail, and nobody meets a signal: no file of a log is read through a map. */
+#include "process.h"
 #include "sector_kit.h"
 
 /* ---- below what is known to be stable ---- */
@@ -202,6 +203,91 @@ static void a_head_that_the_disk_does_not_give_costs_no_message(void)
     finish(dir);
 }
 
+static const char *bug = "";
+
+static void arm(const char *point)
+{
+    char spec[128];
+    snprintf(spec, sizeof spec, "%s;%s", bug, point);
+    hf_failpoint_arm(spec);
+}
+
+static void open_and_die(void *argument)
+{
+    hf_log_close(kit_open(*(int *)argument, config()));
+    _exit(0);
+}
+
+static void lose_head(int dir, int how)
+{
+    uint8_t byte;
+    int fd = openat(dir, "head", O_RDWR);
+    if (how == 0) { /* a flipped bit of its magic */
+        CHECK_EQ(pread(fd, &byte, 1, 0), 1);
+        byte ^= 4;
+        CHECK_EQ(pwrite(fd, &byte, 1, 0), 1);
+    } else if (how == 1) {
+        CHECK_EQ(ftruncate(fd, 100), 0);
+    } else {
+        spoil(dir, "head", 0, PAGE);
+    }
+    close(fd);
+}
+
+/* The new head has no BEGINs: it must not say that nothing has begun, nor that nothing was stable. */
+static void a_head_that_is_lost_stays_lost_until_that_is_recorded(void)
+{
+    static const char *const points[] = {"head.renamed=kill", "head.synced=kill", "open.cut=kill", NULL};
+    for (int run = 0; run < 12; run++) {
+        const char *point = points[run % 4];
+        struct hf_begin begins[HF_INCARNATIONS];
+        uint64_t next = 0;
+        int dir = fresh();
+        struct hf_log *log = kit_open(dir, config());
+        CHECK_EQ(hf_log_begin(log, 4, 0), HF_OK);
+        grow(log, 0, 30);
+        CHECK_EQ(hf_log_begin(log, 5, 10), HF_OK); /* durable, and in no segment yet */
+        hf_log_close(log);
+        lose_head(dir, run / 4);
+        int fd = openat(dir, "seg-0000000000000000", O_RDWR);
+        CHECK_EQ(pwrite(fd, "\xEE", 1, (off_t)place(dir, 25) + 40), 1); /* damage, or torn: only the old head knew */
+        close(fd);
+        if (point != NULL) {
+            arm(point);
+            check_killed(check_fork(open_and_die, &dir), SIGKILL);
+            arm("");
+            struct hf_logr *r = kit_reader(dir);
+            CHECK_EQ(hf_logr_begins(r, begins), HF_DAMAGED);
+            hf_logr_close(r);
+        }
+        log = kit_open(dir, config());
+        CHECK_EQ(kit_info(log).unsure, 1);
+        CHECK_EQ(kit_info(log).cut_bytes, 0);
+        struct hf_logr *r = kit_reader(dir);
+        CHECK_EQ(hf_logr_end(r, &next), HF_DAMAGED);
+        hf_logr_close(r);
+        hf_log_close(log);
+        all_reads_well();
+        finish(dir);
+    }
+}
+
+static void plant(void *unused)
+{
+    (void)unused;
+    CHECK(freopen("/dev/null", "w", stderr) != NULL);
+    parent = kit_subdirectory(parent, "planted");
+    bug = "head.create_whole=mutant";
+    arm("");
+    a_head_that_is_lost_stays_lost_until_that_is_recorded();
+}
+
+static void the_planted_bug_is_found(void)
+{
+    int status = check_wait(check_fork(plant, NULL));
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+}
+
 static void a_reader_of_a_head_that_goes_bad_says_so(void)
 {
     uint64_t oldest, next;
@@ -232,6 +318,8 @@ int main(void)
     RUN(a_last_segment_without_a_readable_header_stays);
     RUN(what_a_failed_sync_left_is_copied_around_a_bad_page);
     RUN(a_head_that_the_disk_does_not_give_costs_no_message);
+    RUN(a_head_that_is_lost_stays_lost_until_that_is_recorded);
+    RUN(the_planted_bug_is_found);
     RUN(a_reader_of_a_head_that_goes_bad_says_so);
     return 0;
 }
