@@ -154,7 +154,9 @@ int64_t hf_logr_reach(struct hf_logr *r)
 int64_t hf_logr_bounds(struct hf_logr *r, uint64_t sqn, uint64_t *next_sqn, uint64_t *end)
 {
     struct hf_reach now;
-    int64_t status = look(r, &now, 0);
+    /* Who waits at an end that was walked to may have a head open that was replaced, and that a copy's link keeps. */
+    int waits = r->reach.found && sqn >= r->reach.next_sqn && !kept(r);
+    int64_t status = look(r, &now, waits);
     if (status != HF_OK) {
         return status;
     }

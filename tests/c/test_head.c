@@ -277,6 +277,7 @@ static void a_reader_of_the_old_head_goes_on_with_the_new_one(void)
     struct hf_begin begins[HF_INCARNATIONS];
     for (int linked = 0; linked < 2; linked++) {
         uint64_t oldest, next;
+        uint8_t file[HF_HEAD_BYTES];
         int dir = old_log(root, 20, begins);
         if (linked) { /* a copy of the directory that shares its files */
             CHECK_EQ(linkat(dir, "head", dir, "head-of-copy", 0), 0);
@@ -284,6 +285,8 @@ static void a_reader_of_the_old_head_goes_on_with_the_new_one(void)
         struct hf_logr *r = kit_reader(dir), *table = kit_reader(dir), *range = kit_reader(dir);
         kit_expect(r, 0, EACH, 0);
         CHECK_EQ(hf_logr_begins(table, begins), 20);
+        CHECK_EQ(hf_logr_read(r, EACH, file, sizeof file, &next),
+                 HF_AGAIN); /* it waits at the end that it has walked to */
         struct hf_log *log = kit_open(dir, disk());
         CHECK_EQ(hf_log_begin(log, 21, 10), HF_OK);
         kit_append(log, 10, 15, PAYLOAD, 9);
