@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .core import Passed
+from .logs import ONLY_DECLARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .acks import Window
     from .core import CData
     from .feed import Feed, Listener
+    from .logs import Bounds
     from .ring_reader import RingReader, View
     from .slot import Slot
 
@@ -180,10 +182,10 @@ class ArrivalFeed:
         """As Feed."""
         (self._old if number < self._old.stop else self.live).seek(number)
 
-    def use_logs(self, paths: Sequence[str]) -> None:
+    def use_logs(self, paths: Sequence[str], until: Bounds = ONLY_DECLARED) -> None:
         """As Feed."""
-        self._old.use_logs(paths)
-        self.live.use_logs(paths)
+        self._old.use_logs(paths, until)
+        self.live.use_logs(paths, until)
 
     def close(self) -> None:
         """As Feed."""

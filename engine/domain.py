@@ -40,7 +40,7 @@ from .turn import take_turn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["SHM_DIR", "Domain", "ObjectName", "domain_directory", "unlink_source"]
+__all__ = ["SHM_DIR", "Domain", "ObjectName", "domain_directory", "unlink_source", "volatile_bases"]
 
 SHM_DIR = Path("/dev/shm")
 LOCK_NS = 50_000_000
@@ -60,6 +60,14 @@ def base_directory() -> Path:
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "holdfast"
     return Path(f"/tmp/holdfast-{os.getuid()}")
+
+
+def volatile_bases() -> set[Path]:
+    """Directories of domains that a reboot empties: where domains live while ``$HOLDFAST_DIR`` is not set."""
+    uid = os.getuid()
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"
+    bases = [Path(runtime) / "holdfast", Path(f"/run/user/{uid}/holdfast"), Path(f"/tmp/holdfast-{uid}")]
+    return {Path(os.path.realpath(base)) for base in bases}
 
 
 def domain_directory(name: str | None = None) -> Path:

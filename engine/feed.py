@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from .columns import read_only_bytes
 from .core import CData, Served, ffi, lib
 from .errors import ForkedHandleError
-from .logs import FOR_EVER, Block, Logs
+from .logs import FOR_EVER, ONLY_DECLARED, Block, Bounds, Logs
 from .ring_reader import RingReader, View, receive_wait
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
@@ -129,8 +129,9 @@ class Feed(Served):
         self._next = number
         self._block.clear()
 
-    def use_logs(self, paths: Sequence[str]) -> None:
-        """Where the source's logs are is known better now. Any thread."""
+    def use_logs(self, paths: Sequence[str], until: Bounds = ONLY_DECLARED) -> None:
+        """Where the source's logs are is known better now. ``until``: as of Logs. Any thread."""
+        self.logs.until = until  # first: a log without its bound would be awaited for ever
         self.logs.paths = tuple(paths)
 
     def begin(self, incarnation: int, start: int) -> bool:

@@ -250,14 +250,14 @@ class Inbound(Counts):
         assert self.board is not None
         receiver, board = self.receiver, self.board
         context = receiver.context
-        logs = self._logs()
+        logs, until = self._logs()
         patience_ns = receiver.options.retransmit_request_message_timeout * 1_000_000
 
         new = not any(answer.old for answer in self.registrar.answers())
 
         def feed(listener: Listener, line: int, start: int, stop: int) -> Feed:
             made = Feed(
-                self.uuid, board, context.bells, line, context.directory, Logs(logs), start, live_from, self._begun,
+                self.uuid, board, context.bells, line, context.directory, Logs(logs, until), start, live_from, self._begun,
                 listener, Gap(patience_ns), time.monotonic_ns, stop,
             )  # fmt: skip
             made.skipped, made.late = self._skipped if new else None, self._late.tell
@@ -273,16 +273,17 @@ class Inbound(Counts):
             self.window = receiver.new_window(start)
             self.feed = self.live = feed(self, self.line, start, FOR_EVER)
 
-    def _logs(self) -> list[str]:
-        """Where the source's logs are, another one first for each receiver: the reading spreads over the stores' disks."""
-        paths = self.registrar.log_paths()
+    def _logs(self) -> tuple[list[str], dict[str, int]]:
+        """Where the source's logs are, another one first for each receiver: the reading spreads over the stores' disks. Those of
+        stores that are declared no more come last; below which number these count."""
+        paths, earlier = self.registrar.log_paths(), self.registrar.earlier_logs()
         first = self.line % len(paths) if paths else 0
-        return paths[first:] + paths[:first]
+        return [*paths[first:], *paths[:first], *earlier], {path: below for path, (_, below) in earlier.items()}
 
     def found_logs(self) -> None:
         """A store has granted: where its log is, is known now."""
         if self.feed is not None:
-            self.feed.use_logs(self._logs())
+            self.feed.use_logs(*self._logs())
 
     def _known_begin(self) -> tuple[int, int]:
         """The BEGIN that the start was chosen under: the newest that the stores answered by, or the ring's without stores."""

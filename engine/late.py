@@ -35,11 +35,14 @@ class Late:
     def tell(self, number: int, awaited: Sequence[str]) -> bool:
         """The number is late: these logs may have it. False: the operator has given them up. The receiving thread."""
         inbound = self._inbound
-        places = list(enumerate(zip(inbound.registrar.stores, inbound.registrar.log_paths(), strict=False)))
-        names = {index: store.name for index, (store, path) in places if path in awaited}
-        if names and set(names.values()) <= excluded_by([Path(path) for _, (_, path) in places if path not in awaited]):
+        registrar = inbound.registrar
+        declared = list(enumerate(zip(registrar.stores, registrar.log_paths(), strict=False)))
+        logs = {path: (f"store {index} [{store.name}]", store.name) for index, (store, path) in declared}
+        logs |= {path: (f"store [{name}]", name) for path, (name, _) in registrar.earlier_logs().items()}
+        names = {logs[path][1] for path in awaited if path in logs}
+        if names and names <= excluded_by([Path(path) for path in logs if path not in awaited]):
             return False
-        who = ", ".join(f"store {index} [{name}]" for index, name in names.items()) or "a store"
+        who = ", ".join(logs[path][0] for path in awaited if path in logs) or "a store"
         text = f"waits for {number}: no store that can be read has it, and {who} may: it cannot be read, or is behind; if it "
         text += "is gone for good, `holdfast store exclude` its name"
         if self._number != number:

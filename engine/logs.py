@@ -14,7 +14,9 @@ import contextlib
 import errno
 import os
 from bisect import bisect_left
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from . import private_directory
@@ -29,7 +31,7 @@ from .status import check, error_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FOR_EVER", "Block", "Logs", "check_openable", "known_table", "table_of"]
+__all__ = ["FOR_EVER", "ONLY_DECLARED", "Block", "Bounds", "Logs", "check_openable", "known_table", "table_of"]
 
 BLOCK_BYTES = 512 * 1024
 """Read at once: a good half of a core's second cache, where the program finds it warm."""
@@ -38,6 +40,9 @@ SHARE_BYTES = 8 << 20
 """Read from one store before it is another's turn: enough for the kernel to read ahead, and for the seek to cost nothing."""
 LACKING = {lib.HF_GONE, lib.HF_DAMAGED, lib.HF_LOST, lib.HF_HOLE}
 """What a log says of a number that it has not, where it has others behind it."""
+Bounds = Mapping[str, int]
+"""Of logs at stores of earlier lists: path -> the number from which on it has nothing that counts."""
+ONLY_DECLARED: Bounds = MappingProxyType({})
 SCAN_MAX = 8192
 """Entries taken from one block at a time."""
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
@@ -147,12 +152,14 @@ def check_openable(path: str) -> None:
 class Logs:
     """See the module. ``paths``: directories of the source's log at its stores, the first to try first.
 
+    ``until``: of those at stores of earlier lists.
     ``marks``: what a store's operator marked undeliverable counts as lost there.
     """
 
-    def __init__(self, paths: Sequence[str], *, marks: bool = True) -> None:
+    def __init__(self, paths: Sequence[str], until: Bounds = ONLY_DECLARED, *, marks: bool = True) -> None:
         self.paths: tuple[str, ...] = tuple(paths)
-        """Replaced as a whole."""
+        self.until = until
+        """Both are replaced as a whole."""
         self.begun = 0, 0
         """The newest BEGIN (incarnation, its first number) that is known: told by the feed, or by a log that was looked into."""
         self.table: Table = ()
@@ -189,8 +196,9 @@ class Logs:
         self._open.clear()
 
     def gone(self) -> bool:
-        """There were logs, and none of their directories is there any more."""
-        return bool(self.paths) and not any(os.path.isdir(path) for path in self.paths)
+        """There were logs, and none of their directories is there any more. Stores of earlier lists do not deregister."""
+        declared = [path for path in self.paths if path not in self.until]
+        return bool(declared) and not any(os.path.isdir(path) for path in declared)
 
     def read(self, number: int, block: Block, stop: int = FOR_EVER) -> bool:
         """Fills ``block`` with messages from ``number`` on, below ``stop``. False: no log has it, and the attributes say why."""
@@ -201,6 +209,8 @@ class Logs:
         self.learn()
         for turn in range(self._turn, self._turn + len(paths)):
             path = paths[turn % len(paths)]
+            if number >= self.until.get(path, FOR_EVER):
+                continue
             status = self._try(path, number, block, stop)
             if status == 1:
                 self._served(turn, block.frames[1])

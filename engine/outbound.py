@@ -25,11 +25,11 @@ from .grants import grant_of
 from .quorum import INTERGROUP, INTRAGROUP
 from .receiver_paced import wanted_by
 from .refusals import refusal_of
-from .register import SourceRegister
+from .register import SourceRegister, earlier_stores, elsewhere
 from .registration_events import source_event
 from .settlement import UNDER, Settlement
 from .source_registration import SourceRegistration
-from .source_ring import SourceRing, SriStore, write_sri
+from .source_ring import SourceRing, SriStore, stream_config, write_sri
 from .store_info import knows_nothing
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class Outbound:
         self._session = options.ume_session_id or context.session_id
         self._proposal = secrets.token_bytes(16)
         """Its identity, if no store knows another one."""
-        named = bool(self._session) or any(store.registration_id for store in self.stores)
+        registration_ids = [store.registration_id for store in self.stores]
+        named = bool(self._session) or any(registration_ids)
         self._look_ns = options.ume_store_check_interval * 1_000_000
         self._machine = SourceRegistration(
             options.groups, options.ume_registration_interval * 1_000_000,
@@ -71,12 +72,14 @@ class Outbound:
             silence_ns=options.ume_store_activity_timeout * 1_000_000, look_ns=self._look_ns,
             anonymous=not named, names=self.names,
         )  # fmt: skip
-        self._register = SourceRegister(context.domain, topic, self._session, self.names, options.groups, named=named)
+        self._register = SourceRegister(
+            context.domain, topic, self._session, registration_ids, self.names, options.groups
+        )
         self._looked_ns = self._named_ns = 0
         self._nameless = ""
         """A name in shared memory that this source needs, and that somebody has removed."""
         self._nameless_ns = 0
-        if self._session and any(store.registration_id for store in self.stores):
+        if self._session and any(registration_ids):
             _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
         self._links: list[StoreLink] = [context.link(name) for name in self.names]
         self._versions = [0] * len(self.stores)
@@ -182,6 +185,7 @@ class Outbound:
         if now_ns - self._looked_ns < self._look_ns:
             return
         self._looked_ns = now_ns
+        self._register.settle(0)
         for store, (beat, catching_up) in settlement.beats().items():
             said = self._machine.look(store, beat, self.next_sequence_number, now_ns, catching_up=catching_up)
             self._act(said, now_ns)
@@ -257,7 +261,7 @@ class Outbound:
                     self._events.append(event)
         complete = any(isinstance(action, reg.Complete) for action in actions)
         if complete:
-            self._register.complete(self._machine.uuid, self._machine.start_sqn)
+            self._register.complete(self._machine.start_sqn)
         if complete and self._machine.keeps_too_little():
             _log.warning("topic %r: its stores are no-cache, so nothing that is sent becomes stable", self.topic)
         if complete and self.on_event is not None:
@@ -277,11 +281,11 @@ class Outbound:
             text = f"{self.names[store]} is the store {twin} under another name: it would count twice; name it once"
             self._act(machine.refused(store, reg.Refusal("usage", text)), time.monotonic_ns())
             return
-        machine.register, others = self._register.read()
+        machine.register = self._register.read()
         request = wire.RegisterSource(
             link.next_id(), self.topic, self.stores[store].registration_id, self._session, machine.uuid,
             machine.incarnation, self.options.ume_activity_timeout, self.options.ume_state_lifetime,
-            wanted_by(self.options), self._wants_proxy(store), self._proposal, machine.least, others,
+            wanted_by(self.options), self._wants_proxy(store), self._proposal, machine.least, elsewhere(machine.register),
         )  # fmt: skip
         link.ask(request, lambda answer: self._answered(store, answer))
 
@@ -324,11 +328,13 @@ class Outbound:
         link = self._links[store]
         machine = self._machine
         grant = machine.slots[store].grant
+        self._register.declare(machine.uuid, machine.incarnation, machine.lives({store}))
         request = wire.Begin(
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self._name, list(self.names),
             grant.uuid if grant is not None else b"", list(machine.begins), machine.lives(),
             list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
             INTERGROUP.index(machine.groups.intergroup), self._proposal, machine.exclusions(store),
+            earlier_stores(machine.register, machine.uuid, machine.start_sqn),
         )  # fmt: skip
 
         def answered(answer: wire.Answer) -> None:
@@ -343,14 +349,8 @@ class Outbound:
     def _open(self, incarnation: int, start_sqn: int) -> list[reg.Action]:
         """Makes the ring. A failure is what ``wait_registered`` raises; it is tried again at the next tick."""
         context = self.context
-        config = ffi.new("struct hf_stream_config *")
-        ffi.memmove(config.uuid, self._machine.uuid, 16)
-        topic = self.topic.encode()
-        ffi.memmove(config.topic, topic, len(topic))
+        config = stream_config(self._machine.uuid, self.topic, self._session, self.options)
         config.start_sqn, config.ring_bytes = start_sqn, self._ring_bytes()
-        config.session_id, config.fragment_bytes = self._session, self.options.fragment_size
-        config.flags = 0 if self.options.late_join else lib.HF_STREAM_NO_LATE_JOIN
-        config.pin_timeout_ms = self.options.receiver_pin_timeout
         try:
             ring = SourceRing.make(context, config, incarnation)
         except Exception as error:
@@ -373,7 +373,7 @@ class Outbound:
             self._direct = ring.handle
         if not self.stores:
             self._write_sri()
-        self._register.declare(self._machine.uuid, self._machine.lives(self._machine.seated))
+        self._register.declare(self._machine.uuid, ring.incarnation, self._machine.lives(self._machine.seated))
         return self._machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
 
     def _abandon(self) -> None:

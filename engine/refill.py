@@ -10,18 +10,17 @@ helper thread asks the peers again until it is filled (engine/repair.py). The bl
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .log_ends import Walk, is_stuck
 from .logs import Block, Logs
-from .reconcile import DONE, WAIT, Hole, Lost, Refill, StartAt
+from .reconcile import DONE, FOR_EVER, WAIT, Hole, Lost, Refill, StartAt
 from .resting import LOOK_NS
 from .store_info import has_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .repository import Repository
 
 __all__ = ["Filling"]
@@ -33,14 +32,13 @@ SLICE_BYTES = 1 << 20
 
 
 class Filling:
-    """One hole: from the log's end to the oldest number in the ring, or, without a ring, to where the peers end.
+    """One hole: from the log's end to the oldest number in the ring, or, without a ring, to where the peers end. On the drain
+    thread."""
 
-    ``paths``: the log's directories at the peers. On the drain thread.
-    """
-
-    def __init__(self, repository: Repository, paths: Sequence[str]) -> None:
+    def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        self._logs = Logs(paths, marks=False)
+        paths = [os.fspath(path) for path in repository.peers()]
+        self._logs = Logs(paths, repository.until(), marks=False)
         self._logs.table = repository.table
         self._logs.begun = repository.table[-1]
         self._block = Block()
@@ -99,11 +97,12 @@ class Filling:
         return False
 
     def _leave_out(self) -> int:
-        """Nothing is read where a disk does not answer: the drain thread would hang. How many logs these are."""
-        paths = tuple(path for path in self._paths if not is_stuck(path))
+        """Nothing is read where a disk does not answer: the drain thread would hang. How many of these logs may have ``held``."""
+        stuck = {path for path in self._paths if is_stuck(path)}
+        paths = tuple(path for path in self._paths if path not in stuck)
         if paths != self._logs.paths:
             self._logs.paths = paths
-        return len(self._paths) - len(paths)
+        return sum(self.held < self._logs.until.get(path, FOR_EVER) for path in stuck)
 
     def newer(self) -> bool:
         """A peer knows a newer BEGIN than this store."""

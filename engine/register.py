@@ -1,21 +1,24 @@
-"""The register: which stores each source of this host has declared, and the lives of these stores. A small file for each source.
+"""The register: which stores each source of this host has declared, and the lives of these stores.
 
 A store remembers whom its source declared last. Where the list changes, and the one store that knew both lists is wiped or
-restored, nobody else knows of the other list any more: so each source writes its own here, on disk, before its first BEGIN with
-it. At the next start that adds to what the stores say, and takes nothing away: a register that is lost, or that another container
-has, leaves what the stores themselves know. Where no declared store knows the source at all, it is a new one.
+restored, nobody else knows of the other list any more. So each source writes its list here, on disk, before its first BEGIN with
+it, and the life of each store before that store's BEGIN, so before what it acknowledges counts. At the next start that adds to
+what the stores say, and takes nothing away: a register that is lost, or that another container has, leaves what the stores
+themselves know. Where no declared store knows the source at all, it is a new one.
 
-A line is an :class:`Entry` and its checksum, appended by one write. What a crash has torn is no line. The last line of a list
-counts, and of a store's lives. A list counts up to the number from which another one was in force (``below``): so nobody waits
-for ever for stores that were retired.
+A session ID of a topic has one file, and so has a RegID of a topic. A line is an :class:`Entry` and its checksum, appended by one
+write under a lock. What a crash has torn is no line. Of each list of an identity the last line counts, and of each store the last
+life. A list counts up to the number from which another one was in force (``below``), so nobody waits for ever for stores that
+were retired.
 
-A disk may hang. So each look is a thread's of its own, which is waited for for :data:`PATIENCE_S`; who got no answer goes on with
-what the stores know.
+A disk may hang. So each look is a thread's of its own, which is waited for for :data:`PATIENCE_S`. Who got no answer goes on with
+what was read before, and writes again later what is not written yet.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import logging
@@ -24,12 +27,12 @@ import pwd
 import threading
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from .domain import base_directory
+from .domain import volatile_bases
 from .errors import ConfigError, Error
 from .private_directory import open_private, open_regular
 from .quorum import INTERGROUP, INTRAGROUP, Groups
@@ -37,14 +40,14 @@ from .reconcile import FOR_EVER
 from .reports import Configuration
 from .sync import sync_data, sync_directory
 from .voting import Register, Written
-from .wire import UNDECODABLE
+from .wire import UNDECODABLE, Elsewhere, Number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .domain import Domain
 
-__all__ = ["Entry", "SourceRegister", "register_directory"]
+__all__ = ["Entry", "SourceRegister", "earlier_stores", "elsewhere", "every_store", "register_directory"]
 
 _log = logging.getLogger("holdfast")
 _T = TypeVar("_T")
@@ -54,10 +57,10 @@ NAME = ".register"
 PATIENCE_S = 2.0
 """Of a source that starts: so long it waits for this disk."""
 COMPACT_BYTES = 1 << 16
-"""A file of this size is written anew."""
+"""A file of this size is written anew, if that halves it."""
 READ_MAX = 1 << 22
-OTHERS_MAX = 100
-"""Stores that are asked for beside the declared ones: the newest."""
+LISTS_MAX = 100
+"""Lists that a file remembers when it is written anew, and stores that are asked for beside the declared ones: the newest."""
 
 Small = Annotated[int, Meta(ge=0, le=25)]
 List = tuple[tuple[str, ...], tuple[Small, ...], tuple[Small, ...], Small, Small]
@@ -69,8 +72,10 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     uuid: str
     list: List
-    lives: dict[str, Annotated[int, Meta(ge=0, le=2**63 - 1)]]
-    """A store's own name -> the life that it was in, of those that had a seat when this was written."""
+    lives: dict[str, Number]
+    """A store's own name -> the life that it was in, of those whose BEGIN was about to be sent when this was written."""
+    incarnation: Number = 0
+    """Under which the list was declared last."""
     below: Annotated[int, Meta(ge=-1, le=2**63 - 1)] = -1
     """From this number on another list has been in force; -1: this one may be."""
 
@@ -82,13 +87,13 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         return Configuration(stores, told, self.below if self.below >= 0 else FOR_EVER)
 
 
-def register_directory() -> Path:
-    """Where the register is: in ``$HOLDFAST_DIR`` if that is set, else where it outlives a reboot.
+def register_directory(domain: Path) -> Path:
+    """Where the register of a domain is: beside the domain's directory, or, where that goes with a reboot, in a place that stays.
 
     Raises ConfigError: this user has no home.
     """
-    if os.environ.get("HOLDFAST_DIR"):
-        return base_directory() / NAME
+    if domain.parent not in volatile_bases():
+        return domain.parent / NAME
     if os.geteuid() == 0:
         return Path("/var/lib/holdfast") / NAME
     state = os.environ.get("XDG_STATE_HOME")
@@ -103,98 +108,174 @@ def register_directory() -> Path:
     return Path(home) / ".local" / "state" / "holdfast" / NAME
 
 
-class SourceRegister:
-    """What one source reads and writes there. A trouble with the file is told once, and costs what the file would add.
+def every_store(domain: Path) -> set[str]:
+    """Names of all stores that some source of this host has ever declared; empty where the register cannot be read."""
+    found: set[str] = set()
+    with contextlib.suppress(Error, OSError, ValueError):
+        directory = register_directory(domain)
+        for name in os.listdir(directory):
+            with contextlib.closing(_File(directory, name)) as file:
+                found |= {store for entry in file.load() for store in (*entry.list[0], *entry.lives)}
+    return found
 
-    ``named``: it has a RegID or a session ID. Nobody can come back as one that has none, so nothing of it is written. Sources by
-    RegIDs have one file for their topic.
+
+def elsewhere(register: Register) -> dict[bytes, dict[str, Elsewhere]]:
+    """By identity, the stores of all lists: the life in which each last took part, and the number below which a list with it may
+    still count; -1 where that is not known, or not bounded."""
+    found: dict[bytes, dict[str, Elsewhere]] = {}
+    left = LISTS_MAX
+    for uuid, written in reversed(list(register.items())):
+        below: dict[str, int] = {}
+        for each in reversed(written.configurations):
+            for store in each.stores:
+                below[store] = max(below.get(store, 0), each.below)
+        names = list(dict.fromkeys([*below, *written.lives]))[:left]
+        left -= len(names)
+        bounds = {name: below.get(name, FOR_EVER) for name in names}
+        found[uuid] = {
+            name: (written.lives.get(name, -1), bound if bound < FOR_EVER else -1) for name, bound in bounds.items()
+        }
+    return found
+
+
+def earlier_stores(register: Register, uuid: bytes, start: int) -> dict[str, int]:
+    """The stores of all lists of one source -> the number below which they may have messages of it, with ``start`` begun now."""
+    of_uuid = elsewhere(register).get(uuid, {})
+    return {name: below if 0 <= below < start else start for name, (_, below) in of_uuid.items()}
+
+
+class _Claim(NamedTuple):
+    """What is to be written. ``start``: the first number that this list is in force from; -1: it is not yet."""
+
+    uuid: bytes = b""
+    incarnation: int = 0
+    lives: tuple[tuple[str, int], ...] = ()
+    start: int = -1
+
+
+class SourceRegister:
+    """What one source reads and writes there. A trouble with a file is told once, and costs what the file would add.
+
+    ``registration_ids``: those that it gives. One without any of them and without ``session`` has nothing written: nobody can
+    come back as it.
     """
 
     def __init__(
-        self, domain: Domain, topic: str, session: int, names: Sequence[str], groups: Groups | None, *, named: bool
-    ) -> None:
+        self, domain: Domain, topic: str, session: int, registration_ids: Sequence[int], names: Sequence[str],
+        groups: Groups | None,
+    ) -> None:  # fmt: skip
         self._topic = topic
-        key = json.dumps([os.fsencode(domain.path).hex(), topic, session]).encode()
-        self._name = hashlib.blake2b(key, digest_size=16).hexdigest()
-        self._named = named and groups is not None
+        self._domain = Path(os.path.realpath(domain.path))
+        given = [(session, 0)] if session else [(0, number) for number in dict.fromkeys(registration_ids) if number]
+        self._names = [self._file_name(*each) for each in given] if groups is not None else []
         if groups is not None:
             agree = INTRAGROUP.index(groups.intragroup), INTERGROUP.index(groups.intergroup)
             self._list: List = (tuple(names), groups.sizes, groups.of, *agree)
         self._trouble = ""
-        self._completed = (b"", -1)
+        self._known: Register = {}
+        """What was read last."""
+        self._claim = self._written = _Claim()
         self._busy: threading.Thread | None = None
+        self._hangs = False
+        """It was waited for in vain."""
 
-    def read(self) -> tuple[Register, dict[str, int]]:
-        """What is there now, by identity; and the stores of all lists, as they were declared or call themselves: the life in
-        which they last took part, -1 where that is not known."""
-        nothing: list[Entry] = []
-        entries = self._look(_File.load, nothing)
-        found: dict[bytes, dict[List, Entry]] = {}
-        lives: dict[str, int] = {}
-        for entry in entries:
-            lists = found.setdefault(bytes.fromhex(entry.uuid), {})
-            lists[entry.list] = entry
-            lives |= entry.lives
-        others: dict[str, int] = {}
-        for entry in reversed(entries):
-            others |= {store: lives.get(store, -1) for store in (*entry.list[0], *entry.lives) if store not in others}
-        register = {
-            uuid: Written(
-                tuple(entry.configuration for entry in lists.values()),
-                {name: life for entry in entries if entry.uuid == uuid.hex() for name, life in entry.lives.items()},
-            )
-            for uuid, lists in found.items()
-        }
-        return register, dict(list(others.items())[:OTHERS_MAX])
+    def _file_name(self, session: int, registration_id: int) -> str:
+        key = json.dumps([os.fsencode(self._domain).hex(), self._topic, session, registration_id]).encode()
+        return hashlib.blake2b(key, digest_size=16).hexdigest()
 
-    def declare(self, uuid: bytes, lives: Mapping[str, int]) -> None:
-        """Before anybody begins under ``uuid`` with this list: on disk when it returns, unless the file is in trouble."""
+    def read(self) -> Register:
+        """What is there now, by identity; what was there before, where it cannot be read now."""
+        entries = self._look(lambda files: [entry for file in files for entry in file.load()], PATIENCE_S)
+        if entries is not None:
+            self._known = _register(entries)
+        return self._known
 
-        def write(file: _File) -> None:
-            entries = [entry for entry in file.load() if entry.uuid == uuid.hex()]
-            known = {name: life for entry in entries for name, life in entry.lives.items()}
-            last = next((entry for entry in reversed(entries) if entry.list == self._list), None)
-            if last is None or last.below >= 0 or not lives.items() <= known.items():
-                file.append([Entry(uuid.hex(), self._list, dict(lives))])
+    def declare(self, uuid: bytes, incarnation: int, lives: Mapping[str, int]) -> None:
+        """Before these stores begin under ``uuid`` with this list: on disk when it returns, unless a file is in trouble."""
+        same = self._claim[:2] == (uuid, incarnation)
+        known = dict(self._claim.lives) if same else {}
+        start = self._claim.start if same else -1
+        self._claim = _Claim(uuid, incarnation, tuple(sorted({**known, **lives}.items())), start)
+        self.settle()
 
-        self._look(write, None)
+    def complete(self, start: int) -> None:
+        """The source is, with what it has declared, from ``start`` on: no other list counts from there on."""
+        self._claim = self._claim._replace(start=start)
+        self.settle()
 
-    def complete(self, uuid: bytes, start: int) -> None:
-        """The source is, with this list, from ``start`` on: no other one counts from there on."""
-        if self._completed == (uuid, start):
+    def settle(self, patience_s: float = PATIENCE_S) -> None:
+        """Writes what is not written yet. To be called again and again: a file may have been in trouble."""
+        claim = self._claim
+        if claim == self._written:
             return
-        self._completed = uuid, start
 
-        def write(file: _File) -> None:
-            last = {entry.list: entry for entry in file.load() if entry.uuid == uuid.hex()}
-            others = [entry for entry in last.values() if entry.list != self._list and not 0 <= entry.below <= start]
-            file.append([Entry(entry.uuid, entry.list, {}, start) for entry in others])
+        def write(files: Sequence[_File]) -> None:
+            for file in files:
+                file.append(lambda entries: self._news(entries, claim))
+            self._written = claim
 
-        self._look(write, None)
+        self._look(write, patience_s)
 
-    def _look(self, work: Callable[[_File], _T], nothing: _T) -> _T:
-        """``work`` with the file, elsewhere; ``nothing`` where that fails or takes too long."""
-        if not self._named:
-            return nothing
+    def _news(self, entries: Sequence[Entry], claim: _Claim) -> list[Entry]:
+        """What is to be appended to these lines."""
+        own = [entry for entry in entries if entry.uuid == claim.uuid.hex()]
+        last = {entry.list: entry for entry in own}
+        known = {name: life for entry in own for name, life in entry.lives.items()}
+        news, lives = [], dict(claim.lives)
+        mine = last.get(self._list)
+        if (
+            mine is None
+            or mine.below >= 0
+            or mine.incarnation < claim.incarnation
+            or not lives.items() <= known.items()
+        ):
+            news.append(Entry(claim.uuid.hex(), self._list, lives, claim.incarnation))
+        if claim.start >= 0:  # a later claimant may have declared that list again, while this thread stood still
+            news += [
+                Entry(entry.uuid, entry.list, {}, entry.incarnation, claim.start)
+                for entry in last.values()
+                if entry.list != self._list
+                and entry.incarnation < claim.incarnation
+                and not 0 <= entry.below <= claim.start
+            ]
+        return news
+
+    def _look(self, work: Callable[[Sequence[_File]], _T], patience_s: float) -> _T | None:
+        """``work`` with the files, on another thread; None where that fails or takes too long."""
+        if not self._names:
+            return None
         done: list[_T] = []
         failed: list[Exception] = []
 
         def run() -> None:
             try:
-                with contextlib.closing(_File(register_directory(), self._name)) as file:
-                    done.append(work(file))
+                directory = register_directory(self._domain)
+                with contextlib.ExitStack() as stack:
+                    done.append(
+                        work([stack.enter_context(contextlib.closing(_File(directory, name))) for name in self._names])
+                    )
             except (Error, OSError, ValueError) as error:
                 failed.append(error)
 
-        if self._busy is None or not self._busy.is_alive():
+        if self._is_free(patience_s):
             self._busy = threading.Thread(target=run, name="holdfast-register", daemon=True)
             self._busy.start()
-            self._busy.join(PATIENCE_S)
+            self._is_free(patience_s)
         if done:
             self._trouble = ""
             return done[0]
-        self._tell(str(failed[0]) if failed else "the disk of the register of sources does not answer")
-        return nothing
+        if failed or patience_s:
+            self._tell(str(failed[0]) if failed else "the disk of the register of sources does not answer")
+        return None
+
+    def _is_free(self, patience_s: float) -> bool:
+        """No look is under way, or it ends in time. Who has been waited for in vain is not waited for again."""
+        busy = self._busy
+        if busy is None:
+            return True
+        busy.join(0 if self._hangs else patience_s)
+        self._hangs = busy.is_alive() and (self._hangs or patience_s > 0)
+        return not busy.is_alive()
 
     def _tell(self, trouble: str) -> None:
         if trouble != self._trouble:
@@ -202,12 +283,35 @@ class SourceRegister:
         self._trouble = trouble
 
 
+def _register(entries: Sequence[Entry]) -> Register:
+    """By identity, in the order in which they were declared last: so are their lists."""
+    lists: dict[str, dict[List, Entry]] = {}
+    lives: dict[str, dict[str, int]] = {}
+    for entry in entries:
+        of_uuid = lists[entry.uuid] = lists.pop(entry.uuid, {})
+        if entry.below < 0:
+            of_uuid.pop(entry.list, None)
+        of_uuid[entry.list] = entry
+        lives.setdefault(entry.uuid, {}).update(entry.lives)
+    return {
+        bytes.fromhex(uuid): Written(tuple(entry.configuration for entry in found.values()), lives[uuid])
+        for uuid, found in lists.items()
+    }
+
+
 class _File:
-    """A source's file, in the register's directory, which is made. Raises ForeignOwnerError, ConfigError, OSError."""
+    """One file, in the register's directory, which is made. Raises ForeignOwnerError, ConfigError, OSError."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory, self._name = directory, name
+        missing = [each for each in (directory, *directory.parents) if not each.exists()]
         self._fd = open_private(directory)
+        try:
+            for each in missing:
+                sync_directory(each.parent)
+        except OSError:
+            os.close(self._fd)
+            raise
 
     def close(self) -> None:
         """Closes the directory."""
@@ -219,55 +323,92 @@ class _File:
             fd = open_regular(self._name, os.O_RDONLY, at=self._fd)
         except FileNotFoundError:
             return []
-        with open(fd, "rb", buffering=0) as file:
-            if os.fstat(fd).st_size > READ_MAX:
-                raise ConfigError(f"{self._directory / self._name} is larger than {READ_MAX} bytes", hint="remove it")
-            return _parse(file.read(READ_MAX))
-
-    def append(self, entries: Sequence[Entry]) -> None:
-        """By one write, synced. After a failed sync the next one would be believed: what was appended goes again."""
-        if not entries:
-            return
-        text = b"\n" + b"".join(map(_line, entries))  # behind a line that was torn, too
-        fd = open_regular(self._name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, at=self._fd)
         try:
+            return self._entries(fd)
+        finally:
+            os.close(fd)
+
+    def append(self, news: Callable[[Sequence[Entry]], Sequence[Entry]]) -> None:
+        """What ``news`` makes of the lines, by one write, synced. After a failed sync the next one would be believed: what was
+        appended goes again."""
+        with self._locked() as fd:
+            entries = news(self._entries(fd))
+            if not entries:
+                return
+            text = b"\n" + b"".join(map(_line, entries))  # behind a line that was torn, too
             size = os.fstat(fd).st_size
             try:
-                if os.write(fd, text) != len(text):
-                    raise OSError(f"{self._directory / self._name}: no room")
-                sync_data(fd)
+                self._write(fd, text)
+                if size == 0:
+                    sync_directory(self._directory)
             except OSError:
                 with contextlib.suppress(OSError):
                     os.ftruncate(fd, size)
+                    if size == 0:  # whether its name is on disk no later sync tells: the next one is another file
+                        os.unlink(self._name, dir_fd=self._fd)
                 raise
-        finally:
-            os.close(fd)
-        if size == 0:
-            sync_directory(self._directory)
-        elif size > COMPACT_BYTES:
-            self._compact()
+            if size > COMPACT_BYTES:
+                self._renew(self._entries(fd), size // 2)
 
-    def _compact(self) -> None:
-        """What counts, in a new file that takes the old one's place. One claimant has a source at a time; of two, one may lose a
-        line here, and what it adds."""
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The file, made if need be, for one process at a time: two sources may have one RegID at different stores."""
+        while True:
+            fd = open_regular(self._name, os.O_RDWR | os.O_APPEND | os.O_CREAT, at=self._fd)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                if not os.fstat(fd).st_nlink:
+                    continue  # it was written anew meanwhile
+                if self._is_in_doubt():
+                    self._renew(self._entries(fd))
+                    os.unlink(f"{self._name}.doubt", dir_fd=self._fd)
+                    continue
+                yield fd
+                return
+            finally:
+                os.close(fd)
+
+    def _entries(self, fd: int) -> list[Entry]:
+        size = os.fstat(fd).st_size
+        if size > READ_MAX:
+            raise ConfigError(f"{self._directory / self._name} is larger than {READ_MAX} bytes", hint="remove it")
+        return _parse(os.pread(fd, READ_MAX, 0))
+
+    def _write(self, fd: int, text: bytes) -> None:
+        if os.write(fd, text) != len(text):
+            raise OSError(f"{self._directory / self._name}: no room")
+        sync_data(fd)
+
+    def _is_in_doubt(self) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(f"{self._name}.doubt", dir_fd=self._fd, follow_symlinks=False)
+            return True
+        return False
+
+    def _renew(self, entries: Sequence[Entry], most: int = READ_MAX) -> None:
+        """What counts, in a new file that takes the old one's place, if it has ``most`` bytes at most. By who has the lock."""
         last: dict[tuple[str, List], Entry] = {}
         lives: dict[str, dict[str, int]] = {}
-        for entry in self.load():
+        for entry in entries:
+            if entry.below < 0:
+                last.pop((entry.uuid, entry.list), None)
             last[entry.uuid, entry.list] = entry
             lives.setdefault(entry.uuid, {}).update(entry.lives)
-        kept = [Entry(entry.uuid, entry.list, lives[entry.uuid], entry.below) for entry in last.values()]
+        kept = [msgspec.structs.replace(entry, lives=lives[entry.uuid]) for entry in list(last.values())[-LISTS_MAX:]]
         text = b"".join(map(_line, kept))
-        if 2 * len(text) > COMPACT_BYTES:
+        if len(text) > most:
             return
         fd = open_regular(f"{self._name}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, at=self._fd)
         try:
-            if os.write(fd, text) != len(text):
-                raise OSError(f"{self._directory / self._name}: no room")
-            sync_data(fd)
+            self._write(fd, text)
         finally:
             os.close(fd)
         os.replace(f"{self._name}.new", self._name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        sync_directory(self._directory)
+        try:
+            sync_directory(self._directory)
+        except OSError:  # the disk may have the old file under that name, without what comes later
+            os.close(open_regular(f"{self._name}.doubt", os.O_WRONLY | os.O_CREAT, at=self._fd))
+            raise
 
 
 def _line(entry: Entry) -> bytes:

@@ -364,6 +364,14 @@ class Registrar:
         """Directories of the source's log, one per store: as granted, else as the store's info file says, else empty."""
         return [store.answer.log if store.answer is not None else self._log_of(store.name) for store in self.stores]
 
+    def earlier_logs(self) -> dict[str, tuple[str, int]]:
+        """The source's log at stores that are declared no more, by its directory: the store, and below which number it counts."""
+        declared, found = set(self.log_paths()), dict[str, tuple[str, int]]()
+        for store, (log, below) in [each for answer in self.answers() for each in answer.others.items()]:
+            if log not in declared and below > found.get(log, ("", 0))[1]:
+                found[log] = store, below
+        return found
+
     def _log_of(self, name: str) -> str:
         info = read_info(self._receiver.context.domain, name)
         return f"{info.logs}/{self._inbound.uuid.hex()}" if info is not None else ""

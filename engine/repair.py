@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from .core import CData, ffi, lib
 from .errors import CorruptionError
-from .logs import Block, Logs, table_of
+from .logs import ONLY_DECLARED, Block, Bounds, Logs, table_of
 from .private_directory import open_log
 from .scrub_plan import WHOLE, Range
 from .status import check
@@ -55,12 +55,17 @@ def log_uuid(path: Path) -> bytes | None:
 class LogRepair:
     """Looks through the log in ``path`` and fills what it lacks ``within`` these ranges. ``step`` until it says no; ``close``.
 
+    ``until``: of the peers' logs, as of Logs.
+
     Raises:
         CorruptionError: it is no readable log.
         OSError, Error: it cannot be read or written; what was filled before stays.
     """
 
-    def __init__(self, path: Path, peers: Sequence[Path], within: Sequence[Range] = WHOLE) -> None:
+    def __init__(
+        self, path: Path, peers: Sequence[Path], within: Sequence[Range] = WHOLE,
+        until: Bounds = ONLY_DECLARED,
+    ) -> None:  # fmt: skip
         self.filled: list[Range] = []
         self.left: list[Gap] = []
         """What no peer could give."""
@@ -86,7 +91,7 @@ class LogRepair:
             self._uuid = ffi.new("uint8_t[16]")
             lib.hf_logr_uuid(log, self._uuid)
             uuid = bytes(ffi.buffer(self._uuid))
-            self._peers = Logs([str(peer) for peer in peers if log_uuid(peer) == uuid], marks=False)
+            self._peers = Logs([str(peer) for peer in peers if log_uuid(peer) == uuid], until, marks=False)
             stack.callback(self._peers.close)
             self._peers.table = table_of(log)  # a peer that was away has records that are void, and does not know it
             self._peers.begun = self._peers.table[-1] if self._peers.table else (0, 0)

@@ -13,7 +13,6 @@ Invariants:
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -33,7 +32,7 @@ from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
 from .store_info import NO_LIVES, Lives, Place, log_view, peers_of, seen_by
 from .store_line import StoreLine
-from .sync import sync_directory
+from .sync import make_directory
 from .unsure import is_repaired, settle, tell
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Repository:
         self.line = StoreLine(domain, bells, source, name, uuid)
         self._doubt = ffi.new("char[]", os.fsencode(domain.doubts / f"{uuid.hex()}.{source.uuid.hex()}"))
         if not (path / "head").exists():
-            _make_directory(path)
+            make_directory(path)
         fd = open_log(path)
         try:
             out = ffi.new("struct hf_log **")
@@ -170,9 +169,18 @@ class Repository:
         """Where the other stores of the source keep its log, and those of ``others``."""
         return list(dict.fromkeys(place.log for place in self._places(others)))
 
-    def _places(self, others: Lives) -> list[Place]:
+    def _places(self, others: Lives = NO_LIVES) -> list[Place]:
         places = peers_of(self.domain, self.source, self._store, others)
         return [place for place in places if place.log != self.path]
+
+    def earlier(self) -> dict[str, tuple[str, int]]:
+        """Stores of earlier lists: where each keeps the log, and the number below which it may have what no other one has."""
+        others = self.source.others
+        return {place.store: (str(place.log), others[place.store]) for place in self._places() if place.store in others}
+
+    def until(self) -> dict[str, int]:
+        """As Logs has it."""
+        return dict(self.earlier().values())
 
     @property
     def late_join(self) -> bool:
@@ -269,10 +277,9 @@ class Repository:
 
     def _rest(self) -> None:
         """Nothing is read here: the peers may have more."""
-        peers = self.peers() if self.source.incarnation else []
-        if peers:
+        if self.source.incarnation and self.peers():
             self.item.status = lib.HF_OK  # CLOSED, by the ring before
-            self.filling = Filling(self, [str(path) for path in peers])
+            self.filling = Filling(self)
 
     def _take_part(self) -> None:
         """Its line on the board, under the newest BEGIN. It says what the log holds, and no more."""
@@ -338,7 +345,7 @@ class Repository:
 
     def _follow(self) -> None:
         """Stands behind the last message that the log has. What the ring no longer has is filled in from the peers first."""
-        filling = Filling(self, [str(path) for path in self.peers()])
+        filling = Filling(self)
         if self.ring_goes_on(filling.held) == filling.held:
             self._filled(filling)
         else:
@@ -481,21 +488,3 @@ class Repository:
     def acks(self) -> tuple[dict[bytes, Acked], int]:
         """What every receiver's line says, by its uuid, and the number behind the last message held."""
         return self.line.acks(), self.next_sqn
-
-
-def _make_directory(path: Path) -> None:
-    """The directory of a log that has no head yet. Its name is on disk when this returns.
-
-    An empty one that is there was made before a sync that failed, or by a process that was killed before it: nobody knows
-    whether its name is on disk, and a sync does not tell (engine/sync.py). So it is made again.
-    """
-    with contextlib.suppress(OSError):
-        path.rmdir()
-    if path.exists():
-        return  # it holds a log whose head is lost
-    path.mkdir(mode=0o700)
-    try:
-        sync_directory(path.parent)
-    except OSError:
-        path.rmdir()
-        raise

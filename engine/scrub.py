@@ -118,7 +118,8 @@ class Scrub:
         if not Walk(peers).over(WALK_S):
             self._give_up(now)
             return
-        self._repair = LogRepair(repository.path, [peer for peer in peers if not is_stuck(peer)], self._turn.within)
+        there = [peer for peer in peers if not is_stuck(peer)]
+        self._repair = LogRepair(repository.path, there, self._turn.within, repository.until())
         self._spent = 0, 0
 
     def _go_on(self, repair: LogRepair, now: int) -> bool:

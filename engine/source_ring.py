@@ -17,9 +17,22 @@ if TYPE_CHECKING:
 
     from .context import Context
     from .domain import Domain
+    from .options import Options
     from .quorum import Groups
 
-__all__ = ["SourceRing", "SriStore", "write_sri"]
+__all__ = ["SourceRing", "SriStore", "stream_config", "write_sri"]
+
+
+def stream_config(uuid: bytes, topic: str, session: int, options: Options) -> CData:
+    """``struct hf_stream_config *`` of a source, but for its first number and the ring's size."""
+    config = ffi.new("struct hf_stream_config *")
+    ffi.memmove(config.uuid, uuid, 16)
+    name = topic.encode()
+    ffi.memmove(config.topic, name, len(name))
+    config.session_id, config.fragment_bytes = session, options.fragment_size
+    config.flags = 0 if options.late_join else lib.HF_STREAM_NO_LATE_JOIN
+    config.pin_timeout_ms = options.receiver_pin_timeout
+    return config
 
 
 class SourceRing(NamedTuple):

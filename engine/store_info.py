@@ -299,8 +299,9 @@ def peer_places(
 
 
 def peers_of(domain: Domain, source: SourceState, own: bytes, others: Lives) -> list[Place]:
-    """Where the stores keep its log that a source declares, and if it has begun here ``others`` that it declared before."""
-    names = dict.fromkeys([*source.stores, *others] if source.stores else ())
+    """Where the stores keep its log that a source declares, and if it has begun here those that it declared before: as the state
+    of this store has it, and ``others``."""
+    names = dict.fromkeys([*source.stores, *source.others, *others] if source.stores else ())
     return peer_places(domain, names, source.uuid, own, source.directories)
 
 

@@ -94,7 +94,7 @@ class ReceiverDesk:
             request.id, source.registration_id, source.session_id, receiver.registration_id, receiver.uuid,
             max(receiver.ack, high - limit), oldest, high, old and receiver.joined, str(repository.path),
             source.incarnation, source.start_sqn, _flags(source, receiver), source.begins, under,
-            receiver.ack,
+            receiver.ack, repository.earlier(),
         )  # fmt: skip
 
     def _adopt(

@@ -38,6 +38,8 @@ __all__ = ["SourceDesk", "refused"]
 
 _log = logging.getLogger("holdfast.store")
 
+OTHERS_MAX = 100
+"""Stores of earlier lists that are remembered: those with the latest messages."""
 LEAST_MAX = 2**32
 """How far the incarnation that a claimant asks for is at most from all that this store has seen: it stays far below 63 bits."""
 
@@ -94,7 +96,8 @@ class SourceDesk:
             _log.info("%s: who began here sent nothing; forgotten for the one that has begun elsewhere", name)
             self.forget(source, names=True)
             return self.register(client, request)
-        walked = request.incarnation or self._walked(repository, request.others)
+        others = {store: life for store, (life, _) in request.elsewhere.get(source.uuid, {}).items()}
+        walked = request.incarnation or self._walked(repository, others)
         if not walked or not (request.incarnation or holdings.drain_thread(repository.settled)):
             self.waiting.append((client, request))
             return None
@@ -109,7 +112,7 @@ class SourceDesk:
         known = holdings.drain_thread(repository.view if request.incarnation else repository.bound)
         seen: list[Seen] = []
         if not request.incarnation:
-            seen = repository.seen(known, request.others)
+            seen = repository.seen(known, others)
             known = farthest(seen)
             most = max(known.incarnation, source.promised) + LEAST_MAX
             if request.least > most:
@@ -213,12 +216,13 @@ class SourceDesk:
         wrong = self._contradicts_its_stream(request)
         if wrong is not None:
             return wrong
-        infos = {name: read_info(holdings.domain, name) for name in request.stores}
+        others = _others(source, request)
+        infos = {name: read_info(holdings.domain, name) for name in [*request.stores, *others]}
         found = {name: info.directory for name, info in infos.items() if info is not None}
         learns = source.learn(request.learns)
         repository.caught_up &= not learns  # what it had before is not what it is to learn
         readmits = request.incarnation > source.incarnation and source.readmit(holdings.state.excluded)
-        if _declare(source, request, {**source.directories, **found}) or learns or readmits:
+        if _declare(source, request, {**source.directories, **found}, others) or learns or readmits:
             holdings.save()  # before anything is drained: after a crash, the peers are who fills in what it misses
         news = source.begins != list(table)
         if news:
@@ -311,16 +315,29 @@ class SourceDesk:
         return wire.Sources(request.id, page, len(kept) > wire.PAGE_MAX)
 
     def _info(self, source: SourceState) -> wire.SourceInfo:
+        begins = dict(source.begins)
+        declared = source.declared if source.declared in begins else source.incarnation
         return wire.SourceInfo(
-            source.uuid, source.topic, source.registration_id, source.session_id, source.incarnation,
-            source.stores, str(self._holdings.logs / source.uuid.hex()), source.late_join, source.start_sqn,
-            source.sizes, source.groups,
+            source.uuid, source.topic, source.registration_id, source.session_id, declared,
+            source.stores, str(self._holdings.logs / source.uuid.hex()), source.late_join,
+            begins.get(declared, source.start_sqn), source.sizes, source.groups,
         )  # fmt: skip
 
 
-def _declare(source: SourceState, request: wire.Begin, directories: dict[str, str]) -> bool:
+def _others(source: SourceState, request: wire.Begin) -> dict[str, int]:
+    """Stores that are declared no more: as the source knows, and as this store remembers. Below the number from which on this
+    incarnation is, they may have messages that nobody else has."""
+    found = dict(source.others)
+    for store, below in [*request.others.items(), *((store, request.start_sqn) for store in source.stores)]:
+        found[store] = max(below, found.get(store, 0))
+    kept = {store: below for store, below in found.items() if store not in request.stores and below > 0}
+    return dict(sorted(kept.items(), key=lambda each: each[1])[-OTHERS_MAX:])
+
+
+def _declare(source: SourceState, request: wire.Begin, directories: dict[str, str], others: dict[str, int]) -> bool:
     """Takes in which stores there are, how they are grouped, and what is known of them. True: something is new."""
     told = {
+        "others": others, "declared": request.incarnation,
         "stores": request.stores, "sizes": request.sizes, "groups": request.groups, "intragroup": request.intragroup,
         "intergroup": request.intergroup, "peers": request.opened, "directories": directories,
     }  # fmt: skip

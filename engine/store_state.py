@@ -124,6 +124,10 @@ class SourceState(msgspec.Struct):
     """Exclusions by the operator after which this store has become a learner."""
     readmitted: dict[str, int] = msgspec.field(default_factory=dict)
     """Store -> its exclusion that is over: a start was decided with it, so from then on that store is waited for again."""
+    others: dict[str, int] = msgspec.field(default_factory=dict)
+    """Stores of earlier lists -> the number below which they may have messages that no declared store has (DESIGN 30)."""
+    declared: int = 0
+    """The incarnation whose BEGIN named ``stores``. Its peers may have told it of a later one, whose list it does not know."""
 
     def promise(self, claimant: bytes, seen: int, least: int) -> bool:
         """Promises ``claimant`` an incarnation: greater than all that were ``seen`` or promised to others, ``least`` or more.

@@ -7,6 +7,7 @@ failure writes all of it once more into new files, and remembers until then, for
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from .core import lib
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Doubt", "sync_data", "sync_directory", "sync_log_directory"]
+__all__ = ["Doubt", "make_directory", "sync_data", "sync_directory", "sync_log_directory"]
 
 
 def _raise(status: int, what: str) -> None:
@@ -74,3 +75,21 @@ class Doubt:
     def clear(self) -> None:
         """All was written once more."""
         lib.hf_doubt_clear(self._path)
+
+
+def make_directory(path: Path) -> None:
+    """The directory of a log that has no head yet. Its name is on disk when this returns.
+
+    An empty one that is there was made before a sync that failed, or by a process that was killed before it: nobody knows
+    whether its name is on disk, and a sync does not tell (csrc/sync.h). So it is made again.
+    """
+    with contextlib.suppress(OSError):
+        path.rmdir()
+    if path.exists():
+        return  # it holds a log whose head is lost
+    path.mkdir(mode=0o700)
+    try:
+        sync_directory(path.parent)
+    except OSError:
+        path.rmdir()
+        raise

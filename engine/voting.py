@@ -181,9 +181,17 @@ def _logs(
 
 
 def _unknown(logs: _Logs) -> list[str]:
-    """Stores on record of which nobody has read how far they go."""
-    listed = [name for each in logs.configurations for name in each.stores]
+    """Stores of which nobody has read how far they go, of the lists that may be in force."""
+    listed = [name for each in logs.configurations if each.below == FOR_EVER for name in each.stores]
     return [name for name in dict.fromkeys(listed) if logs.numbers.get(name, FOR_EVER) == FOR_EVER]
+
+
+def _most(logs: _Logs) -> int:
+    """The number that no store on record has passed; FOR_EVER where that is not known."""
+    return max(
+        (min(logs.numbers.get(name, FOR_EVER), each.below) for each in logs.configurations for name in each.stores),
+        default=0,
+    )
 
 
 def _least(logs: _Logs) -> tuple[int, dict[str, int]]:
@@ -191,8 +199,7 @@ def _least(logs: _Logs) -> tuple[int, dict[str, int]]:
 
     Who has forgotten may have had as much as the farthest log that is left, once nobody is left who may know more.
     """
-    most = FOR_EVER if _unknown(logs) else max(logs.numbers.values(), default=0)
-    numbers = {**logs.numbers, **dict.fromkeys(logs.forgot, most)}
+    numbers = {**logs.numbers, **dict.fromkeys(logs.forgot, _most(logs))}
     return least_impossible(logs.configurations, numbers), numbers
 
 
@@ -246,7 +253,8 @@ def obstacle(
         other, is_ = ", ".join(missing), "is" if len(missing) == 1 else "are"
         return (
             f"{who} {has} no state of it, or not all; {other}, which may have, {is_} not there: start "
-            f"{'it' if len(missing) == 1 else 'one of them'}, or run `holdfast store adopt-empty {lost[0]}`"
+            f"{'it' if len(missing) == 1 else 'one of them'}, run `holdfast store adopt-empty {lost[0]}`, or give up what only "
+            f"{'it has' if len(missing) == 1 else 'they have'}: `holdfast store exclude {missing[0]}`"
         )
     newest = _newest(grants, names)
     if newest is None or missing:

@@ -38,6 +38,9 @@ Small = Annotated[int, Meta(ge=0, le=25)]
 Milliseconds = Annotated[int, Meta(ge=0)]
 Topic = Annotated[str, Meta(max_length=255)]
 Role = Literal["source", "receiver"]
+Elsewhere = tuple[Annotated[int, Meta(ge=-1, le=2**63 - 1)], Annotated[int, Meta(ge=-1, le=2**63 - 1)]]
+"""Of a store on an earlier list: the life in which it last took part, -1: unknown; and the number below which such a list counts,
+-1: every number."""
 
 
 class PeerLog(msgspec.Struct, frozen=True, array_like=True):
@@ -98,9 +101,8 @@ class RegisterSource(msgspec.Struct, tag="register_source", frozen=True):
     """Which object asks: the same as long as it lives, whatever identity it takes over."""
     least: Number = 0
     """The incarnation that it will open, by what other stores promised: this store is to promise it, too."""
-    others: dict[str, Annotated[int, Meta(ge=-1, le=2**63 - 1)]] = {}
-    """Stores of all lists that this source has declared before -> the life in which they last took part, -1: unknown. Their logs
-    are read, too."""
+    elsewhere: dict[Uuid, dict[str, Elsewhere]] = {}
+    """By identity, the stores of all lists that a source by this ID has declared before. Their logs are read, too."""
 
 
 class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
@@ -174,6 +176,8 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     """As in RegisterSource."""
     learns: list[Number] = []
     """Exclusions of this store by the operator: it has no say before it has caught up."""
+    others: dict[str, Number] = {}
+    """Stores of earlier lists -> the number below which these may have messages of this source, and nobody else."""
 
 
 class Begun(msgspec.Struct, tag="begun", frozen=True):
@@ -232,6 +236,8 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     """The incarnation that ``next_sqn`` was acknowledged under: a store that missed a BEGIN still sees it on the board."""
     position: int = -1
     """Everything below is acknowledged; the rollback limit may start it later, which moves nothing. -1: ``next_sqn``."""
+    others: dict[str, tuple[str, Number]] = {}
+    """Store of an earlier list -> directory of the source's log there, and the number below which it may have messages."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
@@ -271,6 +277,7 @@ class SourceInfo(msgspec.Struct, frozen=True):
     registration_id: int
     session_id: int
     incarnation: int
+    """The one that declared these stores; there may be a later one, with other stores."""
     stores: list[str]
     """Names of the stores that the source declared."""
     log: str

@@ -148,12 +148,13 @@ def store_adopt_empty(
 def store_exclude(
     store: Annotated[str, typer.Argument(metavar="NAME", help="A store that does not run")],
     timeout: Timeout = 30,
+    force: Annotated[bool, typer.Option("--force", help="Also a store that nobody here has ever heard of")] = False,
     domain: Domain = None,
 ) -> int:
     """Do not wait for a store any more when sources start: what only it has is given up, and when it returns, it learns."""
     from .store_exclude import exclude
 
-    return exclude(store, timeout, domain)
+    return exclude(store, timeout, domain, force=force)
 
 
 @store_app.command("deregister")

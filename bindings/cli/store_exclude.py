@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..engine import wire
 from ..engine.domain import Domain
 from ..engine.errors import ConfigError, DirectoryInUseError, Error, NotRegisteredError, UsageError
+from ..engine.register import every_store
 from ..engine.store_info import read_info
 from ..engine.store_request import FIRST, ask
 from ..engine.store_state import StateFile, StoreDirectory
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["exclude"]
 
 
-def exclude(store: str, timeout: float, name: str | None) -> int:
-    """Records at every other store of the domain that ``store`` is excluded; prints what that gives up."""
+def exclude(store: str, timeout: float, name: str | None, *, force: bool = False) -> int:
+    """Records at every other store of the domain that ``store`` is excluded; prints what that gives up. ``force``: also of a store
+    that nobody here knows, since it never ran."""
     domain = Domain(name, make=name is None)
     try:
         info = read_info(domain, store)
         store = info.name if info is not None else store  # also by its port, or another name that it answers to
         others = [other for other in domain.store_names() if other != store]
-        _check(domain, store, others)
+        _check(domain, store, others, force=force)
         request = wire.Exclude(FIRST, store, secrets.randbelow(2**62) + 1)
         failed = [line for other in others for line in _record(domain, other, request, timeout)]
     finally:
@@ -45,7 +47,7 @@ def exclude(store: str, timeout: float, name: str | None) -> int:
     return 1 if failed else 0
 
 
-def _check(domain: Domain, store: str, others: list[str]) -> None:
+def _check(domain: Domain, store: str, others: list[str], *, force: bool) -> None:
     if _runs(domain, store):
         raise UsageError(
             f"store {store} runs: who starts a source hears it", hint="stop it first, if it is to be excluded"
@@ -54,9 +56,11 @@ def _check(domain: Domain, store: str, others: list[str]) -> None:
         raise ConfigError(
             f"domain {domain.name} has no other store that could record it", hint="holdfast stat lists the stores"
         )
-    if store not in domain.store_names() and not any(_declares(domain, other, store) for other in others):
+    known = store in domain.store_names() or any(_declares(domain, other, store) for other in others)
+    if not (known or force or store in every_store(domain.path)):
         raise ConfigError(
-            f"no source in domain {domain.name} has declared a store {store}", hint="holdfast stat lists them"
+            f"no source in domain {domain.name} has declared a store {store}",
+            hint="holdfast stat lists them; --force, if a source waits for it and it never ran",
         )
 
 

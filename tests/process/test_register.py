@@ -7,7 +7,9 @@ import logging
 import os
 import shutil
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
@@ -17,11 +19,10 @@ import holdfast as hf
 from holdfast.engine import register
 from holdfast.engine.domain import Domain
 from holdfast.engine.quorum import Groups
-from holdfast.engine.register import SourceRegister
+from holdfast.engine.register import SourceRegister, elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from process.conftest import ThreadStore
 
@@ -39,7 +40,7 @@ def options(names: str) -> dict[str, Any]:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the register of this test is."""
-    monkeypatch.setattr(register, "register_directory", lambda: tmp_path / "state")
+    monkeypatch.setattr(register, "register_directory", lambda _: tmp_path / "state")
     return tmp_path / "state"
 
 
@@ -142,7 +143,7 @@ PAIR = Groups.single(2)
 def source_register(names: str = "ab", groups: Groups = PAIR, topic: str = "quotes") -> SourceRegister:
     domain = Domain()
     try:
-        return SourceRegister(domain, topic, SESSION, tuple(names), groups, named=True)
+        return SourceRegister(domain, topic, SESSION, (), tuple(names), groups)
     finally:
         domain.close()
 
@@ -154,13 +155,13 @@ def file_of(place: Path) -> Path:
 
 def test_a_torn_line_is_none_and_what_comes_after_it_is_kept(place: Path) -> None:
     made = source_register()
-    made.declare(UUID, {"a": 3})
+    made.declare(UUID, 1, {"a": 3})
     whole = made.read()
     with file_of(place).open("ab") as file:
         file.write(b'deadbeef ["torn')
     assert made.read() == whole
-    made.declare(OTHER, {"a": 4})
-    assert set(made.read()[0]) == {UUID, OTHER}
+    made.declare(OTHER, 1, {"a": 4})
+    assert set(made.read()) == {UUID, OTHER}
     assert file_of(place).stat().st_mode & 0o77 == 0
 
 
@@ -177,7 +178,7 @@ def test_a_torn_line_is_none_and_what_comes_after_it_is_kept(place: Path) -> Non
 def test_what_nobody_writes_is_no_line(place: Path, change: dict[str, Any]) -> None:
     """Its checksum is right: a later version may have written it."""
     made = source_register()
-    made.declare(UUID, {"a": 3})
+    made.declare(UUID, 1, {"a": 3})
     whole = made.read()
     entry = register.Entry(OTHER.hex(), (("a",), (1,), (0,), 0, 0), {"a": 1})
     with file_of(place).open("ab") as file:
@@ -187,7 +188,7 @@ def test_what_nobody_writes_is_no_line(place: Path, change: dict[str, Any]) -> N
 
 def test_what_a_failed_sync_left_is_written_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = source_register()
-    made.declare(UUID, {"a": 3})
+    made.declare(UUID, 1, {"a": 3})
     size = file_of(place).stat().st_size
     synced: list[int] = []
 
@@ -197,11 +198,11 @@ def test_what_a_failed_sync_left_is_written_again(place: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patch:
         patch.setattr(register, "sync_data", fail)
-        made.declare(OTHER, {"a": 3})
+        made.declare(OTHER, 1, {"a": 3})
     assert len(synced) == 1
     assert file_of(place).stat().st_size == size, "the next one must not find it there, and take it for synced"
-    made.declare(OTHER, {"a": 3})
-    assert OTHER in made.read()[0]
+    made.declare(OTHER, 1, {"a": 3})
+    assert OTHER in made.read()
 
 
 def test_nothing_is_written_twice_and_a_large_file_is_written_anew(
@@ -209,31 +210,34 @@ def test_nothing_is_written_twice_and_a_large_file_is_written_anew(
 ) -> None:
     monkeypatch.setattr(register, "COMPACT_BYTES", 2000)
     made = source_register()
-    made.declare(UUID, {"a": 3, "b": 7})
+    made.declare(UUID, 1, {"a": 3, "b": 7})
     size = file_of(place).stat().st_size
-    made.declare(UUID, {"a": 3})
+    made.declare(UUID, 1, {"a": 3})
     assert file_of(place).stat().st_size == size
     sizes = []
     for life in range(4, 60):
-        made.declare(UUID, {"a": life})
+        made.declare(UUID, 1, {"a": life})
         sizes.append(file_of(place).stat().st_size)
     assert max(sizes) < 2000 + 2 * size
-    assert made.read()[0][UUID].lives == {"a": 59, "b": 7}
-    assert made.read()[1] == {"a": 59, "b": 7}
+    assert made.read()[UUID].lives == {"a": 59, "b": 7}
+    assert elsewhere(made.read()) == {UUID: {"a": (59, -1), "b": (7, -1)}}
 
 
 def test_another_list_bounds_those_before_it(place: Path) -> None:
     made, later = source_register(), source_register("bc")
-    made.declare(UUID, {"a": 3})
-    later.declare(UUID, {"c": 1})
-    later.complete(UUID, 7)
-    first, second = made.read()[0][UUID].configurations
+    made.declare(UUID, 1, {"a": 3})
+    later.declare(UUID, 2, {"c": 1})
+    later.complete(7)
+    first, second = made.read()[UUID].configurations
     assert (first.stores, first.below) == (("a", "b"), 7)
     assert second.below > 7
-    made.declare(UUID, {"a": 3})
-    assert made.read()[0][UUID].configurations[0].below > 7, "it is declared again"
-    assert made.read()[1] == {"a": 3, "b": -1, "c": 1}
-    assert source_register(topic="orders").read() == ({}, {})
+    made.declare(UUID, 3, {"a": 3})
+    assert [each.below > 7 for each in made.read()[UUID].configurations] == [True, True], "it is declared again"
+    later.complete(7)  # a thread of the life before, that stood still
+    assert [each.below > 7 for each in made.read()[UUID].configurations] == [True, True]
+    made.complete(9)
+    assert elsewhere(made.read()) == {UUID: {"a": (3, -1), "b": (-1, -1), "c": (1, 9)}}
+    assert source_register(topic="orders").read() == {}
     assert len(list(place.iterdir())) == 1
 
 
@@ -241,7 +245,7 @@ def test_a_disk_that_hangs_is_waited_for_once(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made, mended, looked = source_register(), threading.Event(), []
-    made.declare(UUID, {"a": 3})
+    made.declare(UUID, 1, {"a": 3})
     load = register._File.load
 
     def hang(file: Any) -> Any:
@@ -252,23 +256,24 @@ def test_a_disk_that_hangs_is_waited_for_once(
     with monkeypatch.context() as patch:
         patch.setattr(register, "PATIENCE_S", 0.01)
         patch.setattr(register._File, "load", hang)
-        assert made.read() == ({}, {})
-        made.declare(OTHER, {"a": 4})
-        assert made.read() == ({}, {})
+        assert made.read() == {}
+        made.declare(OTHER, 1, {"a": 4})
+        assert made.read() == {}
         assert len(looked) == 1
     assert caplog.text.count("does not answer") == 1
     mended.set()
-    until("it answers again", lambda: UUID in made.read()[0])
+    until("it answers again", lambda: UUID in made.read())
 
 
 def test_without_a_home_the_source_is_told_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = source_register()
+    domain = SimpleNamespace(path=Path(f"/tmp/holdfast-{os.getuid()}/md"))  # a reboot takes what is beside it
+    made = SourceRegister(cast("Domain", domain), "quotes", SESSION, (), ("a",), Groups.single(1))
     for name in ("HOLDFAST_DIR", "HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_000)
-    assert made.read() == ({}, {})
+    assert made.read() == {}
     assert "uid 4000000000 has no home directory" in caplog.text
 
 
@@ -283,8 +288,8 @@ def test_who_was_declared_and_never_began_is_not_waited_for(
     declared = threading.Event()
     declare = SourceRegister.declare
 
-    def last(self: SourceRegister, uuid: bytes, lives: dict[str, int]) -> None:
-        declare(self, uuid, lives)
+    def last(self: SourceRegister, uuid: bytes, incarnation: int, lives: dict[str, int]) -> None:
+        declare(self, uuid, incarnation, lives)
         declared.set()
         raise KilledError
 

@@ -11,9 +11,8 @@ import pytest
 
 from holdfast.engine import store_state, sync
 from holdfast.engine.core import lib
-from holdfast.engine.repository import _make_directory
 from holdfast.engine.store_state import LIVES_MAX, ReceiverState, SourceState, State, StateFile
-from holdfast.engine.sync import Doubt, sync_log_directory
+from holdfast.engine.sync import Doubt, make_directory, sync_log_directory
 
 
 class Disk:
@@ -183,19 +182,19 @@ def test_a_directory_whose_name_may_not_be_on_disk_is_made_again(
         raise OSError(errno.EIO, "planted")
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.engine.repository.sync_directory", fails)
+        patch.setattr("holdfast.engine.sync.sync_directory", fails)
         with pytest.raises(OSError, match="planted"):
-            _make_directory(log)
+            make_directory(log)
     assert not log.exists()
     log.mkdir()
     before = os.open(log, os.O_RDONLY)
-    monkeypatch.setattr("holdfast.engine.repository.sync_directory", synced.append)
-    _make_directory(log)
+    monkeypatch.setattr("holdfast.engine.sync.sync_directory", synced.append)
+    make_directory(log)
     assert log.stat().st_ino != os.fstat(before).st_ino
     assert synced == [tmp_path]
     os.close(before)
     (log / "seg-0000000000000000").touch()
-    _make_directory(log)  # a log whose head is lost
+    make_directory(log)  # a log whose head is lost
     assert (log / "seg-0000000000000000").exists()
     assert synced == [tmp_path]
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast.engine.quorum import Groups
-from holdfast.engine.reconcile import LogView
+from holdfast.engine.reconcile import FOR_EVER, LogView
 from holdfast.engine.registration import Grant
-from holdfast.engine.reports import Seen
-from holdfast.engine.voting import Decision, decide, learners, obstacle
+from holdfast.engine.reports import Configuration, Seen
+from holdfast.engine.voting import Decision, Written, decide, learners, obstacle
 
 OURS, THEIRS, OTHER = b"o" * 16, b"t" * 16, b"x" * 16
 NAMES = "abcde"
@@ -160,13 +160,13 @@ def test_who_is_known_to_know_nothing_need_not_answer(
         (
             [WIPED, WIPED, DOWN],
             "a, b have no state of it, or not all; c, which may have, is not there: start it, "
-            "or run `holdfast store adopt-empty a`",
+            "run `holdfast store adopt-empty a`, or give up what only it has: `holdfast store exclude c`",
         ),
         ([grant(5, 1), WIPED, WIPED], None),
         (
             [grant(5, 1), DOWN, WIPED],
             "c has no state of it, or not all; b, which may have, is not there: start it, "
-            "or run `holdfast store adopt-empty c`",
+            "run `holdfast store adopt-empty c`, or give up what only it has: `holdfast store exclude b`",
         ),
         ([WIPED, DOWN, DOWN], None),  # not enough answers, whatever they say
         ([grant(5, 1), grant(5, 1), DOWN], None),
@@ -288,3 +288,31 @@ def test_a_store_of_an_older_version_does_not_speak_for_a_log_that_another_one_h
     found = by_name(DOWN, orphan, grant(200, 7, begins=again, name="c", seen=seen))
     assert found is not None
     assert (found.incarnation, found.start_sqn, found.begins) == (9, 200, again)
+
+
+# What the host's register adds (engine/register.py) --------------------------------------------------------------------------
+
+
+def registered(*lists: tuple[str, int], grants: dict[int, Grant], names: str) -> Decision | None:
+    """``lists``: stores, and the number from which on another list was in force."""
+    configurations = [Configuration(tuple(stores), Groups.single(len(stores)), below) for stores, below in lists]
+    register = {THEIRS: Written(tuple(configurations))}
+    groups = Groups.single(len(names))
+    return decide(groups, range(len(names)), grants, "majority", OURS, names=tuple(names), register=register)
+
+
+def test_a_list_that_is_over_counts_up_to_its_end_also_for_a_store_that_has_forgotten() -> None:
+    """x is retired. a has forgotten: it may have had what x may have, and that is below 5."""
+    forgot = answer("a", 3, "", votes=False)
+    over = registered(("ax", 5), grants={0: forgot}, names="a")
+    assert over is not None
+    assert over.start_sqn == 5
+    assert registered(("ax", FOR_EVER), grants={0: forgot}, names="a") is None, "x may have had anything"
+
+
+def test_a_store_that_is_on_no_list_of_the_source_is_not_waited_for() -> None:
+    """It kept another source of the topic, and nobody can read it."""
+    told = answer("a", 3, "x?", votes=False)
+    found = registered(("a", FOR_EVER), grants={0: told}, names="a")
+    assert found is not None
+    assert found.start_sqn == 3
