@@ -24,8 +24,10 @@ __all__ = ["exclude"]
 
 
 def exclude(store: str, timeout: float, name: str | None, *, force: bool = False) -> int:
-    """Records at every other store of the domain that ``store`` is excluded; prints what that gives up. ``force``: also of a store
-    that nobody here knows, since it never ran."""
+    """Records at every other store of the domain that ``store`` is excluded; prints what that gives up.
+
+    ``force``: also of a store that nobody here knows, since it never ran.
+    """
     domain = Domain(name, make=name is None)
     try:
         info = read_info(domain, store)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-
     from process.conftest import ThreadStore
 
 
