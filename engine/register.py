@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from .domain import Domain
 
-__all__ = ["Entry", "SourceRegister", "register_directory"]
+__all__ = ["Entry", "SourceRegister", "entries_of", "register_directory"]
 
 _log = logging.getLogger("holdfast")
 _T = TypeVar("_T")
@@ -103,6 +103,40 @@ def register_directory() -> Path:
     return Path(home) / ".local" / "state" / "holdfast" / NAME
 
 
+def entries_of(domain: Path, uuid: str, source: tuple[str, int] | None = None) -> list[Entry]:
+    """The last line of each list of the source whose uuid begins so. For who only reads: nothing is made.
+
+    ``source``: its topic and session ID, which say in which file it is; without, all are looked through. What cannot be read
+    adds nothing.
+    """
+    directories = {domain.parent / NAME}  # a domain that is named by its path may be where $HOLDFAST_DIR does not say
+    with contextlib.suppress(ConfigError):
+        directories.add(register_directory())
+    found: dict[tuple[str, List], Entry] = {}
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            for name in [_name_of(domain, *source)] if source is not None else sorted(os.listdir(directory)):
+                for entry in _read(directory / name):
+                    if entry.uuid.startswith(uuid):
+                        found[entry.uuid, entry.list] = entry
+    return list(found.values())
+
+
+def _name_of(domain: Path, topic: str, session: int) -> str:
+    """The file of a source."""
+    key = json.dumps([os.fsencode(domain).hex(), topic, session]).encode()
+    return hashlib.blake2b(key, digest_size=16).hexdigest()
+
+
+def _read(path: Path) -> list[Entry]:
+    try:
+        fd = open_regular(path, os.O_RDONLY)
+    except (Error, OSError):
+        return []
+    with open(fd, "rb", buffering=0) as file:
+        return _parse(file.read(READ_MAX))
+
+
 class SourceRegister:
     """What one source reads and writes there. A trouble with the file is told once, and costs what the file would add.
 
@@ -114,8 +148,7 @@ class SourceRegister:
         self, domain: Domain, topic: str, session: int, names: Sequence[str], groups: Groups | None, *, named: bool
     ) -> None:
         self._topic = topic
-        key = json.dumps([os.fsencode(domain.path).hex(), topic, session]).encode()
-        self._name = hashlib.blake2b(key, digest_size=16).hexdigest()
+        self._name = _name_of(domain.path, topic, session)
         self._named = named and groups is not None
         if groups is not None:
             agree = INTRAGROUP.index(groups.intragroup), INTERGROUP.index(groups.intergroup)
