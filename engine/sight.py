@@ -76,6 +76,8 @@ class Sight:
         """In sight: those that ran here, and those whose directory one of them remembers."""
         self.unread: dict[str, str] = {}
         """Those that ran here and are not in sight: why."""
+        self._aliases: dict[str, str | None] = {}
+        """By the name that a source has declared: a store's own, as far as the domain knows it."""
         for name in domain.store_names():
             info = read_info(domain, name)
             found = _look_at(info) if info is not None else f"{domain.info_path(name)} cannot be read"
@@ -92,9 +94,11 @@ class Sight:
         for store in self.stores:  # and those that are added on the way
             for source in store.state.sources:
                 for name, directory in source.directories.items():
-                    if directory in looked or self._own_name(name, {}) is not None:
+                    if directory in looked:
                         continue
                     looked.add(directory)
+                    if self._own_name(name, {}) is not None:
+                        continue
                     path = Path(directory)
                     state = None
                     with contextlib.suppress(CorruptionError, OSError):
@@ -110,9 +114,11 @@ class Sight:
         """The own name of a store that a source has declared; None: nobody knows it."""
         if not self._is_new(declared):
             return declared
-        info = read_info(self._domain, declared)
-        if info is not None:  # declared by an alias, such as 127.0.0.1:PORT
-            return info.name
+        if declared not in self._aliases:  # such as 127.0.0.1:PORT
+            info = read_info(self._domain, declared)
+            self._aliases[declared] = info.name if info is not None else None
+        if self._aliases[declared] is not None:
+            return self._aliases[declared]
         where = directories.get(declared)
         place = Path(where).resolve() if where is not None else None
         return next((store.name for store in self.stores if store.directory.resolve() == place), None)
