@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -264,6 +265,15 @@ def test_a_task_that_no_longer_sees_a_store_skips_nothing(
     log.rename(store_directory("a") / "moved")
     with pytest.raises(StoresAwayError, match=r"numbers 10\.\.10 .*neither state\.0 nor state\.1 is valid"):
         list(query.read(part))
+    assert losses_in(domain_directory()) == []
+
+
+def test_a_task_knows_which_stores_were_away_when_it_was_planned(half: TopicSource, reader: Any) -> None:
+    """The plan has the logs in sight alone, and they cannot say it."""
+    query = reader(failOnDataLoss="false", readFrom="any")
+    first = query.partitions(passed(at(half, one().oldest)), passed(at(half, 60)))[0]
+    with pytest.raises(StoresAwayError, match=r"numbers 0\.\..* a \("):
+        list(query.read(replace(first, first=0)))
     assert losses_in(domain_directory()) == []
 
 
