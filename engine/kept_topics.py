@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,21 +28,31 @@ from .log_times import first_sent_since
 from .logs import Block, Logs, check_openable, table_of
 from .private_directory import read_regular
 from .quorum import Groups, Holdings
-from .reconcile import Table, newest_table, void_from
+from .reconcile import FOR_EVER, Table, newest_table, void_from
+from .register import entries_of
+from .sight import STATE_ONLY, Away, SeenStore, Sight, load_state, on_record, unread_log
 from .status import check
-from .store_info import log_reader, read_info
-from .store_state import SourceState, State, StateFile
+from .store_info import log_reader
+from .store_state import SourceState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["StoreLog", "TopicSource", "cut_points", "directory_uuid", "first_number_since", "topic_sources"]
+__all__ = [
+    "StoreLog",
+    "TopicSource",
+    "cut_points",
+    "directory_uuid",
+    "first_number_since",
+    "logs_away",
+    "topic_sources",
+]
 
 
-STATE_ONLY = "no-cache"
-"""A repository whose log has numbers and no messages (engine/state_only.py): it acknowledges none, and counts for none here."""
-TRIES = 4
-"""Looks at a state that is being written."""
+Keeper = tuple[SeenStore, SourceState]
+Record = tuple[tuple[str, ...], tuple[Away, ...]]
+"""Names of the stores on record of a source, and those that are away."""
+Recorder = Callable[[list[Keeper], set[str]], Record]
 
 
 class StoreLog(msgspec.Struct, frozen=True):
@@ -73,20 +84,15 @@ class TopicSource(msgspec.Struct, frozen=True):
     """Below it, a quorum of its declared stores has what can be had."""
     any_next: int
     """Below it, some store has what can be had."""
+    stores: tuple[str, ...] = ()
+    """On record: those that may have messages of it (engine/sight.py)."""
+    away: tuple[Away, ...] = ()
+    """Of these, the ones that cannot be read now: what nobody else has they may have."""
 
     @property
     def key(self) -> str:
         """``<RegID>/<first 8 hex digits of the uuid>``: a RegID may be granted again when its source is forgotten."""
         return f"{self.registration_id}/{self.uuid[:8]}"
-
-
-class _Store(NamedTuple):
-    """A store as its files show it."""
-
-    name: str
-    directory: Path
-    state: State
-    logs: Path
 
 
 def topic_sources(
@@ -109,41 +115,59 @@ def topic_sources(
         SystemCallError: a directory is there, and this process cannot open it.
         CorruptionError: a directory that was given has a state that cannot be read.
     """
-    stores = list(_given(directories) if directories else _in_domain(domain))
-    found: dict[bytes, list[tuple[_Store, SourceState]]] = {}
+    if directories:
+        return _sources(_given(directories), wanted, lambda keepers, _: (tuple(on_record(s for _, s in keepers)), ()))
+    with contextlib.closing(Domain(domain, join=False, make=False)) as opened:
+        sight = Sight(opened)
+        return _sources(sight.stores, wanted, lambda keepers, read: _on_record(opened, sight, keepers, read))
+
+
+def _sources(stores: Iterable[SeenStore], wanted: Callable[[str], bool] | None, record: Recorder) -> list[TopicSource]:
+    found: dict[bytes, list[Keeper]] = {}
     for store in stores:
         for source in store.state.sources:
             if wanted is None or wanted(source.topic):
                 found.setdefault(source.uuid, []).append((store, source))
-    made = [_source(keepers) for keepers in found.values()]
+    made = [_source(keepers, record) for keepers in found.values()]
     return sorted(filter(None, made), key=lambda source: (source.topic, source.registration_id, source.uuid))
 
 
-def _in_domain(name: str | None) -> Iterator[_Store]:
-    domain = Domain(name, join=False, make=False)
-    try:
-        infos = [info for store in domain.store_names() if (info := read_info(domain, store)) is not None]
-    finally:
-        domain.close()
-    for info in infos:
-        directory, state = Path(info.directory), None
-        check_openable(info.directory)
-        with contextlib.suppress(CorruptionError, OSError):  # nobody knows what it keeps
-            state = _load(directory)
-        if state is not None and state.uuid == info.uuid:  # not wiped since
-            yield _Store(info.name, directory, state, Path(info.logs))
+def _on_record(domain: Domain, sight: Sight, keepers: list[Keeper], read: set[str]) -> Record:
+    """The stores on record of a source, and those of them that are away; ``read``: whose logs can be read."""
+    source = keepers[0][1]
+    registration_ids = [each.registration_id for _, each in keepers]
+    entries = entries_of(domain.path, source.uuid.hex(), (source.topic, source.session_id, registration_ids))
+    record = on_record((source for _, source in keepers), entries)
+    return tuple(record), sight.away(keepers, record, read)
 
 
-def _given(directories: Sequence[str | os.PathLike[str]]) -> Iterator[_Store]:
+def _given(directories: Sequence[str | os.PathLike[str]]) -> Iterator[SeenStore]:
     for path in dict.fromkeys(Path(directory).resolve() for directory in directories):
         store_files(path)  # raises ConfigError
-        state = _load(path)
+        state = load_state(path)
         if state is None:
             raise CorruptionError(
                 f"{path} has logs and no state: nobody knows whose they are",
                 hint="leave it out, or restore state.0 and state.1",
             )
-        yield _Store(state.name, path, state, path / "logs")
+        yield SeenStore(state.name, path, state, path / "logs")
+
+
+def logs_away(logs: Iterable[StoreLog]) -> tuple[Away, ...]:
+    """Of the stores that had these logs, those that cannot be read any more: what nobody else has they may have."""
+    found = []
+    for log in logs:
+        directory, path = Path(log.directory), Path(log.path)
+        try:
+            state = load_state(directory)
+        except (CorruptionError, OSError) as error:
+            found.append(Away(log.store, FOR_EVER, str(error.args[-1])))
+            continue
+        if state is None or state.uuid.hex() != log.uuid:
+            found.append(Away(log.store, FOR_EVER, f"{directory} is not its directory any more"))
+        elif why := unread_log(SeenStore(log.store, directory, state, path.parent), path.name):
+            found.append(Away(log.store, FOR_EVER, why))
+    return tuple(found)
 
 
 def directory_uuid(directory: Path) -> str | None:
@@ -154,16 +178,8 @@ def directory_uuid(directory: Path) -> str | None:
         CorruptionError: it has a state that cannot be read.
     """
     os.stat(directory)
-    state = _load(directory)
+    state = load_state(directory)
     return state.uuid.hex() if state is not None else None
-
-
-def _load(directory: Path) -> State | None:
-    """The state in ``directory``. A store that runs may write one slot and then the other while they are read: then once more."""
-    for _ in range(TRIES - 1):
-        with contextlib.suppress(CorruptionError):
-            return StateFile(directory).load()
-    return StateFile(directory).load()
 
 
 class _Log(NamedTuple):
@@ -173,7 +189,7 @@ class _Log(NamedTuple):
     table: Table
 
 
-def _source(keepers: list[tuple[_Store, SourceState]]) -> TopicSource | None:
+def _source(keepers: list[Keeper], record: Recorder) -> TopicSource | None:
     """None when nobody has a log of it."""
     newest = max((source for _, source in keepers), key=lambda source: source.incarnation)
     uuid = newest.uuid.hex()
@@ -190,11 +206,11 @@ def _source(keepers: list[tuple[_Store, SourceState]]) -> TopicSource | None:
     first = next((known[name] for name in declared if name in known), newest)
     return TopicSource(
         newest.topic, uuid, first.registration_id, newest.session_id, kept, oldest,
-        _quorum_next(newest, declared, known, kept), following,
+        _quorum_next(newest, declared, known, kept), following, *record(keepers, {log.store for log in kept}),
     )  # fmt: skip
 
 
-def _called(declared: str, source: SourceState, stores: list[_Store]) -> str:
+def _called(declared: str, source: SourceState, stores: list[SeenStore]) -> str:
     """The own name of a store that a source named, maybe by another one, such as 127.0.0.1:PORT."""
     where = source.directories.get(declared)
     if where is not None and not any(store.name == declared for store in stores):
@@ -203,7 +219,7 @@ def _called(declared: str, source: SourceState, stores: list[_Store]) -> str:
     return declared
 
 
-def _log(store: _Store, path: Path) -> _Log | None:
+def _log(store: SeenStore, path: Path) -> _Log | None:
     numbers = ffi.new("uint64_t[2]")
     with log_reader(path) as log:
         if log is None:

@@ -43,11 +43,11 @@ from .voting import Register, Written
 from .wire import UNDECODABLE, Elsewhere, Number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .domain import Domain
 
-__all__ = ["Entry", "SourceRegister", "earlier_stores", "elsewhere", "every_store", "register_directory"]
+__all__ = ["Entry", "SourceRegister", "earlier_stores", "elsewhere", "entries_of", "every_store", "register_directory"]
 
 _log = logging.getLogger("holdfast")
 _T = TypeVar("_T")
@@ -108,15 +108,43 @@ def register_directory(domain: Path) -> Path:
     return Path(home) / ".local" / "state" / "holdfast" / NAME
 
 
+def entries_of(domain: Path, uuid: str, source: tuple[str, int, Iterable[int]] | None = None) -> list[Entry]:
+    """The last line of each list of the source whose uuid begins so. For who only reads: nothing is made.
+
+    ``source``: its topic, session ID and RegIDs, which say in which files it is; without, all are looked through. What cannot be
+    read adds nothing.
+    """
+    found: dict[tuple[str, List], Entry] = {}
+    with contextlib.suppress(ConfigError, OSError):
+        directory = register_directory(Path(os.path.realpath(domain)))
+        names = _file_names(domain, *source) if source is not None else sorted(os.listdir(directory))
+        for name in names:
+            for entry in _read(directory / name):
+                if entry.uuid.startswith(uuid):
+                    found[entry.uuid, entry.list] = entry
+    return list(found.values())
+
+
+def _file_names(domain: Path, topic: str, session: int, registration_ids: Iterable[int]) -> list[str]:
+    """Of the files of a source: one for its session ID, or one for each RegID."""
+    path = os.fsencode(os.path.realpath(domain)).hex()
+    given = [(session, 0)] if session else [(0, number) for number in dict.fromkeys(registration_ids) if number]
+    keys = [json.dumps([path, topic, *each]).encode() for each in given]
+    return [hashlib.blake2b(key, digest_size=16).hexdigest() for key in keys]
+
+
+def _read(path: Path) -> list[Entry]:
+    try:
+        fd = open_regular(path, os.O_RDONLY)
+    except (Error, OSError):
+        return []
+    with open(fd, "rb", buffering=0) as file:
+        return _parse(file.read(READ_MAX))
+
+
 def every_store(domain: Path) -> set[str]:
     """Names of all stores that some source of this host has ever declared; empty where the register cannot be read."""
-    found: set[str] = set()
-    with contextlib.suppress(Error, OSError, ValueError):
-        directory = register_directory(domain)
-        for name in os.listdir(directory):
-            with contextlib.closing(_File(directory, name)) as file:
-                found |= {store for entry in file.load() for store in (*entry.list[0], *entry.lives)}
-    return found
+    return {store for entry in entries_of(domain, "") for store in (*entry.list[0], *entry.lives)}
 
 
 def elsewhere(register: Register) -> dict[bytes, dict[str, Elsewhere]]:
@@ -166,8 +194,7 @@ class SourceRegister:
     ) -> None:  # fmt: skip
         self._topic = topic
         self._domain = Path(os.path.realpath(domain.path))
-        given = [(session, 0)] if session else [(0, number) for number in dict.fromkeys(registration_ids) if number]
-        self._names = [self._file_name(*each) for each in given] if groups is not None else []
+        self._names = _file_names(domain.path, topic, session, registration_ids) if groups is not None else []
         if groups is not None:
             agree = INTRAGROUP.index(groups.intragroup), INTERGROUP.index(groups.intergroup)
             self._list: List = (tuple(names), groups.sizes, groups.of, *agree)
@@ -178,10 +205,6 @@ class SourceRegister:
         self._busy: threading.Thread | None = None
         self._hangs = False
         """It was waited for in vain."""
-
-    def _file_name(self, session: int, registration_id: int) -> str:
-        key = json.dumps([os.fsencode(self._domain).hex(), self._topic, session, registration_id]).encode()
-        return hashlib.blake2b(key, digest_size=16).hexdigest()
 
     def read(self) -> Register:
         """What is there now, by identity; what was there before, where it cannot be read now."""

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ..engine.kept_topics import cut_points, first_number_since
+from ..engine.kept_topics import cut_points, first_number_since, logs_away
 from ..engine.records import Gap, Records
 from .decode import Decoder, bits_of
 from .errors import DataLossError
-from .losses import query_of, record
+from .losses import check_away, query_of, record, skip
 from .options import parse
 from .pushdown import EVERYTHING, narrowed
 from .schema import ASKED, METADATA, checked
-from .selection import check_topics, ending, name_of, selected, starting
+from .selection import check_topics, ending, name_of, oldest, selected, starting
 from .splits import Range, split
 from .worker import spare_modules
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from ..engine.kept_topics import TopicSource
     from .options import Options, ValueFormat
     from .pushdown import Narrowing
     from .splits import Span
@@ -76,6 +77,7 @@ def read_range(part: InputPartition, plan: Plan) -> Iterator[pa.RecordBatch]:
     Raises:
         PlacementError: the logs are on another host, or not in sight of this process. Nothing was read then.
         DataLossError: numbers that no store has, with failOnDataLoss; without, they are skipped, and told.
+        StoresAwayError: numbers that no store in sight has, while others are away.
         MalformedError: a payload is not what valueFormat says.
     """
     if not isinstance(part, Range):  # what Spark makes of a plan without ranges
@@ -105,11 +107,12 @@ def check_place(part: Range) -> None:
 
 def _lost(part: Range, gap: Gap, plan: Plan) -> None:
     error = DataLossError(part.topic, part.key, gap.first, gap.next - 1, gap.why)
+    check_away(error, [*part.away, *logs_away(part.logs)], part.stores)
     if plan.fail_on_data_loss:
         raise error
     _log.warning("%s", error)
     if part.place.has_domain():
-        record(Path(part.place.domain), plan.query, error)
+        record(Path(part.place.domain), part.query or plan.query, error)
 
 
 class BatchReader(DataSourceReader):
@@ -125,13 +128,22 @@ class BatchReader(DataSourceReader):
 
         Raises:
             OptionError: no such topic, or numbers beyond what can be read.
+            DataLossError: numbers that were asked for are expired, with failOnDataLoss.
+            StoresAwayError: they may be at a store that is away.
         """
         options = self._options
         sources = selected(options)
         check_topics(options, sources)
         start, end = starting(options, sources, "earliest"), ending(options, sources)
-        spans = [(source, start[name_of(source)], end[name_of(source)]) for source in sources]
+        spans = [self._there(source, start[name_of(source)], end[name_of(source)]) for source in sources]
         return split((_narrow(span, self._narrowing) for span in spans), options, cut_points)
+
+    def _there(self, source: TopicSource, first: int, stop: int) -> Span:
+        """Without the numbers that were asked for and are expired."""
+        begin = min(oldest(source, self._options), stop)
+        if first < begin:
+            skip(self._options, DataLossError(source.topic, source.key, first, begin - 1, "expired"), source.away)
+        return source, max(first, begin), stop
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See :func:`read_range`."""

@@ -7,6 +7,7 @@ crash. One small file, replaced as a whole: a crash leaves the one before. Writt
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -20,15 +21,18 @@ from ..engine.domain import domain_directory
 from ..engine.errors import CorruptionError, Error
 from ..engine.private_directory import open_regular
 from ..engine.turn import take_turn
+from .errors import DataLossError, StoresAwayError
+from .selection import stores_of
 from .staging import sync_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
-    from .errors import DataLossError
+    from ..engine.sight import Away
     from .options import Options
 
-__all__ = ["Loss", "losses_in", "query_of", "record", "skip"]
+__all__ = ["Loss", "Losses", "check_away", "losses_in", "query_of", "record", "skip"]
 
 _log = logging.getLogger("holdfast")
 _writing = threading.Lock()
@@ -58,13 +62,31 @@ class _Ledger(msgspec.Struct):
     losses: list[Loss] = msgspec.field(default_factory=list)
 
 
-def query_of(options: Options) -> str:
-    """What the ledger calls a query: its name, its session, or nothing: queries without either are one."""
-    return options.query_name or (f"session {options.session:#x}" if options.session is not None else "")
+def query_of(options: Options, identity: str = "") -> str:
+    """What the ledger calls a query: the reader's option queryName, its session, or the id in its offsets (offsets.Lineage).
+    Batch reads without a name are one."""
+    by_id = f"query {identity}" if identity else ""
+    return options.query_name or (f"session {options.session:#x}" if options.session is not None else by_id)
 
 
-def skip(options: Options, loss: DataLossError) -> None:
-    """Raises ``loss`` where it is to end the query; else says it in the log and in the ledger."""
+def check_away(loss: DataLossError, away: Iterable[Away], only: Collection[str] = ()) -> None:
+    """Returns where nobody can have what a query misses. ``only``: the stores that it reads; none for all.
+
+    Raises:
+        StoresAwayError: one of these stores may have it.
+    """
+    may_have = [each for each in away if loss.first < each.below and (not only or each.store in only)]
+    if may_have:
+        what = f"topic {loss.topic}, source {loss.key}: numbers {loss.first}..{loss.last} are at no store in sight"
+        raise StoresAwayError(what, may_have)
+
+
+def skip(options: Options, loss: DataLossError, away: Iterable[Away]) -> None:
+    """Raises ``loss`` where it is to end the query; else says it in the log and in the ledger.
+
+    ``away``: stores on record that could not be read. Raises StoresAwayError where one of them may have it.
+    """
+    check_away(loss, away, stores_of(options))
     if options.fail_on_data_loss:
         raise loss
     _log.warning("%s", loss)
@@ -72,14 +94,60 @@ def skip(options: Options, loss: DataLossError) -> None:
         record(domain_directory(options.domain), query_of(options), loss)
 
 
-def record(domain: Path, query: str, loss: DataLossError) -> None:
-    """Adds what of a loss is not in the ledger of this domain yet. Never ends a query: the log has the loss."""
+class Losses:
+    """What the process that plans a query has found to be lost: each number is told once, and written down when that can be."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._told: dict[tuple[str, str], Spans] = {}
+        self._unwritten: list[tuple[str, DataLossError]] = []
+
+    def tell(self, query: str, loss: DataLossError, away: Iterable[Away]) -> None:
+        """Says of a loss what was not said yet.
+
+        Raises:
+            DataLossError: it ends the query.
+            StoresAwayError: it may be none.
+        """
+        told = self._told.setdefault((loss.topic, loss.key), Spans())
+        for first, stop in list(told.gaps(loss.first, loss.last + 1)):
+            new = DataLossError(loss.topic, loss.key, first, stop - 1, loss.why)
+            check_away(new, away, stores_of(self._options))
+            if self._options.fail_on_data_loss:
+                raise new
+            _log.warning("%s", new)
+            if not record(domain_directory(self._options.domain), query, new):
+                self._unwritten.append((query, new))
+            told.add(first, stop)
+
+    def write(self) -> None:
+        """Tries again to write what the ledger did not take."""
+        domain = domain_directory(self._options.domain)
+        with contextlib.suppress(OSError, Error):
+            while self._unwritten:
+                _write(domain, *self._unwritten[0])
+                del self._unwritten[0]
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many numbers were told, by topic and source."""
+        return {name: sum(stop - first for first, stop in spans) for name, spans in self._told.items() if spans}
+
+
+def record(domain: Path, query: str, loss: DataLossError) -> bool:
+    """Adds what of a loss is not in the ledger of this domain yet. False: it cannot be written. Never ends a query: the log has
+    the loss."""
     try:
-        if domain.is_dir():  # reading makes no domain
-            with _writing:
-                _add(domain / "spark", query, loss)
+        _write(domain, query, loss)
     except (OSError, Error):
         _log.exception("the ledger of losses in %s could not be written", domain / "spark")
+        return False
+    return True
+
+
+def _write(domain: Path, query: str, loss: DataLossError) -> None:
+    os.stat(domain)  # reading makes no domain
+    with _writing:
+        _add(domain / "spark", query, loss)
 
 
 def losses_in(domain: Path) -> list[Loss]:

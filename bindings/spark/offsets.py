@@ -4,6 +4,9 @@ An offset is the *next* number to read, so an end is exclusive, as Kafka's::
 
     {"topics": {"orders": {"3847562910/0a1b2c3d": 120034}}, "v": 1}
 
+An offset that a query makes also says ``query``, an id that the query has over all its runs, ``stores``, the stores on record of
+its sources, and in the first micro-batch ``began``, where that begins: Spark keeps nothing of the three.
+
 A source is named by its RegID and the beginning of its uuid: a RegID alone may be given again after a deregistration, and the
 numbers then begin anew. Spark compares offsets as text (reference/spark.md §2): the same positions must be the same text.
 """
@@ -12,16 +15,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "NUMBER_MAX",
+    "Lineage",
     "Named",
     "Place",
     "Positions",
     "as_offset",
+    "lineage_of",
     "named_numbers",
     "place",
     "positions_of",
@@ -39,12 +44,50 @@ EARLIEST, LATEST = -2, -1
 NUMBER_MAX = 2**63 - 1
 
 
-def as_offset(positions: Positions) -> dict[str, Any]:
+class Lineage(NamedTuple):
+    """What an offset says of its query."""
+
+    query: str = ""
+    """The query's id; "" where a release before 0.2.0 has made the offset."""
+    began: Positions | None = None
+    """Where the micro-batch begins that ends here, if it is the first one."""
+    stores: tuple[str, ...] = ()
+    """On record of the sources that were in sight."""
+
+
+NO_LINEAGE = Lineage()
+
+
+def as_offset(positions: Positions, lineage: Lineage = NO_LINEAGE) -> dict[str, Any]:
     """The offset of these positions: the same positions give the same text, in whatever order they were put in."""
+    found: dict[str, Any] = {"topics": _topics(positions), "v": VERSION}
+    if lineage.began is not None:
+        found["began"] = _topics(lineage.began)
+    if lineage.query:
+        found["query"] = lineage.query
+    if lineage.stores:
+        found["stores"] = sorted(lineage.stores)
+    return found
+
+
+def _topics(positions: Positions) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, key), number in sorted(positions.items()):
         topics.setdefault(topic, {})[key] = number
-    return {"topics": topics, "v": VERSION}
+    return topics
+
+
+def lineage_of(offset: Mapping[str, Any]) -> Lineage:
+    """What an offset of :func:`as_offset` says of its query.
+
+    Raises:
+        ValueError: it is none.
+    """
+    began, stores = offset.get("began"), offset.get("stores", [])
+    if not isinstance(stores, list):
+        raise ValueError("for stores a list of names")
+    start = None if began is None else _flat(_numbers(began, least=0))
+    return Lineage(str(offset.get("query", "")), start, tuple(map(str, stores)))
 
 
 def positions_of(offset: Mapping[str, Any] | str) -> Positions:
@@ -56,7 +99,10 @@ def positions_of(offset: Mapping[str, Any] | str) -> Positions:
     found = _object(offset) if isinstance(offset, str) else offset
     if found.get("v") != VERSION:
         raise ValueError(f"an offset of version {found.get('v')!r}; this holdfast reads version {VERSION}")
-    named = _numbers(found.get("topics"), least=0)
+    return _flat(_numbers(found.get("topics"), least=0))
+
+
+def _flat(named: Named) -> Positions:
     return {(topic, key): number for topic, sources in named.items() for key, number in sources.items()}
 
 
@@ -72,7 +118,7 @@ def place(text: str) -> Place:
     if word == "latest":
         return "latest"
     found = _object(text)
-    if set(found) == {"v", "topics"}:
+    if {"v", "topics"} <= set(found) <= {"v", "topics", *Lineage._fields}:
         if found["v"] != VERSION:
             raise ValueError(f"an offset of version {VERSION}")
         found = found["topics"]

@@ -310,7 +310,7 @@ OPTIONS = (
     ),
     Option("commitTimeout", _duration, "write", "2m", "how long a commit waits for stores, room, and another owner"),
     Option("checkpointLocation", _location, "streaming query", "", "Spark's; not a relative one"),
-    Option("queryName", _text, "streaming query", "", "Spark's"),
+    Option("queryName", _text, "streaming query", "", "Spark's; a reader's own option names it in `spark/losses`"),
     Option("path", str, "any", "", "not used"),
 )  # fmt: skip
 

@@ -7,7 +7,8 @@ things:
 * the boot: memory and files of another machine, or of this one before it was booted again, are not there;
 * directories by device and inode, as the names in shared memory have the domain's (engine/domain.py): a bind mount into a
   container keeps both, and a directory that only has the same path has others;
-* stores by the uuid in their directories. One that cannot be read here and now is not taken for another one, as long as one of
+* stores by the uuid in their directories, and what is read of them by device and inode of the directory of their logs, which may
+  be on another volume. One that cannot be read here and now is not taken for another one, as long as one of
   them is known.
 
 The host's name is for people: a container has one of its own, and may see everything all the same.
@@ -56,12 +57,12 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """A store that a plan counts on, and the uuid of its directory. ``logs``: where its logs lie; empty if nobody reads them."""
+    """A store that a plan counts on, and the uuid of its directory. ``logs``: where its logs lie; None if nobody reads them."""
 
     name: str
     directory: str
     uuid: str
-    logs: str = ""
+    logs: Directory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,7 @@ def _check_store(store: StorePlace, where: str, here: str) -> None:
     """Raises OSError or CorruptionError where nobody can tell. Who only writes need not see the directory."""
     try:
         found = directory_uuid(Path(store.directory))
-        if store.logs:
-            os.stat(store.logs)
+        logs = _identity(store.logs.path) if store.logs else ""
     except OSError as error:
         if not store.logs or error.errno not in {errno.ENOENT, errno.ENOTDIR}:
             raise
@@ -137,6 +137,12 @@ def _check_store(store: StorePlace, where: str, here: str) -> None:
             f"{where}; where this task runs, on {here}, {store.directory} has {is_there}, not {store.uuid} of store {store.name}",
             WIPED,
         )
+    if store.logs and logs != store.logs.identity:
+        raise PlacementError(
+            f"{where}; where this task runs, on {here}, {store.logs.path} is not where store {store.name} has its logs, but "
+            f"another directory: device and inode {logs}, not {store.logs.identity or 'known'}",
+            HIDDEN,
+        )
 
 
 # Made by who plans ------------------------------------------------------------------------------------------------------
@@ -145,7 +151,8 @@ def _check_store(store: StorePlace, where: str, here: str) -> None:
 def place_of_logs(domain: str | None, directories: Sequence[str], logs: Iterable[StoreLog]) -> Place:
     """The place of a read: of these logs, which were found in this domain, or in these directories."""
     stores = tuple(
-        StorePlace(log.store, log.directory, log.uuid, os.path.dirname(os.path.realpath(log.path))) for log in logs
+        StorePlace(log.store, log.directory, log.uuid, _found(os.path.dirname(os.path.realpath(log.path))))
+        for log in logs
     )
     if directories:
         return Place(socket.gethostname(), boot_id(), "", (), stores)
@@ -176,6 +183,14 @@ def _is_there(info: StoreInfo) -> bool:
         return directory_uuid(Path(info.directory)) == info.uuid.hex()
     except (OSError, CorruptionError):
         return False
+
+
+def _found(path: str) -> Directory:
+    """A directory as it is now; without an identity where it is not there any more: nobody is at this place then."""
+    try:
+        return Directory(path, _identity(path))
+    except OSError:
+        return Directory(path, "")
 
 
 def _identity(path: str) -> str:

@@ -6,9 +6,9 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Literal
 
+from ..engine.domain import domain_directory
 from ..engine.kept_topics import first_number_since, topic_sources
-from .errors import DataLossError
-from .losses import skip
+from .errors import StoresAwayError
 from .offsets import EARLIEST, LATEST
 from .options import OptionError
 
@@ -19,7 +19,19 @@ if TYPE_CHECKING:
     from .offsets import Named, Place, Positions
     from .options import Options
 
-__all__ = ["bound", "check_topics", "ending", "name_of", "oldest", "selected", "starting", "stores_of", "unknown_topic"]
+__all__ = [
+    "bound",
+    "check_topics",
+    "ending",
+    "name_of",
+    "newest",
+    "no_domain",
+    "oldest",
+    "selected",
+    "starting",
+    "stores_of",
+    "unknown_topic",
+]
 
 MILLISECOND = 1_000_000
 SHOWN = 20
@@ -99,6 +111,14 @@ def check_topics(options: Options, sources: Sequence[TopicSource]) -> None:
         )
 
 
+def no_domain(options: Options) -> StoresAwayError:
+    """The error of a query that has read in a domain which is not there now."""
+    return StoresAwayError(
+        f"there is no domain {domain_directory(options.domain)}, and this query reads it",
+        hint="start its stores; if it is elsewhere, HOLDFAST_DIR or the option domain say where",
+    )
+
+
 def unknown_topic(topic: str, kept: Sequence[TopicSource], only: Sequence[str] = ()) -> OptionError:
     """The error of a topic that none of the stores keeps (``only``: of these), with what may have been meant."""
     at = sorted({log.store for source in kept if source.topic == topic for log in source.logs})
@@ -127,6 +147,12 @@ def bound(source: TopicSource, options: Options) -> int:
     return max(limit, oldest(source, options))
 
 
+def newest(source: TopicSource, options: Options) -> int:
+    """Number behind the last one of the logs that are read."""
+    only = set(stores_of(options))
+    return max((log.next for log in source.logs if not only or log.store in only), default=0)
+
+
 def oldest(source: TopicSource, options: Options) -> int:
     """The lowest number that one of the logs has that are read; a log without any says nothing."""
     only = set(stores_of(options))
@@ -136,11 +162,10 @@ def oldest(source: TopicSource, options: Options) -> int:
 
 
 def starting(options: Options, sources: Sequence[TopicSource], default: Literal["earliest", "latest"]) -> Positions:
-    """Where a new query begins in each source.
+    """Where a new query begins in each source. A number that is named may be expired.
 
     Raises:
         OptionError: a source that is not there, a number beyond what can be read, a time that no message is as new as.
-        DataLossError: a number that is gone, with failOnDataLoss.
     """
 
     def since(source: TopicSource, milliseconds: int) -> int:
@@ -217,9 +242,6 @@ def _possible(source: TopicSource, number: int, options: Options, name: str) -> 
             f"{least}..{most - 1}",
             hint="give a lower number",
         )
-    if number < least and name == "startingOffsets":
-        skip(options, DataLossError(source.topic, source.key, number, least - 1, "expired"))
-        return least
     return number
 
 

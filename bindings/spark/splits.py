@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ..engine.kept_topics import StoreLog, TopicSource
+    from ..engine.sight import Away
     from .options import Options
     from .place import Place
 
@@ -49,6 +50,10 @@ class Range(InputPartition):
     """Names of those that are read; none for all. Which numbers are valid the other logs say, too."""
     place: Place
     """Where the logs are, as the process that planned the read has found them."""
+    away: tuple[Away, ...] = ()
+    """Stores on record that it could not read: they may have what these logs lack."""
+    query: str = ""
+    """What the ledger of losses calls a query that reads a stream."""
 
     @property
     def value(self) -> Any:
@@ -60,7 +65,7 @@ def range_of(source: TopicSource, first: int, stop: int, options: Options) -> Ra
     """Numbers of a source that these options have found, for one task."""
     place = place_of_logs(options.domain, options.directory, source.logs)
     stores = stores_of(options)
-    return Range(source.topic, source.key, source.registration_id, first, stop, source.logs, stores, place)
+    return Range(source.topic, source.key, source.registration_id, first, stop, source.logs, stores, place, source.away)
 
 
 def split(

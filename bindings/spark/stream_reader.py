@@ -7,9 +7,13 @@ committed. So
 
 * everything below ``start`` of latestOffset is durable, and is acknowledged there (ackMode ``progress``): commit alone leaves
   the last batch unacknowledged. But not where a new query begins: nothing below its first offset was read by it;
-* an offset says everything about a batch, so that one that is planned again is the same. A source that it does not name is read
-  from number 0, the first of every source; where that is gone already, the query has lost it (failOnDataLoss), as Kafka's has;
-* offsets never go back, whatever the stores' logs say.
+* an offset says everything about a batch, so that one that is planned again is the same. Of the first batch it also says where
+  that begins: Spark keeps an offset for the end of each batch only, and asks anew where the query begins. A source that an
+  offset does not name is read from number 0, the first of every source; where that is gone already, the query has lost it
+  (failOnDataLoss), as Kafka's has;
+* offsets never go back, whatever the stores' logs say;
+* what is at no store in sight is lost when every store on record was read, and not before: until then the query ends with
+  StoresAwayError, whatever failOnDataLoss says. A continuous one that has nothing to read of an absent source waits for it.
 
 A source keeps the name that the query's offsets have for it as long as its uuid fits: the RegID in it is one store's, and another
 one may be the first that knows the source when that store is gone.
@@ -18,7 +22,9 @@ one may be the first that knows the source when that store is gone.
 from __future__ import annotations
 
 import logging
+import secrets
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -30,27 +36,28 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ..engine.coverage import Spans
 from ..engine.errors import ConfigError, NoDomainError
 from ..engine.kept_topics import cut_points
 from ..engine.records import Gap, Records
+from ..engine.sight import stores_away
 from .admission import Backlog, Patience, admitted, records_for
 from .batch_reader import plan_of, read_range
-from .errors import DataLossError
-from .losses import skip
-from .offsets import NUMBER_MAX, as_offset, positions_of
+from .errors import DataLossError, StoresAwayError
+from .losses import Losses, query_of
+from .offsets import NUMBER_MAX, Lineage, as_offset, lineage_of, positions_of
 from .options import parse
-from .selection import bound, check_topics, name_of, oldest, selected, starting
+from .selection import bound, check_topics, name_of, newest, no_domain, oldest, selected, starting
 from .session import Session
 from .splits import split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from ..engine.kept_topics import TopicSource
+    from ..engine.sight import Away
     from .offsets import Positions
     from .splits import Range, Span
 
@@ -81,6 +88,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan = plan_of(self._options, schema)
         self._initial: Positions | None = None
         """Where the query begins, if it is a new one. Spark asks several times; ``latest`` must be one place."""
+        self._begin: dict[str, Any] = {}
+        """That, as an offset."""
+        self._identity = ""
+        """Of the query, over all its runs: its offsets carry it."""
         self._planned = False
         """Spark has asked for an end of a micro-batch. Before that it asks for ``partitions`` of one that a crash left undone."""
         self._drains = False
@@ -91,10 +102,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """As seen at the last look."""
         self._reading: frozenset[Name] = frozenset()
         """Names that were in use then."""
+        self._unseen: dict[Name, tuple[Away, ...]] = {}
+        """Of these, those whose sources were not in sight, and the stores that may keep them."""
+        self._is_there = True
+        """So was the domain."""
+        self._said = ""
+        """What was said last of absent sources."""
         self._look_s = 0.0
         """When the next look is due (monotonic)."""
-        self._told: dict[Name, Spans] = {}
-        """Numbers that were left out, and told."""
+        self._losses = Losses(self._options)
         self._names: dict[str, Name] = {}
         """uuid of a source -> how this query's offsets name it."""
         self._session: Session | None = None
@@ -110,7 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             OptionError, NoDomainError: what is read is not there, and the query is to end with what is there. Another one waits.
         """
         if self._initial is None:
-            self._look({})
+            self._look({}, Lineage())
             try:
                 check_topics(self._options, self._sources)
             except ConfigError as error:
@@ -118,7 +134,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise
                 _log.warning("%s; the query waits for it", error)
             self._initial = starting(self._options, self._sources, "latest")
-        return as_offset(self._initial)
+            self._begin = as_offset(self._initial, self._lineage(Lineage(), self._initial))
+        return self._begin
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends: ``start`` itself when there is nothing for it.
@@ -126,11 +143,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             DataLossError: with failOnDataLoss: what comes next in a source is expired; or its stores have less than the query
                 has read, and what they get now comes under numbers that it takes for read.
+            StoresAwayError: that may be at a store that is away; the domain is not there; a source of a query that ends with what
+                is there is not in sight.
             RegIdInUseError: another query has this one's session.
         """
-        positions = positions_of(start)
+        positions, lineage = positions_of(start), lineage_of(start)
         self._planned = True
-        self._look(positions)
+        self._look(positions, lineage)
+        self._check_sight(positions)
+        self._losses.write()
         if self._options.ack_mode == "progress" and positions != self._initial:
             self._acknowledge(positions)
         backlogs = {}
@@ -138,11 +159,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             name = self._names[source.uuid]
             begin = positions.get(name, 0)
             if source.any_next < begin:
-                self._lost(name, source.any_next, begin, "gone, and the query has read them: its stores were set back")
+                why = "gone, and the query has read them: its stores were set back"
+                self._lost(name, source.any_next, begin, why, source.away)
             stop = self._stop(source)
             backlogs[name] = Backlog(self._behind_expired(name, source, begin, stop), stop)
         stops = self._admitted(backlogs, limit)
-        return as_offset(positions | {name: stop for name, stop in stops.items() if name in positions or stop})
+        following = positions | {name: stop for name, stop in stops.items() if name in positions or stop}
+        if following == positions:
+            return start
+        return as_offset(following, self._lineage(lineage, positions if lineage.began == positions else None))
+
+    def _lineage(self, before: Lineage, began: Positions | None) -> Lineage:
+        """What an offset of this query says of it."""
+        stores = {store for source in self._sources for store in source.stores}
+        return Lineage(self._identity, began, tuple(stores.union(before.stores if self._unseen else ())))
+
+    def _check_sight(self, positions: Positions) -> None:
+        """Raises StoresAwayError where a query that has read something, or is to end, would take absent for empty."""
+        if not self._is_there and (positions or self._drains):
+            raise no_domain(self._options)
+        for (topic, key), away in self._unseen.items():
+            absent = StoresAwayError(f"topic {topic}, source {key} is at no store in sight", away)
+            if away and self._drains:
+                raise absent
+            if away and str(absent) != self._said:
+                _log.warning("%s; the query waits for it", absent)
+                self._said = str(absent)
 
     def _stop(self, source: TopicSource) -> int:
         """Number to stop before: nothing newer is read yet."""
@@ -183,11 +225,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(NUMBER_MAX) if options.min_records_per_trigger is not None else ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The newest that any store has: the query's lag, in its progress. And how many numbers this run has left out, if any:
-        Spark knows no other metric of such a source."""
+        """The newest that any store has: the query's lag, in its progress. And how many numbers this run has left out where it
+        planned, if any: Spark knows no other metric of such a source. What tasks find is in the ledger."""
         found = as_offset({self._names[source.uuid]: source.any_next for source in self._sources})
-        lost = {name: sum(stop - first for first, stop in spans) for name, spans in self._told.items() if spans}
-        if lost:
+        if lost := self._losses.counts():
             found["lost"] = as_offset(lost)["topics"]
         return found
 
@@ -202,40 +243,60 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             DataLossError: numbers of the batch are expired, or their source is gone, with failOnDataLoss.
+            StoresAwayError: they may be at a store that is away.
             RegIdInUseError: another query has this one's session.
         """
-        before, after = positions_of(start), positions_of(end)
-        self._look(after)
+        before, after, lineage = positions_of(start), positions_of(end), lineage_of(end)
+        self._look(after, lineage)
+        self._check_sight(after)
+        self._losses.write()
+        if start == end:  # of a source that has nothing new: not its first batch once more
+            return []
+        if lineage.began is not None:
+            before = lineage.began
+        else:
+            self._check_begin(before, after)
         sources = {self._names[source.uuid]: source for source in self._sources}
         spans: list[Span] = []
-        anew = not self._planned and before == self._initial  # the first batch, of which Spark has kept no start
-        behind = anew and all(before.get(name, 0) >= stop for name, stop in after.items())
         for name, stop in after.items():
             first = before.get(name, 0)
-            if first > stop or (behind and stop):
-                skipped = stop if first > stop else stop - 1  # that one at least, where nothing has come since
-                self._lost(
-                    name, skipped, first, "left out: the query begins behind its first batch, which was not done"
-                )
-            elif first < stop and name not in sources:
-                self._lost(name, first, stop, "gone: no store keeps this source any more")
+            if first < stop and name in sources:
+                spans.append(self._there(name, sources[name], first, stop))
             elif first < stop:
-                spans.append((sources[name], self._behind_expired(name, sources[name], first, stop), stop))
-        return split(spans, self._options, cut_points)
+                self._lost(name, first, stop, "gone: no store keeps this source any more", self._unseen.get(name, ()))
+        keys = {(source.topic, source.key): self._names[source.uuid][1] for source in self._sources}
+        query = query_of(self._options, self._identity)
+        parts = split(spans, self._options, cut_points)
+        return [replace(part, key=keys[part.topic, part.key], query=query) for part in parts]
+
+    def _check_begin(self, before: Positions, after: Positions) -> None:
+        """Says what of a first batch is left out, where its offset has no start, as those of 0.1.0 had none: the query may begin
+        behind that batch now. Of each source its last number at least."""
+        if self._planned or before != self._initial:
+            return
+        behind = all(before.get(name, 0) >= stop for name, stop in after.items())
+        for name, stop in after.items():
+            if stop and (behind or before.get(name, 0) > stop):
+                why = "left out, and what came before in its batch: the query begins behind it, and that batch was not done"
+                self._lost(name, stop - 1, stop, why, ())
+
+    def _there(self, name: Name, source: TopicSource, first: int, stop: int) -> Span:
+        """What can be read of numbers ``first`` .. ``stop - 1``. They were there when their batch was planned first."""
+        end = max(first, min(stop, newest(source, self._options)))
+        if end < stop:
+            self._lost(name, end, stop, "gone: its stores were set back", source.away)
+        return source, self._behind_expired(name, source, first, end), end
 
     def _behind_expired(self, name: Name, source: TopicSource, first: int, stop: int) -> int:
         """Where numbers ``first`` .. ``stop - 1`` begin that are not expired; nobody walks through those that are."""
         begin = min(oldest(source, self._options), stop)
         if first < begin:
-            self._lost(name, first, begin, "expired")
+            self._lost(name, first, begin, "expired", source.away)
         return max(first, begin)
 
-    def _lost(self, name: Name, first: int, stop: int, why: str) -> None:
+    def _lost(self, name: Name, first: int, stop: int, why: str, away: Iterable[Away]) -> None:
         """Ends the query, or says what of it was not said yet."""
-        told = self._told.setdefault(name, Spans())
-        for new, end in list(told.gaps(first, stop)):
-            skip(self._options, DataLossError(*name, new, end - 1, why))
-            told.add(new, end)
+        self._losses.tell(query_of(self._options, self._identity), DataLossError(*name, first, stop - 1, why), away)
 
     def read(self, partition: Range) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """One task's messages."""
@@ -253,15 +314,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._session is not None:
             self._session.close()
 
-    def _look(self, positions: Positions) -> None:
+    def _look(self, positions: Positions, lineage: Lineage) -> None:
         """At what there is now; ``positions``: names that are in use. Registers the session with every source."""
+        self._identity = lineage.query or self._identity or secrets.token_hex(4)
         reading = frozenset(positions)
         if time.monotonic() >= self._look_s or reading != self._reading:
             before_s, self._reading = time.thread_time(), reading
             try:
-                self._sources = selected(self._options, reading)
+                self._sources, self._is_there = selected(self._options, reading), True
+                self._unseen = self._absent(lineage)
             except NoDomainError:  # it may come; its sources may be back
-                self._sources = []
+                self._sources, self._is_there, self._unseen = [], False, {}
             pause_s = LOOK_PAUSE * (time.thread_time() - before_s)
             self._look_s = time.monotonic() + min(pause_s, LOOK_PAUSE_MAX_S)
         if self._drains and self._target is None:
@@ -277,6 +340,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._session is None:
                 self._session = Session(self._options)
             self._session.join({bytes.fromhex(source.uuid) for source in self._sources})
+
+    def _absent(self, lineage: Lineage) -> dict[Name, tuple[Away, ...]]:
+        """Names in use whose sources are not in sight, and the stores that may keep them."""
+        seen = {(source.topic, source.uuid[:8]) for source in self._sources}
+        return {
+            (topic, key): stores_away(self._options.domain, topic, _uuid_part(key), lineage.stores)
+            for topic, key in self._reading
+            if (topic, _uuid_part(key)) not in seen
+        }
 
     def _acknowledge(self, positions: Positions) -> None:
         if self._session is not None:

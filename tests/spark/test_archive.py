@@ -17,6 +17,7 @@ from spark.archive_driver import Settings, command
 import holdfast as hf
 from holdfast.engine import survey
 from holdfast.engine.domain import Domain
+from holdfast.spark.errors import StoresAwayError
 from holdfast.spark.offsets import as_offset
 from holdfast.spark.pipeline.archive import Archived, ArchiveError, archive
 from holdfast.spark.pipeline.checkpoint import CheckpointInUseError
@@ -227,6 +228,9 @@ def test_a_topic_that_nobody_keeps(
         (tmp_path / "t" / "_checkpoint" / name / "0").write_text(text)
     with pytest.raises(_ReachedError):
         run(nothing, tmp_path / "t", domain, "quota")
+    for once in (True, False):
+        with pytest.raises(StoresAwayError, match=f"there is no domain /.*/{domain}x, .*start its stores"):
+            run(nothing, tmp_path / "t", f"{domain}x", "quota", once=once)
 
 
 def test_what_is_wrong_is_told_in_one_line(

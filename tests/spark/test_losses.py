@@ -83,10 +83,10 @@ def test_a_loss_ends_the_query_or_is_told(tmp_path: Path, caplog: pytest.LogCapt
 
     (tmp_path / "d").mkdir()
     with pytest.raises(DataLossError):
-        skip(options(), loss(0, 9))
+        skip(options(), loss(0, 9), ())
     assert losses_in(tmp_path / "d") == []
     with caplog.at_level(logging.WARNING, "holdfast"):
-        skip(options(failOnDataLoss="false"), loss(0, 9))
+        skip(options(failOnDataLoss="false"), loss(0, 9), ())
     assert "numbers 0..9 are expired" in caplog.text
     (found,) = losses_in(tmp_path / "d")
     assert found == Loss(found.at, "", "orders", "7/11111111", 0, 9, "expired")

@@ -210,10 +210,27 @@ def test_a_task_that_does_not_see_a_store_says_so(task: tuple[BatchReader, Range
     """The others' logs alone may show as valid what that one knows to be void."""
     read, part = task
     first, second = part.place.stores
-    gone = replace(second, **{hidden: f"/nowhere{getattr(second, hidden)}"})
+    assert second.logs is not None
+    gone = replace(second, directory=f"/nowhere{second.directory}")
+    if hidden == "logs":
+        gone = replace(second, logs=replace(second.logs, path=f"/nowhere{second.logs.path}"))
     away = replace(part, place=replace(part.place, stores=(first, gone)))
     with pytest.raises(PlacementError, match=rf"does not see /nowhere.* of store {second.name}.*--ipc=host"):
         count((read, away))
+
+
+def test_another_volume_where_a_store_has_its_logs_is_another_place(
+    task: tuple[BatchReader, Range], store_directory: Callable[[str], Path]
+) -> None:
+    """The store's directory is in sight, the one of its logs is one of the same name."""
+    logs = store_directory("b") / "logs"
+    moved = logs.rename(store_directory("b") / "moved")
+    logs.mkdir(mode=0o700)
+    with pytest.raises(PlacementError, match=r"logs is not where store b has its logs.*inode .*, not .*--ipc=host"):
+        count(task)
+    logs.rmdir()
+    moved.rename(logs)
+    assert count(task) == 5
 
 
 def test_another_store_in_the_same_directory_is_another_place(

@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.engine.kept_topics import StoreLog, TopicSource
 from holdfast.spark import selection
-from holdfast.spark.errors import DataLossError
 from holdfast.spark.options import OptionError, parse
 
 if TYPE_CHECKING:
@@ -106,13 +105,10 @@ def test_a_stream_begins_at_the_end_unless_it_is_told_to() -> None:
         ({}, [10, 20]),
         ({"startingOffsets": {"orders": {"7/22222222": 33}}}, [10, 33]),
         ({"startingOffsets": {"v": 1, "topics": {"orders": {"7/11111111": 80, "7/22222222": -2}}}}, [80, 20]),
-        ({"startingOffsets": {"orders": {"7/11111111": 9}}, "failOnDataLoss": "false"}, [10, 20]),
+        ({"startingOffsets": {"orders": {"7/11111111": 9}}}, [9, 20]),
         ({"readFrom": "store:c"}, [30, 30]),
         ({"stores": "b,c", "startingOffsetsByTimestamp": {}}, [20, 20]),
-        (
-            {"readFrom": "store:c", "startingOffsets": {"orders": {"7/11111111": 29}}, "failOnDataLoss": "false"},
-            [30, 30],
-        ),
+        ({"readFrom": "store:c", "startingOffsets": {"orders": {"7/11111111": 29}}}, [29, 30]),
         ({"startingTimestamp": "25000"}, [25, 25]),
         ({"startingTimestamp": "25000", "readFrom": "store:c"}, [30, 30]),
         ({"startingTimestamp": "90000", "startingOffsetsByTimestampStrategy": "latest"}, [80, 60]),
@@ -142,11 +138,6 @@ def test_a_log_without_messages_does_not_say_what_is_the_oldest() -> None:
     empty = msgspec.structs.replace(ONE, logs=(*LOGS, StoreLog("d", "/d", 0, 0)))
     assert selection.oldest(empty, options()) == 10
     assert selection.oldest(empty, options(readFrom="store:d")) == 10
-
-
-def test_a_number_that_is_gone_is_data_loss() -> None:
-    with pytest.raises(DataLossError, match=r"topic orders, source 7/11111111: numbers 9\.\.9 are expired"):
-        begins(startingOffsets={"orders": {"7/11111111": 9}})
 
 
 @pytest.mark.parametrize(

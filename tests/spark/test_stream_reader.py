@@ -305,42 +305,47 @@ def test_a_source_that_is_gone(
     assert "0..5" in caplog.text
 
 
-def test_a_first_batch_that_a_new_start_has_passed(
-    run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any
+@pytest.mark.parametrize("more", [0, 3])
+def test_a_first_batch_begins_where_it_began(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any, more: int
 ) -> None:
-    """Spark asks for ``latest`` again after a crash in its first batch: what lies between would be left out silently."""
+    """Spark asks for ``latest`` again after a crash in its first batch, and gets another place: the batch says its own."""
     run_store()
     src = source(ctx, 6)
     query = reader(startingOffsets="latest")
     start = query.initialOffset()
     send(src, 2)
     end = query.latestOffset(passed(start), ALL)
-    send(src, 3)
+    send(src, more)
     again = reader(startingOffsets="latest")
-    with pytest.raises(DataLossError, match=r"8\.\.10"):
-        again.partitions(passed(again.initialOffset()), passed(end))
+    assert read(again, again.initialOffset(), end) == [6, 7]
+    assert read(again, end, end) == [], "planned for another source's sake, as Spark does"
+    following = again.latestOffset(passed(end), ALL)
+    assert read(again, end, following) == list(range(8, 8 + more))
+    assert ("began" in following) == (more == 0)
 
 
-def test_a_first_batch_that_a_new_start_has_just_passed(
-    run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("more", [0, 3])
+def test_a_first_batch_of_an_older_release_does_not_say_where_it_began(
+    run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any, caplog: pytest.LogCaptureFixture, more: int
 ) -> None:
-    """As before, but nothing has come since the crash: the new start is the end of the batch, and the batch is empty."""
     run_store()
     src = source(ctx, 6)
     source(ctx, 3)
     query = reader(startingOffsets="latest")
     start = query.initialOffset()
     send(src, 2)
-    end = query.latestOffset(passed(start), ALL)
+    end = as_offset(positions_of(query.latestOffset(passed(start), ALL)))
     assert read(query, start, end) == [6, 7], "a source with nothing new is no loss"
+    send(src, more)
     again = reader(startingOffsets="latest")
-    with pytest.raises(DataLossError, match="left out"):
+    with pytest.raises(DataLossError, match=r"7\.\.7 are left out, and what came before"):
         again.partitions(passed(again.initialOffset()), passed(end))
     lenient = reader(startingOffsets="latest", failOnDataLoss="false")
     assert lenient.partitions(passed(lenient.initialOffset()), passed(end)) == []
     assert "7..7 are left out" in caplog.text
-    assert lenient.latestOffset(passed(end), ALL) == end, "and the query goes on"
-    assert lenient.partitions(passed(end), passed(end)) == []
+    following = lenient.latestOffset(passed(end), ALL)
+    assert read(lenient, end, following) == list(range(8, 8 + more)), "and the query goes on"
 
 
 def test_nothing_is_open_before_the_first_question(run_store: Callable[..., ThreadStore], reader: Any) -> None:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ...engine.errors import ConfigError, CorruptionError, Error
+from ...engine.errors import ConfigError, CorruptionError, Error, NoDomainError
 from ..offsets import as_offset, positions_of
 from ..options import PLACES, parse
-from ..selection import check_topics, selected
+from ..selection import check_topics, no_domain, selected
 from .committed import committed
 from .progress import Progress, Tell, silent
 from .table import By, ParquetTable
@@ -103,6 +103,7 @@ def archive(
         ConfigError: the directory or the checkpoint is not that of this archive, or an option is wrong; with ``once``, no store
             keeps the topic of a new archive. Without, the log says so, and the archive waits for it.
         CheckpointInUseError: another process archives into ``path``.
+        StoresAwayError: an archive that goes on, and whose domain is not there.
         ArchiveError: Spark has ended the query.
         OSError: a file cannot be written.
     """
@@ -110,8 +111,7 @@ def archive(
     where = Path(path).absolute()
     points = Path(checkpoint).absolute() if checkpoint is not None else where / "_checkpoint"
     reading = _reading(topic, session, options or {})
-    if committed(points) is None:
-        _check_topics(reading, once=once)
+    _check_topics(reading, once=once, new=committed(points) is None)
     frame = _stream(spark, reading)
     _check_columns(frame, by)
     with ParquetTable(where, by, points) as table:
@@ -151,11 +151,19 @@ def _reading(topic: str | None, session: int | None, options: Mapping[str, str])
     return given
 
 
-def _check_topics(reading: Mapping[str, str], *, once: bool) -> None:
-    """A name that was mistyped would make an archive of nothing."""
+def _check_topics(reading: Mapping[str, str], *, once: bool, new: bool) -> None:
+    """A name that was mistyped would make an archive of nothing. One that goes on had its topics; they may be at rest."""
     options = parse(reading, "stream")
     try:
-        check_topics(options, selected(options))
+        found = selected(options)
+        if new:
+            check_topics(options, found)
+    except NoDomainError as error:
+        if not new:
+            raise no_domain(options) from error
+        if once:
+            raise
+        _log.warning("%s; the archive waits for it", error)
     except ConfigError as error:
         if once:
             raise

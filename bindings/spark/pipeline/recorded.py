@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ...engine.errors import ConfigError, CorruptionError
+from ...engine.kept_topics import logs_away
 from ...engine.records import Gap, Records
 from ..decode import payloads_of
 from ..errors import DataLossError
@@ -228,7 +229,8 @@ class _StoreLogs:
         try:
             while (found := records.read()) is not None:
                 if isinstance(found, Gap):
-                    skip(self._options, DataLossError(kept.topic, kept.key, found.first, found.next - 1, found.why))
+                    loss = DataLossError(kept.topic, kept.key, found.first, found.next - 1, found.why)
+                    skip(self._options, loss, [*kept.away, *logs_away(kept.logs)])
                     continue
                 yield _Chunk(found.sequence_number, found.timestamp_ns, payloads_of(found))
         finally:

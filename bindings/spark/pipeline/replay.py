@@ -93,6 +93,7 @@ def replay(
         ConfigError: an input that is not there or not what it was, options that are none, the checkpoint of another replay.
         CheckpointInUseError, CorruptionError: the checkpoint is another process's, or is none, or not what the stores have.
         DataLossError: numbers of a topic that no store has any more.
+        StoresAwayError: numbers that no store in sight has, while others are away.
         RegistrationTimeout, WouldBlockError, StabilityTimeout, MessageTooLargeError: as a source's.
     """
     if not speed >= 0:
