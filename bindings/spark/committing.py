@@ -6,9 +6,9 @@
 3. The rows are published in the order of the partitions, and are stable.
 4. The record says that the batch is done; then the files go.
 
-Who comes after a crash between 2 and 4 opens the sources again. Each goes on behind the last message that is valid, because its
-stores drain the ring of the dead one first: rows below that number are published, the rest is published now. The former are read
-back before they count (readback.py).
+Who comes after a crash between 2 and 4 opens the sources again, at the place where the batch began (written_place.py). Each goes
+on behind the last message that is valid, because its stores drain the ring of the dead one first: rows below that number are
+published, the rest is published now. The former are read back before they count (readback.py).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from . import staging
 from .keeping import opened
 from .ledger import Intent, Ledger, LedgerInUseError, Piece, Share, rows_below
 from .readback import read_back
+from .written_place import check_place, written_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +49,7 @@ def commit(options: Options, messages: Sequence[Written | None], batch: int, pub
 
     Raises:
         LedgerInUseError: another process is committing for this writer.
+        PlacementError: a batch that is half published was begun elsewhere.
         UsageError, CorruptionError: staged rows are not there, or not what they were.
         ConfigError, NotRegisteredError, RegistrationTimeout, WouldBlockError, StabilityTimeout: as a source's. The batch can be
             committed again.
@@ -78,7 +80,8 @@ def _begin(ledger: Ledger, options: Options, who: str, batch: int, files: list[S
         for topic, size in largest.items():
             publisher.admit(topic, size)
         begins = {topic: Piece(0, *publisher.position(topic)) for topic in shares}
-        intent = Intent(batch, files, [Share(topic, count, [begins[topic]]) for topic, count in shares.items()])
+        told = [Share(topic, count, [begins[topic]]) for topic, count in shares.items()]
+        intent = Intent(batch, files, told, written_place(options))
         staging.sync_directory(rows)
         ledger.record.intent, ledger.record.checkpoint = intent, options.checkpoint_location
         ledger.save()
@@ -90,6 +93,7 @@ def _go_on(ledger: Ledger, options: Options, who: str, *, keep: bool) -> None:
     """Finishes the batch that the record says is under way."""
     intent = ledger.record.intent
     assert intent is not None
+    check_place(intent.place, options, intent.batch, ledger.path)
     rows = ledger.directory / "rows"
     try:
         for file in intent.files:

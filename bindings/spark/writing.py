@@ -20,6 +20,7 @@ from ..engine.errors import UsageError
 from .place import place_of_write
 from .publishing import Publisher, slot
 from .staging import StagedFile, stage
+from .written_place import stores_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +121,7 @@ def plan_of(options: Options, schema: StructType, *, overwrite: bool, who: str =
     value, topic = names.index("value"), None if options.topic else names.index("topic")
     options = replace(options, domain=str(domain_directory(options.domain).absolute()))
     staging = staging_of(options)
-    place = place_of_write(str(options.domain), _needed(options, staging))
+    place = place_of_write(str(options.domain), _needed(options, staging), stores_of(options))
     if who and options.delivery == "exactly_once":
         make_place(staging.directory(who))
     return WritePlan(options, value, topic, staging, place)
