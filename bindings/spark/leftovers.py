@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from ..engine.errors import CorruptionError
 from ..engine.sweep import Item
-from .batch_writer import ONCE, lives
+from .alive import ALIVE, over
+from .batch_writer import ONCE
 from .ledger import Ledger, LedgerInUseError
 from .writing import TRANSACTION
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["leftovers"]
 
 BY_HAND = "remove it by hand when it is never started again"
+AFTER_ITS_DRIVER = "remove it by hand when that has ended"
 
 
 def leftovers(place: Path, *, dry_run: bool) -> list[Item]:
@@ -46,10 +48,13 @@ def _seen(path: Path, *, dry_run: bool) -> Item | None:
         return Item("writer", str(path), size, False, why)
 
     if path.name.startswith(ONCE):
-        if lives(path.name.removeprefix(ONCE)):
-            return None
-        if not dry_run:
-            shutil.rmtree(path)
+        if not (path / ALIVE).exists():
+            return kept(f"whether the driver of this write lives cannot be told; {AFTER_ITS_DRIVER}")
+        with over(path) as dead:
+            if not dead:
+                return None
+            if not dry_run:
+                shutil.rmtree(path)
         return Item("writer", str(path), size, True, "its driver is dead: nobody goes on with this write")
     if path.name.startswith(TRANSACTION):
         return kept("which txnVersion of a txnAppId was published last, it alone says")

@@ -92,8 +92,8 @@ class Staging:
         return Path(self.checkpoint) / "holdfast" if self.checkpoint and who == self.query else Path(self.base) / who
 
 
-def plan_of(options: Options, schema: StructType, *, overwrite: bool, who: str = "") -> WritePlan:
-    """Checks what is known before the first row, and finds the place. ``who``: the writer, whose directory is made then.
+def plan_of(options: Options, schema: StructType, *, overwrite: bool) -> WritePlan:
+    """Checks what is known before the first row, and finds the place.
 
     Raises:
         UsageError: the mode, or columns that cannot be written; a checkpoint that cannot be used.
@@ -123,8 +123,6 @@ def plan_of(options: Options, schema: StructType, *, overwrite: bool, who: str =
     options = replace(options, domain=str(domain_directory(options.domain).absolute()))
     staging = staging_of(options)
     place = place_of_write(str(options.domain), _needed(options, staging), stores_of(options))
-    if who and options.delivery == "exactly_once":
-        make_place(staging.directory(who))
     return WritePlan(options, value, topic, staging, place)
 
 

@@ -30,11 +30,11 @@ from spark.writes import (
 import holdfast as hf
 from holdfast.engine.domain import SHM_DIR, Domain, domain_directory, unlink_object
 from holdfast.spark import keeping
+from holdfast.spark.alive import let_go
 from holdfast.spark.batch_writer import BatchWriter
 from holdfast.spark.errors import PlacementError
 from holdfast.spark.ledger import Ledger, LedgerInUseError
 from holdfast.spark.publishing import Publisher, session_of
-from holdfast.spark.writing import make_place, writer_directory
 
 
 @pytest.fixture
@@ -143,11 +143,9 @@ def test_what_a_killed_attempt_has_staged_is_swept_by_the_commit(house: House, q
 
 def test_what_a_killed_driver_has_staged_is_swept_by_a_later_write(house: House, own_domain: str) -> None:
     writer = BatchWriter(OPTIONS, TOPIC_VALUE, overwrite=False)
-    lost, kept = copy(writer), copy(writer)
-    boot, pid, _, noise = writer._who.removeprefix("once-").split("-")
-    lost._who = f"once-{boot}-{pid}-1-{noise}"  # the process that has this number now started at another time
-    make_place(writer_directory(lost._plan.options, lost._who))
+    lost, kept = writer, BatchWriter(OPTIONS, TOPIC_VALUE, overwrite=False)
     directories = [Path(batch_tasks(each, [rows(0, 0)])[0].directory) for each in (lost, kept)]
+    let_go(directories[0])  # as the kernel does
     write(OPTIONS, [rows(1, 0)])
     assert [directory.exists() for directory in directories] == [False, True]
 

@@ -16,6 +16,7 @@ from spark.three_stores import NAMES, published
 from holdfast.spark.exchange import publish_partitions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -162,6 +163,28 @@ def test_the_record_is_in_the_checkpoint_that_spark_makes(
     feed.drain(scheme="file://")
     assert counted() == expected(numbers)
     assert (feed.checkpoint / "holdfast" / "ledger").exists()
+
+
+def test_a_write_has_a_keeper_while_it_lasts(
+    spark: SparkSession, house: House, options: dict[str, str], tmp_path: Path
+) -> None:
+    """Spark's planning process need not live that long: the JVM is whom the write belongs to."""
+    place = tmp_path / "staging"
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from holdfast.spark.alive import over
+
+        (directory,) = place.glob("once-*")
+        with over(directory) as dead:
+            answer = f"dead: {dead}".encode()
+        for batch in batches:
+            yield pa.record_batch([pa.array([answer] * batch.num_rows, pa.binary())], names=["value"])
+
+    frame = spark.range(0, 2, 1, 1).mapInArrow(look, "value BINARY")
+    writer = frame.write.format("holdfast").options(**options).option("topic", "z")
+    writer.option("stagingDirectory", str(place)).mode("append").save()
+    assert published() == {"z": [b"dead: False"] * 2}
+    assert list(place.iterdir()) == []
 
 
 def test_a_batch_whose_commit_failed_is_published_once_after_the_restart(
