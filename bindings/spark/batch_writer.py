@@ -1,13 +1,13 @@
 """A DataFrame that is published: ``df.write.format("holdfast").mode("append")``.
 
 Spark repeats no commit of a batch write: if it fails, the job has failed. With ``txnAppId`` and ``txnVersion`` (Delta's names,
-for ``foreachBatch``) a job that is run again publishes what the one before did not, and nothing twice. Without them every write
-is another one: rows wait in a directory of its own, and go when it ends or when its driver is dead (alive.py).
+for ``foreachBatch``) a job that is run again publishes what the one before did not, and nothing twice (transactions.py).
+
+Rows wait in a directory of each write's own, and go when it ends, or when its driver is dead (alive.py).
 """
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import shutil
 from typing import TYPE_CHECKING, cast
@@ -16,10 +16,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from .alive import hold, let_go, over
-from .committing import abort, commit
+from .committing import commit
 from .options import OptionError, parse
 from .publishing import slot
-from .writing import TRANSACTION, Written, make_place, plan_of, publish_rows, spark_directory, stage_rows
+from .transactions import commit_version
+from .writing import Written, make_place, plan_of, publish_rows, spark_directory, stage_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,17 +48,11 @@ class BatchWriter(DataSourceArrowWriter):
             raise OptionError("txnAppId and txnVersion go together", hint="give both, or neither")
         if parsed.txn_app_id and parsed.delivery == "at_least_once":
             raise OptionError("txnAppId is for delivery=exactly_once", hint="leave one of them away")
-        self._version = parsed.txn_version
-        if self._version is not None:
-            digest = hashlib.blake2b(parsed.txn_app_id.encode(), digest_size=16).hexdigest()
-            self._who = f"{TRANSACTION}{digest}"
-        else:
-            self._who = f"{ONCE}{secrets.token_hex(16)}"
+        self._who = f"{ONCE}{secrets.token_hex(16)}"
         self._plan = plan_of(parsed, schema, overwrite=overwrite)
         if parsed.delivery == "exactly_once":
             make_place(self._directory)
-            if self._version is None:
-                hold(self._directory)
+            hold(self._directory)
 
     @property
     def _directory(self) -> Path:
@@ -70,24 +65,21 @@ class BatchWriter(DataSourceArrowWriter):
             return Written()
         task = TaskContext.get()
         partition = task.partitionId() if task is not None else 0
-        return stage_rows(self._plan, self._who, self._version or 0, partition, iterator)
+        return stage_rows(self._plan, self._who, self._plan.options.txn_version or 0, partition, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks are done. With a txnVersion that was published before, it is a no-op."""
         written = cast("list[Written | None]", messages)
-        if self._version is not None:
-            commit(self._plan.options, written, self._version)
-            return
-        with slot(spark_directory(self._plan.options)) as name:
-            commit(self._plan.options, written, 0, publish_as=name)
+        if self._plan.options.txn_version is not None:
+            commit_version(self._plan, written)
+        else:
+            with slot(spark_directory(self._plan.options)) as name:
+                commit(self._plan.options, written, 0, publish_as=name)
         self._leave()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The job failed. What it had published already stays; without a txnVersion nobody goes on with it."""
-        if self._version is not None:
-            abort(cast("list[Written | None]", messages))
-        else:
-            self._leave()
+        self._leave()
 
     def _leave(self) -> None:
         """Removes its directory, and those of writes whose driver is dead."""

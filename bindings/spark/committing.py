@@ -27,14 +27,14 @@ from .readback import read_back
 from .written_place import check_place, written_place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from .options import Options
     from .publishing import Publisher
     from .staging import StagedFile
     from .writing import Written
 
-__all__ = ["abort", "commit"]
+__all__ = ["abort", "begin", "commit", "go_on"]
 
 _log = logging.getLogger("holdfast")
 
@@ -60,28 +60,38 @@ def commit(options: Options, messages: Sequence[Written | None], batch: int, pub
     directory, who, keep = Path(written[0].directory), publish_as or written[0].who, not publish_as
     files = sorted((message.file for message in written if message.file), key=lambda file: file.partition)
     with Ledger(directory, options.commit_timeout) as ledger:
-        if ledger.record.intent is not None:
-            _go_on(ledger, options, who, keep=keep)
+        go_on(ledger, options, who, keep=keep)
         if batch > ledger.record.done and files:
-            _begin(ledger, options, who, batch, files, keep=keep)
+            begin(ledger, options, who, batch, files, keep=keep)
         staging.sweep(directory / "rows", max(batch, ledger.record.done))
 
 
-def _begin(ledger: Ledger, options: Options, who: str, batch: int, files: list[StagedFile], *, keep: bool) -> None:
+def begin(
+    ledger: Ledger, options: Options, who: str, batch: int, files: list[StagedFile], *, keep: bool,
+    staged: Path | None = None, without: Collection[str] = (),
+) -> None:  # fmt: skip
+    """Publishes a batch of which nothing is published yet.
+
+    ``staged``: where its files are, if not with the record: those of a batch with an intent belong to the record alone.
+    ``without``: topics whose rows are not published.
+    """
     rows = ledger.directory / "rows"
     shares: dict[str, int] = {}
     largest: dict[str, int] = {}
     for file in files:
-        staging.check(rows, file)
+        staging.check(staged or rows, file)
         for topic, count in file.topics.items():
-            shares[topic] = shares.get(topic, 0) + count
-            largest[topic] = max(largest.get(topic, 0), file.largest[topic])
+            if topic not in without:
+                shares[topic] = shares.get(topic, 0) + count
+                largest[topic] = max(largest.get(topic, 0), file.largest[topic])
     with opened(ledger.directory, options, who, sorted(shares), keep=keep) as publisher:
         for topic, size in largest.items():
             publisher.admit(topic, size)
         begins = {topic: Piece(0, *publisher.position(topic)) for topic in shares}
         told = [Share(topic, count, [begins[topic]]) for topic, count in shares.items()]
         intent = Intent(batch, files, told, written_place(options))
+        if staged is not None:
+            staging.move(staged, rows, files)
         staging.sync_directory(rows)
         ledger.record.intent, ledger.record.checkpoint = intent, options.checkpoint_location
         ledger.save()
@@ -89,10 +99,11 @@ def _begin(ledger: Ledger, options: Options, who: str, batch: int, files: list[S
     _done(ledger, intent)
 
 
-def _go_on(ledger: Ledger, options: Options, who: str, *, keep: bool) -> None:
-    """Finishes the batch that the record says is under way."""
+def go_on(ledger: Ledger, options: Options, who: str, *, keep: bool) -> None:
+    """Finishes the batch that the record says is under way, if there is one."""
     intent = ledger.record.intent
-    assert intent is not None
+    if intent is None:
+        return
     check_place(intent.place, options, intent.batch, ledger.path)
     rows = ledger.directory / "rows"
     try:
@@ -129,9 +140,11 @@ def _go_on(ledger: Ledger, options: Options, who: str, *, keep: bool) -> None:
 
 
 def _publish(publisher: Publisher, rows: Path, intent: Intent, there: dict[str, int]) -> None:
-    """``there``: rows of each topic that are published already."""
+    """``there``: the topics of the batch, and of each the rows that are published already."""
     skip = dict(there)
     for topic, values in staging.rows_of(rows, intent.files):
+        if topic not in skip:
+            continue
         if skip[topic] < len(values):
             publisher.send(topic, values.slice(skip[topic]))
         skip[topic] = max(0, skip[topic] - len(values))
@@ -139,7 +152,10 @@ def _publish(publisher: Publisher, rows: Path, intent: Intent, there: dict[str, 
 
 
 def _done(ledger: Ledger, intent: Intent) -> None:
-    ledger.record.done, ledger.record.intent = max(ledger.record.done, intent.batch), None
+    record = ledger.record
+    record.done, record.intent = max(record.done, intent.batch), None
+    if record.topics is not None:
+        record.topics |= {share.topic: intent.batch for share in intent.shares}
     ledger.save()
 
 

@@ -79,6 +79,8 @@ class Record(msgspec.Struct):
     intent: Intent | None = None
     checkpoint: str = ""
     """Of the query, as it names it: without that the record is of no use (leftovers.py)."""
+    topics: dict[str, int] | None = None
+    """The last batch of each topic, where each has its own (transactions.py)."""
 
 
 def rows_below(share: Share, number: int, lengths: Any) -> int:

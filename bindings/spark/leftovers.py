@@ -17,7 +17,7 @@ from ..engine.sweep import Item
 from .alive import ALIVE, over
 from .batch_writer import ONCE
 from .ledger import Ledger, LedgerInUseError
-from .writing import TRANSACTION
+from .transactions import TRANSACTION
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from .place import Place
 
 __all__ = [
-    "TRANSACTION",
     "Staging",
     "WritePlan",
     "Written",
@@ -46,8 +45,6 @@ __all__ = [
 
 KINDS: dict[str, tuple[type[DataType], ...]] = {"value": (BinaryType, StringType), "topic": (StringType,)}
 """Columns that a write takes, and their types."""
-TRANSACTION = "txn-"
-"""Directories of writes with a txnAppId begin so."""
 LOCAL = re.compile("(?:file:(?://)?)?(/.*)", re.DOTALL)
 """A checkpoint's location that can be in a file system of this host, as Hadoop's Path reads it: % and # mean themselves."""
 ELSEWHERE = (
