@@ -6,9 +6,9 @@
 3. The rows are published in the order of the partitions, and are stable.
 4. The record says that the batch is done; then the files go.
 
-Who comes after a crash between 2 and 4 opens the sources again. Each goes on behind the last message that is valid, because its
-stores drain the ring of the dead one first: rows below that number are published, the rest is published now. The former are read
-back before they count (readback.py).
+Who comes after a crash between 2 and 4 opens the sources again, at the place where the batch began (written_place.py). Each goes
+on behind the last message that is valid, because its stores drain the ring of the dead one first: rows below that number are
+published, the rest is published now. The former are read back before they count (readback.py).
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from . import staging
 from .keeping import opened
 from .ledger import Intent, Ledger, LedgerInUseError, Piece, Share, rows_below
 from .readback import read_back
+from .written_place import check_place, written_place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from .options import Options
     from .publishing import Publisher
     from .staging import StagedFile
     from .writing import Written
 
-__all__ = ["abort", "commit"]
+__all__ = ["abort", "begin", "commit", "go_on"]
 
 _log = logging.getLogger("holdfast")
 
@@ -48,6 +49,7 @@ def commit(options: Options, messages: Sequence[Written | None], batch: int, pub
 
     Raises:
         LedgerInUseError: another process is committing for this writer.
+        PlacementError: a batch that is half published was begun elsewhere.
         UsageError, CorruptionError: staged rows are not there, or not what they were.
         ConfigError, NotRegisteredError, RegistrationTimeout, WouldBlockError, StabilityTimeout: as a source's. The batch can be
             committed again.
@@ -58,27 +60,38 @@ def commit(options: Options, messages: Sequence[Written | None], batch: int, pub
     directory, who, keep = Path(written[0].directory), publish_as or written[0].who, not publish_as
     files = sorted((message.file for message in written if message.file), key=lambda file: file.partition)
     with Ledger(directory, options.commit_timeout) as ledger:
-        if ledger.record.intent is not None:
-            _go_on(ledger, options, who, keep=keep)
+        go_on(ledger, options, who, keep=keep)
         if batch > ledger.record.done and files:
-            _begin(ledger, options, who, batch, files, keep=keep)
+            begin(ledger, options, who, batch, files, keep=keep)
         staging.sweep(directory / "rows", max(batch, ledger.record.done))
 
 
-def _begin(ledger: Ledger, options: Options, who: str, batch: int, files: list[StagedFile], *, keep: bool) -> None:
+def begin(
+    ledger: Ledger, options: Options, who: str, batch: int, files: list[StagedFile], *, keep: bool,
+    staged: Path | None = None, without: Collection[str] = (),
+) -> None:  # fmt: skip
+    """Publishes a batch of which nothing is published yet.
+
+    ``staged``: where its files are, if not with the record: those of a batch with an intent belong to the record alone.
+    ``without``: topics whose rows are not published.
+    """
     rows = ledger.directory / "rows"
     shares: dict[str, int] = {}
     largest: dict[str, int] = {}
     for file in files:
-        staging.check(rows, file)
+        staging.check(staged or rows, file)
         for topic, count in file.topics.items():
-            shares[topic] = shares.get(topic, 0) + count
-            largest[topic] = max(largest.get(topic, 0), file.largest[topic])
+            if topic not in without:
+                shares[topic] = shares.get(topic, 0) + count
+                largest[topic] = max(largest.get(topic, 0), file.largest[topic])
     with opened(ledger.directory, options, who, sorted(shares), keep=keep) as publisher:
         for topic, size in largest.items():
             publisher.admit(topic, size)
         begins = {topic: Piece(0, *publisher.position(topic)) for topic in shares}
-        intent = Intent(batch, files, [Share(topic, count, [begins[topic]]) for topic, count in shares.items()])
+        told = [Share(topic, count, [begins[topic]]) for topic, count in shares.items()]
+        intent = Intent(batch, files, told, written_place(options))
+        if staged is not None:
+            staging.move(staged, rows, files)
         staging.sync_directory(rows)
         ledger.record.intent, ledger.record.checkpoint = intent, options.checkpoint_location
         ledger.save()
@@ -86,10 +99,12 @@ def _begin(ledger: Ledger, options: Options, who: str, batch: int, files: list[S
     _done(ledger, intent)
 
 
-def _go_on(ledger: Ledger, options: Options, who: str, *, keep: bool) -> None:
-    """Finishes the batch that the record says is under way."""
+def go_on(ledger: Ledger, options: Options, who: str, *, keep: bool) -> None:
+    """Finishes the batch that the record says is under way, if there is one."""
     intent = ledger.record.intent
-    assert intent is not None
+    if intent is None:
+        return
+    check_place(intent.place, options, intent.batch, ledger.path)
     rows = ledger.directory / "rows"
     try:
         for file in intent.files:
@@ -125,9 +140,11 @@ def _go_on(ledger: Ledger, options: Options, who: str, *, keep: bool) -> None:
 
 
 def _publish(publisher: Publisher, rows: Path, intent: Intent, there: dict[str, int]) -> None:
-    """``there``: rows of each topic that are published already."""
+    """``there``: the topics of the batch, and of each the rows that are published already."""
     skip = dict(there)
     for topic, values in staging.rows_of(rows, intent.files):
+        if topic not in skip:
+            continue
         if skip[topic] < len(values):
             publisher.send(topic, values.slice(skip[topic]))
         skip[topic] = max(0, skip[topic] - len(values))
@@ -135,7 +152,10 @@ def _publish(publisher: Publisher, rows: Path, intent: Intent, there: dict[str, 
 
 
 def _done(ledger: Ledger, intent: Intent) -> None:
-    ledger.record.done, ledger.record.intent = max(ledger.record.done, intent.batch), None
+    record = ledger.record
+    record.done, record.intent = max(record.done, intent.batch), None
+    if record.topics is not None:
+        record.topics |= {share.topic: intent.batch for share in intent.shares}
     ledger.save()
 
 

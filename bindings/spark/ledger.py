@@ -21,6 +21,7 @@ import msgspec
 
 from ..engine.errors import CorruptionError, Error
 from .staging import StagedFile, sync_directory
+from .written_place import WrittenPlace  # noqa: TC001  (msgspec reads it)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,11 +63,12 @@ class Share(msgspec.Struct):
 
 
 class Intent(msgspec.Struct):
-    """A batch that is being published: what of it, from which files, in their order."""
+    """A batch that is being published: what of it, from which files, in their order, and where. ``place``: None in 0.1.0."""
 
     batch: int
     files: list[StagedFile]
     shares: list[Share]
+    place: WrittenPlace | None = None
 
 
 class Record(msgspec.Struct):
@@ -77,6 +79,8 @@ class Record(msgspec.Struct):
     intent: Intent | None = None
     checkpoint: str = ""
     """Of the query, as it names it: without that the record is of no use (leftovers.py)."""
+    topics: dict[str, int] | None = None
+    """The last batch of each topic, where each has its own (transactions.py)."""
 
 
 def rows_below(share: Share, number: int, lengths: Any) -> int:

@@ -1,22 +1,23 @@
 """What writers of Spark have left in a domain's directory, and what of it nobody will ever need: the part of ``holdfast gc`` that
 knows them.
 
-A query whose checkpoint is a local directory keeps its record there (writing.py), and goes with it. The others keep it with the
-domain. While a query may start again its record must stay: without it a batch would be published twice. So one goes only when no
-batch is half published and the checkpoint was here for all to see, and is gone.
+A query whose checkpoint is a local directory keeps its record there (writing.py), and it goes with that. The others, whose
+checkpoint their writer did not see, keep it with the domain. Without it a batch would be published twice when the query starts
+again. Whether it can, its checkpoint alone would say, and who does not see it does not know that it is gone: so these records
+stay, until an operator removes them.
 """
 
 from __future__ import annotations
 
 import shutil
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from ..engine.errors import CorruptionError, UsageError
+from ..engine.errors import CorruptionError
 from ..engine.sweep import Item
-from .batch_writer import ONCE, lives
+from .alive import ALIVE, over
+from .batch_writer import ONCE
 from .ledger import Ledger, LedgerInUseError
-from .writing import TRANSACTION, local_checkpoint
+from .transactions import TRANSACTION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["leftovers"]
 
 BY_HAND = "remove it by hand when it is never started again"
+AFTER_ITS_DRIVER = "remove it by hand when that has ended"
 
 
 def leftovers(place: Path, *, dry_run: bool) -> list[Item]:
@@ -42,42 +44,34 @@ def leftovers(place: Path, *, dry_run: bool) -> list[Item]:
 def _seen(path: Path, *, dry_run: bool) -> Item | None:
     size = sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
 
-    def item(remove: bool, why: str) -> Item:
-        if remove and not dry_run:
-            shutil.rmtree(path)
-        return Item("writer", str(path), size, remove, why)
+    def kept(why: str) -> Item:
+        return Item("writer", str(path), size, False, why)
 
     if path.name.startswith(ONCE):
-        if lives(path.name.removeprefix(ONCE)):
-            return None
-        return item(True, "its driver is dead: nobody goes on with this write")
+        if not (path / ALIVE).exists():
+            return kept(f"whether the driver of this write lives cannot be told; {AFTER_ITS_DRIVER}")
+        with over(path) as dead:
+            if not dead:
+                return None
+            if not dry_run:
+                shutil.rmtree(path)
+        return Item("writer", str(path), size, True, "its driver is dead: nobody goes on with this write")
     if path.name.startswith(TRANSACTION):
-        return item(False, "which txnVersion of a txnAppId was published last, it alone says")
+        return kept("which txnVersion of a txnAppId was published last, it alone says")
     if not (path / "ledger").exists():
-        return item(False, f"rows that a query has staged, and not published yet; {BY_HAND}")
+        return kept(f"rows that a query has staged, and not published yet; {BY_HAND}")
     try:
         with Ledger(path, 0) as ledger:
-            return item(*_verdict(ledger, path.name))
+            return kept(_why(ledger, path.name))
     except LedgerInUseError:
         return None
     except CorruptionError as error:
-        return item(False, str(error.args[0]))
+        return kept(str(error.args[0]))
 
 
-def _verdict(ledger: Ledger, query: str) -> tuple[bool, str]:
+def _why(ledger: Ledger, query: str) -> str:
     record = ledger.record
     if record.intent is not None:
-        return (
-            False,
-            f"batch {record.intent.batch} of query {query} is half published: only with this it can be finished",
-        )
-    if urlsplit(record.checkpoint).scheme != "file":  # without a scheme it is Spark's configuration that says where
-        where = record.checkpoint or "where Spark's configuration says"
-        return False, f"the checkpoint of query {query} is {where}, which cannot be looked at from here; {BY_HAND}"
-    try:
-        gone = local_checkpoint(record.checkpoint, query) is None
-    except UsageError as error:
-        return False, str(error.args[0])
-    if gone:
-        return True, f"the checkpoint of query {query}, {record.checkpoint}, is gone"
-    return False, f"query {query} can start again: its checkpoint is {record.checkpoint}"
+        return f"batch {record.intent.batch} of query {query} is half published: only with this it can be finished"
+    where = record.checkpoint or "where Spark's configuration says"
+    return f"query {query} can start again: its checkpoint is {where}, which only Spark can look at; {BY_HAND}"

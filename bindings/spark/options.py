@@ -302,7 +302,10 @@ OPTIONS = (
         "delivery", _one_of("exactly_once", "at_least_once"), "write", "exactly_once",
         "`at_least_once` publishes from the tasks, and a task that is repeated publishes again",
     ),
-    Option("txnAppId", _text, "batch write", "", "with txnVersion: a batch write that is repeated with both publishes once"),
+    Option(
+        "txnAppId", _text, "batch write", "",
+        "with txnVersion: a batch write that is repeated with both publishes once in each topic",
+    ),
     Option("txnVersion", _version, "batch write", "", "grows with every batch of that txnAppId"),
     Option(
         "stagingDirectory", _directory, "write", "in the checkpoint or the domain directory",

@@ -160,8 +160,13 @@ def place_of_logs(domain: str | None, directories: Sequence[str], logs: Iterable
     return Place(socket.gethostname(), boot_id(), path, (), stores, _identity(path) if os.path.isdir(path) else "")
 
 
-def place_of_write(domain: str | None, needed: Iterable[str]) -> Place:
-    """The place of a write into a domain, which is made if it is missing. ``needed``: directories in which the tasks write.
+def place_of_write(domain: str | None, needed: Iterable[str], stores: Iterable[str]) -> Place:
+    """The place of a write into a domain, which is made if it is missing.
+
+    Args:
+        domain: as of :class:`Domain`.
+        needed: directories in which the tasks write.
+        stores: names of those that the write uses: no other can stop it.
 
     Raises:
         ConfigError, ForeignOwnerError: there can be no such domain.
@@ -169,12 +174,12 @@ def place_of_write(domain: str | None, needed: Iterable[str]) -> Place:
     """
     opened = Domain(domain, join=False)
     try:
-        infos = [info for name in opened.store_names() if (info := read_info(opened, name)) is not None]
+        infos = [info for name in stores if (info := read_info(opened, name)) is not None]
     finally:
         opened.close()
-    stores = tuple(StorePlace(info.name, info.directory, info.uuid.hex()) for info in infos if _is_there(info))
+    used = tuple(StorePlace(info.name, info.directory, info.uuid.hex()) for info in infos if _is_there(info))
     directories = tuple(Directory(path, _identity(path)) for path in needed)
-    return Place(socket.gethostname(), boot_id(), str(opened.path), directories, stores)
+    return Place(socket.gethostname(), boot_id(), str(opened.path), directories, used)
 
 
 def _is_there(info: StoreInfo) -> bool:

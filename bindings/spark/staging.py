@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["StagedFile", "check", "lengths", "remove", "rows_of", "stage", "sweep", "sync_directory"]
+__all__ = ["StagedFile", "check", "lengths", "move", "remove", "rows_of", "stage", "sweep", "sync_directory"]
 
 SCHEMA = pa.schema([pa.field("value", pa.binary(), nullable=False)])
 TOPIC = b"topic"
@@ -159,6 +159,13 @@ def lengths(directory: Path, files: Iterable[StagedFile], topic: str) -> Any:
 
     parts = [pc.binary_length(values).to_numpy() for each, values in rows_of(directory, files) if each == topic]
     return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
+
+
+def move(source: Path, target: Path, files: Iterable[StagedFile]) -> None:
+    """Moves checked files into another directory of the same file system, which is made if it is missing."""
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file in files:
+        (source / file.name).rename(target / file.name)
 
 
 def remove(directory: Path, names: Iterable[str]) -> None:

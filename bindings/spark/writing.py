@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,7 @@ from ..engine.errors import UsageError
 from .place import place_of_write
 from .publishing import Publisher, slot
 from .staging import StagedFile, stage
+from .written_place import stores_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +31,9 @@ if TYPE_CHECKING:
     from .place import Place
 
 __all__ = [
-    "TRANSACTION",
     "Staging",
     "WritePlan",
     "Written",
-    "local_checkpoint",
     "make_place",
     "plan_of",
     "publish_rows",
@@ -46,8 +45,8 @@ __all__ = [
 
 KINDS: dict[str, tuple[type[DataType], ...]] = {"value": (BinaryType, StringType), "topic": (StringType,)}
 """Columns that a write takes, and their types."""
-TRANSACTION = "txn-"
-"""Directories of writes with a txnAppId begin so."""
+LOCAL = re.compile("(?:file:(?://)?)?(/.*)", re.DOTALL)
+"""A checkpoint's location that can be in a file system of this host, as Hadoop's Path reads it: % and # mean themselves."""
 ELSEWHERE = (
     "a writer keeps its record of what is published there; for another place, from the first batch on: stagingDirectory"
 )
@@ -90,8 +89,8 @@ class Staging:
         return Path(self.checkpoint) / "holdfast" if self.checkpoint and who == self.query else Path(self.base) / who
 
 
-def plan_of(options: Options, schema: StructType, *, overwrite: bool, who: str = "") -> WritePlan:
-    """Checks what is known before the first row, and finds the place. ``who``: the writer, whose directory is made then.
+def plan_of(options: Options, schema: StructType, *, overwrite: bool) -> WritePlan:
+    """Checks what is known before the first row, and finds the place.
 
     Raises:
         UsageError: the mode, or columns that cannot be written; a checkpoint that cannot be used.
@@ -120,9 +119,7 @@ def plan_of(options: Options, schema: StructType, *, overwrite: bool, who: str =
     value, topic = names.index("value"), None if options.topic else names.index("topic")
     options = replace(options, domain=str(domain_directory(options.domain).absolute()))
     staging = staging_of(options)
-    place = place_of_write(str(options.domain), _needed(options, staging))
-    if who and options.delivery == "exactly_once":
-        make_place(staging.directory(who))
+    place = place_of_write(str(options.domain), _needed(options, staging), stores_of(options))
     return WritePlan(options, value, topic, staging, place)
 
 
@@ -231,35 +228,30 @@ def staging_of(options: Options) -> Staging:
     """In ``stagingDirectory`` if given, else in the query's checkpoint if that is a directory of this host, else with the domain.
 
     A domain directory may not outlive the boot. If it is lost between a crash and the repeated commit, that batch is published
-    from its beginning once more.
+    from its beginning once more. A query that has begun with its record there stays there: 0.1.0 did not see every checkpoint.
 
     Raises:
-        UsageError: as :func:`local_checkpoint`.
+        UsageError: the checkpoint is there, and nothing can be read or written in it. With a record in another place, what was
+            published from this one would be published again.
     """
     if options.staging_directory:
         return Staging(options.staging_directory)
-    base = str(domain_directory(options.domain).absolute() / "spark")
+    base = domain_directory(options.domain).absolute() / "spark"
     found = _checkpoint(options.checkpoint_location)
-    return Staging(base, str(found[0]), found[1]) if found is not None else Staging(base)
-
-
-def local_checkpoint(location: str, query: str) -> Path | None:
-    """The checkpoint directory of a query, if it lies in a file system of this host: what Spark wrote there names the query.
-
-    Raises:
-        UsageError: it is there, and nothing can be read or written in it. With a record in another place, what was published
-            from this one would be published again.
-    """
-    found = _checkpoint(location)
-    return found[0] if found is not None and found[1] == query else None
+    if found is None:
+        return Staging(str(base))
+    path, query = found
+    if (base / query / "ledger").exists() and not (path / "holdfast" / "ledger").exists():
+        return Staging(str(base))
+    return Staging(str(base), str(path), query)
 
 
 def _checkpoint(location: str) -> tuple[Path, str] | None:
-    """A checkpoint directory of this host, and the query whose it is."""
-    parts = urlsplit(location)
-    if not location or parts.scheme not in {"", "file"} or parts.netloc:
+    """A checkpoint directory of this host, and the query whose it is: what Spark wrote there names it."""
+    parts = LOCAL.fullmatch(location)
+    if parts is None:
         return None
-    path = Path(unquote(parts.path) if parts.scheme else location)
+    path = Path(parts[1])
     try:
         found = json.loads((path / "metadata").read_bytes())
     except (FileNotFoundError, NotADirectoryError):

@@ -101,3 +101,22 @@ def house(tmp_path: Path, own_domain: str) -> Iterator[House]:
     yield made
     keeping.release()
     made.stop()
+
+
+@pytest.fixture
+def other_house(house: House, own_domain: str, tmp_path: Path) -> Iterator[str]:
+    """Three stores of the same names in another domain, which ``$HOLDFAST_DOMAIN`` does not name: its name."""
+    from process.torture_group import remove_objects
+    from spark.three_stores import House
+
+    from holdfast.spark import keeping
+
+    name = f"{own_domain}-b"
+    (tmp_path / "other").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_DOMAIN", name)
+        made = House(tmp_path / "other")
+    yield name
+    keeping.release()
+    made.stop()
+    remove_objects(name)

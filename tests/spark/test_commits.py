@@ -28,12 +28,13 @@ from spark.writes import (
 )
 
 import holdfast as hf
-from holdfast.engine.domain import SHM_DIR, Domain, unlink_object
+from holdfast.engine.domain import SHM_DIR, Domain, domain_directory, unlink_object
 from holdfast.spark import keeping
+from holdfast.spark.alive import let_go
 from holdfast.spark.batch_writer import BatchWriter
+from holdfast.spark.errors import PlacementError
 from holdfast.spark.ledger import Ledger, LedgerInUseError
 from holdfast.spark.publishing import Publisher, session_of
-from holdfast.spark.writing import make_place, writer_directory
 
 
 @pytest.fixture
@@ -142,11 +143,9 @@ def test_what_a_killed_attempt_has_staged_is_swept_by_the_commit(house: House, q
 
 def test_what_a_killed_driver_has_staged_is_swept_by_a_later_write(house: House, own_domain: str) -> None:
     writer = BatchWriter(OPTIONS, TOPIC_VALUE, overwrite=False)
-    lost, kept = copy(writer), copy(writer)
-    boot, pid, _, noise = writer._who.removeprefix("once-").split("-")
-    lost._who = f"once-{boot}-{pid}-1-{noise}"  # the process that has this number now started at another time
-    make_place(writer_directory(lost._plan.options, lost._who))
+    lost, kept = writer, BatchWriter(OPTIONS, TOPIC_VALUE, overwrite=False)
     directories = [Path(batch_tasks(each, [rows(0, 0)])[0].directory) for each in (lost, kept)]
+    let_go(directories[0])  # as the kernel does
     write(OPTIONS, [rows(1, 0)])
     assert [directory.exists() for directory in directories] == [False, True]
 
@@ -268,6 +267,41 @@ def test_a_batch_that_cannot_be_finished_says_what_to_do(house: House, query: Qu
         query.run(0, parts)
     lost.with_suffix(".away").rename(lost)
     query.run(0, parts)
+    assert published() == by_topic(*parts)
+
+
+def test_a_half_published_batch_goes_on_nowhere_else(
+    house: House, other_house: str, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.run(0, [rows(0, 0)])
+    parts = [rows(1, 0), rows(1, 1)]
+    commit_and_die(query, 1, query.tasks(1, parts), "half_published")
+    here = domain_directory()
+    with monkeypatch.context() as patch:
+        patch.setenv("HOLDFAST_DOMAIN", other_house)
+        said = rf"batch 1 is half published in domain {here} .*start it again with domain"
+        with pytest.raises(PlacementError, match=rf"{said}.* and stores a,b,c; or remove {query.place}/ledger"):
+            query.run(1, parts)
+        assert published() == {}
+    query.run(1, parts)
+    assert published() == by_topic(rows(0, 0), *parts)
+    with monkeypatch.context() as patch:
+        patch.setenv("HOLDFAST_DOMAIN", other_house)
+        query.run(2, [rows(2, 0)])  # whole batches may go anywhere
+        assert published() == by_topic(rows(2, 0))
+
+
+def test_a_record_without_a_place_goes_on_where_it_is(
+    house: House, other_house: str, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [rows(0, 0), rows(0, 1)]
+    commit_and_die(query, 0, query.tasks(0, parts), "half_published")
+    with Ledger(query.place, 0) as ledger:
+        assert ledger.record.intent is not None
+        ledger.record.intent.place = None  # as 0.1.0 wrote it
+        ledger.save()
+    monkeypatch.setenv("HOLDFAST_DOMAIN", other_house)
+    query.run(0, [rows(9, 9)])
     assert published() == by_topic(*parts)
 
 

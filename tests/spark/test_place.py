@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark.three_stores import published
+from spark.three_stores import NAMES, published
 from spark.writes import OPTIONS, TOPIC_VALUE, Query, batch_tasks, by_topic, rows, staged
 
 from holdfast.engine.domain import Domain, domain_directory
@@ -15,7 +15,7 @@ from holdfast.spark import place as place_module
 from holdfast.spark.batch_reader import BatchReader
 from holdfast.spark.batch_writer import BatchWriter
 from holdfast.spark.errors import PlacementError
-from holdfast.spark.options import parse
+from holdfast.spark.options import OptionError, parse
 from holdfast.spark.place import place_of_write
 from holdfast.spark.schema import columns_of
 from holdfast.spark.writing import spark_directory
@@ -111,7 +111,7 @@ def plan_made_here(query: Query) -> Query:
 
 def test_another_directory_under_the_same_path_is_another_place(house: House, tmp_path: Path) -> None:
     """As in a container that has a domain of its own there."""
-    place = place_of_write(None, [str(domain_directory())])
+    place = place_of_write(None, [str(domain_directory())], NAMES)
     place.check("the domain is")
     moved = domain_directory().rename(tmp_path / "moved")
     try:
@@ -139,7 +139,7 @@ def test_a_checkpoint_that_is_another_one_there_is_another_place(house: House, t
 
 
 def test_a_writer_need_not_see_the_directories_of_stores(house: House) -> None:
-    place = place_of_write(None, [])
+    place = place_of_write(None, [], NAMES)
     assert [store.name for store in place.stores] == ["a", "b", "c"]
     hidden = tuple(replace(store, directory=f"/nowhere{store.directory}") for store in place.stores)
     replace(place, stores=hidden).check("the domain is")
@@ -152,9 +152,30 @@ def test_a_store_that_was_wiped_before_the_plan_is_none_of_its_stores(house: Hou
     """It has left its name in the domain, and whatever lies in its directory now is no reason to refuse a task."""
     house.stores["c"].stop()
     take_over(house.where / "c", house.where / "a")
-    place = place_of_write(None, [])
+    place = place_of_write(None, [], NAMES)
     assert [store.name for store in place.stores] == ["a", "b"]
     place.check("the domain is")
+
+
+@pytest.mark.parametrize(
+    "used",
+    [{"stores": "a,b"}, {"stores": "", "option.ume_store_name": "a:0:0,b:0:0", "option.ume_store_group": "0:2"}],
+    ids=["stores", "engine"],
+)
+def test_only_a_store_that_the_write_uses_can_stop_its_tasks(house: House, used: dict[str, str]) -> None:
+    options = {name: text for name, text in {**OPTIONS, **used}.items() if text}
+    writers = [BatchWriter(options, TOPIC_VALUE, overwrite=False), BatchWriter(OPTIONS, TOPIC_VALUE, overwrite=False)]
+    house.stores["c"].stop()
+    take_over(house.where / "c", house.where / "a")
+    messages = batch_tasks(writers[0], [rows(0, 0)])
+    with pytest.raises(PlacementError, match=r"/c has uuid .* of store c"):
+        batch_tasks(writers[1], [rows(0, 0)])
+    writers[0].commit(messages)
+
+
+def test_stores_that_cannot_be_named_are_refused_before_the_first_row(own_domain: str) -> None:
+    with pytest.raises(OptionError, match=r"option option.ume_store_name is 'a:b:c:d'; expected: "):
+        BatchWriter({"option.ume_store_name": "a:b:c:d"}, TOPIC_VALUE, overwrite=False)
 
 
 # Reading ----------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from process.command import run
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from spark.three_stores import NAMES, published
@@ -15,6 +16,7 @@ from spark.three_stores import NAMES, published
 from holdfast.spark.exchange import publish_partitions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -103,9 +105,9 @@ def test_foreach_batch_with_a_version_is_published_once(
 class Feed:
     """A streaming query over a directory of JSON lines, one file a micro-batch, into the topics of its rows."""
 
-    def __init__(self, spark: SparkSession, where: Path, options: dict[str, str]) -> None:
+    def __init__(self, spark: SparkSession, where: Path, options: dict[str, str], name: str = "checkpoint") -> None:
         self._spark, self._options = spark, options
-        self.source, self.checkpoint = where / "files", where / "checkpoint"
+        self.source, self.checkpoint = where / "files", where / name
         self.source.mkdir()
         self._next = 0
 
@@ -119,11 +121,11 @@ class Feed:
         path.with_suffix(".new").rename(path)
         return numbers
 
-    def start(self, **more: Any) -> StreamingQuery:
+    def start(self, scheme: str = "", **more: Any) -> StreamingQuery:
         reader = self._spark.readStream.schema("topic STRING, value STRING").option("maxFilesPerTrigger", 1)
         rows = reader.option("pathGlobFilter", "*.json").json(str(self.source))
         writer = rows.writeStream.format("holdfast").options(**{**self._options, **more})
-        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+        query = writer.option("checkpointLocation", f"{scheme}{self.checkpoint}").trigger(availableNow=True).start()
         assert query is not None
         return query
 
@@ -147,6 +149,42 @@ def test_a_stream_writes_two_topics_over_restarts(
     assert counted() == expected(*numbers)
     assert feed.staged() == []
     assert (feed.checkpoint / "holdfast" / "ledger").exists()
+
+
+def test_the_record_is_in_the_checkpoint_that_spark_makes(
+    spark: SparkSession, house: House, options: dict[str, str], tmp_path: Path
+) -> None:
+    feed = Feed(spark, tmp_path, options, "a b%20c#1")
+    numbers = feed.add(100)
+    feed.drain(scheme="file://")
+    for path in (feed.checkpoint / "commits").iterdir():  # killed behind the commit, before Spark wrote it down
+        path.unlink()
+    assert run("gc")[0] == 0
+    feed.drain(scheme="file://")
+    assert counted() == expected(numbers)
+    assert (feed.checkpoint / "holdfast" / "ledger").exists()
+
+
+def test_a_write_has_a_keeper_while_it_lasts(
+    spark: SparkSession, house: House, options: dict[str, str], tmp_path: Path
+) -> None:
+    """Spark's planning process need not live that long: the JVM is whom the write belongs to."""
+    place = tmp_path / "staging"
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from holdfast.spark.alive import over
+
+        (directory,) = place.glob("once-*")
+        with over(directory) as dead:
+            answer = f"dead: {dead}".encode()
+        for batch in batches:
+            yield pa.record_batch([pa.array([answer] * batch.num_rows, pa.binary())], names=["value"])
+
+    frame = spark.range(0, 2, 1, 1).mapInArrow(look, "value BINARY")
+    writer = frame.write.format("holdfast").options(**options).option("topic", "z")
+    writer.option("stagingDirectory", str(place)).mode("append").save()
+    assert published() == {"z": [b"dead: False"] * 2}
+    assert list(place.iterdir()) == []
 
 
 def test_a_batch_whose_commit_failed_is_published_once_after_the_restart(

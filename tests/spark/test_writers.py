@@ -7,7 +7,6 @@ import re
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -95,25 +94,39 @@ def test_at_least_once_publishes_from_the_task(house: House, query: Query) -> No
 
 def test_where_a_writer_keeps_its_record(tmp_path: Path, own_domain: str) -> None:
     query = Query(OPTIONS, tmp_path)
-    spaced = tmp_path / "a b"
-    query.checkpoint.rename(spaced)
+    named = tmp_path / "a b%20c#1?d;e"  # all of it a name, in a URI, too: as Spark takes it
+    query.checkpoint.rename(named)
     domain = Path(os.environ["HOLDFAST_DIR"]) / own_domain / "spark" / query.name
     for location, expected in [
-        (str(spaced), spaced / "holdfast"),
-        (f"file://{quote(str(spaced))}", spaced / "holdfast"),
-        (f"hdfs://host{spaced}", domain),
-        (f"file://host{spaced}", domain),
+        (str(named), named / "holdfast"),
+        (f"file://{named}", named / "holdfast"),
+        (f"file:{named}", named / "holdfast"),
+        (f"hdfs://host{named}", domain),
+        (f"file://host{named}", domain),
         (str(query.checkpoint), domain),  # nothing of Spark's is there
         ("", domain),
     ]:
         options = {"checkpointLocation": location} if location else {}
         assert writer_directory(parse(options, "stream write"), query.name) == expected
-    given = parse({"checkpointLocation": str(spaced), "stagingDirectory": str(tmp_path)}, "stream write")
+    given = parse({"checkpointLocation": str(named), "stagingDirectory": str(tmp_path)}, "stream write")
     assert writer_directory(given, query.name) == tmp_path / query.name
     assert (
-        writer_directory(parse({"checkpointLocation": str(spaced)}, "stream write"), "another")
+        writer_directory(parse({"checkpointLocation": str(named)}, "stream write"), "another")
         == domain.parent / "another"
     )
+
+
+def test_a_query_stays_with_the_record_that_it_has(house: House, query: Query) -> None:
+    """0.1.0 took %20 in a file: URI for a space, found no checkpoint, and kept the record with the domain."""
+    metadata = query.checkpoint / "metadata"
+    kept = metadata.read_bytes()
+    metadata.unlink()
+    query.run(0, [rows(0, 0)])
+    metadata.write_bytes(kept)
+    query.run(0, [rows(0, 0)])  # Spark repeats it
+    query.run(1, [rows(1, 0)])
+    assert published() == by_topic(rows(0, 0), rows(1, 0))
+    assert not query.place.exists()
 
 
 def test_a_checkpoint_that_cannot_be_used_is_no_reason_for_another_record(tmp_path: Path, own_domain: str) -> None:
