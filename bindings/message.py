@@ -215,9 +215,10 @@ class Ack:
         number = self.sequence_number if sqn is None else int(sqn)
         if not 0 <= number < NUMBERS:
             raise UsageError(f"an explicit ack of number {number}", hint="a sequence number of this stream")
-        if number > self.sequence_number and number >= inbound.published:
+        end = inbound.published(number) if number > self.sequence_number else number + 1
+        if number >= end:
             raise UsageError(
-                f"an explicit ack of number {number}, which was never published: the last one is {inbound.published - 1}",
+                f"an explicit ack of number {number}, which is not known to be published: the last one is {end - 1}",
                 hint="the number of a message that came; it would acknowledge what is still to come",
             )
         return inbound, number

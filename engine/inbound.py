@@ -27,6 +27,7 @@ from .reconcile import newest_table, void_from
 from .recovery import Gap, Start, limited_low, start_number
 from .registrar import Registrar
 from .segments import Mapping, join_board
+from .store_info import published_below
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -453,12 +454,11 @@ class Inbound(Counts):
         assert self.window is not None
         return self.skipped[0] if self.skipped is not None else self.window.ack
 
-    @property
-    def published(self) -> int:
-        """Number behind the last one that is known to be published: by the ring, by what was delivered, or by a store."""
-        known = [answer.high_sqn for answer in self.registrar.answers()]
-        delivered = self.feed.next if self.feed is not None else 0
-        return max([delivered, self.receiver.context.directory.next_sqn(self.uuid), *known])
+    def published(self, number: int) -> int:
+        """Number behind the last one that is known to be published. The logs are read where ``number`` is not known without."""
+        feed, known = self.live, [answer.high_sqn for answer in self.registrar.answers()]
+        end = max([feed.next if feed else 0, self.receiver.context.directory.next_sqn(self.uuid), *known])
+        return max(end, published_below(self._begun, feed.logs.paths)) if feed and number >= end else end
 
     def report(self, now_ns: int) -> None:
         """Counters and heartbeat on the line, for stat."""

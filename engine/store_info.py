@@ -16,7 +16,7 @@ from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error, SystemCallError
 from .log_ends import OpenLog, Refusal, is_stuck, open_log
 from .logs import known_table, table_of
-from .reconcile import LogView
+from .reconcile import LogView, newest
 from .reports import Seen
 from .store_state import SourceState, State, StateFile
 from .wire import U32, UNDECODABLE, Uuid
@@ -43,6 +43,7 @@ __all__ = [
     "peer_places",
     "peer_view",
     "peers_of",
+    "published_below",
     "read_info",
     "seen_at",
     "seen_by",
@@ -148,6 +149,15 @@ def log_range(path: Path) -> tuple[int, int] | None:
             if lib.hf_logr_range(opened.log, numbers, numbers + 1) == lib.HF_OK:
                 return int(numbers[0]), int(numbers[1])
     return None
+
+
+def published_below(begun: tuple[int, int], logs: Iterable[str]) -> int:
+    """Number behind the last one that these logs hold by the newest BEGIN, ``begun`` or a later one; 0 where none can be read."""
+    views = []
+    for log in filter(None, logs):
+        with contextlib.suppress(SystemCallError):
+            views.append(log_view(Path(log)))
+    return newest(LogView((begun,), 0), [view for view in views if view is not None]).next_sqn
 
 
 def log_view(path: Path) -> LogView | None:
