@@ -21,6 +21,7 @@ from .events import receiver as events
 from .feed import Feed
 from .late import Late
 from .logs import FOR_EVER, Logs
+from .printable import printable
 from .quorum import Groups
 from .receiver_paced import BLOCKING
 from .reconcile import newest_table, void_from
@@ -115,7 +116,7 @@ class Inbound(Counts):
 
     def __repr__(self) -> str:
         at = f"next={self.feed.next}" if self.feed is not None else "registering"
-        return f"<Inbound {self.source} {at}>"
+        return printable(f"<Inbound {self.source} {at}>")
 
     def tell(self, event: object) -> None:
         """Queues an event."""
