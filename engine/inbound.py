@@ -89,7 +89,7 @@ class Inbound(Counts):
         """No stores: nothing but the ring, and no acks that anybody keeps."""
         groups = Groups.single(0) if self.streaming else found.groups
         self.registrar = Registrar(self, () if self.streaming else found.stores, groups, found.incarnation)
-        self._prefix_only = options.ordered_delivery == -1 and not options.ume_explicit_ack_only
+        self._prefix_only = options.ordered_delivery == -1
         """A store keeps one number: what was delivered ahead must not acknowledge what is still to be recovered."""
         self._acking = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
         self._incarnation = 0
