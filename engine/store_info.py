@@ -33,6 +33,7 @@ __all__ = [
     "StoreInfo",
     "Unknown",
     "excluded_by",
+    "had",
     "has_nothing",
     "knows_nothing",
     "log_range",
@@ -224,6 +225,18 @@ def has_nothing(log: Path) -> bool:
         return False
     begun = not isinstance(view, Unknown) and bool(view.begins)
     return kept is not None and not kept.incarnation and not begun
+
+
+def had(log: Path, number: int) -> bool:
+    """The store of this log, which has let go what was there, has had this number: what it never had is below ``lost_below``.
+
+    False where its state does not say it. A log lets nothing go before that is on disk (:meth:`Repository.release`).
+    """
+    try:
+        kept = _remembered(log)
+    except (OSError, CorruptionError):
+        return False
+    return kept is not None and kept.incarnation > 0 and number >= kept.lost_below
 
 
 def excluded_by(logs: Iterable[Path]) -> set[str]:
