@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from .engine.errors import EvictedError, ForkedHandleError, UsageError
+from .engine.printable import printable
 from .message import Ack
 
 if TYPE_CHECKING:
@@ -167,4 +168,4 @@ class Batch:
         if not self._live:
             return f"<Batch of {len(self)} messages released>"
         first = int(self.frames["first_sequence_number"][0])
-        return f"<Batch {self.topic} {first}..{self._last}, {len(self)} messages>"
+        return printable(f"<Batch {self.topic} {first}..{self._last}, {len(self)} messages>")

@@ -10,6 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Self
 
 from .engine.errors import ClosedError, UsageError
+from .engine.printable import printable
 from .engine.slot import ITERATED, Slot
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class Message(Slot):
         numbers = f"{last}" if first == last else f"{first}..{last}"
         again = " retransmission" if self.is_retransmit else ""
         held = " retained" if self._retained else ""
-        return f"<Message {self._inbound.topic} {numbers}, {len(self)} bytes{again}{held}>"
+        return printable(f"<Message {self._inbound.topic} {numbers}, {len(self)} bytes{again}{held}>")
 
 
 class Ack:
@@ -215,9 +216,10 @@ class Ack:
         number = self.sequence_number if sqn is None else int(sqn)
         if not 0 <= number < NUMBERS:
             raise UsageError(f"an explicit ack of number {number}", hint="a sequence number of this stream")
-        if number > self.sequence_number and number >= inbound.published:
+        end = inbound.published(number) if number > self.sequence_number else number + 1
+        if number >= end:
             raise UsageError(
-                f"an explicit ack of number {number}, which was never published: the last one is {inbound.published - 1}",
+                f"an explicit ack of number {number}, which is not known to be published: the last one is {end - 1}",
                 hint="the number of a message that came; it would acknowledge what is still to come",
             )
         return inbound, number
@@ -261,4 +263,4 @@ class Ack:
     def __repr__(self) -> str:
         if self._inbound is None or self._receiver.closed:
             return f"<Ack {self.sequence_number} closed>"
-        return f"<Ack {self._inbound.topic} {self.sequence_number}>"
+        return printable(f"<Ack {self._inbound.topic} {self.sequence_number}>")

@@ -13,6 +13,7 @@ from .batch import Batch
 from .counters import ReceiverStats
 from .engine.columns import FRAME_MIN
 from .engine.errors import ClosedError, UsageError
+from .engine.printable import printable
 from .engine.receiver import Receiver as Driver
 from .engine.waiting import PLAIN, check_timeout, nanoseconds
 from .pool import EntriesPool, MessagePool
@@ -491,4 +492,4 @@ class Receiver(Driver):
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"sources={len(self.inbounds)}"
-        return f"<Receiver {self.name} {state}>"
+        return printable(f"<Receiver {self.name} {state}>")

@@ -14,7 +14,6 @@ A source without stores has nobody who keeps acknowledgements, so there is no re
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .core import lib
@@ -23,7 +22,7 @@ from .inbound import Found, Inbound
 from .receiver import Receiver
 from .recovery import Start
 from .refusals import refusal_error
-from .store_info import log_range
+from .store_info import published_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -170,8 +169,7 @@ class _AckOnly(Inbound):
 
     def _published(self) -> int:
         """First number that is not published: neither in the ring, nor in a log, nor known to a store that answered."""
-        logs = [log_range(Path(path)) for path in self.registrar.log_paths() if path]
-        return max([self._high(0) + 1, *(found[1] for found in logs if found is not None)])
+        return max(self._high(0) + 1, published_below(self._begun, self.registrar.log_paths()))
 
     def report(self, now_ns: int) -> None:
         """A heartbeat for ``stat``; nothing is delivered."""

@@ -72,8 +72,14 @@ class ArrivalWindow(Passed):
         self._parts[slot & 1].consumed(slot >> 1)
 
     def valid(self, slot: int, number: int) -> int | None:
-        """As AckWindow."""
-        return self._parts[slot & 1].valid(slot >> 1, number)
+        """As AckWindow. Each part is acknowledged by its own numbers: a live one says nothing of what is recovered, or skipped.
+        It is remembered, and counts when the recovered part is acknowledged up to ``split``."""
+        old, live = self._parts
+        ack = self._parts[slot & 1].valid(slot >> 1, number)
+        if ack is None or ack < self.split:
+            return ack
+        live.told(ack)
+        return live.ack if ack == self.split or old.ack >= self.split else None
 
     def rewind(self, slot: int) -> int | None:
         """As AckWindow."""

@@ -23,6 +23,7 @@ from .link import StoreLink
 from .nameless import BellsName
 from .options import Defaults, NoDefaults, Options, as_given, resolve
 from .presence import Presence
+from .printable import printable
 from .segments import Bells
 from .smart_source import SmartSource, smart_options
 from .source import Source
@@ -449,7 +450,7 @@ class Context:
     def __repr__(self) -> str:
         state = "closed" if self._closing else f"sources={len(self._sources)} receivers={len(self._receivers)}"
         session = f" session_id={self.session_id:#x}" if self.session_id else ""
-        return f"<Context {self.name} domain={self.domain.name}{session} {state}>"
+        return printable(f"<Context {self.name} domain={self.domain.name}{session} {state}>")
 
 
 def _ignore(_: wire.Answer) -> None:

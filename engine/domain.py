@@ -32,6 +32,7 @@ import posix_ipc
 
 from .core import lib
 from .errors import ConfigError, ForeignOwnerError, NoDomainError
+from .option_values import is_domain
 from .private_directory import open_private, open_regular
 from .status import check
 from .store_config import check_name
@@ -50,7 +51,6 @@ SOCKET_PATH_MAX = 107
 
 _creating = threading.Lock()
 _REMEDY = "have root remove it: no other name will do"
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
 
 
 def base_directory() -> Path:
@@ -78,7 +78,7 @@ def domain_directory(name: str | None = None) -> Path:
     """
     given = name or os.environ.get("HOLDFAST_DOMAIN") or "default"
     path = Path(given) if given.startswith("/") else base_directory() / given
-    if not _NAME.fullmatch(path.name if given.startswith("/") else given):
+    if not is_domain(given):
         raise ConfigError(f"domain {given!r} is not a name", hint="letters, digits and _ . + -, 64 at most")
     return path
 

@@ -20,7 +20,7 @@ from .logs import FOR_EVER, ONLY_DECLARED, Block, Bounds, Logs
 from .ring_reader import RingReader, View, receive_wait
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
-from .store_info import has_nothing
+from .store_info import had, has_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -321,7 +321,7 @@ class Feed(Served):
         if behind is None:
             return False
         awaited = [path for path in self.logs.awaited if not path or not has_nothing(Path(path))]
-        if awaited and not self.logs.settled and (self.late is None or self.late(self._next, awaited)):
+        if awaited and not self._is_settled() and (self.late is None or self.late(self._next, awaited)):
             self._gap.again(now)
             return False
         first, self._next = self._next, behind
@@ -331,6 +331,10 @@ class Feed(Served):
         else:
             self._listener.lost(first, min(behind, self.stop) - 1)
         return True
+
+    def _is_settled(self) -> bool:
+        """A store had ``next`` and has let it go, or its operator has marked it: who else may have it is not waited for."""
+        return self.logs.marked or any(had(Path(path), self._next) for path in self.logs.let_go)
 
     # The end of a ring ----------------------------------------------------------------------------------------------------
 

@@ -21,12 +21,14 @@ from .events import receiver as events
 from .feed import Feed
 from .late import Late
 from .logs import FOR_EVER, Logs
+from .printable import printable
 from .quorum import Groups
 from .receiver_paced import BLOCKING
 from .reconcile import newest_table, void_from
 from .recovery import Gap, Start, limited_low, start_number
 from .registrar import Registrar
 from .segments import Mapping, join_board
+from .store_info import published_below
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ class Inbound(Counts):
         """No stores: nothing but the ring, and no acks that anybody keeps."""
         groups = Groups.single(0) if self.streaming else found.groups
         self.registrar = Registrar(self, () if self.streaming else found.stores, groups, found.incarnation)
-        self._prefix_only = options.ordered_delivery == -1 and not options.ume_explicit_ack_only
+        self._prefix_only = options.ordered_delivery == -1
         """A store keeps one number: what was delivered ahead must not acknowledge what is still to be recovered."""
         self._acking = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
         self._incarnation = 0
@@ -114,7 +116,7 @@ class Inbound(Counts):
 
     def __repr__(self) -> str:
         at = f"next={self.feed.next}" if self.feed is not None else "registering"
-        return f"<Inbound {self.source} {at}>"
+        return printable(f"<Inbound {self.source} {at}>")
 
     def tell(self, event: object) -> None:
         """Queues an event."""
@@ -454,12 +456,11 @@ class Inbound(Counts):
         assert self.window is not None
         return self.skipped[0] if self.skipped is not None else self.window.ack
 
-    @property
-    def published(self) -> int:
-        """Number behind the last one that is known to be published: by the ring, by what was delivered, or by a store."""
-        known = [answer.high_sqn for answer in self.registrar.answers()]
-        delivered = self.feed.next if self.feed is not None else 0
-        return max([delivered, self.receiver.context.directory.next_sqn(self.uuid), *known])
+    def published(self, number: int) -> int:
+        """Number behind the last one that is known to be published. The logs are read where ``number`` is not known without."""
+        feed, known = self.live, [answer.high_sqn for answer in self.registrar.answers()]
+        end = max([feed.next if feed else 0, self.receiver.context.directory.next_sqn(self.uuid), *known])
+        return max(end, published_below(self._begun, feed.logs.paths)) if feed and number >= end else end
 
     def report(self, now_ns: int) -> None:
         """Counters and heartbeat on the line, for stat."""

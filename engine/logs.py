@@ -172,8 +172,11 @@ class Logs:
         """Of these, the ones that cannot be read now."""
         self.awaited: list[str] = []
         """Their paths."""
-        self.settled = False
-        """After such a read: a log had the number and has let it go, or its operator has marked it."""
+        self.marked = False
+        """After such a read: the operator of a store has marked the number."""
+        self.let_go: list[str] = []
+        """After such a read: logs that have let go what is below a later number. Whether their store ever had this one, its state
+        says (store_info.had)."""
         self.refused: set[int] = set()
         """After such a read: what the logs answered (HF_GONE, HF_DAMAGED, HF_LOST, HF_HOLE, HF_AGAIN)."""
         self.incarnation = 0
@@ -202,9 +205,9 @@ class Logs:
 
     def read(self, number: int, block: Block, stop: int = FOR_EVER) -> bool:
         """Fills ``block`` with messages from ``number`` on, below ``stop``. False: no log has it, and the attributes say why."""
-        self.behind, self.awaited = [], []
+        self.behind, self.awaited, self.let_go = [], [], []
         self.undecided = self.unreadable = 0
-        self.refused, self.settled = set(), False
+        self.refused, self.marked = set(), False
         paths = self.paths
         self.learn()
         for turn in range(self._turn, self._turn + len(paths)):
@@ -219,7 +222,8 @@ class Logs:
             self.refused.add(status)
             if status in LACKING and self._number[0] > number:
                 self.behind.append(int(self._number[0]))
-                self.settled |= status == lib.HF_GONE and lib.hf_logr_let_go(self._open[path][1], number) == 1
+                if status == lib.HF_GONE and lib.hf_logr_let_go(self._open[path][1], number) == 1:
+                    self.let_go.append(path)
             else:
                 self.undecided += 1
                 self.awaited.append(path)
@@ -285,7 +289,7 @@ class Logs:
         marks = file.spans(self.table)
         if number in marks:
             self._number[0] = marks.end_of(number)
-            self.settled = True
+            self.marked = True
             return int(lib.HF_LOST)
         return self._read(log, number, block, min(stop, marks.bound_behind(number) or stop))
 

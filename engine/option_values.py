@@ -17,6 +17,13 @@ NAME_MAX = 31  # bytes: HF_NAME_MAX without the NUL
 SESSION_MAX = 2**64 - 2
 
 STORE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+DOMAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
+
+
+def is_domain(given: str) -> bool:
+    """A domain's name, or the absolute path of a directory that is called like one."""
+    name = given.rstrip("/").rpartition("/")[2] if given.startswith("/") else given
+    return DOMAIN_NAME.fullmatch(name) is not None
 
 
 class StoreAddress(NamedTuple):

@@ -60,8 +60,7 @@ class Pacer:
         item.ack_payload, item.ack_sqn = turn.ack_payload, max(int(item.ack_sqn), turn.ack)
         repository.acknowledge()
         release = min(turn.release, next_sqn)
-        if release != self._released:
-            repository.release(release)
+        if release != self._released and repository.release(release):
             self._released = release
         self.busy = self._pacing.withheld or release < next_sqn
 

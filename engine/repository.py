@@ -88,8 +88,8 @@ class Repository:
         """It has everything that its peers have: from then on it has a say again, whatever it had lost before."""
         self.losses: list[tuple[int, int]] = []
         """What it lacks and nobody was asked for yet: (first, following), oldest first."""
-        self.lost_below = source.lost_below
-        """Number behind the last one that this store never had; the state takes it in."""
+        self.lost_below = self.lost_on_disk = source.lost_below
+        """Number behind the last one that this store never had; the state takes it in, and has it on disk then."""
         self.pacer: Pacer | None = None
         """Of a receiver-paced source: set once, before anything is drained."""
         self._old, self._resting = OldStreams(domain), Resting()
@@ -136,9 +136,12 @@ class Repository:
         """The BEGINs that this store knows."""
         return tuple(self.source.begins)
 
-    def release(self, below: int) -> None:
-        """Offers nothing below any more; whole segments go."""
+    def release(self, below: int) -> bool:
+        """Offers nothing below any more; whole segments go. False: not yet, the state on disk does not say what it never had."""
+        if self.lost_below > self.lost_on_disk:
+            return False
         check(lib.hf_log_release(self.log, below), what=str(self.path))
+        return True
 
     def live_sqn(self) -> int:
         """Number behind the last message that was sent, as far as the attached ring shows."""

@@ -24,6 +24,7 @@ from .events import source as events
 from .events.info import NoFlags
 from .nameless import REMEDY
 from .outbound import Outbound
+from .printable import printable
 from .rows import feed_of
 from .skipped import keeping_full, named
 from .status import check, would_block
@@ -98,7 +99,7 @@ class Claim:
         self.abandon()
 
     def __repr__(self) -> str:
-        topic = self._source.topic
+        topic = printable(self._source.topic)
         if self._view is not None:
             return f"<Claim of {self._view.nbytes} bytes in {topic}, open>"
         return f"<Claim in {topic}, " + (

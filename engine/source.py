@@ -12,6 +12,7 @@ from typing import Self
 from .core import ffi, lib
 from .errors import ClosedError, RegistrationTimeout, StabilityTimeout, UsageError
 from .flight import InFlight
+from .printable import printable
 from .refusals import refusal_error
 from .registration import Phase
 from .sending import Claim, Sending
@@ -213,9 +214,9 @@ class Source(Sending):
     def __repr__(self) -> str:
         state = "closed" if self._closed else "registered" if self._may_send else "registering"
         if self._settlement is None or self.context.forked:
-            return f"<Source {self.topic} {state}>"
+            return printable(f"<Source {self.topic} {state}>")
         flight = self._settlement.in_flight()[0]
-        return (
+        return printable(
             f"<Source {self.topic} next={self.next_sequence_number} stable={self._settlement.retention.stable_below - 1}"
             f" in_flight={flight.messages} ({flight.bytes} bytes) {state}>"
         )

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .errors import ConfigError, UsageError
-from .option_values import NAME_MAX, STORE_NAME
+from .option_values import NAME_MAX, STORE_NAME, is_domain
 from .store_topics import TopicOptions, Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from _typeshed import StrPath
 
 __all__ = ["PORT_MAX", "StoreConfig", "check_config", "check_name", "is_store_name", "port_name"]
 
 PORT_MAX = 65535
 _PORT_NAME = re.compile(r"127\.0\.0\.1:[1-9][0-9]{0,4}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class StoreConfig:
     """What a store is. ``options``: UM's store and topic options by name; topic options hold for every topic.
 
     Raises:
-        ConfigError: a name, a port or a path that no store can have.
+        ConfigError: a name, a domain, a port or a path that no store can have.
     """
 
     name: str
@@ -45,7 +44,7 @@ class StoreConfig:
     topics: Sequence[TopicOptions] = ()
     """Options by topic; when there are any, a topic that none describes is refused."""
     aliases: Sequence[str] = ()
-    """Other names that it answers to, where they are free; what is no name is none of them."""
+    """Other names that it answers to, where they are free."""
     cache: StrPath | None = None
     """Where the logs of a disk store lie; None = below ``directory``."""
 
@@ -55,12 +54,16 @@ class StoreConfig:
         _check_path("directory", self.directory, self.name)
         if self.cache is not None:
             _check_path("cache", self.cache, self.name)
+        if self.domain is not None:
+            _check_domain(self.domain, self.name)
         if self.port not in (None, 0) and not _is_port(self.port):
             raise ConfigError(
                 f"port {self.port!r} of store {self.name}", hint=f"1 to {PORT_MAX}, or None or 0 for none"
             )
-        if isinstance(self.aliases, str):
+        if isinstance(self.aliases, str) or not isinstance(self.aliases, Sequence):
             raise ConfigError(f"aliases {self.aliases!r} of store {self.name}", hint="a list of names")
+        for alias in self.aliases:
+            check_name(alias, f"alias of store {self.name}")
 
 
 def port_name(port: int) -> str:
@@ -77,12 +80,12 @@ def is_store_name(name: object) -> bool:
     return _PORT_NAME.fullmatch(name) is not None and _is_port(int(name.partition(":")[2]))
 
 
-def check_name(name: object) -> None:
+def check_name(name: object, what: str = "store name") -> None:
     """Raises ConfigError unless it is a name that a store may have."""
     if not is_store_name(name):
         size = f" ({len(name)} characters)" if isinstance(name, str) and len(name) > NAME_MAX else ""
         raise ConfigError(
-            f"store name {name!r}{size} is not a name",
+            f"{what} {name!r}{size} is not a name",
             hint=f"letters, digits and _ . + -, {NAME_MAX} at most, or 127.0.0.1:PORT",
         )
 
@@ -94,8 +97,18 @@ def _is_port(port: object) -> bool:
 def _check_path(what: str, path: object, name: str) -> None:
     """An empty one would be the working directory, which nobody meant."""
     text = path.__fspath__() if hasattr(path, "__fspath__") else path
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise ConfigError(f"{what} {path!r} of store {name} is not a path", hint="one that is this store's alone")
+    if not isinstance(text, str) or not text or _CONTROL.search(text):
+        hint = "one that is this store's alone, without control characters"
+        raise ConfigError(f"{what} {path!r} of store {name} is not a path", hint=hint)
+
+
+def _check_domain(domain: object, name: str) -> None:
+    """An empty one is the default."""
+    if not isinstance(domain, str) or (domain and not is_domain(domain)) or _CONTROL.search(domain):
+        raise ConfigError(
+            f"domain {domain!r} of store {name} is not a name",
+            hint="letters, digits and _ . + -, 64 at most, or the absolute path of a directory with such a name",
+        )
 
 
 def check_config(config: StoreConfig) -> Topics:

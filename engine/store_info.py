@@ -16,7 +16,7 @@ from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error, SystemCallError
 from .log_ends import OpenLog, Refusal, is_stuck, open_log
 from .logs import known_table, table_of
-from .reconcile import LogView
+from .reconcile import LogView, newest
 from .reports import Seen
 from .store_state import SourceState, State, StateFile
 from .wire import U32, UNDECODABLE, Uuid
@@ -33,6 +33,7 @@ __all__ = [
     "StoreInfo",
     "Unknown",
     "excluded_by",
+    "had",
     "has_nothing",
     "knows_nothing",
     "log_range",
@@ -43,6 +44,7 @@ __all__ = [
     "peer_places",
     "peer_view",
     "peers_of",
+    "published_below",
     "read_info",
     "seen_at",
     "seen_by",
@@ -150,6 +152,15 @@ def log_range(path: Path) -> tuple[int, int] | None:
     return None
 
 
+def published_below(begun: tuple[int, int], logs: Iterable[str]) -> int:
+    """Number behind the last one that these logs hold by the newest BEGIN, ``begun`` or a later one; 0 where none can be read."""
+    views = []
+    for log in filter(None, logs):
+        with contextlib.suppress(SystemCallError):
+            views.append(log_view(Path(log)))
+    return newest(LogView((begun,), 0), [view for view in views if view is not None]).next_sqn
+
+
 def log_view(path: Path) -> LogView | None:
     """BEGIN table and next number of the log in ``path``; None when there is no readable log, or nothing has begun in it.
 
@@ -214,6 +225,18 @@ def has_nothing(log: Path) -> bool:
         return False
     begun = not isinstance(view, Unknown) and bool(view.begins)
     return kept is not None and not kept.incarnation and not begun
+
+
+def had(log: Path, number: int) -> bool:
+    """The store of this log, which has let go what was there, has had this number: what it never had is below ``lost_below``.
+
+    False where its state does not say it. A log lets nothing go before that is on disk (:meth:`Repository.release`).
+    """
+    try:
+        kept = _remembered(log)
+    except (OSError, CorruptionError):
+        return False
+    return kept is not None and kept.incarnation > 0 and number >= kept.lost_below
 
 
 def excluded_by(logs: Iterable[Path]) -> set[str]:

@@ -172,14 +172,16 @@ class ReceiverDesk:
         """Takes the acks from the boards into the state, which alone outlives a reboot: lazily, never beyond what is held, and
         backwards only to where a receiver has joined (see :meth:`register`)."""
         holdings = self._holdings
-        changed = False
+        changed, lost = False, []
         for source in holdings.state.sources:
             repository = holdings.repository(source.uuid)
             if repository is None:
                 continue
             again = repository.caught_up and not repository.unsure
-            changed |= repository.lost_below != source.lost_below or (source.learner and again)
+            changed |= source.learner and again
             source.lost_below = repository.lost_below
+            if source.lost_below != repository.lost_on_disk:
+                lost.append((repository, source.lost_below))
             source.learner = source.learner and not again
             if not source.receivers:
                 continue
@@ -192,8 +194,10 @@ class ReceiverDesk:
                 if ack > receiver.ack or (on_board.joined and (ack < receiver.ack or not receiver.joined)):
                     receiver.ack, changed = ack, True
                     receiver.joined |= on_board.joined
-        if changed:
-            holdings.save(sync=False)
+        if changed or lost:
+            holdings.save(sync=bool(lost))  # nothing is let go before (Repository.release)
+        for repository, below in lost:
+            repository.lost_on_disk = below
 
 
 def _flags(source: SourceState, receiver: ReceiverState) -> int:

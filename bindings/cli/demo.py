@@ -28,6 +28,7 @@ from .demo_pipeline import Archiving, archive_is_good, audits_are_good, missing,
 from .demo_proof import Proof, digests_of, prove
 from .demo_screen import Screen
 from .demo_worker import RECORD, STORES, TOPIC
+from .lines import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -181,7 +182,7 @@ def run_demo(count: int | None, rate: float | None, *, pipeline: bool) -> int:
     """
     without = missing() if pipeline else "--no-pipeline"
     if without:
-        print(f"without the pipeline on Spark: {without}")
+        say(f"without the pipeline on Spark: {without}")
     print("reading the flights ...", flush=True)
     records = flights(count)
     digests = digests_of(records)
@@ -203,7 +204,7 @@ def run_demo(count: int | None, rate: float | None, *, pipeline: bool) -> int:
         proofs = {name: prove(path, digests) for name, path in play.seen.items()}
         _print_table(screen, play, rate, proofs)
         for name, proof in proofs.items():
-            print(f"{name}: {_verdict(proof, len(records))}")
+            say(f"{name}: {_verdict(proof, len(records))}")
         good = all(proof.good for proof in proofs.values()) and _stores_are_good(play)
         if play.archive is not None:
             play.archive.report.start()
@@ -212,7 +213,7 @@ def run_demo(count: int | None, rate: float | None, *, pipeline: bool) -> int:
             good = audits_are_good(living, records) and good
             good = report_is_good(play.archive) and good
         good = good and play.positions["sent"] == play.positions["stable"] == len(records)
-        print("nothing was lost" if good else "MESSAGES WERE LOST")
+        say("nothing was lost" if good else "MESSAGES WERE LOST")
     return 0 if good else 1
 
 
@@ -223,14 +224,14 @@ def _stores_are_good(play: Play) -> bool:
         report = check_store(path)
         held = report.logs[0].messages if report.logs else 0
         good = good and not report.damaged and (held == play.count or name == FOR_GOOD)
-        print(f"{name}: {held:,} records, {'DAMAGED' if report.damaged else 'every CRC is right'}")
+        say(f"{name}: {held:,} records, {'DAMAGED' if report.damaged else 'every CRC is right'}")
     every = list(play.stores.values())
     living = [path for name, path in play.stores.items() if name != FOR_GOOD]
     for paths, whose in ((living, "the logs of the stores that live"), (every, "and what the dead one had")):
         (compared,) = compare_stores(paths)
         same = compared.difference is None
         good = good and same
-        print(
+        say(
             f"{whose}: {'identical' if same else 'NOT IDENTICAL'} over records {compared.first:,} to {compared.next - 1:,}"
         )
     return good

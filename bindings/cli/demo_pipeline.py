@@ -17,6 +17,7 @@ from ..engine.errors import ConfigError
 from ..engine.store_repair import repair_stores
 from .demo_actor import Actor, DemoError
 from .demo_worker import TOPIC
+from .lines import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -116,7 +117,7 @@ def archive_is_good(archive: Archiving, digests: Any) -> bool:
     good = np.array_equal(numbers[order], np.arange(len(digests))) and np.array_equal(found, digests)
     files = len(list(archive.table.rglob("part-*.parquet")))
     what = "once each, every SHA-256 as in the input" if good else "NOT THE INPUT"
-    print(f"archive, killed -9 {archive.actor.kills} x: {len(numbers):,} records in {files} Parquet files, {what}")
+    say(f"archive, killed -9 {archive.actor.kills} x: {len(numbers):,} records in {files} Parquet files, {what}")
     return bool(good)
 
 
@@ -136,7 +137,7 @@ def report_is_good(archive: Archiving) -> bool:
     found = msgspec.json.decode(archive.reported.read_bytes(), type=Report)
     show_report(found, ["carrier"])
     if archive.chart is not None:
-        print(f"a chart of it, and by origin and hour: {archive.chart}")
+        say(f"a chart of it, and by origin and hour: {archive.chart}")
     return found.flights == archive.count
 
 
@@ -147,11 +148,11 @@ def audits_are_good(stores: Sequence[Path], records: Sequence[bytes]) -> bool:
     _flip(stores[-1], records[number])
     found = _audit(stores).findings
     hit = [each for each in found if stores[-1].name in each.store.split(",") and each.first <= number < each.next]
-    print(f"one byte of record {number:,} flipped at store {stores[-1].name}; the audit: {len(found)} found")
+    say(f"one byte of record {number:,} flipped at store {stores[-1].name}; the audit: {len(found)} found")
     for each in found:
-        print(f"  {each.kind}: {each.text}")
+        say(f"  {each.kind}: {each.text}")
     (mended,) = [each for each in repair_stores(list(stores)) if each.directory == str(stores[-1])]
-    print(f"store repair: {sum(log.filled for log in mended.logs):,} records copied from the others")
+    say(f"store repair: {sum(log.filled for log in mended.logs):,} records copied from the others")
     return good and bool(hit) and len(hit) == len(found) and _is_clean("audit after the repair", _audit(stores))
 
 
@@ -162,9 +163,9 @@ def _audit(stores: Sequence[Path]) -> Audit:
 
 
 def _is_clean(what: str, found: Audit) -> bool:
-    print(f"{what}: {found.messages:,} messages read, {len(found.findings) or 'nothing'} found")
+    say(f"{what}: {found.messages:,} messages read, {len(found.findings) or 'nothing'} found")
     for each in found.findings:
-        print(f"  {each.kind}: {each.text}")
+        say(f"  {each.kind}: {each.text}")
     return not found.findings
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
 
+from ..engine.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -47,7 +49,9 @@ class Screen:
 
     def say(self, text: str) -> None:
         """One line that stays."""
-        self.console.print(f"[{time.monotonic() - self._started:5.1f} s] {text}", markup=False, soft_wrap=True)
+        self.console.print(
+            printable(f"[{time.monotonic() - self._started:5.1f} s] {text}"), markup=False, soft_wrap=True
+        )
 
     def mark(self, name: str, text: str) -> None:
         """A note behind a bar: a kill."""

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ..engine.domain import Domain
 from ..engine.errors import NotRegisteredError, UsageError
 from ..engine.option_values import integer
+from ..engine.printable import printable
 from ..engine.survey import running_stores
+from .lines import say, say_json
 from .options import pairs
 from .pipeline_spark import needed, spark_session
 from .stat import table
@@ -158,7 +160,7 @@ def replay_recording(given: ReplayArguments) -> int:
         f"published {done.messages:,} messages in {done.topic!r}{before} in {done.seconds:.3f} s; "
         f"they are numbers {done.first}..{done.next - 1} there"
     )
-    _told(done, given.json, lambda _: print(text))
+    _told(done, given.json, lambda _: say(text))
     return 0
 
 
@@ -254,7 +256,7 @@ def _bars() -> Iterator[Callable[[Progress], None]]:
 
     def tell(progress: Progress) -> None:
         if progress.what not in tasks:
-            tasks[progress.what] = bars.add_task(progress.what, total=progress.total, unit=progress.unit)
+            tasks[progress.what] = bars.add_task(printable(progress.what), total=progress.total, unit=progress.unit)
         bars.update(tasks[progress.what], completed=progress.done, total=progress.total, unit=progress.unit)
 
     with bars:
@@ -262,12 +264,10 @@ def _bars() -> Iterator[Callable[[Progress], None]]:
 
 
 def _told(found: Any, json: bool, show: Callable[[Any], None]) -> None:
-    if not json:
+    if json:
+        say_json(found, indent=True)
+    else:
         show(found)
-        return
-    import msgspec
-
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
 
 
 def _drawn(picture: str, draw: Callable[[Path], None]) -> None:
@@ -288,7 +288,7 @@ def _show(*parts: Any) -> None:
 
 
 def _archived(done: Archived) -> None:
-    print(
+    say(
         f"archived {done.rows:,} messages in {done.batches:,} micro-batches, {done.files:,} files, {done.bytes:,} bytes "
         f"to {done.path} in {done.seconds:.3f} s"
     )
@@ -321,11 +321,11 @@ def _audited(found: Audit) -> None:
         parts.append(table("receivers", "topic|source|receiver|context|>ack|>lag|alive", rows))
     _show(*parts)
     for each in found.findings[:SHOWN]:
-        print(f"{each.kind}: topic {each.topic}, source {each.source}: {each.text}")
+        say(f"{each.kind}: topic {each.topic}, source {each.source}: {each.text}")
     if len(found.findings) > SHOWN:
-        print(f"and {len(found.findings) - SHOWN:,} more: --json has all")
+        say(f"and {len(found.findings) - SHOWN:,} more: --json has all")
     some = f"{len(found.findings):,} finding" + "s" * (len(found.findings) > 1)
-    print(f"{some if found.findings else 'clean'}: {found.messages:,} messages read in {found.seconds:.3f} s")
+    say(f"{some if found.findings else 'clean'}: {found.messages:,} messages read in {found.seconds:.3f} s")
 
 
 def _store(source: SourceAudit, store: StoreAudit) -> tuple[str, ...]:
@@ -356,7 +356,7 @@ def show_report(found: Report, groups: Collection[str] = ("carrier", "origin", "
         )
         parts.append(table(f"delays by {by}, minutes", f"{by}|>flights|>departure|>arrival|>late", rows))
     _show(*parts)
-    print(f"{found.flights:,} flights, {found.cancelled:,} cancelled")
+    say(f"{found.flights:,} flights, {found.cancelled:,} cancelled")
 
 
 def _minutes(value: float | None) -> str:

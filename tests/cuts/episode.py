@@ -38,8 +38,9 @@ SESSIONS = {RECEIVER: 6, NEWCOMER: 7}
 
 Step = tuple[str, str | int]
 """``mount S``, ``start S``, ``ready S``, ``kill S`` of a store; ``source``, ``receiver`` start one, killed before if it runs;
-``stable N``: until so many more are stable; ``got N``: until the receiver has so many more; ``moves N``: as ``stable``, and it
-must come. ``vanish S``: its disk is gone; ``repair S``: and is back, with its store dead."""
+``stable N``: until so many more are stable; ``got N``: until the receiver has so many more; ``moves N``: so many are stable of
+those that the source may send from now on, and it must come. ``rests S``: until all that the source may send is stable, and the
+store S has its next segment, too. ``vanish S``: its disk is gone; ``repair S``: and is back, with its store dead."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,8 @@ class Episode:
             self._start_source(0)
         elif verb in SESSIONS:
             self._start(verb, partial(receive, "cuts", SESSIONS[verb]))
+        elif verb == "rests":
+            self._until("nothing is left to be synced", partial(self._rests, str(what)))
         elif verb == "vanish":
             self._machine.vanish(str(what))
             self.count.vanished += 1
@@ -248,25 +251,33 @@ class Episode:
         else:
             self._go_on(verb, int(what))
 
+    def _rests(self, store: str) -> bool:
+        """A spare has its name when it is synced (csrc/log_roll.c)."""
+        if not self.journal.highest + 1 == self.journal.sent >= int.from_bytes(self._limit[:8], "little"):
+            return False
+        return any((self._machine.disk(store) / "store" / "logs").glob("*/spare"))
+
     def _go_on(self, verb: str, more: int) -> None:
         """Lets the source send so many more, and some beyond."""
-        self._allow(more)
-        waits = float("inf") if verb == "moves" else self._slow + WAITS
-        if verb == "got":
+        before = int.from_bytes(self._limit[:8], "little")
+        self._allow(max(before, (before if verb == "moves" else self.journal.sent) + more + AHEAD))
+        if verb == "moves":  # what it might send before may have been stable before
+            self._until(f"{before + more} is stable", lambda: self.journal.highest >= before + more)
+        elif verb == "got":
             receiver = self.receivers[RECEIVER]
             goal = receiver.messages + more
-            self._until(f"the receiver has {goal} messages", lambda: receiver.messages >= goal, waits)
+            self._until(f"the receiver has {goal} messages", lambda: receiver.messages >= goal, self._slow + WAITS)
         else:
             goal = len(self.journal.stable) + more
-            self._until(f"{goal} are stable", lambda: len(self.journal.stable) >= goal, waits)
+            self._until(f"{goal} are stable", lambda: len(self.journal.stable) >= goal, self._slow + WAITS)
 
-    def _allow(self, more: int) -> None:
-        self._limit[:8] = (self.journal.sent + more + AHEAD).to_bytes(8, "little")
+    def _allow(self, limit: int) -> None:
+        self._limit[:8] = limit.to_bytes(8, "little")
 
     def _start_source(self, count: int) -> None:
         self._kill(["source"])
         self._life += 1
-        self._allow(0)
+        self._allow(self.journal.sent + AHEAD)
         told = Sending("cuts", self.seed, self._life, self._options, self._limit, count)
         self._start("source", partial(send, told))
 

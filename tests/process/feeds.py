@@ -17,6 +17,7 @@ from holdfast.engine.recovery import Gap
 from holdfast.engine.segments import Bells, Mapping, own_board
 from holdfast.engine.slot import Slot
 from holdfast.engine.status import check
+from holdfast.engine.store_state import SourceState, State, StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -204,6 +205,14 @@ class Stage:
         log = Log(self.path / name, self.uuid, **config)
         self.logs.append(log)
         return log
+
+    def kept(self, name: str, lost_below: int = 0) -> Log:
+        """One more store's log, in a directory whose state says that it has all from ``lost_below`` on."""
+        logs = self.path / f"store-{name}" / "logs"
+        logs.mkdir(parents=True)
+        source = SourceState(self.uuid, "t", 7, 0, incarnation=1, lost_below=lost_below)
+        StateFile(logs.parent).save(State(name, secrets.token_bytes(16), 1, 8, [source]))
+        return self.log(str(logs.relative_to(self.path) / self.uuid.hex()))
 
     def open(
         self, start: int, *, begun: tuple[int, int] = (1, 0), paths: Sequence[str] | None = None,

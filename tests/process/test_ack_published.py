@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from process.receiving import SHORT, source, take
+from process.receiving import SHORT, send, source, take, until
 
 import holdfast as hf
 
@@ -37,3 +37,24 @@ def test_an_ack_of_a_number_that_was_never_published_is_refused_and_changes_noth
             ack.send(0)
         again = ctx.receiver("quotes", options=EXPLICIT)
         assert take(again) == [1]
+
+
+def test_an_ack_of_what_was_published_behind_the_registration_is_taken_with_the_ring_gone(
+    run_store: Callable[..., object],
+) -> None:
+    """The stores' answers are older, and nothing but their logs says so."""
+    run_store()
+    with hf.Context() as ctx, hf.Context() as publisher:
+        src = source(publisher, 3)
+        with ctx.receiver("quotes", options=EXPLICIT) as receiver:
+            message = receiver.receive(timeout=SHORT)
+            assert message is not None
+            ack = message.extract_ack()
+            send(src, 10)
+            src.close()
+            (inbound,) = receiver.inbounds
+            until("the ring is gone", lambda: not ctx.directory.next_sqn(inbound.uuid))
+            with pytest.raises(hf.UsageError, match=r"13.*published.*12"):
+                ack.send(13)
+            ack.send(8)
+        assert take(ctx.receiver("quotes", options=EXPLICIT)) == [9]

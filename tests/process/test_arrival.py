@@ -9,7 +9,7 @@ from process.feeds import Ring, Stage, numbers, payload
 from process.receiving import SESSION, SHORT, Told, send, source, until
 
 import holdfast as hf
-from holdfast.engine.acks import AckWindow
+from holdfast.engine.acks import AckWindow, ExplicitWindow
 from holdfast.engine.arrival import ArrivalFeed, ArrivalWindow
 from holdfast.engine.columns import new_entries
 from holdfast.engine.events import receiver as events
@@ -215,6 +215,19 @@ def test_a_new_incarnation_takes_back_what_was_acknowledged_of_the_old_one() -> 
     assert window.advance() == 10
 
 
+def test_an_explicit_ack_of_a_live_number_counts_when_the_recovered_part_is_acknowledged() -> None:
+    window = ArrivalWindow(ExplicitWindow(5), ExplicitWindow(7), 7)
+    old, live = window.delivered(5, 5), window.delivered(7, 7)
+    assert window.valid(live, 9) is None
+    assert window.ack == 5
+    assert window.valid(old, 6) == 6
+    window.told(6)
+    assert window.valid(old, 7) == 9, "the last one that was recovered, and the live one that was acknowledged before"
+    window.told(9)
+    assert window.ack == 9
+    assert window.valid(live, 10) == 10
+
+
 # Through the public names -------------------------------------------------------------------------------------------------
 
 
@@ -270,6 +283,31 @@ def test_an_immediate_ack_does_not_acknowledge_what_is_still_to_be_recovered(sto
         (first,) = receive(again, 1)
         assert first.sequence_number in {0, 20}
         assert min(message.sequence_number for message in [first, *receive(again, 19)]) == 0
+
+
+@pytest.mark.parametrize("how", [{}, {"ume_use_ack_batching": 0}, {"ume_explicit_ack_only": 1}], ids=str)
+def test_a_live_message_acknowledges_nothing_that_the_start_has_skipped_or_that_is_held(
+    store: object, how: dict[str, int]
+) -> None:
+    def low(info: hf.events.info.RecoverySequenceNumberInfo) -> None:
+        info.low_sequence_number = 5
+
+    choice = {**ARRIVAL, **how, "ume_recovery_sequence_number_info_function": low}
+    with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
+        src = source(ctx, 7)
+        with other.receiver("quotes") as rcv:
+            receive(rcv, 1)[0].release()
+        with other.receiver("quotes", options=choice) as rcv:
+            until("registered", lambda: rcv.inbounds)
+            send(src, 2)
+            held = {message.sequence_number: message for message in receive(rcv, 4)}
+            assert sorted(held) == [5, 6, 7, 8], "1 to 4 are skipped"
+            if "ume_explicit_ack_only" in how:
+                held[8].send_explicit_ack()
+            held[8].release()
+            held[7].release()
+        rcv = other.receiver("quotes")
+        assert [message.sequence_number for message in receive(rcv, 8)] == list(range(1, 9))
 
 
 def test_batches_and_iteration_in_order_of_arrival(store: object) -> None:

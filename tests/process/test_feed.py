@@ -212,7 +212,7 @@ def test_one_store_began_later_and_another_cannot_be_read_is_late(stage: Stage) 
 
 
 def test_one_store_has_let_it_go_and_another_cannot_be_read_is_awaited_then_lost(stage: Stage) -> None:
-    log = stage.log("a")
+    log = stage.kept("a")
     log.begin(1, 0)
     log.plain(0, 49)
     log.roll()

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from process.feeds import PATIENCE_S, Stage, numbers
+from process.feeds import PATIENCE_S, Log, Stage, numbers
+from process.spawn import until
+from process.three import SHORT, SOURCE, send
+
+import holdfast as hf
+from holdfast.engine.store_info import had
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from process.conftest import ThreadStore
 
 
 @pytest.fixture
@@ -27,3 +37,65 @@ def test_what_only_a_store_may_have_that_the_operator_gave_up_is_lost(stage: Sta
     assert stage.drain() == []
     stage.now_ns += PATIENCE_S * 10**9
     assert stage.drain() == [("lost", 0, 3), *numbers(4, 8)]
+
+
+def with_a_hole(log: Log) -> None:
+    """It had 0 to 9, and could not read who may have 10 to 99."""
+    log.plain(0, 9)
+    log.hole(10, 99)
+
+
+def begun_late(_: Log) -> None:
+    """Its store was replaced: it has nothing below 100."""
+
+
+@pytest.mark.parametrize("held", [with_a_hole, begun_late])
+@pytest.mark.parametrize("readable", [True, False], ids=["state", "no state"])
+def test_what_a_store_never_had_is_not_let_go_by_its_retention(
+    stage: Stage, held: Callable[[Log], None], readable: bool
+) -> None:
+    """Another store, which cannot be read now, may have it."""
+    log = stage.kept("b", lost_below=100)
+    log.begin(1, 0)
+    held(log)
+    log.plain(100, 149)
+    log.roll()
+    log.plain(150, 199)
+    log.release(160)
+    if not readable:
+        for slot in log.path.parent.parent.glob("state.*"):
+            slot.write_bytes(b"no state")
+    stage.open(10, paths=[str(log.path), str(stage.path / "down")])
+    assert stage.drain() == []
+    stage.now_ns += PATIENCE_S * 10**9
+    assert stage.drain() == [("late", 10, ["down"])]
+    assert stage.feed is not None
+    stage.feed.seek(120)
+    stage.now_ns += PATIENCE_S * 10**9
+    stage.drain()
+    stage.now_ns += PATIENCE_S * 10**9
+    gone = [("lost", 120, 159), *numbers(160, 199)] if readable else [("late", 120, ["down"])]
+    assert stage.drain() == gone, "it had these"
+
+
+def test_a_log_lets_nothing_go_before_it_is_on_disk_what_it_never_had(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as ctx, ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a"]}) as src:
+        src.wait_registered(SHORT)
+        send(src, 10)
+        (repository,) = store.store.drainer.repositories.values()
+        with monkeypatch.context() as full:
+            full.setattr(store.store.holdings, "save", disk_is_full)
+            store.store.drainer.call(partial(repository.lacks_below, 5))
+            assert not store.store.drainer.call(partial(repository.release, 8))
+            assert had(repository.path, 4), "as its state on disk has it"
+        until("its state has it", lambda: repository.lost_on_disk == 5)
+        assert not had(repository.path, 4)
+        assert had(repository.path, 5)
+        assert store.store.drainer.call(partial(repository.release, 8))
+
+
+def disk_is_full(**_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -82,7 +82,7 @@ def test_a_start_beyond_the_newest_is_noticed_in_the_log(
         message = first.receive(SHORT)
         assert message is not None
         with monkeypatch.context() as patched:
-            patched.setattr("holdfast.engine.inbound.Inbound.published", 100)  # or the ack would be refused
+            patched.setattr("holdfast.engine.inbound.Inbound.published", lambda *_: 100)  # or the ack would be refused
             message.extract_ack().send(99)
         first.close()
         told = Told()

@@ -12,7 +12,7 @@ from process.events import Events
 from process.feeds import Log
 from process.kept import kept, log_of
 from process.spawn import until
-from process.three import SHORT, SOURCE, everywhere, send, waits
+from process.three import SHORT, SOURCE, everywhere, hide_peers, send, waits
 
 import holdfast as hf
 from holdfast.engine.core import lib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def test_what_was_acknowledged_under_a_begin_that_a_store_missed_counts_there_too(
-    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+    run_store: Callable[..., ThreadStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores = {name: run_store(name, "disk") for name in "abc"}
     with hf.Context(session_id=7) as ctx:
@@ -43,7 +43,8 @@ def test_what_was_acknowledged_under_a_begin_that_a_store_missed_counts_there_to
             if count == 5:
                 stores["c"].stop()
     stores["a"].stop()
-    monkeypatch.setattr("holdfast.engine.repository.peer_logs", lambda *_: [])  # c cannot learn what it has missed
+    # c cannot learn what it has missed
+    hide_peers(monkeypatch, stores["c"].store.state.uuid, tmp_path / "hidden")
     stores["c"] = run_store("c", "disk")
     events = Events()
     with hf.Context(session_id=7) as ctx:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from process.spawn import until
 
 import holdfast as hf
+from holdfast.engine import repository
 
-__all__ = ["SHORT", "SOURCE", "everywhere", "send", "waits"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.engine.domain import Domain
+    from holdfast.engine.store_info import Lives, Place
+    from holdfast.engine.store_state import SourceState
+
+__all__ = ["SHORT", "SOURCE", "everywhere", "hide_peers", "send", "waits"]
 
 SHORT = 90.0
 SOURCE: dict[str, Any] = {
@@ -26,6 +34,22 @@ def everywhere(src: hf.Source) -> None:
     """Waits until all its stores take part: it may send when a quorum does, and on a slow machine the last one comes later."""
     src.wait_registered(SHORT)
     until("all its stores take part", lambda: {at.state for at in src.stats().stores.values()} == {"active"})
+
+
+def hide_peers(monkeypatch: pytest.MonkeyPatch, uuid: bytes, hidden: Path) -> None:
+    """The store of this uuid cannot read the logs of its peers, as in a container of its own: it looks in ``hidden`` for them.
+
+    The logs themselves stay: a living store whose log is removed notices it, and has lost what it acknowledged.
+    """
+    places_of = repository.peers_of
+
+    def peers_of(domain: Domain, source: SourceState, own: bytes, others: Lives) -> list[Place]:
+        places = places_of(domain, source, own, others)
+        if own != uuid:
+            return places
+        return [place._replace(log=hidden / place.store / "logs" / place.log.name) for place in places]
+
+    monkeypatch.setattr(repository, "peers_of", peers_of)
 
 
 def waits(src: hf.Source, reason: str) -> None:

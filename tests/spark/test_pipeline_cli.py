@@ -23,6 +23,7 @@ from holdfast.cli.demo_data import flights
 from holdfast.cli.pipeline_spark import needed
 from holdfast.engine.domain import Domain
 from holdfast.engine.kept_topics import topic_sources
+from holdfast.engine.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from process.command import Program
     from pyspark.sql import SparkSession
 
+NASTY = "a\x1b]0;owned\x07\n\u202ec"
 LONG = 240.0
 """A Java and its workers start in that time, on a busy machine too."""
 
@@ -69,6 +71,22 @@ def test_an_audit_says_what_it_found_and_exits_with_1(shelves: Shelves) -> None:
     assert any(line.endswith("number 11 is lost at store b, and there at another one") for line in lines)
     assert any(line.endswith("number 10 differs at c (payload): not what a, b have") for line in lines)
     assert lines[-1].startswith("2 findings: 149 messages read in ")
+
+
+def test_an_audit_of_a_topic_that_a_terminal_would_obey_shows_it_escaped(tmp_path: Path) -> None:
+    shelves = Shelves(tmp_path, stores=["a", "b"], topic=NASTY)
+    for name in "ab":
+        log = shelves.store(name)
+        assert log is not None
+        log.begin(1, 0)
+        log.append(0, [name.encode()])
+    shelves.close()
+    code, out, _ = run("pipeline", "audit", *where(shelves))
+    assert (code, out.count(printable(NASTY))) == (1, 3), "in the table of both stores, and in the finding"
+    assert all(line.isprintable() for line in out.split("\n"))
+    code, out, _ = run("pipeline", "audit", "--json", *where(shelves))
+    assert {each["topic"] for each in json.loads(out)["findings"]} == {NASTY}
+    assert all(line.isprintable() for line in out.split("\n"))
 
 
 def test_an_audit_as_json(shelves: Shelves) -> None:

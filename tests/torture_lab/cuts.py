@@ -54,6 +54,9 @@ class Planted(NamedTuple):
 
 B_GOES_ON = Life([*_up("ab"), ("kill", "a"), ("stable", 200)])
 A_ALONE: list[Step] = [("mount", "a"), ("start", "a"), ("source", ""), ("stable", 20)]
+A_RESTS: list[Step] = [("mount", "a"), ("start", "a"), ("ready", "a"), ("source", ""), ("rests", "a")]
+"""A disk that vanishes in the middle of a sync takes the journal of its file system with it: no later sync succeeds, and there is
+nothing to believe."""
 PLANTED = {
     "nothing is synced": Planted("three", [Life(_up("abc"))], "log.skip_sync=mutant"),
     "a head is believed with its store dead": Planted(
@@ -63,7 +66,7 @@ PLANTED = {
         "one and a backup", [B_GOES_ON, Life(A_ALONE)], patched="holdfast.engine.voting._least"
     ),
     "a sync is believed behind one that failed": Planted(
-        "one", [Life([*_up("a"), ("vanish", "a"), ("stable", 100)])], "log.believe=mutant"
+        "one", [Life([*A_RESTS, ("vanish", "a"), ("moves", 100)])], "log.believe=mutant"
     ),
 }
 

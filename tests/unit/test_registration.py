@@ -1,4 +1,4 @@
-"""Registration machines as stories: what happened, and what they ask for."""
+"""The registration machine of a source as stories: what happened, and what it asks for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from holdfast.engine.registration import (
     Refusal,
     RefusedBy,
     Unresponsive,
-    Waits,
     checked_registration_id,
 )
 from holdfast.engine.source_registration import SourceRegistration
@@ -354,126 +353,6 @@ def test_a_minority_that_dies_does_not_stop_the_source() -> None:
     assert not machine.may_send
 
 
-def test_a_receiver_completes_at_its_low_number_once() -> None:
-    machine = receiver()
-    assert machine.connected(0, 0) == [Ask(0)]
-    first = grant(15, old=True)
-    assert machine.granted(0, first, 1) == [Granted(0, first), Complete(15, True)]
-    assert machine.disconnected(0) == []
-    machine.connected(0, 2)
-    again = grant(18, old=True)
-    assert machine.granted(0, again, 3) == [Granted(0, again)]
-
-
-def test_a_receiver_of_a_source_that_had_no_third_store_from_the_start_completes_with_a_quorum_and_says_so() -> None:
-    machine = receiver(3)
-    machine.expect({0, 1}, 0)
-    for store in range(3):
-        machine.connected(store, 0)
-    machine.granted(0, grant(15, old=True), 1)
-    assert machine.granted(1, grant(15, old=True), 1)[-1] == Complete(15, False), (
-        "at once: who is not there is not asked"
-    )
-
-
-def test_a_receiver_of_a_group_with_a_backup_has_all_stores_with_its_seats() -> None:
-    machine = ReceiverRegistration(Groups((2,), (0, 0, 0)), INTERVAL, "majority")
-    machine.expect({0, 2}, 0)
-    for store in (0, 2):
-        machine.connected(store, 0)
-    machine.granted(0, grant(15, old=True), 1)
-    assert machine.granted(2, grant(15, old=True), 1)[-1] == Complete(15, True)
-
-
-def test_a_receiver_that_comes_before_the_source_waits_for_it() -> None:
-    machine = receiver()
-    machine.connected(0, 0)
-    machine.refused(0, Refusal("unknown_source", "not yet"))
-    assert machine.tick(REFUSED_RETRY_NS) == [Ask(0), Waits(((0, "not yet"),))]
-
-
-def test_a_store_that_knows_the_receiver_by_another_identity_is_asked_again_with_the_one_that_has_acknowledged() -> (
-    None
-):
-    machine = receiver(2)
-    machine.connected(0, 0)
-    machine.connected(1, 0)
-    assert machine.granted(1, grant(0, uuid=OURS), 1) == [Granted(1, grant(0, uuid=OURS))]
-    known = grant(90, uuid=THEIRS, old=True)
-    assert machine.granted(0, known, 2) == [Granted(0, known), Ask(1)]
-    assert machine.identity == THEIRS
-    took_over = grant(90, uuid=THEIRS, old=True)
-    assert machine.granted(1, took_over, 3) == [Granted(1, took_over), Complete(90, True)]
-
-
-def test_a_store_that_does_not_know_the_receiver_has_no_say_and_imposes_nothing() -> None:
-    machine = receiver(3)
-    for store in range(3):
-        machine.connected(store, 0)
-    machine.granted(0, grant(0, uuid=OURS), 1)
-    assert machine.identity == b"", "nobody is asked to take over what it was just given"
-    machine.granted(1, grant(90, uuid=THEIRS, old=True), 2)
-    machine.granted(0, grant(0, uuid=THEIRS, old=True), 3)
-    assert machine.granted(2, grant(80, uuid=THEIRS, old=True), 4)[-1] == Complete(80, True), "not 0"
-
-
-def test_what_a_life_that_came_to_nothing_left_at_one_store_is_imposed_on_no_other() -> None:
-    machine = receiver(3)
-    for store in range(3):
-        machine.connected(store, 0)
-    machine.granted(0, grant(0, uuid=OURS, old=True), 1)
-    assert machine.asked_as(1) == b"", "it may know better"
-    assert Ask(0) in machine.granted(1, grant(90, uuid=THEIRS, old=True), 2)
-    assert machine.asked_as(0) == THEIRS
-    machine.granted(0, grant(90, uuid=THEIRS, old=True), 3)
-    assert machine.granted(2, grant(80, uuid=THEIRS, old=True), 4)[-1] == Complete(90, True)
-    assert [machine.asked_as(store) for store in range(3)] == [THEIRS] * 3, "settled"
-
-
-def test_the_identity_that_only_stores_which_did_not_know_it_gave_is_imposed_on_who_comes_later() -> None:
-    """Else that one waits for acknowledgements of a receiver that nobody is any more, a receiver-paced source with it."""
-    machine = ReceiverRegistration(Groups((1, 1), (0, 1)), INTERVAL, "majority")
-    machine.connected(0, 0)
-    machine.connected(1, 0)
-    machine.granted(1, grant(0, uuid=OURS), 1)
-    assert machine.tick(INTERVAL) == [Complete(0, False)]
-    assert machine.identity == OURS
-    assert Ask(0) in machine.granted(0, grant(0, uuid=THEIRS, old=True), INTERVAL + 1)
-    assert machine.asked_as(0) == OURS
-
-
-def test_of_two_identities_that_nobody_ever_joined_by_one_stays() -> None:
-    machine = receiver(2)
-    machine.connected(0, 0)
-    machine.connected(1, 0)
-    machine.granted(0, grant(3, uuid=THEIRS), 1)
-    assert machine.granted(1, grant(3, uuid=OURS), 2) == [Granted(1, grant(3, uuid=OURS)), Complete(3, True), Ask(1)]
-    assert machine.asked_as(1) == THEIRS
-
-
-def test_a_store_that_cannot_take_the_identity_over_is_asked_once() -> None:
-    machine = receiver(2)
-    machine.connected(0, 0)
-    machine.connected(1, 0)
-    machine.granted(0, grant(90, uuid=THEIRS, old=True), 1)
-    assert machine.granted(1, grant(40, uuid=b"n" * 16, old=True), 2) == [Ask(1)]
-    stays = grant(40, uuid=b"n" * 16, old=True)
-    assert machine.granted(1, stays, 3) == [Granted(1, stays), Complete(90, True)], "and has no say"
-
-
-def test_acks_that_a_newer_begin_has_voided_do_not_count_whichever_store_knows_of_it() -> None:
-    machine = receiver(3)
-    answers = [
-        Grant(7, OURS, 12, True, incarnation=1, begins=((1, 0),)),
-        Grant(7, OURS, 30, True, incarnation=1, begins=((1, 0),)),
-        Grant(7, OURS, 4, True, incarnation=3, begins=((1, 0), (2, 10), (3, 40))),
-    ]
-    for store, answer in enumerate(answers):
-        machine.connected(store, 0)
-        actions = machine.granted(store, answer, 1)
-    assert actions[-1] == Complete(10, True), "the second BEGIN counts, too"
-
-
 def test_b1_in_the_first_interval_also_a_store_that_refuses_is_waited_for() -> None:
     """It may grant yet; the specification's completion test asks for every store as long as that interval lasts."""
     machine = SourceRegistration(Groups.single(3), INTERVAL, "majority", OURS, anonymous=True)
@@ -485,21 +364,3 @@ def test_b1_in_the_first_interval_also_a_store_that_refuses_is_waited_for() -> N
     assert machine.refusal() is None
     assert [each for each in machine.tick(INTERVAL - 1) if isinstance(each, Open)] == []
     assert machine.tick(INTERVAL)[-1] == Open(1, 0)
-
-
-def test_b3_a_receiver_that_waits_says_for_whom_once_until_it_answers() -> None:
-    machine = receiver(3)
-    machine.connected(0, 0)
-    known = grant(5, old=True)
-    machine.granted(0, known, 1)
-    assert machine.tick(1) == []
-    each = (0, "registered"), (1, "cannot be reached"), (2, "cannot be reached")
-    assert machine.tick(INTERVAL) == [Waits(each)]
-    silent = [Unresponsive(store, False, 1, 2, answered=False) for store in (1, 2)]
-    assert machine.tick(INTERVAL + 1) == silent
-    assert machine.tick(9 * INTERVAL) == []
-    machine.connected(1, 9 * INTERVAL)
-    assert machine.tick(10 * INTERVAL) == silent[:1], "there, and silent"
-    assert machine.granted(1, known, 10 * INTERVAL)[-1] == Complete(5, False)
-    machine.disconnected(0)
-    assert machine.tick(99 * INTERVAL) == [], "delivery goes on"

@@ -49,12 +49,30 @@ def test_a_name_that_is_no_file_name_is_refused_where_it_is_made(name: Any) -> N
 
 
 @pytest.mark.parametrize(
-    "field", [{"port": -1}, {"port": 65536}, {"port": True}, {"aliases": "ab"}, {"directory": "a\0b"}]
-)
+    "field",
+    [
+        {"port": -1}, {"port": 65536}, {"port": True}, {"aliases": "ab"}, {"aliases": 7}, {"directory": "a\0b"},
+        {"directory": "/a\x1bb"}, {"directory": Path("/a\nb")}, {"cache": "/a\x85b"}, {"cache": ""},
+        {"domain": "../x"}, {"domain": "a\n"}, {"domain": "/a\nb/c"}, {"domain": "/"}, {"domain": "x" * 65}, {"domain": 7},
+    ],
+)  # fmt: skip
 def test_what_else_no_store_can_be_is_refused_where_it_is_made(field: dict[str, Any]) -> None:
     with pytest.raises(hf.ConfigError) as raised:
         hf.StoreConfig(**{"name": "a", "directory": "/nowhere", **field})
     assert repr(*field.values()) in str(raised.value)
+
+
+@pytest.mark.parametrize("alias", ["../x", "b\n", "a label with blanks", "", None, "x" * 32])
+def test_another_name_that_is_no_file_name_is_refused_where_it_is_made(alias: Any) -> None:
+    with pytest.raises(hf.ConfigError) as raised:
+        hf.StoreConfig("a", "/nowhere", aliases=["b", alias])
+    assert f"alias of store a {alias!r}" in str(raised.value)
+    assert "letters, digits and _ . + -, 31 at most" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("domain", [None, "", "default", "a.b-1", "/run/holdfast/default", "/run/x/"])
+def test_a_domain_is_a_name_or_a_path_that_ends_in_one(domain: str | None) -> None:
+    assert hf.StoreConfig("a", "/nowhere", domain=domain).domain == domain
 
 
 @pytest.mark.parametrize("directory", ["/nowhere/a", "a", Path("a")])
