@@ -321,6 +321,23 @@ class DirectoryInUseError(Error):
         self.directory = directory
 
 
+class ReadOnlyError(Error):
+    """The disk of a store's directory is read-only: mounted so, or by the kernel after an error (errors=remount-ro).
+
+    A store there takes no source in and records nothing; what it has is read. `directory` is the path.
+    """
+
+    code = "HF_READ_ONLY"
+    hint = (
+        "see what the kernel says of that disk (dmesg), repair it (fsck), mount it read-write, and start the store again; "
+        "receivers, Spark and `holdfast store check` read what is there meanwhile"
+    )
+
+    def __init__(self, directory: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{directory} cannot be written: its file system is read-only", hint=hint)
+        self.directory = directory
+
+
 class ForkedHandleError(Error):
     """A handle of the parent process was used in a forked child."""
 

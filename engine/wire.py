@@ -232,14 +232,16 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     """The incarnation that ``next_sqn`` was acknowledged under: a store that missed a BEGIN still sees it on the board."""
     position: int = -1
     """Everything below is acknowledged; the rollback limit may start it later, which moves nothing. -1: ``next_sqn``."""
+    unrecorded: str = ""
+    """Why this registration is in the store's memory alone (its disk is read-only). Empty: it is on disk."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
     """A request that was not granted, and why.
 
     ``code``: reg_id_in_use, topic_mismatch, session_mismatch, other_source, unknown_source, deregistered, topic_not_kept,
-    receiver_paced, proxy, busy, usage. The holder of a RegID is named by ``pid`` and ``since_ns`` (CLOCK_REALTIME of its
-    registration), 0 when there is no process to name.
+    receiver_paced, proxy, read_only, busy, usage. The holder of a RegID is named by ``pid`` and ``since_ns`` (CLOCK_REALTIME
+    of its registration), 0 when there is no process to name.
     """
 
     id: int
