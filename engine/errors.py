@@ -338,6 +338,21 @@ class ReadOnlyError(Error):
         self.directory = directory
 
 
+class RemovedError(Error):
+    """The shared memory of a channel was removed from /dev/shm, and no other end is left that has it: nobody can come."""
+
+    code = "HF_REMOVED"
+    hint = (
+        "close both ends of the channel and make them again: what was written and not read is gone with it; keep what cleans "
+        "up in /dev/shm away (RemoveIPC=no)"
+    )
+
+    def __init__(self, channel: str, name: str, *, hint: str | None = None) -> None:
+        super().__init__(f"channel {channel}: /dev/shm/{name} was removed, and its other end is gone", hint=hint)
+        self.channel = channel
+        self.name = name
+
+
 class ForkedHandleError(Error):
     """A handle of the parent process was used in a forked child."""
 
