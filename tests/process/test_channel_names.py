@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from process.command import run
@@ -15,11 +16,13 @@ from process.receiving import until
 import holdfast as hf
 from holdfast.engine.channel import ChannelReader, ChannelWriter
 from holdfast.engine.domain import SHM_DIR, Domain
+from holdfast.engine.segments import Mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WAIT = 90.0
+MISSING = "holdfast.engine.channel_names.missing"
 READ = """
 import logging
 from holdfast.engine.channel import ChannelReader
@@ -103,6 +106,22 @@ def test_both_ends_and_doctor_say_that_the_names_are_gone(
             write(writer)
     assert doctor() == []
     domain.close()
+
+
+def judged() -> list[str]:
+    """What is said of a writer whose names are gone, at its next look, whenever that is."""
+    with ChannelWriter("t", capacity=1 << 16) as writer:
+        unnamed().close()
+        writer._names.look(2**62)
+        return doctor()
+
+
+def test_an_end_that_does_not_look_is_caught() -> None:
+    """Planted: what removes names makes no difference to who has the object."""
+    said = [f"process {os.getpid()} lives, the writer of channel 't'"]
+    assert judged() == said
+    with mock.patch.object(Mapping, "is_named", return_value=True), mock.patch(MISSING, return_value=False):
+        assert judged() != said
 
 
 def test_a_reader_whose_writer_left_behind_removed_names_does_not_wait() -> None:

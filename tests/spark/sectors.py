@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from process.sectors import COUNT, SENT, kept, spoil_page
 from spark.stream_kit import ALL, read, readers
 
+from holdfast.engine.records import Records
 from holdfast.spark.batch_reader import BatchReader
 from holdfast.spark.errors import DataLossError
 from holdfast.spark.options import parse
 from holdfast.spark.schema import columns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from process.conftest import ThreadStore
 
+    from holdfast.engine.kept_topics import StoreLog
     from holdfast.spark.stream_reader import StreamReader
 
     Run = Callable[..., ThreadStore]
@@ -53,6 +56,17 @@ def test_a_stream_goes_to_another_store(directories: list[Path], make_reader: Ca
     reader = make_reader()
     start = reader.initialOffset()
     assert read(reader, start, reader.latestOffset(start, ALL)) == list(range(COUNT))
+
+
+def test_a_reader_that_asks_one_store_is_caught(directories: list[Path]) -> None:
+    """Planted: the other stores are left out."""
+    assert len(directories) == 3
+
+    def one(logs: Sequence[StoreLog], *more: Any, **named: Any) -> Records:
+        return Records(logs[:1], *more, **named)
+
+    with mock.patch("holdfast.spark.batch_reader.Records", one), pytest.raises(DataLossError):
+        assert list(values()) == SENT
 
 
 def test_what_no_store_gives_is_said(directories: list[Path]) -> None:
