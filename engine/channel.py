@@ -18,7 +18,6 @@ finds no ring, may take the board away: nobody is on it who would not find anoth
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sys
 import threading
@@ -26,6 +25,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
+from .channel_names import ChannelNames, channel_uuid
 from .core import CData, ffi, lib
 from .domain import Domain, open_object, unlink_object, unlink_source
 from .errors import (
@@ -54,14 +54,6 @@ SLICE_NS = 50_000_000
 """The longest sleep: signals and a dead peer are noticed in between."""
 MAKING_NS = 1_000_000
 """Between two looks at a ring that its writer makes right now."""
-NAME_MAX = 200
-
-
-def channel_uuid(name: str) -> bytes:
-    """Identity of a channel in its domain, 16 bytes."""
-    if not name or len(name.encode()) > NAME_MAX:
-        raise ConfigError(f"a channel's name has 1 to {NAME_MAX} bytes, not {len(name.encode())}")
-    return hashlib.blake2b(b"channel " + name.encode(), digest_size=16).digest()
 
 
 class _Side:
@@ -76,10 +68,11 @@ class _Side:
         self.uuid = channel_uuid(name)
         self.domain = Domain(domain)
         self._token = int(lib.hf_process_token())
+        self._names = ChannelNames(self.domain, name, self.uuid, self.what)
         try:
             self.bells = Bells.of(self.domain)
             with self.domain.exclusive():
-                self.board = own_board(self.domain, self.uuid)
+                self.board = self._names.board = own_board(self.domain, self.uuid)
                 self.line = self._claim()
                 self._join()
         except BaseException:
@@ -106,7 +99,12 @@ class _Side:
             raise ClosedError(f"channel {self.name}")
         if self._is_parents:
             raise ForkedHandleError(f"end of channel {self.name}")
-        self.domain.look_at_lock(time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        self.domain.look_at_lock(now_ns)
+        self._names.look(now_ns)
+
+    def _require_names(self) -> None:
+        self._names.require(time.monotonic_ns(), lambda: self.peer)
 
     @property
     def _is_parents(self) -> bool:
@@ -116,6 +114,7 @@ class _Side:
     def _release_line(self) -> None:
         with contextlib.suppress(Error):  # a forked child's: the line is its parent's
             check(lib.hf_board_release(self.board.handle, self.line))
+            self._names.close()
         self.domain.close()
 
     def lives(self) -> list[int]:
@@ -203,6 +202,7 @@ class ChannelWriter(_Side):
             raise
         finally:
             os.close(fd)
+        self._names.ring = ring
         return owned(out[0], lib.hf_source_destroy, self.board.handle, self.bells)
 
     def claim(self, size: int, timeout: float | None = None) -> memoryview:
@@ -215,8 +215,10 @@ class ChannelWriter(_Side):
         Raises:
             MessageTooLargeError: more than ``block_max``.
             WouldBlockError: the wait is over.
+            RemovedError: the names of the channel were removed, and no reader is left.
         """
         self._check()
+        self._require_names()
         if not 0 < size <= self.block_max:
             raise MessageTooLargeError(size, self.block_max, "capacity")
         deadline = deadline_of(timeout)
@@ -228,6 +230,7 @@ class ChannelWriter(_Side):
             if status not in {lib.HF_RETENTION, lib.HF_PINNED}:
                 raise error_of(status, what=f"channel {self.name}", size=size, limit=self.block_max, option="capacity")
             glance = lib.hf_board_glance(self.board.handle)
+            self._require_names()
             if not self._let_go() and not self._sleep(glance, deadline):
                 raise WouldBlockError("ring")
 
@@ -326,7 +329,7 @@ class ChannelReader(_Side):
         """The oldest life whose ring may still be needed."""
 
     def read(self, timeout: float | None = None) -> Block | None:
-        """The next block; None: the time is over. It waits through the deaths of writers."""
+        """The next block; None: the time is over. It waits through the deaths of writers. Raises RemovedError: none can come."""
         self._check()
         deadline = deadline_of(timeout)
         while True:
@@ -339,6 +342,9 @@ class ChannelReader(_Side):
             left = SLICE_NS if deadline is None else min(SLICE_NS, deadline - time.monotonic_ns())
             if left <= 0:
                 return None
+            self._names.look(time.monotonic_ns())
+            if not self._handle:
+                self._require_names()
             self._wait(left)
 
     def _take(self) -> Block | None:
@@ -378,7 +384,7 @@ class ChannelReader(_Side):
         """This ring is read. Its name goes when all of it is let go: until then the next reader may need it."""
         with self._settling:
             self._next = (self._life + 1) << LIFE
-        self._ring, self._handle = None, ffi.NULL
+        self._ring, self._handle, self._names.ring = None, ffi.NULL, ""
 
     def _enter(self) -> bool:
         """Opens the oldest ring that is not read to its end. False: there is none yet."""
@@ -411,6 +417,7 @@ class ChannelReader(_Side):
         start = max(self._next, life << LIFE)
         check(lib.hf_reader_seek(handle, start), what=f"{ring.name} at block {start & (1 << LIFE) - 1}")
         self._ring, self._handle, self._life, self._next = ring, handle, life, start
+        self._names.ring = ring.name
 
     def _wait(self, left: int) -> None:
         if self._handle:

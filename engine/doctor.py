@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .domain import Domain
+    from .nameless import Nameless
 
 __all__ = ["Finding", "examine", "file_system", "removes_ipc"]
 
@@ -345,10 +346,22 @@ def _nameless(domain: Domain) -> Iterator[Finding]:
             said += "what processes do that have started since wakes it up to 50 ms late"
             yield Finding("nameless", ok=False, found=said, remedy=f"restart process {each.pid} when it may be")
             continue
+        if each.kind.startswith("channel "):
+            yield _channel(each)
+            continue
         said = f"process {each.pid} lives, a {each.kind} of topic {each.topic!r}, and {SHM_DIR / each.name} has been removed: "
         said += "new receivers and restarted stores cannot find it"
         remedy = f"close that {each.kind} and make it again, or restart process {each.pid}"
         yield Finding("nameless", ok=False, found=said, remedy=remedy)
+
+
+def _channel(note: Nameless) -> Finding:
+    end = note.kind.removeprefix("channel ")
+    said = (
+        f"process {note.pid} lives, the {end} of channel {note.topic!r}, and {SHM_DIR / note.name} has been removed: "
+    )
+    remedy = f"close both ends of that channel and make them again, or restart process {note.pid}"
+    return Finding("nameless", ok=False, found=said + "whoever comes to that channel cannot find it", remedy=remedy)
 
 
 def _stale(domain: Domain) -> Iterator[Finding]:

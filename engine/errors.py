@@ -321,6 +321,38 @@ class DirectoryInUseError(Error):
         self.directory = directory
 
 
+class ReadOnlyError(Error):
+    """The disk of a store's directory is read-only: mounted so, or by the kernel after an error (errors=remount-ro).
+
+    A store there takes no source in and records nothing; what it has is read. `directory` is the path.
+    """
+
+    code = "HF_READ_ONLY"
+    hint = (
+        "see what the kernel says of that disk (dmesg), repair it (fsck), mount it read-write, and start the store again; "
+        "receivers, Spark and `holdfast store check` read what is there meanwhile"
+    )
+
+    def __init__(self, directory: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{directory} cannot be written: its file system is read-only", hint=hint)
+        self.directory = directory
+
+
+class RemovedError(Error):
+    """The shared memory of a channel was removed from /dev/shm, and no other end is left that has it: nobody can come."""
+
+    code = "HF_REMOVED"
+    hint = (
+        "close both ends of the channel and make them again: what was written and not read is gone with it; keep what cleans "
+        "up in /dev/shm away (RemoveIPC=no)"
+    )
+
+    def __init__(self, channel: str, name: str, *, hint: str | None = None) -> None:
+        super().__init__(f"channel {channel}: /dev/shm/{name} was removed, and its other end is gone", hint=hint)
+        self.channel = channel
+        self.name = name
+
+
 class ForkedHandleError(Error):
     """A handle of the parent process was used in a forked child."""
 

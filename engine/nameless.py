@@ -44,11 +44,12 @@ class Nameless(msgspec.Struct, frozen=True):
     name: str
     """In /dev/shm, as it was."""
     kind: str
-    """``source`` (its ring or its board), ``receiver`` (its line is on a board that nobody else finds), or ``bells`` (the
-    doorbells of the domain, which this process waits on)."""
+    """``source`` (its ring or its board), ``receiver`` (its line is on a board that nobody else finds), ``channel writer`` and
+    ``channel reader`` (the same of a channel's ends), or ``bells`` (the doorbells of the domain, which this process waits on)."""
     uuid: str
-    """Of the source; empty of the bells, as ``topic`` is."""
+    """Of the source or the channel; empty of the bells, as ``topic`` is."""
     topic: str
+    """Of a channel: its name."""
     pid: int
     participant: str = ""
     """UUID of the receiver."""

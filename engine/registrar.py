@@ -239,6 +239,9 @@ class Registrar:
                 grant.next_sqn, index, store.name, store.answer.source_session_id,
             )
         )  # fmt: skip
+        if store.answer.unrecorded:
+            text = f"store {store.name} serves what it has and records nothing: {store.answer.unrecorded}"
+            inbound.tell(events.RegistrationError(inbound.topic, inbound.source, text, store.name))
         inbound.found_logs()
 
     def _refused(self, index: int, refusal: reg.Refusal) -> None:

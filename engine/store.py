@@ -27,7 +27,7 @@ import msgspec
 from . import wire
 from .core import lib
 from .domain import Domain
-from .errors import ConfigError, CorruptionError, Error, ForeignOwnerError, TurnHeldError
+from .errors import ConfigError, CorruptionError, Error, ForeignOwnerError, ReadOnlyError, TurnHeldError
 from .nameless import BellsName
 from .segments import Bells
 from .store_clients import Client, Clients
@@ -61,7 +61,8 @@ class Store:
     """One store instance. ``open``, then ``run`` until ``stop``; ``close`` at the end.
 
     Raises:
-        ConfigError, DirectoryInUseError, CorruptionError, SharedMemoryFullError: at construction, with nothing left behind.
+        ConfigError, DirectoryInUseError, ReadOnlyError, CorruptionError, SharedMemoryFullError: at construction, with
+            nothing left behind.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -190,6 +191,8 @@ class Store:
                 self._look_for_logs()
                 self._bells_name.look(time.monotonic_ns())
             self._expiry.turn()
+        except ReadOnlyError:  # the holdings have told it
+            return
         except (Error, OSError) as error:
             if str(error) != self._trouble:
                 _log.error("store %s: %s", self.config.name, error)
@@ -226,7 +229,7 @@ class Store:
             last.callback(self._bells_name.close)
             last.callback(self._directories.close)
             if self._guard.lost is None:
-                last.callback(self._file.save, self.state)
+                last.callback(self.holdings.save)
             last.callback(self._selector.close)
             last.callback(self._waked.close)
             last.callback(self._waker.close)
@@ -314,10 +317,18 @@ class Store:
                 request.id, "busy", f"at store {self.config.name} {error.args[0]}; {error.hint}", error.pid
             )
         except (Error, OSError) as error:
-            _log.exception("request %s failed", type(request).__name__)
-            answer = wire.Refused(request.id, "busy", f"the store failed to do this: {error}")
+            answer = self._failed(request.id, type(request).__name__, error)
         if answer is not None:
             self._answer(client, answer)
+
+    def _failed(self, request_id: int, what: str, error: Error | OSError) -> wire.Refused:
+        if getattr(error, "errno", 0) == errno.EROFS:
+            error = ReadOnlyError(str(self.directory.path))
+        if isinstance(error, ReadOnlyError):
+            text = f"store {self.config.name} takes nothing in: {error.args[0]}; {error.hint}"
+            return wire.Refused(request_id, "read_only", text)
+        _log.exception("request %s failed", what)
+        return wire.Refused(request_id, "busy", f"the store failed to do this: {error}")
 
     def _welcome(self) -> wire.Welcome:
         return wire.Welcome(
@@ -329,6 +340,7 @@ class Store:
         sources, receivers = self.sources, self.receivers
         match request:
             case wire.RegisterSource():
+                self.holdings.require_writable()
                 return self.operator.refusal(request) or self._named(sources.register(client, request))
             case wire.Begin():
                 return sources.begin(client, request)

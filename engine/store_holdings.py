@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, TypeVar
 from .core import CData, ffi, lib
 from .domain import evict
 from .drainer import Drainer
-from .errors import CorruptionError, Error, ForeignOwnerError, SharedMemoryFullError, SystemCallError, TurnHeldError
+from .errors import (
+    CorruptionError,
+    Error,
+    ForeignOwnerError,
+    ReadOnlyError,
+    SharedMemoryFullError,
+    SystemCallError,
+    TurnHeldError,
+)
 from .log_times import first_since
 from .old_streams import unlink_unused
 from .pacing import Pacer
@@ -94,6 +102,8 @@ class Holdings:
         self._file = file
         self._places: dict[bytes, tuple[int, int]] = {}
         """Source uuid -> device and inode of the directory of its log, when it was opened."""
+        self.read_only: ReadOnlyError | None = None
+        """The last save met a disk that is read-only: what has changed since is in memory alone."""
 
     def open(self) -> None:
         """Opens every log, before the drain thread runs; ends what a crash left half removed."""
@@ -114,8 +124,21 @@ class Holdings:
             repository.release(repository.next_sqn if hours is None else self._younger(source, hours * HOUR_NS))
 
     def save(self, *, sync: bool = True) -> None:
-        """The state, into its file. Raises OSError."""
-        self._file.save(self.state, sync=sync)
+        """The state, into its file. Raises ReadOnlyError, OSError."""
+        try:
+            self._file.save(self.state, sync=sync)
+        except ReadOnlyError as error:
+            if self.read_only is None:
+                _log.error("store %s: %s", self.name, error)
+            self.read_only = error
+            raise
+        if self.read_only is not None:
+            _log.warning("store %s: %s can be written again", self.name, self.read_only.directory)
+            self.read_only = None
+
+    def require_writable(self) -> None:
+        """Raises ReadOnlyError, OSError where nothing could be saved."""
+        self._file.require_writable()
 
     def drain_thread(self, work: Callable[[], _T]) -> _T:
         """Runs ``work`` where repositories may be touched."""
@@ -262,14 +285,14 @@ class Holdings:
         nobody uses them.
 
         The state goes first: from then on nobody finds the source, and what a crash leaves is removed at the next start. Raises
-        OSError when that cannot be written; then nothing is forgotten.
+        ReadOnlyError, OSError when that cannot be written; then nothing is forgotten.
         """
         place = self.state.sources.index(source)
         del self.state.sources[place]
         self.state.going.append(source.uuid)
         try:
             self.save()
-        except OSError:  # it is kept, then
+        except (ReadOnlyError, OSError):  # it is kept, then
             self.state.going.remove(source.uuid)
             self.state.sources.insert(place, source)
             raise

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
 from . import wire
 from .core import CData, lib
+from .errors import Error, ReadOnlyError
 from .events.receiver import RegistrationSuccessFlags
 from .lifetimes import Timers
 from .receiver_paced import NON_BLOCKING, mode_refusal
@@ -36,6 +38,8 @@ class ReceiverDesk:
         Nobody starts farther back than receiver-new-registration-rollback. A new receiver's position is where it is granted: the
         oldest message within that limit, or, receiver-paced, the live end. It is durable before the answer leaves, so that the
         receiver never acknowledges what was before it. Of one that is known only acknowledgements move it.
+
+        A disk that is read-only keeps nobody from reading what is there: the grant says that it is not recorded.
         """
         holdings = self._holdings
         source = holdings.registry.source(request.source)
@@ -87,15 +91,36 @@ class ReceiverDesk:
             if on_board.number >= receiver.ack or on_board.joined:
                 receiver.ack, under = on_board.number, max(under, int(line.line.ack_stream))
             receiver.joined |= on_board.joined
-        if not old or adopts or receiver.gone_ns:
+        unrecorded = ""
+        if not old or adopts or receiver.gone_ns or holdings.read_only is not None:
             receiver.gone_ns = 0
-            holdings.save()
+            try:
+                unrecorded = self._record(source)
+            except (Error, OSError):
+                if not old:
+                    source.receivers.remove(receiver)
+                    del client.holds[_key(source, receiver)]
+                raise
         return wire.ReceiverGranted(
             request.id, source.registration_id, source.session_id, receiver.registration_id, receiver.uuid,
             max(receiver.ack, high - limit), oldest, high, old and receiver.joined, str(repository.path),
             source.incarnation, source.start_sqn, _flags(source, receiver), source.begins, under,
-            receiver.ack, repository.earlier(),
+            receiver.ack, repository.earlier(), unrecorded,
         )  # fmt: skip
+
+    def _record(self, source: SourceState) -> str:
+        """Saves a grant; why it could not, where it holds all the same.
+
+        What is acknowledged stands on the board, and a store that has forgotten a receiver grants it the oldest message. Of a
+        receiver-paced source it would grant the live end, behind what was never acknowledged: so there the grant does not hold.
+        """
+        try:
+            self._holdings.save()
+        except ReadOnlyError as error:
+            if source.paced is not None:
+                raise
+            return str(error)
+        return ""
 
     def _adopt(
         self, client: Client, source: SourceState, receiver: ReceiverState, line: CData | None, identity: bytes
@@ -143,9 +168,10 @@ class ReceiverDesk:
         return self.holder(source, receiver, lines.get(receiver.uuid))
 
     def leave(self, client: Client, request: wire.Leave) -> wire.Answer:
-        """A clean close. The ack is taken in: the line is free for anybody from now on."""
+        """A clean close. The ack is taken in: the line is free for anybody from now on, and keeps it until then."""
         client.leave("receiver", request.source, request.uuid)
-        self.save_acks()
+        with contextlib.suppress(ReadOnlyError):
+            self.save_acks()
         return wire.Left(request.id)
 
     def deregister(self, client: Client, request: wire.Deregister) -> wire.Answer:

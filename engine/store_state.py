@@ -14,17 +14,18 @@ Only one store uses a directory: it holds an fcntl lock on ``lock`` for life.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
 import struct
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from .core import lib
-from .errors import CorruptionError, DirectoryInUseError, FencedError
+from .errors import CorruptionError, DirectoryInUseError, FencedError, ReadOnlyError
 from .private_directory import open_private, open_regular, read_regular
 from .receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from .reconcile import BEGINS_MAX, Table, after_begin, void_from
@@ -32,7 +33,7 @@ from .sync import Doubt, sync_data, sync_directory
 from .wire import UNDECODABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from .core import CData
@@ -283,7 +284,7 @@ class StateFile:
             return str(error)
 
     def save(self, state: State, *, sync: bool = True) -> None:
-        """Writes the older slot. With ``sync``, it is on disk when this returns. Raises OSError.
+        """Writes the older slot. With ``sync``, it is on disk when this returns. Raises ReadOnlyError, OSError.
 
         A slot that is new gets its name when it is whole: a store that is killed in its first microseconds left one that is not
         valid, and no other.
@@ -291,16 +292,27 @@ class StateFile:
         body = self._encoder.encode(state)
         generation = self._generation + 1
         data = _HEADER.pack(_MAGIC, len(body), _checksum(generation, body), generation, 0) + body
+        with _writing(self.directory):
+            sync = self._put(generation, data, state, sync=sync)
+        self._generation, self._on_disk = generation, sync
+
+    def _put(self, generation: int, data: bytes, state: State, *, sync: bool) -> bool:
+        """Writes a slot. True: it is on disk."""
         path = self.directory / f"state.{generation % 2}"
         if generation % 2 in self._anew or not path.exists():
             self._replace(path, data, state)
             self._trust(generation % 2, state)
-            sync = True
-        else:
-            if not self._on_disk:
-                self._sync_newest(state)
-            self._write(path, os.O_CREAT, data, state, sync=sync)
-        self._generation, self._on_disk = generation, sync
+            return True
+        if not self._on_disk:
+            self._sync_newest(state)
+        self._write(path, os.O_CREAT, data, state, sync=sync)
+        return sync
+
+    def require_writable(self) -> None:
+        """Raises ReadOnlyError while the disk is read-only. The disk is asked, in the way in which a save asks it."""
+        newest = self.directory / f"state.{self._generation % 2}"
+        with _writing(self.directory), suppress(FileNotFoundError):
+            os.close(os.open(newest, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
 
     def _replace(self, path: Path, data: bytes, state: State) -> None:
         made = self.directory / "state.new"
@@ -351,10 +363,22 @@ def _checksum(generation: int, body: bytes) -> int:
     return int(lib.hf_crc32c((generation ^ generation >> 32) & 0xFFFFFFFF, body, len(body)))
 
 
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """What the kernel says of a disk that is read-only, in the form of those who are told."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EROFS:
+            raise ReadOnlyError(str(directory)) from error
+        raise
+
+
 class StoreDirectory:
     """A store's directory, held exclusively.
 
     Raises:
+        ReadOnlyError: its disk is read-only.
         DirectoryInUseError: another store, in this process or another one, holds it.
         ForeignOwnerError: it is another user's, or others may write to it.
     """
@@ -371,7 +395,8 @@ class StoreDirectory:
             self._key = (found.st_dev, found.st_ino)
             if self._key in self._held:
                 raise DirectoryInUseError(os.getpid(), str(path))
-            fd = open_regular(path / "lock", os.O_RDWR | os.O_CREAT, at=directory)
+            with _writing(path):
+                fd = open_regular(path / "lock", os.O_RDWR | os.O_CREAT, at=directory)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -238,14 +238,16 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     """Everything below is acknowledged; the rollback limit may start it later, which moves nothing. -1: ``next_sqn``."""
     others: dict[str, tuple[str, Number]] = {}
     """Store of an earlier list -> directory of the source's log there, and the number below which it may have messages."""
+    unrecorded: str = ""
+    """Why this registration is in the store's memory alone (its disk is read-only). Empty: it is on disk."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
     """A request that was not granted, and why.
 
     ``code``: reg_id_in_use, topic_mismatch, session_mismatch, other_source, unknown_source, deregistered, topic_not_kept,
-    receiver_paced, proxy, busy, usage. The holder of a RegID is named by ``pid`` and ``since_ns`` (CLOCK_REALTIME of its
-    registration), 0 when there is no process to name.
+    receiver_paced, proxy, read_only, busy, usage. The holder of a RegID is named by ``pid`` and ``since_ns`` (CLOCK_REALTIME
+    of its registration), 0 when there is no process to name.
     """
 
     id: int

@@ -252,6 +252,35 @@ def test_one_place_makes_durable() -> None:
     assert broken == {"csrc/sync.c"}
 
 
+MAPS = re.compile(r"\b(mmap|mmap64|mremap|hf_map_attach)\s*\(")
+MAPPERS = {
+    "segment.c": "rings, boards and bells, which lie in shared memory",
+    "process.c": "a page of nobody's file",
+    "log_head.c": "a head, by the one who writes it; what may not be there is read first",
+    "log_roll.c": "a segment of the memory level, by the one who writes it",
+}
+"""Who may map a file. A log is never read through a map: a page that the disk does not give would be a SIGBUS, also in a program
+that holds a message of it. Readers copy into private memory."""
+
+
+def maps(source: str) -> list[str]:
+    """Calls that map a file, in C; comments do not."""
+    code = re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
+    return [found.group() for found in MAPS.finditer(code)]
+
+
+def test_no_segment_of_a_log_is_read_through_a_map() -> None:
+    assert maps("base = mmap (NULL, n, PROT_READ, MAP_SHARED, fd, 0);") != []
+    assert maps("/* mmap(fd) */ munmap(base, n); hf_head_map(dir);") == []
+    files = sorted((ROOT / "csrc").rglob("*.[ch]"))
+    assert {path.name for path in files if path.suffix == ".c" and maps(path.read_text())} == set(MAPPERS)
+    assert {path.name for path in files if path.suffix == ".h" and maps(path.read_text())} == {"segment.h"}, (
+        "its prototype"
+    )
+    engine = {path.name for path in sorted((ROOT / "engine").rglob("*.py")) if "import mmap" in path.read_text()}
+    assert engine == {"acks.py"}, "which maps no file"
+
+
 def test_the_changelog_names_the_layout_version() -> None:
     layout = (ROOT / "csrc" / "layout.h").read_text()
     found = re.search(r"HF_LAYOUT_VERSION = (\d+)", layout)

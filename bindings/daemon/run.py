@@ -11,6 +11,7 @@ import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from ..engine.errors import ReadOnlyError
 from ..engine.store import Store
 from .events import ENDED, ROLL
 from .log_file import DaemonLog, local_time, utc_time
@@ -111,6 +112,9 @@ class _Stores:
         try:
             store.close()
             _log.info('Store "%s" is closed', store.config.name)
+        except ReadOnlyError as error:
+            self.failed = True
+            _log.error("store %s is closed, and what has changed is not in its state: %s", store.config.name, error)
         except Exception:
             self.failed = True
             _log.exception("store %s could not be closed", store.config.name)

@@ -19,7 +19,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.channel import ShmChannel
-from holdfast.engine.channel import CAPACITY_MAX, CAPACITY_MIN, LIFE, ChannelReader, ChannelWriter, channel_uuid
+from holdfast.engine.channel import CAPACITY_MAX, CAPACITY_MIN, LIFE, ChannelReader, ChannelWriter
+from holdfast.engine.channel_names import channel_uuid
 from holdfast.engine.domain import Domain, open_object
 from holdfast.engine.sweep import sweep
 

@@ -30,8 +30,8 @@ OPTIONS: dict[str, Any] = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "f
 class Talker:
     """One run of reads_itself.py."""
 
-    def __init__(self) -> None:
-        asked = json.dumps({"session": SESSION, "options": OPTIONS})
+    def __init__(self, *, planted: bool = False) -> None:
+        asked = json.dumps({"session": SESSION, "options": OPTIONS, "planted": planted})
         self.process = subprocess.Popen(
             [sys.executable, str(PROGRAM), asked], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -51,11 +51,11 @@ class Talker:
 
 
 @pytest.fixture
-def talker() -> Iterator[Callable[[], Talker]]:
+def talker() -> Iterator[Callable[..., Talker]]:
     started: list[Talker] = []
 
-    def start() -> Talker:
-        started.append(Talker())
+    def start(*, planted: bool = False) -> Talker:
+        started.append(Talker(planted=planted))
         return started[-1]
 
     yield start
@@ -65,7 +65,7 @@ def talker() -> Iterator[Callable[[], Talker]]:
 
 
 def test_a_process_that_reads_its_domain_directory_fences_itself(
-    run_store: Callable[..., ThreadStore], talker: Callable[[], Talker], own_domain: str
+    run_store: Callable[..., ThreadStore], talker: Callable[..., Talker], own_domain: str
 ) -> None:
     run_store("a")
     victim = talker()
@@ -78,9 +78,7 @@ def test_a_process_that_reads_its_domain_directory_fences_itself(
         heir.wait_registered(SHORT)
         victim.go_on()
         for name in ("source", "mate", "claim", "receiver", "context"):
-            found = victim.said(name)
-            assert found is not None, f"the {name} went on"
-            assert (found["type"], found["code"], found["retriable"]) == ("FencedError", "HF_FENCED", False)
+            found = fenced(victim, name)
             assert str(ctx.domain.path) in found["text"]
             assert "a process of its own" in found["text"]
         assert sum("lost its lock" in text for text in victim.said("events")) == 3
@@ -94,13 +92,34 @@ def test_a_process_that_reads_its_domain_directory_fences_itself(
     traces.close()
 
 
+def fenced(victim: Talker, name: str) -> dict[str, Any]:
+    """The error that one of its objects met."""
+    found: dict[str, Any] | None = victim.said(name)
+    assert found is not None, f"the {name} went on"
+    assert (found["type"], found["code"], found["retriable"]) == ("FencedError", "HF_FENCED", False)
+    return found
+
+
+def test_a_process_that_does_not_look_at_its_lock_is_caught(
+    run_store: Callable[..., ThreadStore], talker: Callable[..., Talker]
+) -> None:
+    run_store("a")
+    victim = talker(planted=True)
+    victim.said("ready")
+    victim.go_on()
+    victim.said("read")
+    victim.go_on()
+    with pytest.raises(AssertionError, match="the source went on"):
+        fenced(victim, "source")
+
+
 def lines(traces: Traces, source: hf.Source, role: int) -> list[Any]:
     uuid = source._machine.uuid
     return [line for line in traces._lines(uuid) if line.role == role]
 
 
 def test_what_it_had_published_is_kept_and_numbers_go_on(
-    run_store: Callable[..., ThreadStore], talker: Callable[[], Talker]
+    run_store: Callable[..., ThreadStore], talker: Callable[..., Talker]
 ) -> None:
     run_store("a")
     victim = talker()

@@ -321,6 +321,17 @@ def test_a_number_that_one_lacks_in_the_middle_is_a_difference_also_while_others
     assert compared(a, b) == (60, 90, 70)
 
 
+def test_a_comparison_that_reads_its_range_once_is_caught(
+    make: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: what 0.1.0 did."""
+    read = compare._Side.range
+    ranges: dict[Any, tuple[int, int]] = {}
+    monkeypatch.setattr(compare._Side, "range", lambda side: ranges.setdefault(side, read(side)))
+    with pytest.raises(AssertionError, match=r"assert \(0, 90, \d+\)"):
+        test_what_is_let_go_during_a_comparison_is_no_difference(make, monkeypatch, 30, 60, (60, 90))
+
+
 def test_logs_that_share_no_number_are_not_equal(make: Callable[..., Log]) -> None:
     a, b = whole(make("a"), 20), make("b")
     b.begin(1, 0)

@@ -26,7 +26,8 @@ from holdfast.daemon.process import PidFile
 from holdfast.engine import directory as directory_module
 from holdfast.engine import kernels, segments, store_holdings, survey
 from holdfast.engine import sweep as sweep_module
-from holdfast.engine.channel import CAPACITY_MIN, ChannelReader, ChannelWriter, channel_uuid
+from holdfast.engine.channel import CAPACITY_MIN, ChannelReader, ChannelWriter
+from holdfast.engine.channel_names import channel_uuid
 from holdfast.engine.directory import Directory
 from holdfast.engine.doctor import examine
 from holdfast.engine.domain import SHM_DIR, Domain, open_object

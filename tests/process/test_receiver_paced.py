@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -327,6 +328,25 @@ def test_j1_a_receiver_does_not_change_between_blocking_and_non_blocking(store: 
         receiver(ctx, **BLOCKS).close()
         assert "registered with 1 first" in refused_receiver(ctx, **NEVER_BLOCKS)
         assert [state.paced for state in states(store)] == [1]
+
+
+def test_a_new_receiver_that_cannot_be_recorded_is_refused_each_time(
+    store: ThreadStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that forgets it grants the live end next time, behind what it never acknowledged."""
+    with hf.Context(session_id=5) as ctx:
+        source(ctx)
+
+        def read_only(*_: object, **__: object) -> None:
+            raise OSError(errno.EROFS, "planted")
+
+        monkeypatch.setattr(store.store.holdings._file, "_put", read_only)
+        for _ in range(2):
+            assert "its file system is read-only" in refused_receiver(ctx, **BLOCKS)
+            assert states(store) == []
+        monkeypatch.undo()
+        receiver(ctx, **BLOCKS)
+        assert len(states(store)) == 1
 
 
 def test_j1_a_source_paced_source_stays_so_where_receiver_pacing_is_allowed(store: ThreadStore) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import signal
+import subprocess
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from process.command import run
@@ -13,6 +18,7 @@ from process.events import Events
 from process.spawn import Worker, stand_still, until
 
 import holdfast as hf
+from holdfast.engine import turn
 from holdfast.engine.channel import ChannelWriter
 from holdfast.engine.doctor_turns import standing_still
 from holdfast.engine.domain import Domain
@@ -57,6 +63,37 @@ def stopped(tmp_path: Path, own_domain: str) -> Iterator[Callable[[str], Worker]
     for worker in made:
         worker.discard()
     domain.close()
+
+
+def waits_for(fd: int) -> int:
+    """Whom somebody waits for who wants a turn that is another one's. Raises AssertionError where that is for ever."""
+    now = itertools.count(step=turn.PATIENCE_NS // 10)
+    with (
+        mock.patch("holdfast.engine.turn.time.monotonic_ns", side_effect=now),
+        mock.patch("holdfast.engine.turn.time.sleep", side_effect=[None] * 30),
+    ):
+        try:
+            turn.take_turn(fd, "here")
+        except hf.TurnHeldError as error:
+            return error.pid
+        except StopIteration:
+            raise AssertionError("it waits for ever") from None
+    raise AssertionError("it has the turn")
+
+
+def test_a_wait_for_a_turn_without_an_end_is_caught(tmp_path: Path) -> None:
+    """Planted: nobody finds who holds it."""
+    fd = os.open(tmp_path / "turn", os.O_RDWR | os.O_CREAT, 0o600)
+    take = "import fcntl, sys; file = open(sys.argv[1], 'r+'); fcntl.lockf(file, fcntl.LOCK_EX); print(flush=True); input()"
+    command = [sys.executable, "-c", take, str(tmp_path / "turn")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert waits_for(fd) == holder.pid
+        with mock.patch.object(turn, "holder_of", return_value=None), pytest.raises(AssertionError, match="for ever"):
+            waits_for(fd)
+        holder.kill()
+    os.close(fd)
 
 
 def stands(pid: int) -> bool:

@@ -31,6 +31,8 @@ SAMPLES: list[tuple[errors.Error, str, bool, int]] = [
     (errors.CorruptionError("bad crc"), "HF_DAMAGED", False, 5),
     (errors.ForeignOwnerError(), "HF_FOREIGN", False, 1),
     (errors.DirectoryInUseError(42, "/tmp/a"), "HF_DIRECTORY_IN_USE", False, 3),
+    (errors.ReadOnlyError("/srv/a"), "HF_READ_ONLY", False, 1),
+    (errors.RemovedError("features", "hf.x"), "HF_REMOVED", False, 1),
     (errors.ForkedHandleError(), "HF_FORKED", False, 2),
     (errors.FencedError("/run/x"), "HF_FENCED", False, 1),
     (errors.TurnHeldError("on the board of x", 42), "HF_AGAIN", True, 1),
