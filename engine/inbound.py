@@ -254,7 +254,6 @@ class Inbound(Counts):
         context = receiver.context
         logs, until = self._logs()
         patience_ns = receiver.options.retransmit_request_message_timeout * 1_000_000
-
         new = not any(answer.old for answer in self.registrar.answers())
 
         def feed(listener: Listener, line: int, start: int, stop: int) -> Feed:
@@ -276,8 +275,8 @@ class Inbound(Counts):
             self.feed = self.live = feed(self, self.line, start, FOR_EVER)
 
     def _logs(self) -> tuple[list[str], dict[str, int]]:
-        """Where the source's logs are, another one first for each receiver: the reading spreads over the stores' disks. Those of
-        stores that are declared no more come last; below which number these count."""
+        """The source's logs, another one first for each receiver: the reading spreads over the stores' disks. Those of stores that
+        are declared no more come last; below which number these count."""
         paths, earlier = self.registrar.log_paths(), self.registrar.earlier_logs()
         first = self.line % len(paths) if paths else 0
         return [*paths[first:], *paths[:first], *earlier], {path: below for path, (_, below) in earlier.items()}

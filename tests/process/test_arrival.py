@@ -289,7 +289,7 @@ def test_an_immediate_ack_does_not_acknowledge_what_is_still_to_be_recovered(sto
 def test_a_live_message_acknowledges_nothing_that_the_start_has_skipped_or_that_is_held(
     store: object, how: dict[str, int]
 ) -> None:
-    def low(info: hf.events.info.RecoverySequenceNumberInfo) -> None:
+    def low(info: hf.events.RecoverySequenceNumberInfo) -> None:
         info.low_sequence_number = 5
 
     choice = {**ARRIVAL, **how, "ume_recovery_sequence_number_info_function": low}

@@ -9,7 +9,7 @@ import pytest
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import repository
+from holdfast.engine import repository, store_info
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def hide_peers(monkeypatch: pytest.MonkeyPatch, uuid: bytes, hidden: Path) -> No
 
     The logs themselves stay: a living store whose log is removed notices it, and has lost what it acknowledged.
     """
-    places_of = repository.peers_of
+    places_of = store_info.peers_of
 
     def peers_of(domain: Domain, source: SourceState, own: bytes, others: Lives) -> list[Place]:
         places = places_of(domain, source, own, others)
