@@ -3,6 +3,7 @@ lists is wiped, the stable messages of the other list are not numbered again."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -328,3 +329,89 @@ def test_a_backup_that_never_had_a_seat_is_not_waited_for(
     wipe("a")
     more["ume_registration_interval"] = 100
     assert life() == 5
+
+
+def test_each_registration_id_has_a_file_and_a_source_is_in_all_of_its_own(place: Path) -> None:
+    def by(*numbers: int) -> SourceRegister:
+        domain = Domain()
+        try:
+            return SourceRegister(domain, "quotes", 0, numbers, ("a", "b"), PAIR)
+        finally:
+            domain.close()
+
+    by(11, 12, 0).declare(UUID, 1, {"a": 3})
+    by(22).declare(OTHER, 1, {"a": 4})
+    assert [set(by(number).read()) for number in (11, 12, 22, 13)] == [{UUID}, {UUID}, {OTHER}, set()]
+    assert by().read() == {}
+    assert len(list(place.iterdir())) == 3
+
+
+def test_what_could_not_be_written_is_written_later(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, made = source_register("bc"), source_register()
+    first.declare(UUID, 1, {"b": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(register, "sync_data", full)
+        made.declare(UUID, 2, {"a": 3})
+        made.complete(7)
+    assert [each.below > 7 for each in made.read()[UUID].configurations] == [True]
+    made.settle()
+    found = {each.stores: each.below for each in made.read()[UUID].configurations}
+    assert found[("b", "c")] == 7
+    assert found[("a", "b")] > 7
+
+
+def full(_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_file_whose_name_may_not_be_on_disk_is_another_one_the_next_time(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory sync that failed is never believed later: neither of a new file, nor of one that was written anew."""
+    made = source_register()
+    with monkeypatch.context() as patch:
+        patch.setattr(register, "sync_directory", full)
+        made.declare(UUID, 1, {"a": 3})
+        assert list(place.iterdir()) == [], "it goes again"
+    made.declare(UUID, 1, {"a": 3})
+    monkeypatch.setattr(register, "COMPACT_BYTES", 1)
+    for life in range(4, 10):
+        made.declare(UUID, 1, {"a": life})
+    with monkeypatch.context() as patch:
+        patch.setattr(register, "sync_directory", full)
+        for life in range(10, 20):
+            made.declare(UUID, 1, {"a": life})
+    assert any(path.suffix == ".doubt" for path in place.iterdir())
+    before = {path.name: path.stat().st_ino for path in place.iterdir()}
+    made.declare(UUID, 1, {"a": 20})
+    after = {path.name: path.stat().st_ino for path in place.iterdir()}
+    assert set(after) == {name for name in before if not name.endswith(".doubt")}
+    assert after != before, "it was written once more"
+    assert made.read()[UUID].lives == {"a": 20}
+
+
+def test_of_two_that_write_at_once_neither_loses_a_line(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One stands still with the lock; the other waits, and writes behind it, also where the file is another one then."""
+    monkeypatch.setattr(register, "COMPACT_BYTES", 1)
+    monkeypatch.setattr(register, "PATIENCE_S", SHORT)
+    one, other, inside, go = source_register(), source_register(), threading.Event(), threading.Event()
+    one.declare(UUID, 1, {"a": 3})
+    news = SourceRegister._news
+
+    def stopped(self: SourceRegister, *arguments: Any) -> Any:
+        if self is one:
+            inside.set()
+            assert go.wait(SHORT)
+        return news(self, *arguments)
+
+    monkeypatch.setattr(SourceRegister, "_news", stopped)
+    first = threading.Thread(target=one.declare, args=(UUID, 2, {"a": 4}))
+    second = threading.Thread(target=other.declare, args=(OTHER, 1, {"a": 5}))
+    first.start()
+    assert inside.wait(SHORT)
+    second.start()
+    go.set()
+    first.join()
+    second.join()
+    found = one.read()
+    assert (found[UUID].lives, found[OTHER].lives) == ({"a": 4}, {"a": 5})

@@ -82,6 +82,15 @@ def test_a_store_of_which_nothing_is_known_counts_as_one_that_cannot_be_read(pla
     logs.close()
 
 
+def test_a_store_of_an_earlier_list_is_awaited_below_its_end_and_not_from_there_on() -> None:
+    logs = Logs(["/declared", "/earlier"], {"/earlier": 10}, marks=False)
+    for number, awaited in ((9, ["/declared", "/earlier"]), (10, ["/declared"])):
+        assert not logs.read(number, Block())
+        assert sorted(logs.awaited) == awaited
+        assert logs.unreadable == len(awaited)
+    logs.close()
+
+
 def test_a_log_that_cannot_be_read_is_unknown_and_says_why(tmp_path: Path) -> None:
     log = tmp_path / SOURCE.hex()
     assert peer_view(log) == Unknown(f"{log}: No such file or directory")
