@@ -82,20 +82,24 @@ def name_of(lists: list[Declared]) -> str:
 
 
 @pytest.mark.parametrize("lists", SHORT if LONG else FEW, ids=name_of)
-def test_every_short_history(lists: list[Declared]) -> None:
-    assert every(lambda choices: lives(lists, 2, choices)) > 1000
+def test_every_short_history(lists: list[Declared], record_property: Callable[[str, object], None]) -> None:
+    count = every(lambda choices: lives(lists, 2, choices))
+    assert count > 1000
+    record_property("histories", count)
 
 
 @pytest.mark.parametrize("lists", MANY, ids=name_of)
-def test_long_histories(lists: list[Declared]) -> None:
+def test_long_histories(lists: list[Declared], record_property: Callable[[str, object], None]) -> None:
     decided = 0
+    seeds = range(100_000 if LONG else 300)
 
     def run(choices: Choices) -> None:
         nonlocal decided
         decided += lives(lists, 7, choices).decided
 
-    some(run, range(100_000 if LONG else 300))
+    some(run, seeds)
     assert decided > 250, "the histories say something"
+    record_property("histories", len(seeds))
 
 
 # Planted -----------------------------------------------------------------------------------------------------------------------
