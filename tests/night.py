@@ -25,7 +25,19 @@ from evidence import DIRECTORY, Evidence
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["LEDGER", "PARTS", "Entry", "Part", "ledger", "night", "release", "summary", "total"]
+__all__ = [
+    "LEDGER",
+    "PARTS",
+    "Entry",
+    "Part",
+    "ledger",
+    "night",
+    "of_release",
+    "release",
+    "summary",
+    "total",
+    "trouble",
+]
 
 TESTS = Path(__file__).resolve().parent
 LEDGER = TESTS / "night.jsonl"
@@ -72,14 +84,27 @@ def ledger(path: Path = LEDGER) -> list[Entry]:
     return [msgspec.json.decode(line, type=Entry) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
+def of_release(entries: Iterable[Entry], of: str) -> list[Entry]:
+    """Those of the release ``of``."""
+    return [each for each in entries if each.release == of]
+
+
+def trouble(run: Evidence) -> str:
+    """What a slice found, and what it should have; empty: all is well."""
+    caught, planted = run.planted
+    wrong = [f"{run.findings} findings"] if run.findings else []
+    wrong += [f"{planted - caught} planted bugs not caught"] if caught < planted else []
+    return ", ".join(wrong)
+
+
 def total(part: Part, entries: Iterable[Entry], of: str) -> int:
     """What the release ``of`` has done of it."""
-    return sum(each.run.counts.get(part.what, 0) for each in entries if (each.part, each.release) == (part.name, of))
+    return sum(each.run.counts.get(part.what, 0) for each in of_release(entries, of) if each.part == part.name)
 
 
 def summary(entries: Iterable[Entry], of: str) -> str:
     """What the nights of a release did, for EVIDENCE.md."""
-    ours = [each for each in entries if each.release == of]
+    ours = of_release(entries, of)
     lines = [
         "",
         f"What nights have done for {of} (`make night`; tests/night.jsonl has every slice):",
@@ -111,20 +136,20 @@ def night(part: Part, path: Path, *, minutes: float, clock: Callable[[], float] 
         if code == SKIPPED:
             return SKIPPED
         _append(path, [Entry(part.name, of, _commit(), _now(), run) for run in runs])
-        if code or any(run.findings for run in runs):
+        if code or any(map(trouble, runs)):
             return 1
     print(f"night: {part.name}: {done:,} of {part.goal:,} {part.what} of {of}", flush=True)
     return 0
 
 
 def _slice(part: Part) -> tuple[int, list[Evidence]]:
-    """Its exit status, and what it wrote down. One that fails without a word is a finding, too."""
+    """Its exit status, and what it wrote down. One that fails without saying of what is a finding, too."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, DIRECTORY: folder, "PYTHONPATH": str(TESTS)}
         code = subprocess.run([sys.executable, *part.command], env=environment, check=False).returncode
         runs = [msgspec.json.decode(file.read_bytes(), type=Evidence) for file in sorted(Path(folder).glob("*.json"))]
-    if code not in (0, SKIPPED) and not runs:
-        runs = [Evidence(part.name, {}, 1, (0, 0), 0.0)]
+    if code not in (0, SKIPPED) and not any(map(trouble, runs)):
+        runs.append(Evidence(part.name, {}, 1, (0, 0), 0.0))
     return code, runs
 
 

@@ -304,3 +304,56 @@ def test_banned_words_stay_out() -> None:
 def test_unit_and_model_tests_do_not_sleep() -> None:
     paths = [path for folder in NO_SLEEP for path in sorted((ROOT / folder).rglob("*.py"))]
     assert [str(path.relative_to(ROOT)) for path in paths if "time." + "sleep(" in path.read_text()] == []
+
+
+CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
+
+
+def reads_a_clock(tree: ast.AST) -> bool:
+    """It is a difference, and a clock is read for it."""
+    return (
+        isinstance(tree, ast.BinOp)
+        and isinstance(tree.op, ast.Sub)
+        and bool(CLOCKS & {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)})
+    )
+
+
+def upper_bounds_of_time(function: ast.AST) -> list[int]:
+    """Lines of a function that assert that something took less time than so much."""
+    spans = {
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and reads_a_clock(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+    def is_span(tree: ast.AST) -> bool:
+        return reads_a_clock(tree) or (isinstance(tree, ast.Name) and tree.id in spans)
+
+    return [
+        node.lineno
+        for each in ast.walk(function)
+        if isinstance(each, ast.Assert)
+        for node in ast.walk(each.test)
+        if isinstance(node, ast.Compare)
+        for op, left, right in zip(node.ops, [node.left, *node.comparators], node.comparators, strict=False)
+        if (isinstance(op, (ast.Lt, ast.LtE)) and is_span(left))
+        or (isinstance(op, (ast.Gt, ast.GtE)) and is_span(right))
+    ]
+
+
+def test_no_test_has_an_upper_bound_of_time_in_it() -> None:
+    """A busy machine, or a stopped one, makes it as long as it likes."""
+    found = {
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for line in upper_bounds_of_time(function)
+    }
+    assert found == set()
+    planted = (
+        "def test():\n took = time.monotonic() - begun\n assert took < 5\n assert 3 >= perf.perf_counter() - begun\n"
+    )
+    assert upper_bounds_of_time(ast.parse(planted)) == [3, 4]

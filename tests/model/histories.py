@@ -1,4 +1,5 @@
-"""Histories of one source: lives on changing lists of stores, which are away, unreadable, wiped, and restored from backups.
+"""Histories of one source: lives on changing lists of stores, which are away, unreadable, wiped, and restored from backups;
+with a register that is lost, or restored, alone or together with a store.
 
 Run by the product: :func:`holdfast.engine.voting.decide`, the promises of a store's state, the BEGIN tables. Modelled: what a
 store holds, who reaches whom, who reads whose files. The judge counts copies by rules of its own, in :meth:`Declared.stable`, and
@@ -9,30 +10,38 @@ knows each message by its content:
 * no BEGIN makes void what is stable, neither at a store that takes it nor by the table that is decided in the end;
 * when every store that was ever declared has answered, there is a decision.
 
-A history is a row of choices. :func:`every` goes through all of them, :func:`some` draws at random.
+The register adds to what the stores say, and takes nothing from it. So what only it knew is lost with it: that is counted
+(``World.only_written``), where the register as it was written would have led to another decision, and no register at all to this
+loss as well: one that was restored is never worse than none.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-import random
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
+
+from model.declared import Register
+from model.disk import Disk, Kept
 
 from holdfast.engine import voting
 from holdfast.engine.quorum import Groups
-from holdfast.engine.reconcile import FOR_EVER, LogView, Table, after_begin, void_from
+from holdfast.engine.reconcile import Table, after_begin, void_from
 from holdfast.engine.registration import Grant
 from holdfast.engine.reports import Configuration, Seen, farthest
 from holdfast.engine.store_state import SourceState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection
 
-    from holdfast.engine.quorum import Consensus, Intergroup, Intragroup
+    from model.choices import Choices
+    from model.declared import Declared
 
-T = TypeVar("T")
+    from holdfast.engine.quorum import Consensus
+
+    Question = Callable[[], tuple[voting.Decision | None, dict[int, Grant]]]
+
 OURS = b"o" * 16
 
 
@@ -40,144 +49,8 @@ class LostError(AssertionError):
     """What the judge says."""
 
 
-class Choices:
-    """Answers of a history's questions: those given, then the first of each."""
-
-    def __init__(self, given: Sequence[int] = (), dice: random.Random | None = None) -> None:
-        self.given = given
-        self.dice = dice
-        self.made: list[tuple[int, int]] = []
-        """(answer, out of how many)."""
-
-    def pick(self, options: Sequence[T]) -> T:
-        """One of these."""
-        place = len(self.made)
-        if self.dice is not None:
-            answer = self.dice.randrange(len(options))
-        else:
-            answer = self.given[place] if place < len(self.given) else 0
-        self.made.append((answer, len(options)))
-        return options[answer]
-
-
-def every(run: Callable[[Choices], object]) -> int:
-    """All histories. Returns how many; who raises says by which choices."""
-    given: list[int] = []
-    for count in itertools.count(1):
-        choices = Choices(given)
-        _tell(run, choices)
-        made = choices.made
-        while made and made[-1][0] + 1 == made[-1][1]:
-            made.pop()
-        if not made:
-            return count
-        given = [answer for answer, _ in made]
-        given[-1] += 1
-    raise AssertionError("never")
-
-
-def some(run: Callable[[Choices], object], seeds: Iterable[int]) -> None:
-    """One history for each seed."""
-    for seed in seeds:
-        _tell(run, Choices(dice=random.Random(seed)))
-
-
-def _tell(run: Callable[[Choices], object], choices: Choices) -> None:
-    try:
-        run(choices)
-    except AssertionError as error:
-        error.add_note(f"choices: {[answer for answer, _ in choices.made]}")
-        raise
-
-
-@dataclass(frozen=True)
-class Declared:
-    """A list of stores, as a program declares it. ``of``: the group of each; of a group, as many as its size have a seat."""
-
-    stores: str
-    sizes: tuple[int, ...]
-    of: tuple[int, ...]
-    intra: Intragroup = "quorum"
-    inter: Intergroup = "any"
-
-    @property
-    def groups(self) -> Groups:
-        """The product's form."""
-        return Groups(self.sizes, self.of, self.intra, self.inter)
-
-    def members(self, group: int) -> list[str]:
-        """In the order of the list."""
-        return [store for store, its in zip(self.stores, self.of, strict=True) if its == group]
-
-    def seats(self, up: Collection[str]) -> set[str]:
-        """Who has a seat when these are there: the first ones; a backup that is there for one that is not."""
-        seats = set()
-        for group, size in enumerate(self.sizes):
-            members = self.members(group)
-            first = members[:size]
-            spare = [store for store in members[size:] if store in up]
-            for store in first:
-                seats.add(spare.pop(0) if store not in up and spare else store)
-        return seats
-
-    def enough(self, there: Collection[str]) -> bool:
-        """A source may send with these, all of which have a seat."""
-        counts = [len(set(self.members(group)) & set(there)) for group in range(len(self.sizes))]
-        whole = [
-            count >= (size if self.intra == "all" else size // 2 + 1)
-            for count, size in zip(counts, self.sizes, strict=True)
-        ]
-        if self.inter == "all":
-            return all(whole)
-        if self.inter == "majority":
-            return 2 * sum(whole) > len(whole)
-        if self.inter == "all-active":
-            active = [count > size // 2 for count, size in zip(counts, self.sizes, strict=True)]
-            return any(active) and all(yes for yes, is_active in zip(whole, active, strict=True) if is_active)
-        return any(whole)
-
-    def stable(self, registered: Collection[str], having: Collection[str]) -> bool:
-        """A number that the stores ``having`` hold, of those ``registered``, which have a seat."""
-        verdicts, active = [], []
-        for group, size in enumerate(self.sizes):
-            members = set(self.members(group))
-            there, have = members & set(registered), members & set(having)
-            least = size if self.intra == "all" else size // 2 + 1
-            verdicts.append(len(have) >= least and (self.intra != "all-active" or there <= have))
-            active.append(len(there) > size // 2)
-        if self.inter == "all-active":
-            return any(active) and all(yes for yes, is_active in zip(verdicts, active, strict=True) if is_active)
-        if self.inter == "any":
-            return any(verdicts)
-        return all(verdicts) if self.inter == "all" else 2 * sum(verdicts) > len(verdicts)
-
-
-class Kept(NamedTuple):
-    """A message in a log."""
-
-    incarnation: int
-    content: int
-
-
-@dataclass
-class Disk:
-    """The directory of a store."""
-
-    lives: list[int]
-    state: SourceState | None = None
-    """None: it has never heard of the source."""
-    log: dict[int, Kept] = field(default_factory=dict)
-    end: int = 0
-    wiped: bool = False
-    """It is not the first one of its store."""
-
-    def view(self) -> LogView:
-        """What the log says of itself."""
-        return LogView(tuple(self.state.begins) if self.state is not None else (), self.end)
-
-    def void(self, table: Table) -> dict[int, Kept]:
-        """What of the log does not hold by ``table``."""
-        return {number: kept for number, kept in self.log.items() if number >= void_from(table, kept.incarnation)}
+class OnlyWrittenError(Exception):
+    """The register as it was written would have led to another decision. From here on that history is another one."""
 
 
 class World:
@@ -185,6 +58,8 @@ class World:
 
     writes = True
     """There is a register."""
+    writes_events = True
+    """What changes in the middle of a life is written, too."""
     lazy_promises = False
     """Planted: a promise is on disk with the next BEGIN only."""
 
@@ -198,12 +73,21 @@ class World:
         """Number -> what it was when it was stable."""
         self.holders: dict[int, set[str]] = {}
         """Number -> who made it stable."""
-        self.declared: list[Declared] = []
-        """Who has been, as the sources of this host have it in their register."""
-        self.below: dict[Declared, int] = {}
-        """From this number on another one has been in force."""
-        self.lives: dict[str, int] = {}
-        """Store -> the life in which it last took part, as the register has it."""
+        self.register, self.written, self.whole = Register(), Register(), Register()
+        """As it is, and all that was to be written: the same, until something befalls the register."""
+        self.saved = Register()
+        """A copy of the register."""
+        self.damaged = False
+        """The register is not what was written."""
+        self.parted = False
+        """By the register as it was written, the decision would have been another one."""
+        self.only_written = False
+        """What was lost with it was all that knew of something stable."""
+        self.events = 0
+        """In the middle of lives."""
+        self.instead: Callable[[Register], voting.Decision | None] = lambda _: None
+        """What would have been decided with another register: ``whole`` is what was to be written before."""
+        self.forgetful: set[str] = set()
         self.told: set[int] = set()
         """Of these a decision has said that they may be gone."""
         self.begun = False
@@ -237,6 +121,30 @@ class World:
             disk.log, disk.end = {}, 0
             disk.state.learner |= disk.state.incarnation > 0
 
+    # What befalls the register --------------------------------------------------------------------------------------------
+
+    def lose_register(self) -> None:
+        """Its disk is another one."""
+        self.register, self.damaged = Register(), True
+
+    def save_register(self) -> None:
+        """A backup is made of it."""
+        self.saved = copy.deepcopy(self.register)
+
+    def restore_register(self) -> None:
+        """The backup takes its place."""
+        self.register, self.damaged = copy.deepcopy(self.saved), True
+
+    def save_both(self, name: str) -> None:
+        """One backup of the register and of this store's directory."""
+        self.save_register()
+        self.save(name)
+
+    def restore_both(self, name: str) -> None:
+        """The host as it was then, and the other stores' hosts as they are."""
+        self.restore_register()
+        self.restore(name)
+
     # A life of the source -------------------------------------------------------------------------------------------------
 
     def answers(
@@ -256,11 +164,11 @@ class World:
         if state is None:  # it knows whom it is told of, and whom it reads nothing of
             state = disk.state = SourceState(claimant.ljust(16, b"\0"), "quotes", 7, 0)
         own = disk.view()
-        written = [store for each in self.declared for store in each.stores]
+        written = [*(store for each in self.register.lists for store in each.stores), *self.register.lives]
         others = [store for store in dict.fromkeys([*state.stores, *written]) if store != name] if state.stores else []
         seen = [Seen(name, name, own)]
         for store in others:
-            told, wrote = ({each[store]} if store in each else set() for each in (state.peers, self.lives))
+            told, wrote = ({each[store]} if store in each else set() for each in (state.peers, self.register.lives))
             seen.append(self._seen(store, unread, told, wrote))
         known = farthest(seen)
         state.promise(claimant, known.incarnation, least)
@@ -297,8 +205,7 @@ class World:
             if name not in up and name not in hidden and self.disks[name].state is None and not self.disks[name].wiped
         }
         seated = {place[name] for name in declared.seats(up)}
-        written = tuple(Configuration(tuple(each.stores), each.groups, self.below[each]) for each in self.declared)
-        register = {OURS: voting.Written(written, dict(self.lives))}
+        register = {OURS: self.register.written}
         return voting.decide(
             declared.groups,
             seated,
@@ -310,46 +217,124 @@ class World:
             register,
         )
 
-    def live(
-        self, declared: Declared, up: Collection[str], choices: Choices, *, hidden: Collection[str] = (),
-        blind: bool = False, behavior: Consensus = "lowest",
-    ) -> bool:  # fmt: skip
-        """One claimant: it asks, opens, says BEGIN to some, sends a message, and dies. True: it had a decision."""
-        self.claimants += 1
-        claimant = b"%d" % self.claimants
-        for name in up:
-            self.disks[name].lives.append(self.next_life())
-        before = {name: copy.deepcopy(self.disks[name].state) for name in up}
+    def decide(
+        self, declared: Declared, up: Collection[str], hidden: Collection[str], blind: bool, behavior: Consensus,
+        claimant: bytes,
+    ) -> tuple[voting.Decision | None, dict[int, Grant]]:  # fmt: skip
+        """What a claimant comes to, who asks until all have promised what it is to open; and the last answers."""
         grants = self.answers(declared, up, blind, hidden, claimant, 0)
         found = self.ask(declared, up, grants, hidden, behavior, claimant)
         if found is not None:
             grants = self.answers(declared, up, blind, hidden, claimant, found.incarnation)
             found = self.ask(declared, up, grants, hidden, behavior, claimant)
+        return found, grants
+
+    def _instead(self, disks: dict[str, Disk], question: Question, register: Register) -> voting.Decision | None:
+        now = self.disks, self.register
+        self.disks, self.register = copy.deepcopy(disks), register
+        try:
+            return question()[0]
+        finally:
+            self.disks, self.register = now
+
+    def lost(self, text: str, by: Callable[[voting.Decision], bool]) -> None:
+        """A number is, ``by`` a decision. Raises LostError, or OnlyWrittenError."""
+
+        without = self.instead(Register()) if self.parted else None
+        if without is None or without.uuid != OURS or not by(without):
+            raise LostError(text)
+        self.only_written = True
+        raise OnlyWrittenError(text)
+
+    def live(
+        self, declared: Declared, up: Collection[str], choices: Choices, *, hidden: Collection[str] = (),
+        blind: bool = False, behavior: Consensus = "lowest", eventful: bool = False,
+    ) -> bool:  # fmt: skip
+        """One claimant: it asks, opens, says BEGIN to some, sends a message, and dies; ``eventful``: not before something has
+        happened, and another message. True: it had a decision."""
+        self.claimants += 1
+        claimant = b"%d" % self.claimants
+        for name in up:
+            self.disks[name].lives.append(self.next_life())
+        before = {name: copy.deepcopy(self.disks[name].state) for name in up}
+        question = partial(self.decide, declared, up, hidden, blind, behavior, claimant)
+        self._prepare(up, question)
+        found, grants = question()
         if found is None:
             self.waited += 1
             self._forget_promises(before)
             return False
         self.decided += 1
-        self.told |= {number for number in self.stable if found.forgot and number >= found.start_sqn}
+        self._part(found)
         if found.uuid != OURS and any(self.disks[name].log for name in up):
             raise LostError(f"another identity begins on {sorted(up)}, where messages are kept")
         if found.uuid != OURS and self.begun:
             return True  # a source of its own: who asked knows nothing of the other one
         seats = declared.seats(up) & set(up)
-        told = {grant.name: grant.opened for grant in grants.values()}
-        if self.writes:  # on disk, before anybody begins
-            self.declared += [declared] if declared not in self.declared else []
-            self.below[declared] = FOR_EVER
-            self.lives.update({name: told[name] for name in declared.seats(up) if name in told})
+        told = {grant.name: grant.opened for grant in grants.values() if grant.name in seats}
+        self._write(declared, found.incarnation, told)
         reached = choices.pick([sorted(seats), sorted(seats)[:1], []])
         begun = [name for name in reached if self.begin(name, declared, found, told, claimant)]
         if declared.enough(begun):
-            self.judge_start(found, up)
-            self.below |= {each: min(self.below[each], found.start_sqn) for each in self.below if each != declared}
-            self.send(declared, begun, found, choices, set(self.disks) if blind else set(hidden))
+            self.judge_start(found)
+            for register in self.registers:
+                register.complete(declared, found.incarnation, found.start_sqn)
+            unread = set(self.disks) if blind else set(hidden)
+            self.send(declared, begun, found, choices, unread)
+            if eventful and self.happen(declared, up, begun, found, told, choices):
+                self.send(declared, begun, found, choices, unread, count=2)
         else:
             self._forget_promises({name: state for name, state in before.items() if name not in begun})
+        if self.parted:
+            raise OnlyWrittenError(f"begins at {found.start_sqn}")
         return True
+
+    def _prepare(self, up: Collection[str], question: Question) -> None:
+        """What somebody remembers, and what would be decided otherwise, is asked of the stores as they are now."""
+        self.whole, self.forgetful = copy.deepcopy(self.written), self._forgetful(up)
+        if self.damaged:
+            self.instead = partial(self._instead, copy.deepcopy(self.disks), question)
+
+    def _part(self, found: voting.Decision) -> None:
+        self.told |= {number for number in self.stable if found.forgot and number >= found.start_sqn}
+        self.parted = self.damaged and _gist(found) != _gist(self.instead(self.whole))
+
+    @property
+    def registers(self) -> list[Register]:
+        """Those that something is written to."""
+        return [self.written, self.register] if self.writes else [self.written]
+
+    def _write(self, declared: Declared, incarnation: int, lives: dict[str, int], *, event: bool = False) -> None:
+        """On disk, before any of these begins."""
+        for register in self.registers if self.writes_events or not event else [self.written]:
+            register.declare(declared, incarnation, lives)
+
+    def happen(
+        self, declared: Declared, up: Collection[str], begun: list[str], found: voting.Decision, told: dict[str, int],
+        choices: Choices,
+    ) -> bool:  # fmt: skip
+        """In the middle of a life a store dies and a backup takes its seat, one comes late, or one starts again. ``begun`` is who
+        takes part. True: something has happened, and the source goes on."""
+        seats = declared.seats(up)
+        moves = [
+            (store, spare) for store in begun for spare in declared.spares(store) if spare in up and spare not in seats
+        ]
+        late = [("", store) for store in seats if store not in up]
+        dead, new = choices.pick([("", ""), *moves, *late, ("", begun[0])])
+        if not new:
+            return False
+        self.events += 1
+        begun[:] = [store for store in begun if store not in {dead, new}]
+        disk = self.disks[new]
+        if not dead:
+            disk.lives.append(self.next_life())
+        if disk.state is None:
+            disk.state = SourceState(OURS, "quotes", 7, 0)
+        self._write(declared, found.incarnation, {new: disk.lives[-1]}, event=True)
+        told[new] = disk.lives[-1]
+        if self.begin(new, declared, found, told):
+            begun.append(new)
+        return declared.enough(begun)
 
     def _forget_promises(self, before: dict[str, SourceState | None]) -> None:
         """Killed before the promise was on disk."""
@@ -358,13 +343,13 @@ class World:
                 self.disks[name].state = state
 
     def begin(
-        self, name: str, declared: Declared, found: voting.Decision, told: dict[str, int], claimant: bytes
+        self, name: str, declared: Declared, found: voting.Decision, told: dict[str, int], claimant: bytes = b""
     ) -> bool:
-        """BEGIN at a store; False: it refuses."""
+        """BEGIN at a store; False: it refuses. ``claimant``: of a source that is not open yet at any other one."""
         disk = self.disks[name]
         state = disk.state
         assert state is not None
-        if self.refuses(state, found.incarnation, claimant) or found.incarnation < state.incarnation:
+        if (claimant and self.refuses(state, found.incarnation, claimant)) or found.incarnation < state.incarnation:
             return False
         missed = state.incarnation not in {found.incarnation, *(begin[0] for begin in found.begins)}
         if missed and disk.end > state.start_sqn:
@@ -372,7 +357,8 @@ class World:
         table = after_begin(state.begins, found.begins, found.incarnation, found.start_sqn)
         for number, kept in disk.void(table).items():
             if self.stable.get(number) == kept.content:
-                raise LostError(f"BEGIN{table[-1]} makes void at {name} what is stable: number {number}")
+                text = f"BEGIN{table[-1]} makes void at {name} what is stable: number {number}"
+                self.lost(text, partial(_makes_void, number, kept))
             del disk.log[number]
         disk.end = min([disk.end, *(start for incarnation, start in table if incarnation > state.incarnation)])
         state.uuid, self.begun = OURS, True
@@ -389,25 +375,27 @@ class World:
         another = incarnation == state.promised and claimant != state.promised_to
         return incarnation < state.promised or another
 
-    def judge_start(self, found: voting.Decision, up: Collection[str]) -> None:
+    def judge_start(self, found: voting.Decision) -> None:
         """Numbers from the start on are given to new messages."""
         for number in [number for number in self.stable if number >= found.start_sqn]:
             left = [name for name, disk in self.disks.items() if self._has(disk, number)]
             if left:
-                raise LostError(f"starts at {found.start_sqn}, and number {number} was stable: {left} have it")
-            if number not in self.told and self.holders[number] <= self._forgetful(up):
-                raise LostError(
-                    f"starts at {found.start_sqn}, number {number} was stable and is gone, and nobody is told"
-                )
+                text = f"starts at {found.start_sqn}, and number {number} was stable: {left} have it"
+                self.lost(text, partial(_renumbers, number))
+            elif number not in self.told and self.holders[number] <= self.forgetful:
+                text = f"starts at {found.start_sqn}, number {number} was stable and is gone, and nobody is told"
+                self.lost(text, partial(_renumbers, number, silently=True))
             del self.stable[number]
 
     def _forgetful(self, up: Collection[str]) -> set[str]:
-        """Of those that answer: who has no state, has lost its log, or has not had a life that another one of them remembers."""
+        """Of those that answer: who has no state, has lost its log, or has not had a life that another one of them remembers,
+        or what was to be written before."""
         found = set()
         for name in up:
             disk = self.disks[name]
             states = [self.disks[each].state for each in up]
-            remembered = [state.peers[name] for state in states if state is not None and name in state.peers]
+            told = [self.whole.lives, *(state.peers for state in states if state is not None)]
+            remembered = [lives[name] for lives in told if name in lives]
             missed = any(life > disk.lives[0] and life not in disk.lives for life in remembered)
             if missed or disk.state is None or not disk.state.incarnation or disk.state.learner:
                 found.add(name)
@@ -418,9 +406,11 @@ class World:
         return kept is not None and kept.content == self.stable[number]
 
     def send(
-        self, declared: Declared, begun: list[str], found: voting.Decision, choices: Choices, hidden: set[str]
-    ) -> None:
-        """Who has begun reads what it lacks from those that can be read; one message; the source is dead."""
+        self, declared: Declared, begun: list[str], found: voting.Decision, choices: Choices, hidden: set[str],
+        count: int = 1,
+    ) -> None:  # fmt: skip
+        """Who has begun reads what it lacks from those that can be read; the ``count``th message of the life, and those before
+        it from the source's ring."""
         for name in begun:
             self._fill(name, found.start_sqn, hidden - {name})
         readable = all(store not in hidden for store in declared.stores)
@@ -433,13 +423,14 @@ class World:
         least = [each for each in enough if not any(other < each for other in enough)]
         having = choices.pick([*least, {begun[0]}])
         self.sent += 1
-        number = found.start_sqn
-        for name in having:
-            disk = self.disks[name]
-            disk.log[number] = Kept(found.incarnation, self.sent)
-            disk.end = number + 1
-        if declared.stable(begun, having):
-            self.stable[number], self.holders[number] = self.sent, set(having)
+        for number in range(found.start_sqn, found.start_sqn + count):
+            content = self.sent - (found.start_sqn + count - 1 - number)
+            for name in having:
+                disk = self.disks[name]
+                disk.log[number] = Kept(found.incarnation, content)
+                disk.end = max(disk.end, number + 1)
+            if declared.stable(begun, having) and number not in self.stable:
+                self.stable[number], self.holders[number] = content, set(having)
 
     def _fill(self, name: str, start: int, hidden: Collection[str]) -> None:
         disk = self.disks[name]
@@ -457,25 +448,41 @@ class World:
         names = set(declared.stores) | {
             store for disk in self.disks.values() if disk.state is not None for store in disk.state.stores
         }
-        names |= {store for each in self.declared for store in each.stores}
-        claimant = b"last"
+        names |= {store for each in self.register.lists for store in each.stores}
         up = set(declared.stores)
-        grants = self.answers(declared, up, False, (), claimant, 0)
-        found = self.ask(declared, up, grants, (), "lowest", claimant)
+        question = partial(self.decide, declared, up, (), False, "lowest", b"last")
+        self._prepare(up, question)
+        found, _ = question()
         if found is None and names == up:
             raise LostError(f"all of {sorted(names)} have answered, and there is no decision")
         if found is None or found.uuid != OURS:
             return
-        self.told |= {number for number in self.stable if found.forgot and number >= found.start_sqn}
-        self.judge_start(found, up)
-        table = (*found.begins, (found.incarnation, found.start_sqn))
+        self._part(found)
+        self.judge_start(found)
         for number, content in self.stable.items():
             left = {name: disk for name, disk in self.disks.items() if self._has(disk, number)}
-            if left and all(number in disk.void(table) for disk in left.values()):
-                raise LostError(f"by {table} number {number} is void, and it was stable as {content}: {sorted(left)}")
+
+            def void(by: voting.Decision, n: int = number, copies: Collection[Disk] = left.values()) -> bool:
+                return bool(copies) and all(n in disk.void(table_of(by)) for disk in copies)
+
+            if void(found):
+                self.lost(
+                    f"by {table_of(found)} number {number} is void, and was stable as {content}: {sorted(left)}", void
+                )
 
 
-def subsets(names: str) -> Iterator[str]:
-    """But the empty one, large ones first."""
-    for size in range(len(names), 0, -1):
-        yield from map("".join, itertools.combinations(names, size))
+def _makes_void(number: int, kept: Kept, decision: voting.Decision) -> bool:
+    return number >= void_from(table_of(decision), kept.incarnation)
+
+
+def _renumbers(number: int, decision: voting.Decision, *, silently: bool = False) -> bool:
+    return number >= decision.start_sqn and not (silently and decision.forgot)
+
+
+def _gist(decision: voting.Decision | None) -> tuple[object, ...]:
+    return () if decision is None else (decision.uuid, decision.start_sqn, decision.begins, bool(decision.forgot))
+
+
+def table_of(decision: voting.Decision) -> Table:
+    """The BEGINs, with the one that is decided."""
+    return (*decision.begins, (decision.incarnation, decision.start_sqn))

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from process.command import run
 from process.receiving import SHORT, options, until
 from process.test_repair import NAMES, PAYLOAD, clean, filled, held, log_of, place, received, segment
+from process.three import waits
 
 import holdfast as hf
 from holdfast.engine.check import check_log, check_store
@@ -147,10 +147,7 @@ def test_an_unknown_end_waits_for_who_may_know_more(run_store: Run, tmp_path: Pa
     assert check_store(directories[0]).damaged
     with hf.Context() as ctx:
         src = ctx.source("quotes", options=options(*NAMES, ume_session_id=77))
-        with pytest.raises(
-            hf.RegistrationTimeout, match="a has no state of it, or not all; b, which may have, is not there"
-        ):
-            src.wait_registered(3)
+        waits(src, "a has no state of it, or not all; b, which may have, is not there")
         assert learner(a)
         (tmp_path / "away").rename(tmp_path / "store-b")
         run_store("b", "disk")

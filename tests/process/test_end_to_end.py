@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from process.spawn import until
 
 import holdfast as hf
 
@@ -307,13 +309,14 @@ def test_a_second_live_claimant_is_refused_and_named(store: object) -> None:
             second.wait_registered(SHORT)
         assert refused.value.pid > 0
         src.close()
-        deadline = threading.Event()
-        for _ in range(100):
-            try:
+
+        def has_it() -> bool:
+            with contextlib.suppress(hf.RegIdInUseError):
                 second.wait_registered(SHORT)
-                break
-            except hf.RegIdInUseError:
-                deadline.wait(0.05)
+                return True
+            return False
+
+        until("the second one has it", has_it)
         assert second.send(b"mine now") == 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from process.scene import Scene
+from process.silence import NEVER, may_fall_silent
 from process.spawn import Worker, until
 
 import holdfast as hf
@@ -70,13 +71,22 @@ def test_the_seat_of_a_store_whose_sync_failed_goes_to_a_backup(tmp_path: Path, 
         name: Worker("store", tmp_path, domain=own_domain, name=name, directory=str(tmp_path / name)) for name in "ab"
     }
     options = {
-        **SOURCE, "ume_store_name": ["a:0:0", "b:0:0"], "ume_store_group": ["0:1"], "ume_store_activity_timeout": 1000,
-        "ume_store_check_interval": 50,
+        **SOURCE, "ume_store_name": ["a:0:0", "b:0:0"], "ume_store_group": ["0:1"], **NEVER,
     }  # fmt: skip
     try:
         stores["a"].start("log.fdatasync=errno:EIO@15").wait_ready()
         stores["b"].start().wait_ready()
         with hf.Context(session_id=1) as ctx, ctx.source("quotes", options=options) as src:
+            doubts = ctx.domain.doubts
+
+            def fails() -> bool:
+                with contextlib.suppress(hf.WouldBlockError, hf.NotRegisteredError, hf.StabilityTimeout):
+                    src.send(b"x", timeout=0.05)
+                    src.wait_stable(timeout=0.05)
+                return doubts.is_dir() and any(doubts.iterdir())
+
+            until("a sync fails", fails, stores["a"].check_alive)
+            may_fall_silent(src, 0, 1000)
 
             def has_gone_on() -> bool:
                 with contextlib.suppress(hf.WouldBlockError, hf.NotRegisteredError, hf.StabilityTimeout):

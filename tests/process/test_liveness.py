@@ -187,12 +187,17 @@ def test_where_silence_counts_a_stopped_process_is_tmo_alone_and_comes_again(
         listener = listen("a")
         until("it is told", lambda: told.came)
         listener.process.send_signal(signal.SIGSTOP)
-        until("its silence is told", lambda: told.gone)
+        until("it is silent", lambda: silence_ns(ctx) > 2_000_000_000)
+        three_looks(
+            ctx
+        )  # what its last heartbeat told is told; on a busy machine it may have been silent before, and come again
+        until("its silence is told", lambda: len(told.gone) == len(told.came))
+        times = len(told.gone)
         three_looks(ctx)
-        assert told.gone == [ReceivingContextInfo(77, 42, TMO, "object 1")]
+        assert told.gone == [ReceivingContextInfo(77, 42, TMO, f"object {n + 1}") for n in range(times)]
         listener.process.send_signal(signal.SIGCONT)
-        until("it has come again", lambda: len(told.came) >= 2)
-        assert told.came[1] == ReceivingContextInfo(77, 42, ReceivingContextFlags(0), None)
+        until("it has come again", lambda: len(told.came) > times)
+        assert set(told.came) == {ReceivingContextInfo(77, 42, ReceivingContextFlags(0), None)}
 
 
 def heartbeat(ctx: hf.Context) -> int:

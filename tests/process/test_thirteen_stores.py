@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from process.events import Events
 from process.house import House
+from process.silence import NEVER, may_fall_silent
 from process.spawn import until
 
 import holdfast as hf
@@ -168,8 +169,7 @@ THREE: dict[str, Any] = {
     "ume_store_name": ["a", "b", "c"],
     "ring_size": 1 << 17,
     "fragment_size": 4096,
-    "ume_store_activity_timeout": 3000,
-    "ume_store_check_interval": 50,
+    **NEVER,
 }
 
 
@@ -185,6 +185,7 @@ def test_a_store_that_stands_still_for_5_s_never_blocks_a_quorum_and_is_caught_u
             src = ctx.source("quotes", options=THREE)
             src.wait_registered(SHORT)
             until("all take part", lambda: states(src) == {"a": "active", "b": "active", "c": "active"})
+            may_fall_silent(src, 2, 3000)
             houses["c"].signal(signal.SIGSTOP)
             still = time.monotonic() + STILL_S
             # No message waits for the store that stands still: it still does. And the ring overtakes it.

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import evidence
 import evidence_report
 import evidence_run
 import pytest
-from evidence_report import WALL_MINUTES, Row, by_the_clock, judge, records, report
+from evidence_report import WALL_MINUTES, Row, by_night, by_the_clock, judge, records, report
 from fuzz.plant import PLANTED
 from fuzz.targets import TARGETS
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from night import Entry
 
 KILLS = Row("kills", "kills things", {"kills": 100}, planted=1)
 
@@ -77,6 +76,42 @@ def test_the_whole_is_measured_by_the_clock(tmp_path: Path) -> None:
     assert (in_time.wrong, in_time.seconds) == ("", 60.0 * WALL_MINUTES)
     assert by_the_clock(begun, 1001.0 + 60 * WALL_MINUTES).wrong
     assert by_the_clock(begun, 1060.0 + 60 * WALL_MINUTES).wrong == f"{WALL_MINUTES + 1:.1f} of {WALL_MINUTES} minutes"
+
+
+@pytest.mark.parametrize(
+    ("findings", "planted", "wrong"),
+    [
+        (0, (2, 2), ""),
+        (1, (2, 2), "cuts at c2: 1 findings"),
+        (0, (1, 2), "cuts at c2: 1 planted bugs not caught"),
+        (2, (0, 2), "cuts at c2: 2 findings, 2 planted bugs not caught"),
+    ],
+)
+def test_what_a_night_of_this_release_found_makes_the_evidence_bad(
+    findings: int, planted: tuple[int, int], wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slice_of(of: str, commit: str, found: int, caught: tuple[int, int]) -> Entry:
+        return Entry("cuts", of, commit, "d", evidence.Evidence("torture_cuts", {"cuts": 9}, found, caught, 60.0))
+
+    old, good = slice_of("0.0.1", "c0", 5, (0, 9)), slice_of("1.0", "c1", 0, (2, 2))
+    ours = slice_of("1.0", "c2", findings, planted)
+    verdict = by_night([old, good, ours], "1.0")
+    assert (verdict.wrong, verdict.counts, verdict.findings) == (wrong, {"slices": 2}, findings)
+    write(tmp_path, monkeypatch)
+    (tmp_path / "begun").write_text(str(int(time.time())))
+    monkeypatch.setattr(evidence_report, "ROWS", (KILLS,))
+    monkeypatch.setattr(evidence_report, "ledger", lambda: [old, good, ours])
+    monkeypatch.setattr(evidence_report, "release", lambda: "1.0")
+    monkeypatch.setattr(sys, "argv", ["evidence_report", str(tmp_path), str(tmp_path / "EVIDENCE.md")])
+    assert evidence_report.main() == bool(wrong)
+    assert ("rows are not good" in (tmp_path / "EVIDENCE.md").read_text()) == bool(wrong)
+
+
+def test_every_harness_of_the_makefile_has_a_row() -> None:
+    text = (Path(__file__).parents[2] / "Makefile").read_text()
+    (singles,) = re.findall(r"^SINGLES := (.*)$", text, re.MULTILINE)
+    names = {re.findall(rf"^{single} := (\S+) ", text, re.MULTILINE)[0] for single in singles.split()}
+    assert names <= {row.name for row in evidence_report.ROWS}
 
 
 def test_every_fuzz_target_has_a_floor() -> None:

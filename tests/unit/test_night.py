@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from evidence import Evidence
-from night import PARTS, Entry, Part, ledger, night, release, summary, total
+from night import PARTS, Entry, Part, ledger, night, release, summary, total, trouble
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,13 +51,20 @@ def test_another_release_owes_all_of_it_again(tmp_path: Path) -> None:
     [
         "from evidence import record; record('harness', counts={'cuts': 40}, findings=1, seconds=1)",
         "raise SystemExit(1)",
+        DOES + "; raise SystemExit(1)",
     ],
 )
 def test_a_slice_that_finds_something_ends_the_night_and_stays_in_the_ledger(program: str, tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     assert night(part(program), path, minutes=1e6) == 1
+    assert sum(entry.run.findings for entry in ledger(path)) == 1
+
+
+def test_a_planted_bug_that_is_not_caught_ends_the_night(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    assert night(part(DOES.replace("(1, 1)", "(1, 2)")), path, minutes=1e6) == 1
     (entry,) = ledger(path)
-    assert entry.run.findings == 1
+    assert trouble(entry.run) == "1 planted bugs not caught"
 
 
 def test_a_part_that_is_not_possible_here_leaves_nothing(tmp_path: Path) -> None:

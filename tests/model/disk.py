@@ -1,0 +1,39 @@
+"""What a store has, as the histories model it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.engine.reconcile import LogView, Table, void_from
+
+if TYPE_CHECKING:
+    from holdfast.engine.store_state import SourceState
+
+
+class Kept(NamedTuple):
+    """A message in a log."""
+
+    incarnation: int
+    content: int
+
+
+@dataclass
+class Disk:
+    """The directory of a store."""
+
+    lives: list[int]
+    state: SourceState | None = None
+    """None: it has never heard of the source."""
+    log: dict[int, Kept] = field(default_factory=dict)
+    end: int = 0
+    wiped: bool = False
+    """It is not the first one of its store."""
+
+    def view(self) -> LogView:
+        """What the log says of itself."""
+        return LogView(tuple(self.state.begins) if self.state is not None else (), self.end)
+
+    def void(self, table: Table) -> dict[int, Kept]:
+        """What of the log does not hold by ``table``."""
+        return {number: kept for number, kept in self.log.items() if number >= void_from(table, kept.incarnation)}
