@@ -5,13 +5,15 @@ batch that is published and, while one is being published, the *intent*: which s
 which sequence number its rows begin. The messages themselves carry no mark. How far a commit got before it died is known from
 the number at which its source goes on: a row is published if its numbers lie below (um_semantics C; DESIGN 14).
 
-The directory is locked while it is held (flock): of two processes that commit for one query the second one waits.
+The directory is locked while it is held (flock): of two processes that commit for one query the second one waits. It is ours
+alone to write, or it is refused, and what is in it is reached through its descriptor (private_directory.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import time
 import zlib
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from ..engine.errors import CorruptionError, Error
-from .staging import StagedFile, sync_directory
+from ..engine.private_directory import open_private, open_regular
+from .staging import Rows, StagedFile, sync_directory
 from .written_place import WrittenPlace  # noqa: TC001  (msgspec reads it)
 
 if TYPE_CHECKING:
@@ -117,19 +120,28 @@ class Ledger:
     Raises:
         LedgerInUseError: it is locked for longer than ``timeout`` seconds.
         CorruptionError: the file is not one of ours.
+        ForeignOwnerError, ConfigError: the directory is not ours alone to write, or none.
     """
 
     def __init__(self, directory: Path, timeout: float) -> None:
         self.directory = directory
         self.path = directory / "ledger"
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        with contextlib.ExitStack() as stack:
+            self._fd = open_private(directory)
+            stack.callback(os.close, self._fd)
+            self._lock = open_regular(directory / "lock", os.O_RDWR | os.O_CREAT, at=self._fd)
+            stack.callback(os.close, self._lock)
             self._take(timeout)
             self.record = self._read()
-        except BaseException:
-            os.close(self._lock)
-            raise
+            self._open = stack.pop_all()
+
+    @functools.cached_property
+    def rows(self) -> Rows:
+        """Where the rows of an intent lie; made if it is missing."""
+        path = self.directory / "rows"
+        fd = open_private(path, at=self._fd)
+        self._open.callback(os.close, fd)
+        return Rows(path, fd)
 
     def _take(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -147,7 +159,8 @@ class Ledger:
 
     def _read(self) -> Record:
         try:
-            data = self.path.read_bytes()
+            with open(open_regular(self.path, os.O_RDONLY, at=self._fd), "rb") as file:
+                data = file.read()
         except FileNotFoundError:
             self._sync_above()
             return Record()
@@ -177,16 +190,16 @@ class Ledger:
         """The record is on disk when this returns, or the one before still is."""
         body = msgspec.json.encode(self.record)
         fresh = self.directory / "ledger-new"
-        with open(fresh, "wb") as file:
+        with open(open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, at=self._fd), "wb") as file:
             file.write(b"%08x " % zlib.crc32(body) + body)
             file.flush()
             os.fsync(file.fileno())
-        fresh.rename(self.path)
+        os.rename(fresh.name, self.path.name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         sync_directory(self.directory)
 
     def close(self) -> None:
         """Lets go of the lock."""
-        os.close(self._lock)
+        self._open.close()
 
     def __enter__(self) -> Self:
         return self

@@ -19,7 +19,7 @@ import msgspec
 from ..engine.coverage import Spans
 from ..engine.domain import domain_directory
 from ..engine.errors import CorruptionError, Error
-from ..engine.private_directory import open_regular
+from ..engine.private_directory import open_private, open_regular, read_regular
 from ..engine.turn import take_turn
 from .errors import DataLossError, StoresAwayError
 from .selection import stores_of
@@ -161,12 +161,12 @@ def losses_in(domain: Path) -> list[Loss]:
 
 def _read(path: Path) -> _Ledger:
     try:
-        data = path.read_bytes()
+        data = read_regular(path, LEDGER_MAX + 1)
     except FileNotFoundError:
         return _Ledger()
     try:
         if len(data) > LEDGER_MAX:
-            raise ValueError(f"it has {len(data)} bytes")
+            raise ValueError(f"it has more than {LEDGER_MAX} bytes")
         found = msgspec.json.decode(data, type=_Ledger)
         if found.version != VERSION:
             raise ValueError(f"its version is {found.version}, not {VERSION}")
@@ -176,10 +176,12 @@ def _read(path: Path) -> _Ledger:
 
 
 def _add(directory: Path, query: str, loss: DataLossError) -> None:
-    directory.mkdir(mode=0o700, exist_ok=True)
     path = directory / "losses"
-    lock = open_regular(directory / "losses.lock", os.O_RDWR | os.O_CREAT)
-    try:
+    with contextlib.ExitStack() as stack:
+        at = open_private(directory)
+        stack.callback(os.close, at)
+        lock = open_regular(directory / "losses.lock", os.O_RDWR | os.O_CREAT, at=at)
+        stack.callback(os.close, lock)
         take_turn(lock, f"to write {path}")
         ledger = _read(path)
         known = Spans()
@@ -193,16 +195,14 @@ def _add(directory: Path, query: str, loss: DataLossError) -> None:
         ]
         if new:
             ledger.losses = [*ledger.losses, *new][-KEPT:]
-            _replace(path, msgspec.json.format(msgspec.json.encode(ledger)))
-    finally:
-        os.close(lock)
+            _replace(at, path, msgspec.json.format(msgspec.json.encode(ledger)))
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(at: int, path: Path, data: bytes) -> None:
     fresh = path.with_name("losses.new")
-    with open(open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+    with open(open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, at=at), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    fresh.rename(path)
+    os.rename(fresh.name, path.name, src_dir_fd=at, dst_dir_fd=at)
     sync_directory(path.parent)
