@@ -25,18 +25,25 @@ SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """No link is followed, no FIFO waited for, nothing handed to a child."""
 
 
-def private_directory(path: StrPath, *, closed: bool = False, hint: str = "") -> None:
+def private_directory(path: StrPath, *, closed: bool = False, links: bool = False, hint: str = "") -> None:
     """As :func:`open_private`, for who goes on by the path."""
-    os.close(open_private(path, closed=closed, hint=hint))
+    os.close(open_private(path, closed=closed, links=links, hint=hint))
 
 
 def open_private(
-    path: StrPath, *, at: int | None = None, closed: bool = False, links: bool = False, hint: str = ""
+    path: StrPath,
+    *,
+    at: int | None = None,
+    make: bool = True,
+    closed: bool = False,
+    links: bool = False,
+    hint: str = "",
 ) -> int:
     """A descriptor of a directory that is ours alone to write; it is made, mode 0700, with what lacks above it.
 
     Args:
         at: the descriptor of its parent, which was opened in this way: then only the last part of ``path`` is looked up.
+        make: it is made where it is missing.
         closed: nobody else may even enter.
         links: an operator may name it by a link, of root's or our own.
         hint: what to do where it cannot be used.
@@ -44,15 +51,19 @@ def open_private(
     Raises:
         ForeignOwnerError: it is another user's, or others may write to it, or enter it (``closed``).
         ConfigError: it is no directory, or cannot be made.
+        FileNotFoundError: it is missing, and is not to be made.
     """
     name = path if at is None else os.path.basename(path)
     try:
-        _make(name, at)
+        if make:
+            _make(name, at)
         flags = os.O_RDONLY | os.O_DIRECTORY | SAFELY
         if links and os.stat(name, dir_fd=at, follow_symlinks=False).st_uid in {0, os.geteuid()}:
             flags &= ~os.O_NOFOLLOW
         fd = os.open(name, flags, dir_fd=at)
     except OSError as error:
+        if error.errno == errno.ENOENT and not make:
+            raise
         if error.errno in {errno.ENOTDIR, errno.ELOOP}:
             raise ConfigError(f"{path} is not a directory", hint=hint or "remove it, or choose another") from error
         if error.errno == errno.EACCES:
@@ -100,7 +111,8 @@ def _check(path: str, found: os.stat_result, forbidden: int) -> None:
     if mode & forbidden & 0o055:
         raise ForeignOwnerError(f"{path} has mode {mode:o}: others may enter; chmod 700 it")
     if mode & forbidden:
-        raise ForeignOwnerError(f"{path} has mode {mode:o}: others may write to it", hint=f"chmod go-w {path}")
+        hint = "choose one of your own inside it" if mode & stat.S_ISVTX else f"chmod go-w {path}"
+        raise ForeignOwnerError(f"{path} has mode {mode:o}: others may write to it", hint=hint)
 
 
 def movable_at(path: StrPath) -> Path | None:

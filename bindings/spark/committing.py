@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engine.errors import CorruptionError, UsageError
+from ..engine.sync import sync_directory
 from . import staging
 from .keeping import opened
 from .ledger import Intent, Ledger, LedgerInUseError, Piece, Share, rows_below
@@ -51,6 +52,7 @@ def commit(options: Options, messages: Sequence[Written | None], batch: int, pub
         LedgerInUseError: another process is committing for this writer.
         PlacementError: a batch that is half published was begun elsewhere.
         UsageError, CorruptionError: staged rows are not there, or not what they were.
+        ForeignOwnerError: others may write to the directory or to a file in it.
         ConfigError, NotRegisteredError, RegistrationTimeout, WouldBlockError, StabilityTimeout: as a source's. The batch can be
             committed again.
     """
@@ -63,19 +65,19 @@ def commit(options: Options, messages: Sequence[Written | None], batch: int, pub
         go_on(ledger, options, who, keep=keep)
         if batch > ledger.record.done and files:
             begin(ledger, options, who, batch, files, keep=keep)
-        staging.sweep(directory / "rows", max(batch, ledger.record.done))
+        staging.sweep(ledger.rows, max(batch, ledger.record.done))
 
 
 def begin(
     ledger: Ledger, options: Options, who: str, batch: int, files: list[StagedFile], *, keep: bool,
-    staged: Path | None = None, without: Collection[str] = (),
+    staged: staging.Rows | None = None, without: Collection[str] = (),
 ) -> None:  # fmt: skip
     """Publishes a batch of which nothing is published yet.
 
     ``staged``: where its files are, if not with the record: those of a batch with an intent belong to the record alone.
     ``without``: topics whose rows are not published.
     """
-    rows = ledger.directory / "rows"
+    rows = ledger.rows
     shares: dict[str, int] = {}
     largest: dict[str, int] = {}
     for file in files:
@@ -92,7 +94,7 @@ def begin(
         intent = Intent(batch, files, told, written_place(options))
         if staged is not None:
             staging.move(staged, rows, files)
-        staging.sync_directory(rows)
+        sync_directory(rows.path)
         ledger.record.intent, ledger.record.checkpoint = intent, options.checkpoint_location
         ledger.save()
         _publish(publisher, rows, intent, dict.fromkeys(shares, 0))
@@ -105,7 +107,7 @@ def go_on(ledger: Ledger, options: Options, who: str, *, keep: bool) -> None:
     if intent is None:
         return
     check_place(intent.place, options, intent.batch, ledger.path)
-    rows = ledger.directory / "rows"
+    rows = ledger.rows
     try:
         for file in intent.files:
             staging.check(rows, file)
@@ -139,7 +141,7 @@ def go_on(ledger: Ledger, options: Options, who: str, *, keep: bool) -> None:
     _done(ledger, intent)
 
 
-def _publish(publisher: Publisher, rows: Path, intent: Intent, there: dict[str, int]) -> None:
+def _publish(publisher: Publisher, rows: staging.Rows, intent: Intent, there: dict[str, int]) -> None:
     """``there``: the topics of the batch, and of each the rows that are published already."""
     skip = dict(there)
     for topic, values in staging.rows_of(rows, intent.files):
@@ -172,4 +174,4 @@ def abort(messages: Sequence[Written | None]) -> None:
         intent = ledger.record.intent
         kept = {file.name for file in intent.files} if intent is not None else set()
         staged = {message.file.name for message in written if message.file is not None}
-        staging.remove(directory / "rows", staged - kept)
+        staging.remove(ledger.rows, staged - kept)

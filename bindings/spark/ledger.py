@@ -1,17 +1,20 @@
 """What one writer has published: the record that makes a repeated commit a no-op, and lets a half-done one go on.
 
-One small file per query, replaced as a whole (written aside, synced, renamed, the directory synced), with the number of the last
+One small file per query, replaced as a whole (whole_file.py), with the number of the last
 batch that is published and, while one is being published, the *intent*: which staged files it is made of, and for each topic at
 which sequence number its rows begin. The messages themselves carry no mark. How far a commit got before it died is known from
 the number at which its source goes on: a row is published if its numbers lie below (um_semantics C; DESIGN 14).
 
-The directory is locked while it is held (flock): of two processes that commit for one query the second one waits.
+The directory is locked while it is held (flock): of two processes that commit for one query the second one waits. It is ours
+alone to write, or it is refused, and what is in it is reached through its descriptor (private_directory.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import functools
 import os
 import time
 import zlib
@@ -19,8 +22,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from ..engine.errors import CorruptionError, Error
-from .staging import StagedFile, sync_directory
+from ..engine.errors import CorruptionError, Error, SystemCallError
+from ..engine.private_directory import open_private, open_regular
+from ..engine.sync import Doubt, sync_directory
+from .staging import Rows, StagedFile
+from .whole_file import WholeFile
 from .written_place import WrittenPlace  # noqa: TC001  (msgspec reads it)
 
 if TYPE_CHECKING:
@@ -117,19 +123,30 @@ class Ledger:
     Raises:
         LedgerInUseError: it is locked for longer than ``timeout`` seconds.
         CorruptionError: the file is not one of ours.
+        ForeignOwnerError, ConfigError: the directory is not ours alone to write, or none.
+        OSError, SystemCallError: the disk fails.
     """
 
     def __init__(self, directory: Path, timeout: float) -> None:
         self.directory = directory
         self.path = directory / "ledger"
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        with contextlib.ExitStack() as stack:
+            self._fd = open_private(directory)
+            stack.callback(os.close, self._fd)
+            self._lock = open_regular(directory / "lock", os.O_RDWR | os.O_CREAT, at=self._fd)
+            stack.callback(os.close, self._lock)
             self._take(timeout)
+            self._file = WholeFile(self.path, self._fd)
             self.record = self._read()
-        except BaseException:
-            os.close(self._lock)
-            raise
+            self._open = stack.pop_all()
+
+    @functools.cached_property
+    def rows(self) -> Rows:
+        """Where the rows of an intent lie; made if it is missing."""
+        path = self.directory / "rows"
+        fd = open_private(path, at=self._fd)
+        self._open.callback(os.close, fd)
+        return Rows(path, fd)
 
     def _take(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -147,7 +164,7 @@ class Ledger:
 
     def _read(self) -> Record:
         try:
-            data = self.path.read_bytes()
+            data = self._file.read()
         except FileNotFoundError:
             self._sync_above()
             return Record()
@@ -166,27 +183,34 @@ class Ledger:
         return record
 
     def _sync_above(self) -> None:
-        """The names that lead to the first record are on disk, too."""
+        """The names that lead to the first record are on disk, too.
+
+        They are not all ours to make anew. So after a sync that failed there is no first record here in this boot.
+        """
+        doubt = Doubt(self.directory / "above.doubt")
+        if doubt:
+            raise SystemCallError(
+                f"since this host was booted a sync of the directories above {self.directory} has failed, and no later one tells "
+                "whether they are on disk: name another stagingDirectory, or boot it anew", errno.EIO, "EIO",
+            )  # fmt: skip
         device = self.directory.stat().st_dev
         for above in self.directory.parents:
             with contextlib.suppress(PermissionError):
                 if above.stat().st_dev == device:
-                    sync_directory(above)
+                    try:
+                        sync_directory(above)
+                    except OSError:
+                        doubt.set()
+                        raise
 
     def save(self) -> None:
         """The record is on disk when this returns, or the one before still is."""
         body = msgspec.json.encode(self.record)
-        fresh = self.directory / "ledger-new"
-        with open(fresh, "wb") as file:
-            file.write(b"%08x " % zlib.crc32(body) + body)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(self.path)
-        sync_directory(self.directory)
+        self._file.write(b"%08x " % zlib.crc32(body) + body)
 
     def close(self) -> None:
         """Lets go of the lock."""
-        os.close(self._lock)
+        self._open.close()
 
     def __enter__(self) -> Self:
         return self

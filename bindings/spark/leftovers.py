@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from ..engine.errors import CorruptionError
+from ..engine.errors import CorruptionError, ForeignOwnerError
 from ..engine.sweep import Item
 from .alive import ALIVE, over
 from .batch_writer import ONCE
@@ -65,7 +65,7 @@ def _seen(path: Path, *, dry_run: bool) -> Item | None:
             return kept(_why(ledger, path.name))
     except LedgerInUseError:
         return None
-    except CorruptionError as error:
+    except (CorruptionError, ForeignOwnerError) as error:
         return kept(str(error.args[0]))
 
 

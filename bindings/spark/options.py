@@ -309,7 +309,7 @@ OPTIONS = (
     Option("txnVersion", _version, "batch write", "", "grows with every batch of that txnAppId"),
     Option(
         "stagingDirectory", _directory, "write", "in the checkpoint or the domain directory",
-        "where rows wait for the commit, and the record of what was published lies",
+        "where rows wait for the commit, and the record of what was published lies; nobody else may write to it",
     ),
     Option("commitTimeout", _duration, "write", "2m", "how long a commit waits for stores, room, and another owner"),
     Option("checkpointLocation", _location, "streaming query", "", "Spark's; not a relative one"),

@@ -18,6 +18,7 @@ from ..context import Context
 from ..engine.errors import ConfigError, NotRegisteredError, RegIdInUseError, RegistrationTimeout
 from ..engine.kept_topics import topic_sources
 from ..engine.option_values import SESSION_MAX
+from ..engine.private_directory import open_private, open_regular
 from .options import ENGINE, OptionError
 
 if TYPE_CHECKING:
@@ -54,19 +55,22 @@ def slot(directory: Path) -> Iterator[str]:
 
     For writes that nobody goes on with. The lowest one whose lock file in ``directory`` is free.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for number in itertools.count():
-        fd = os.open(directory / f"slot-{number}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            continue
-        try:
-            yield f"slot-{number}"
-        finally:
-            os.close(fd)
-        return
+    at = open_private(directory)
+    try:
+        for number in itertools.count():
+            fd = open_regular(directory / f"slot-{number}", os.O_RDWR | os.O_CREAT, at=at)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                continue
+            try:
+                yield f"slot-{number}"
+            finally:
+                os.close(fd)
+            return
+    finally:
+        os.close(at)
 
 
 class Publisher:

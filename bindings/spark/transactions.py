@@ -57,9 +57,9 @@ def commit_version(plan: WritePlan, messages: Sequence[Written | None]) -> None:
         _take_over(plan, ledger, who, topics, version)
         without = {topic for topic in topics if ledger.record.topics.get(topic, -1) >= version}
         if files := [file for file in files if file.topics.keys() - without]:
-            staged = Path(written[0].directory) / "rows"
-            begin(ledger, options, who, version, files, keep=True, staged=staged, without=without)
-        staging.sweep(ledger.directory / "rows", max(version, ledger.record.done))
+            with staging.entered(Path(written[0].directory), make=False) as staged:
+                begin(ledger, options, who, version, files, keep=True, staged=staged, without=without)
+        staging.sweep(ledger.rows, max(version, ledger.record.done))
 
 
 def publisher_of(options: Options) -> str:

@@ -17,9 +17,10 @@ from pyspark.sql.types import BinaryType, DataType, StringType
 
 from ..engine.domain import SHM_DIR, Domain, domain_directory
 from ..engine.errors import UsageError
+from ..engine.private_directory import private_directory
 from .place import place_of_write
 from .publishing import Publisher, slot
-from .staging import StagedFile, stage
+from .staging import StagedFile, entered, stage
 from .written_place import stores_of
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def plan_of(options: Options, schema: StructType, *, overwrite: bool) -> WritePl
 
     Raises:
         UsageError: the mode, or columns that cannot be written; a checkpoint that cannot be used.
-        ConfigError, ForeignOwnerError: there can be no such domain.
+        ConfigError, ForeignOwnerError: there can be no such domain, or rows cannot wait in such a directory.
     """
     if overwrite:
         raise UsageError(
@@ -133,9 +134,10 @@ def _needed(options: Options, staging: Staging) -> Iterator[str]:
     if staging.checkpoint:
         yield staging.checkpoint
     elif options.staging_directory:
-        Path(staging.base).mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_directory(staging.base, links=True)
         yield staging.base
     else:
+        private_directory(staging.base)
         yield options.domain
 
 
@@ -172,12 +174,13 @@ def stage_rows(
 
     Raises:
         PlacementError: this task runs elsewhere. Nothing was staged.
+        ForeignOwnerError, ConfigError: that directory is not ours alone to write.
+        UsageError: it is gone.
     """
     directory = plan.staging.directory(who)
     plan.place.check(f"rows for domain {plan.place.domain} are staged in {directory}")
-    if make:
-        make_place(directory)
-    return Written(str(directory), who, stage(directory / "rows", batch, partition, rows(plan, batches)))
+    with entered(directory, make=make) as place:
+        return Written(str(directory), who, stage(place, batch, partition, rows(plan, batches)))
 
 
 def publish_rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> int:
@@ -207,7 +210,8 @@ def publish_rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> int:
 
 def make_place(directory: Path) -> None:
     """Where a writer's rows are staged."""
-    (directory / "rows").mkdir(mode=0o700, parents=True, exist_ok=True)
+    with entered(directory, make=True):
+        pass
 
 
 def spark_directory(options: Options) -> Path:
