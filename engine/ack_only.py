@@ -143,7 +143,7 @@ class _AckOnly(Inbound):
         starts, and would acknowledge what was never read."""
         return Start(min(low, high + 1), limited=False, clamped=low > high + 1)
 
-    def _open(self, start: int, live_from: int) -> None:
+    def _open(self, start: int, live_from: int, *, skips: bool) -> None:
         """No feed, and a window that is always settled: the context's thread sleeps."""
         self.window = self.receiver.new_window(start)
 

@@ -28,10 +28,14 @@ __all__ = ["ArrivalFeed", "ArrivalWindow"]
 
 
 class ArrivalWindow(Passed):
-    """As acks.AckWindow, over two of them: numbers below ``split``, and from there on. A slot is 2 x slot + (1 if live)."""
+    """As acks.AckWindow, over two of them: numbers below ``split``, and from there on. A slot is 2 x slot + (1 if live).
 
-    def __init__(self, old: Window, live: Window, split: int) -> None:
+    ``skips``: the recovered part begins behind numbers that nobody has acknowledged.
+    """
+
+    def __init__(self, old: Window, live: Window, split: int, skips: bool = False) -> None:
         self._parts = old, live
+        self._skips = skips
         self.split = split
 
     @property
@@ -72,14 +76,15 @@ class ArrivalWindow(Passed):
         self._parts[slot & 1].consumed(slot >> 1)
 
     def valid(self, slot: int, number: int) -> int | None:
-        """As AckWindow. Each part is acknowledged by its own numbers: a live one says nothing of what is recovered, or skipped.
-        It is remembered, and counts when the recovered part is acknowledged up to ``split``."""
+        """As AckWindow. A live number says nothing of what is still to be recovered, or was skipped: then it is remembered, and
+        counts when the recovered part is acknowledged up to ``split``."""
         old, live = self._parts
         ack = self._parts[slot & 1].valid(slot >> 1, number)
         if ack is None or ack < self.split:
             return ack
         live.told(ack)
-        return live.ack if ack == self.split or old.ack >= self.split else None
+        covers = old.passed_below >= self.split and not self._skips
+        return live.ack if covers or ack == self.split or old.ack >= self.split else None
 
     def rewind(self, slot: int) -> int | None:
         """As AckWindow."""

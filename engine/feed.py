@@ -369,7 +369,8 @@ class Feed(Served):
 
     def _nothing_left(self) -> None:
         """Neither a ring nor a log goes on. A ring is not taken away before a quorum of the stores holds its end."""
-        enough = 2 * self.logs.unreadable < len(self.logs.paths) or self.logs.gone()
+        declared = len(self.logs.paths) - len(self.logs.until)
+        enough = 2 * self.logs.unreadable < declared or self.logs.gone()
         if self.stop == FOR_EVER and enough and not self._rings():
             self._end(self._begun[0])
 

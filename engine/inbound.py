@@ -212,8 +212,8 @@ class Inbound(Counts):
             return
         assert self.board is not None
         self._begun = self._known_begin()
-        self._open(start.sequence_number, high + 1)
         position = start.sequence_number if self.streaming else low if action.position is None else action.position
+        self._open(start.sequence_number, high + 1, skips=position < start.sequence_number)
         self._cover(min(position, high + 1), start.sequence_number)
         flags = events.RegistrationCompleteFlags
         said = flags(0) if action.all_stores else flags.QUORUM
@@ -247,7 +247,7 @@ class Inbound(Counts):
             who.flags |= lib.HF_LINE_EXPLICIT
         self.board, self.line = join_board(context.domain, self.uuid, who)
 
-    def _open(self, start: int, live_from: int) -> None:
+    def _open(self, start: int, live_from: int, *, skips: bool) -> None:
         """The feed and its window; in order of arrival there are two of each while there is something to recover."""
         assert self.board is not None
         receiver, board = self.receiver, self.board
@@ -265,7 +265,7 @@ class Inbound(Counts):
             return made
 
         if receiver.options.ordered_delivery == -1 and start < live_from and logs:
-            self.window = ArrivalWindow(receiver.new_window(start), receiver.new_window(live_from), live_from)
+            self.window = ArrivalWindow(receiver.new_window(start), receiver.new_window(live_from), live_from, skips)
             self.feed = ArrivalFeed(
                 lambda both: (feed(both, -1, start, live_from), feed(both, self.line, live_from, FOR_EVER)), self
             )
@@ -275,8 +275,8 @@ class Inbound(Counts):
             self.feed = self.live = feed(self, self.line, start, FOR_EVER)
 
     def _logs(self) -> tuple[list[str], dict[str, int]]:
-        """The source's logs, another one first for each receiver: the reading spreads over the stores' disks. Those of stores that
-        are declared no more come last; below which number these count."""
+        """The source's logs, another one first for each receiver: the reading spreads over the stores' disks. Those of stores of
+        earlier lists come last; below which number these count."""
         paths, earlier = self.registrar.log_paths(), self.registrar.earlier_logs()
         first = self.line % len(paths) if paths else 0
         return [*paths[first:], *paths[:first], *earlier], {path: below for path, (_, below) in earlier.items()}

@@ -60,7 +60,9 @@ COMPACT_BYTES = 1 << 16
 """A file of this size is written anew, if that halves it."""
 READ_MAX = 1 << 22
 LISTS_MAX = 100
-"""Lists that a file remembers when it is written anew, and stores that are asked for beside the declared ones: the newest."""
+"""Lists that a file remembers when it is written anew: the newest."""
+OTHERS_MAX = 32
+"""Stores that are asked for beside the declared ones: of the newest lists."""
 
 Small = Annotated[int, Meta(ge=0, le=25)]
 List = tuple[tuple[str, ...], tuple[Small, ...], tuple[Small, ...], Small, Small]
@@ -151,7 +153,7 @@ def elsewhere(register: Register) -> dict[bytes, dict[str, Elsewhere]]:
     """By identity, the stores of all lists: the life in which each last took part, and the number below which a list with it may
     still count; -1 where that is not known, or not bounded."""
     found: dict[bytes, dict[str, Elsewhere]] = {}
-    left = LISTS_MAX
+    left = OTHERS_MAX
     for uuid, written in reversed(list(register.items())):
         below: dict[str, int] = {}
         for each in reversed(written.configurations):
@@ -309,17 +311,29 @@ class SourceRegister:
 def _register(entries: Sequence[Entry]) -> Register:
     """By identity, in the order in which they were declared last: so are their lists."""
     lists: dict[str, dict[List, Entry]] = {}
-    lives: dict[str, dict[str, int]] = {}
+    lives = _lives(entries)
     for entry in entries:
         of_uuid = lists[entry.uuid] = lists.pop(entry.uuid, {})
         if entry.below < 0:
             of_uuid.pop(entry.list, None)
         of_uuid[entry.list] = entry
-        lives.setdefault(entry.uuid, {}).update(entry.lives)
     return {
         bytes.fromhex(uuid): Written(tuple(entry.configuration for entry in found.values()), lives[uuid])
         for uuid, found in lists.items()
     }
+
+
+def _lives(entries: Sequence[Entry]) -> dict[str, dict[str, int]]:
+    """By identity, the last life of each store: a thread of an earlier incarnation may have written its line late."""
+    last: dict[tuple[str, str], tuple[int, int]] = {}
+    for entry in entries:
+        for store, life in entry.lives.items():
+            if entry.incarnation >= last.get((entry.uuid, store), (0, 0))[0]:
+                last[entry.uuid, store] = entry.incarnation, life
+    found: dict[str, dict[str, int]] = {entry.uuid: {} for entry in entries}
+    for (uuid, store), (_, life) in last.items():
+        found[uuid][store] = life
+    return found
 
 
 class _File:
@@ -362,8 +376,7 @@ class _File:
             size = os.fstat(fd).st_size
             try:
                 self._write(fd, text)
-                if size == 0:
-                    sync_directory(self._directory)
+                sync_directory(self._directory)  # who made the file may have been killed before it did
             except OSError:
                 with contextlib.suppress(OSError):
                     os.ftruncate(fd, size)
@@ -389,6 +402,7 @@ class _File:
                 yield fd
                 return
             finally:
+                fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the file open, too
                 os.close(fd)
 
     def _entries(self, fd: int) -> list[Entry]:
@@ -411,12 +425,11 @@ class _File:
     def _renew(self, entries: Sequence[Entry], most: int = READ_MAX) -> None:
         """What counts, in a new file that takes the old one's place, if it has ``most`` bytes at most. By who has the lock."""
         last: dict[tuple[str, List], Entry] = {}
-        lives: dict[str, dict[str, int]] = {}
+        lives = _lives(entries)
         for entry in entries:
             if entry.below < 0:
                 last.pop((entry.uuid, entry.list), None)
             last[entry.uuid, entry.list] = entry
-            lives.setdefault(entry.uuid, {}).update(entry.lives)
         kept = [msgspec.structs.replace(entry, lives=lives[entry.uuid]) for entry in list(last.values())[-LISTS_MAX:]]
         text = b"".join(map(_line, kept))
         if len(text) > most:

@@ -30,7 +30,7 @@ from .reports import Seen, farthest, known_views, names_of, right_table
 from .resting import Resting
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
-from .store_info import NO_LIVES, Lives, Place, log_view, peers_of, seen_by
+from .store_info import NO_LIVES, Lives, Place, earlier_logs, log_view, peers_of, seen_by
 from .store_line import StoreLine
 from .sync import make_directory
 from .unsure import is_repaired, settle, tell
@@ -132,6 +132,11 @@ class Repository:
         return int(self.info.next_sqn)
 
     @property
+    def oldest_sqn(self) -> int:
+        """The first number that it still offers."""
+        return int(self.info.oldest_sqn)
+
+    @property
     def table(self) -> Table:
         """The BEGINs that this store knows."""
         return tuple(self.source.begins)
@@ -177,13 +182,12 @@ class Repository:
         return [place for place in places if place.log != self.path]
 
     def earlier(self) -> dict[str, tuple[str, int]]:
-        """Stores of earlier lists: where each keeps the log, and the number below which it may have what no other one has."""
-        others = self.source.others
-        return {place.store: (str(place.log), others[place.store]) for place in self._places() if place.store in others}
+        """As :func:`earlier_logs`."""
+        return earlier_logs(self._places(), self.source)
 
     def until(self) -> dict[str, int]:
-        """As Logs has it."""
-        return dict(self.earlier().values())
+        """As Logs has it; of two names of one store the one that counts longer."""
+        return dict(sorted(self.earlier().values(), key=lambda each: each[1]))
 
     @property
     def late_join(self) -> bool:

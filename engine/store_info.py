@@ -32,6 +32,7 @@ __all__ = [
     "Place",
     "StoreInfo",
     "Unknown",
+    "earlier_logs",
     "excluded_by",
     "had",
     "has_nothing",
@@ -326,6 +327,19 @@ def peers_of(domain: Domain, source: SourceState, own: bytes, others: Lives) -> 
     of this store has it, and ``others``."""
     names = dict.fromkeys([*source.stores, *source.others, *others] if source.stores else ())
     return peer_places(domain, names, source.uuid, own, source.directories)
+
+
+def earlier_logs(places: Sequence[Place], source: SourceState) -> dict[str, tuple[str, int]]:
+    """Stores of earlier lists of a source: where each keeps the log, and below which number it may have what no other one has.
+
+    Not those that are declared under another name now: these count without an end.
+    """
+    declared = {place.log for place in places if place.store in source.stores}
+    return {
+        place.store: (str(place.log), source.others[place.store])
+        for place in places
+        if place.store in source.others and place.log not in declared
+    }
 
 
 def seen_by(

@@ -38,7 +38,7 @@ __all__ = ["SourceDesk", "refused"]
 
 _log = logging.getLogger("holdfast.store")
 
-OTHERS_MAX = 100
+OTHERS_MAX = 32
 """Stores of earlier lists that are remembered: those with the latest messages."""
 LEAST_MAX = 2**32
 """How far the incarnation that a claimant asks for is at most from all that this store has seen: it stays far below 63 bits."""
@@ -216,7 +216,7 @@ class SourceDesk:
         wrong = self._contradicts_its_stream(request)
         if wrong is not None:
             return wrong
-        others = _others(source, request)
+        others = _others(source, request, holdings.drain_thread(lambda: repository.oldest_sqn))
         infos = {name: read_info(holdings.domain, name) for name in [*request.stores, *others]}
         found = {name: info.directory for name, info in infos.items() if info is not None}
         learns = source.learn(request.learns)
@@ -316,21 +316,21 @@ class SourceDesk:
 
     def _info(self, source: SourceState) -> wire.SourceInfo:
         begins = dict(source.begins)
-        declared = source.declared if source.declared in begins else source.incarnation
+        declared = source.declared or source.incarnation  # 0: an older version did not write it down
         return wire.SourceInfo(
             source.uuid, source.topic, source.registration_id, source.session_id, declared,
             source.stores, str(self._holdings.logs / source.uuid.hex()), source.late_join,
-            begins.get(declared, source.start_sqn), source.sizes, source.groups,
+            begins.get(declared, 0), source.sizes, source.groups,
         )  # fmt: skip
 
 
-def _others(source: SourceState, request: wire.Begin) -> dict[str, int]:
+def _others(source: SourceState, request: wire.Begin, oldest: int) -> dict[str, int]:
     """Stores that are declared no more: as the source knows, and as this store remembers. Below the number from which on this
-    incarnation is, they may have messages that nobody else has."""
+    incarnation is, they may have messages that nobody else has. ``oldest``: below it this store keeps nothing anyway."""
     found = dict(source.others)
     for store, below in [*request.others.items(), *((store, request.start_sqn) for store in source.stores)]:
         found[store] = max(below, found.get(store, 0))
-    kept = {store: below for store, below in found.items() if store not in request.stores and below > 0}
+    kept = {store: below for store, below in found.items() if store not in request.stores and below > oldest}
     return dict(sorted(kept.items(), key=lambda each: each[1])[-OTHERS_MAX:])
 
 

@@ -487,13 +487,12 @@ def test_numbers_and_one_position_say_where_a_reader_is() -> None:
     with ChannelWriter("t", capacity=SMALL) as writer, ChannelReader("t") as reader:
         taken: list[Any] = []
         for size in (1, 100, writer.block_max):
-            writer.claim(size)[:] = bytes([size & 0xFF]) * size
+            writer.claim(size)[:] = bytes(size)
             writer.commit()
             taken.append(reader.read(WAIT))
         assert [block.number for block in taken] == [(1 << LIFE) + n for n in range(3)]
         assert [block.size for block in taken] == [1, 100, writer.block_max]
-        for block in reversed(taken):
-            block.release()
+        for block in [*reversed(taken), *taken]:
             block.release()
         with pytest.raises(hf.MessageTooLargeError):
             writer.claim(writer.block_max + 1)

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from unittest import mock
 
 import msgspec
 import pytest
@@ -378,7 +379,7 @@ def test_a_file_whose_name_may_not_be_on_disk_is_another_one_the_next_time(
     for life in range(4, 10):
         made.declare(UUID, 1, {"a": life})
     with monkeypatch.context() as patch:
-        patch.setattr(register, "sync_directory", full)
+        patch.setattr(register._File, "_renew", renew_without_names)
         for life in range(10, 20):
             made.declare(UUID, 1, {"a": life})
     assert any(path.suffix == ".doubt" for path in place.iterdir())
@@ -388,6 +389,14 @@ def test_a_file_whose_name_may_not_be_on_disk_is_another_one_the_next_time(
     assert set(after) == {name for name in before if not name.endswith(".doubt")}
     assert after != before, "it was written once more"
     assert made.read()[UUID].lives == {"a": 20}
+
+
+def renew_without_names(*arguments: Any) -> None:
+    with mock.patch.object(register, "sync_directory", full):
+        renew(*arguments)
+
+
+renew = register._File._renew
 
 
 def test_of_two_that_write_at_once_neither_loses_a_line(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
+from holdfast.engine.sync import sync_data, sync_directory
 from holdfast.spark import whole_file
 from holdfast.spark.pipeline import table as table_module
 from holdfast.spark.pipeline.checkpoint import CheckpointInUseError
@@ -146,7 +147,7 @@ def test_files_are_on_disk_before_their_names_and_the_names_before_the_end(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark commits a batch, and its messages are acknowledged, because publish has returned."""
-    data, directory, rename, steps = table_module.sync_data, table_module.sync_directory, os.rename, []
+    data, directory, rename, steps = sync_data, sync_directory, os.rename, []
 
     def file_synced(fd: int) -> None:
         steps.append(f"sync {os.path.basename(os.readlink(f'/proc/self/fd/{fd}'))}")
