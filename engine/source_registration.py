@@ -207,9 +207,11 @@ class SourceRegistration(Registration):
         return [store for store, grant in sorted(self._answers().items()) if 0 < grant.promised < incarnation]
 
     def lives(self, of: Collection[int] | None = None) -> dict[str, int]:
-        """Stores (``of`` these) that have granted, by their own names -> the life that each is in."""
-        granted = {store: slot.grant for store, slot in enumerate(self.slots) if of is None or store in of}
-        return {grant.name: grant.opened for grant in granted.values() if grant is not None}
+        """Stores (``of`` these) that have granted, by their own names -> the life of each, as BEGIN tells it."""
+        grants = {store: slot.grant for store, slot in enumerate(self.slots) if slot.grant is not None}
+        told = voting.lives(grants, self.register, self.uuid)
+        names = {grant.name for store, grant in grants.items() if of is None or store in of}
+        return {name: life for name, life in told.items() if name in names}
 
     def exclusions(self, store: int) -> list[int]:
         """Of this store by the operator, after which it has to learn."""

@@ -127,6 +127,8 @@ class SourceState(msgspec.Struct):
     """Store -> its exclusion that is over: a start was decided with it, so from then on that store is waited for again."""
     others: dict[str, int] = msgspec.field(default_factory=dict)
     """Stores of earlier lists -> the number below which they may have messages that no declared store has (DESIGN 30)."""
+    taken: list[int] = msgspec.field(default_factory=list)
+    """Lives that this directory has not had, since it was restored from a copy: with a BEGIN it has taken part all the same."""
     declared: int = 0
     """The incarnation whose BEGIN named ``stores``. Its peers may have told it of a later one, whose list it does not know."""
 

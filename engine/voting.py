@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .quorum import Consensus, Groups
     from .registration import Grant
 
-__all__ = ["NOTHING", "Decision", "Register", "Written", "decide", "learners", "obstacle", "to_learn"]
+__all__ = ["NOTHING", "Decision", "Register", "Written", "decide", "learners", "lives", "obstacle", "to_learn"]
 
 
 class Written(NamedTuple):
@@ -71,22 +71,39 @@ def learners(grants: Mapping[int, Grant], names: Sequence[str] = (), register: R
     """Return the stores that have no say. `names`: of the stores, as they are declared."""
     found = set()
     newest = _newest(grants, names)
-    told = [grant.peers for grant in grants.values()]
-    if newest is not None and newest.uuid in register:
-        told.append(register[newest.uuid].lives)
+    told = _told(grants, register, newest.uuid if newest is not None else b"")
     for store, grant in grants.items():
         stateless = not grant.incarnation and not grant.empty_votes
         another = newest is not None and grant.incarnation and grant.uuid != newest.uuid
-        if stateless or another or not grant.votes or _restored(grant, told) or to_learn(store, grants, names):
+        restored = _missed(grant, told) is not None
+        if stateless or another or not grant.votes or restored or to_learn(store, grants, names):
             found.add(store)
     return found
 
 
-def _restored(grant: Grant, told: Iterable[Mapping[str, int]]) -> bool:
-    """Somebody remembers a life of this store that its directory has not had. One older than all that it knows does not count."""
+def _missed(grant: Grant, told: Iterable[Mapping[str, int]]) -> int | None:
+    """A life of this store that somebody remembers and its directory has not had: it was restored from a copy. One older than all
+    that it knows does not count."""
     lives = grant.lives or range(grant.opened + 1)
     remembered = [each[grant.name] for each in told if grant.name in each]
-    return any(life > lives[0] and life not in lives for life in remembered)
+    return max((life for life in remembered if life > lives[0] and life not in lives), default=None)
+
+
+def _told(grants: Mapping[int, Grant], register: Register, uuid: bytes) -> list[Mapping[str, int]]:
+    """What is remembered of the lives of stores."""
+    told = [grant.peers for grant in grants.values()]
+    return [*told, register[uuid].lives] if uuid in register else told
+
+
+def lives(grants: Mapping[int, Grant], register: Register, uuid: bytes) -> dict[str, int]:
+    """The life of each store that a BEGIN under ``uuid`` is to tell of.
+
+    Of a store that was restored it is the one that it has missed: it takes that over with BEGIN. Were its new one told, and the
+    BEGIN never reached it, nobody would know any more that it has forgotten.
+    """
+    told = _told(grants, register, uuid)
+    missed = {grant.name: _missed(grant, told) for grant in grants.values()}
+    return {grant.name: missed[grant.name] or grant.opened for grant in grants.values()}
 
 
 def to_learn(store: int, grants: Mapping[int, Grant], names: Sequence[str] = ()) -> list[int]:

@@ -30,6 +30,11 @@ class Disk:
     wiped: bool = False
     """It is not the first one of its store."""
 
+    @property
+    def known_lives(self) -> list[int]:
+        """Those that it has had, and those that it has taken over for the source."""
+        return sorted({*self.lives, *(self.state.taken if self.state is not None else ())})
+
     def view(self) -> LogView:
         """What the log says of itself."""
         return LogView(tuple(self.state.begins) if self.state is not None else (), self.end)

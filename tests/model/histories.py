@@ -175,7 +175,7 @@ class World:
         groups = Groups.told(state.sizes, state.groups, state.intragroup, state.intergroup) if state.stores else None
         return Grant(
             7, state.uuid, known.end, state.incarnation > 0, known.incarnation, known.begins, votes=not state.learner,
-            opened=disk.lives[-1], peers=dict(state.peers), name=name, lives=list(disk.lives), promised=state.promised,
+            opened=disk.lives[-1], peers=dict(state.peers), name=name, lives=disk.known_lives, promised=state.promised,
             seen=tuple(seen), configuration=Configuration(tuple(state.stores), groups) if groups is not None else None,
         )  # fmt: skip
 
@@ -185,8 +185,9 @@ class World:
         if name in unread:
             return Seen(name, name, None, "away")
         state = disk.state
-        missed = any(life > disk.lives[0] and life not in disk.lives for life in told | wrote)
-        begun = told or any(life not in disk.lives for life in wrote)
+        lives = disk.known_lives
+        missed = any(life > lives[0] and life not in lives for life in told | wrote)
+        begun = told or any(life not in lives for life in wrote)
         if missed or (begun and (state is None or not state.incarnation)):
             return Seen(name, name, None, "not that life")
         if state is not None and state.learner:
@@ -271,7 +272,8 @@ class World:
         if found.uuid != OURS and self.begun:
             return True  # a source of its own: who asked knows nothing of the other one
         seats = declared.seats(up) & set(up)
-        told = {grant.name: grant.opened for grant in grants.values() if grant.name in seats}
+        lives = voting.lives(grants, {OURS: self.register.written}, OURS)
+        told = {name: life for name, life in lives.items() if name in seats}
         self._write(declared, found.incarnation, told)
         reached = choices.pick([sorted(seats), sorted(seats)[:1], []])
         begun = [name for name in reached if self.begin(name, declared, found, told, claimant)]
@@ -330,11 +332,17 @@ class World:
             disk.lives.append(self.next_life())
         if disk.state is None:
             disk.state = SourceState(OURS, "quotes", 7, 0)
-        self._write(declared, found.incarnation, {new: disk.lives[-1]}, event=True)
-        told[new] = disk.lives[-1]
+        told[new] = self._life_to_tell(new, told)
+        self._write(declared, found.incarnation, {new: told[new]}, event=True)
         if self.begin(new, declared, found, told):
             begun.append(new)
         return declared.enough(begun)
+
+    def _life_to_tell(self, name: str, told: dict[str, int]) -> int:
+        """As the source has it of what the stores were told, and of the register."""
+        disk, remembered = self.disks[name], [lives[name] for lives in (told, self.register.lives) if name in lives]
+        missed = [life for life in remembered if life > disk.known_lives[0] and life not in disk.known_lives]
+        return max(missed, default=disk.lives[-1])
 
     def _forget_promises(self, before: dict[str, SourceState | None]) -> None:
         """Killed before the promise was on disk."""
@@ -364,6 +372,7 @@ class World:
         state.uuid, self.begun = OURS, True
         state.take(table)
         state.stores, state.peers = list(declared.stores), dict(told)
+        state.taken += [told[name]] * (told[name] not in disk.known_lives)
         state.sizes, state.groups = list(declared.sizes), list(declared.of)
         groups = declared.groups
         state.intragroup = ("quorum", "all-active", "all").index(groups.intragroup)
@@ -395,8 +404,9 @@ class World:
             disk = self.disks[name]
             states = [self.disks[each].state for each in up]
             told = [self.whole.lives, *(state.peers for state in states if state is not None)]
-            remembered = [lives[name] for lives in told if name in lives]
-            missed = any(life > disk.lives[0] and life not in disk.lives for life in remembered)
+            remembered = [each[name] for each in told if name in each]
+            lives = disk.known_lives
+            missed = any(life > lives[0] and life not in lives for life in remembered)
             if missed or disk.state is None or not disk.state.incarnation or disk.state.learner:
                 found.add(name)
         return found
