@@ -1,4 +1,4 @@
-"""Making bytes and names durable: the only place of the engine that does so, through the core's (csrc/sync.h).
+"""Making bytes and names durable: the only place in Python that does so, through the core's (csrc/sync.h).
 
 After a sync that failed the next one returns 0 and has written nothing of what the first one dropped. So whoever is told of a
 failure writes all of it once more into new files, and remembers until then, for the processes that come later, in a

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engine.errors import CorruptionError, UsageError
+from ..engine.sync import sync_directory
 from . import staging
 from .keeping import opened
 from .ledger import Intent, Ledger, LedgerInUseError, Piece, Share, rows_below
@@ -93,7 +94,7 @@ def begin(
         intent = Intent(batch, files, told, written_place(options))
         if staged is not None:
             staging.move(staged, rows, files)
-        staging.sync_directory(rows.path)
+        sync_directory(rows.path)
         ledger.record.intent, ledger.record.checkpoint = intent, options.checkpoint_location
         ledger.save()
         _publish(publisher, rows, intent, dict.fromkeys(shares, 0))

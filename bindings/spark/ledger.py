@@ -1,6 +1,6 @@
 """What one writer has published: the record that makes a repeated commit a no-op, and lets a half-done one go on.
 
-One small file per query, replaced as a whole (written aside, synced, renamed, the directory synced), with the number of the last
+One small file per query, replaced as a whole (whole_file.py), with the number of the last
 batch that is published and, while one is being published, the *intent*: which staged files it is made of, and for each topic at
 which sequence number its rows begin. The messages themselves carry no mark. How far a commit got before it died is known from
 the number at which its source goes on: a row is published if its numbers lie below (um_semantics C; DESIGN 14).
@@ -12,6 +12,7 @@ alone to write, or it is refused, and what is in it is reached through its descr
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import os
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from ..engine.errors import CorruptionError, Error
+from ..engine.errors import CorruptionError, Error, SystemCallError
 from ..engine.private_directory import open_private, open_regular
-from .staging import Rows, StagedFile, sync_directory
+from ..engine.sync import Doubt, sync_directory
+from .staging import Rows, StagedFile
+from .whole_file import WholeFile
 from .written_place import WrittenPlace  # noqa: TC001  (msgspec reads it)
 
 if TYPE_CHECKING:
@@ -121,6 +124,7 @@ class Ledger:
         LedgerInUseError: it is locked for longer than ``timeout`` seconds.
         CorruptionError: the file is not one of ours.
         ForeignOwnerError, ConfigError: the directory is not ours alone to write, or none.
+        OSError, SystemCallError: the disk fails.
     """
 
     def __init__(self, directory: Path, timeout: float) -> None:
@@ -132,6 +136,7 @@ class Ledger:
             self._lock = open_regular(directory / "lock", os.O_RDWR | os.O_CREAT, at=self._fd)
             stack.callback(os.close, self._lock)
             self._take(timeout)
+            self._file = WholeFile(self.path, self._fd)
             self.record = self._read()
             self._open = stack.pop_all()
 
@@ -159,8 +164,7 @@ class Ledger:
 
     def _read(self) -> Record:
         try:
-            with open(open_regular(self.path, os.O_RDONLY, at=self._fd), "rb") as file:
-                data = file.read()
+            data = self._file.read()
         except FileNotFoundError:
             self._sync_above()
             return Record()
@@ -179,23 +183,30 @@ class Ledger:
         return record
 
     def _sync_above(self) -> None:
-        """The names that lead to the first record are on disk, too."""
+        """The names that lead to the first record are on disk, too.
+
+        They are not all ours to make anew. So after a sync that failed there is no first record here in this boot.
+        """
+        doubt = Doubt(self.directory / "above.doubt")
+        if doubt:
+            raise SystemCallError(
+                f"since this host was booted a sync of the directories above {self.directory} has failed, and no later one tells "
+                "whether they are on disk: name another stagingDirectory, or boot it anew", errno.EIO, "EIO",
+            )  # fmt: skip
         device = self.directory.stat().st_dev
         for above in self.directory.parents:
             with contextlib.suppress(PermissionError):
                 if above.stat().st_dev == device:
-                    sync_directory(above)
+                    try:
+                        sync_directory(above)
+                    except OSError:
+                        doubt.set()
+                        raise
 
     def save(self) -> None:
         """The record is on disk when this returns, or the one before still is."""
         body = msgspec.json.encode(self.record)
-        fresh = self.directory / "ledger-new"
-        with open(open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, at=self._fd), "wb") as file:
-            file.write(b"%08x " % zlib.crc32(body) + body)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(fresh.name, self.path.name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        sync_directory(self.directory)
+        self._file.write(b"%08x " % zlib.crc32(body) + body)
 
     def close(self) -> None:
         """Lets go of the lock."""

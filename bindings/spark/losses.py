@@ -2,7 +2,7 @@
 
 A log line is easily missed, and Spark keeps no metric of a Python source. So each number that a query should have read, and that
 no store has, is in the ledger once per query, whoever finds it: the planning process, or a task, or both of them again after a
-crash. One small file, replaced as a whole: a crash leaves the one before. Written in turns (``losses.lock``).
+crash. One small file, replaced as a whole (whole_file.py). Written in turns (``losses.lock``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..engine.private_directory import open_private, open_regular, read_regular
 from ..engine.turn import take_turn
 from .errors import DataLossError, StoresAwayError
 from .selection import stores_of
-from .staging import sync_directory
+from .whole_file import WholeFile
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -156,14 +156,14 @@ def losses_in(domain: Path) -> list[Loss]:
     Raises:
         CorruptionError: it is no such ledger.
     """
-    return _read(domain / "spark" / "losses").losses
-
-
-def _read(path: Path) -> _Ledger:
+    path = domain / "spark" / "losses"
     try:
-        data = read_regular(path, LEDGER_MAX + 1)
+        return _decoded(path, read_regular(path, LEDGER_MAX + 1)).losses
     except FileNotFoundError:
-        return _Ledger()
+        return []
+
+
+def _decoded(path: Path, data: bytes) -> _Ledger:
     try:
         if len(data) > LEDGER_MAX:
             raise ValueError(f"it has more than {LEDGER_MAX} bytes")
@@ -183,7 +183,11 @@ def _add(directory: Path, query: str, loss: DataLossError) -> None:
         lock = open_regular(directory / "losses.lock", os.O_RDWR | os.O_CREAT, at=at)
         stack.callback(os.close, lock)
         take_turn(lock, f"to write {path}")
-        ledger = _read(path)
+        file = WholeFile(path, at)
+        try:
+            ledger = _decoded(path, file.read())
+        except FileNotFoundError:
+            ledger = _Ledger()
         known = Spans()
         for each in ledger.losses:
             if (each.query, each.topic, each.source) == (query, loss.topic, loss.key):
@@ -195,14 +199,4 @@ def _add(directory: Path, query: str, loss: DataLossError) -> None:
         ]
         if new:
             ledger.losses = [*ledger.losses, *new][-KEPT:]
-            _replace(at, path, msgspec.json.format(msgspec.json.encode(ledger)))
-
-
-def _replace(at: int, path: Path, data: bytes) -> None:
-    fresh = path.with_name("losses.new")
-    with open(open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, at=at), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(fresh.name, path.name, src_dir_fd=at, dst_dir_fd=at)
-    sync_directory(path.parent)
+            file.write(msgspec.json.format(msgspec.json.encode(ledger)))

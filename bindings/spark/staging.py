@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from ..engine.errors import CorruptionError, UsageError
 from ..engine.private_directory import open_private, open_regular
+from ..engine.sync import sync_data
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -41,7 +42,6 @@ __all__ = [
     "rows_of",
     "stage",
     "sweep",
-    "sync_directory",
 ]
 
 SCHEMA = pa.schema([pa.field("value", pa.binary(), nullable=False)])
@@ -114,7 +114,7 @@ class _Summed:
     def sync(self) -> None:
         """Everything that was written is on disk."""
         self._file.flush()
-        os.fsync(self._file.fileno())
+        sync_data(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
@@ -154,15 +154,6 @@ def stage(directory: Rows, batch: int, partition: int, rows: Iterable[tuple[str,
         remove(directory, [name])
         return None
     return StagedFile(name, partition, topics, largest, file.size, file.crc, os.uname().nodename)
-
-
-def sync_directory(directory: Path) -> None:
-    """The names in it are on disk, too."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def check(directory: Rows, file: StagedFile) -> None:

@@ -12,12 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
+from holdfast.engine.sync import sync_data, sync_directory
+from holdfast.spark import whole_file
+from holdfast.spark.pipeline import table as table_module
 from holdfast.spark.pipeline.checkpoint import CheckpointInUseError
 from holdfast.spark.pipeline.table import By, ParquetTable, Published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+
+SYNCS: list[tuple[Any, str]] = [
+    (module, name) for module in (table_module, whole_file) for name in ("sync_data", "sync_directory")
+]
 
 
 class Killed(BaseException):
@@ -81,7 +89,7 @@ def test_by_batch_there_is_a_directory_for_each(tmp_path: Path, checkpoint: Path
     assert [path.parent.name for path in (tmp_path / "t").rglob("*.parquet")] == ["batch=7"]
 
 
-STEPS = ("fsync", "rename", "unlink")
+STEPS = ("sync", "rename", "unlink")
 
 
 @pytest.mark.parametrize("split", [([10], [11, 12], [13]), ([10, 11], [12, 13])], ids=["more files", "fewer files"])
@@ -119,28 +127,35 @@ def test_killed_at_any_step_a_batch_is_written_again_and_nothing_is_there_twice(
 
 
 def _die_at(patch: pytest.MonkeyPatch, step: str, calls: int) -> None:
-    original: Callable[..., Any] = getattr(os, step)
     left = calls
 
-    def dies(*args: Any, **more: Any) -> Any:
-        nonlocal left
-        if not left:
-            raise Killed
-        left -= 1
-        return original(*args, **more)
+    def dying(original: Callable[..., Any]) -> Callable[..., Any]:
+        def dies(*args: Any, **more: Any) -> Any:
+            nonlocal left
+            if not left:
+                raise Killed
+            left -= 1
+            return original(*args, **more)
 
-    patch.setattr(os, step, dies)
+        return dies
+
+    for holder, name in SYNCS if step == "sync" else [(os, step)]:
+        patch.setattr(holder, name, dying(getattr(holder, name)))
 
 
 def test_files_are_on_disk_before_their_names_and_the_names_before_the_end(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark commits a batch, and its messages are acknowledged, because publish has returned."""
-    fsync, rename, steps = os.fsync, os.rename, []
+    rename, steps = os.rename, []
 
-    def synced(fd: int) -> None:
+    def file_synced(fd: int) -> None:
         steps.append(f"sync {os.path.basename(os.readlink(f'/proc/self/fd/{fd}'))}")
-        fsync(fd)
+        sync_data(fd)
+
+    def synced(path: Path) -> None:
+        steps.append(f"sync {path.name}")
+        sync_directory(path)
 
     def renamed(source: Any, target: Any) -> None:
         steps.append(f"rename {os.path.basename(source)}")
@@ -148,7 +163,8 @@ def test_files_are_on_disk_before_their_names_and_the_names_before_the_end(
 
     with ParquetTable(tmp_path / "t", "date,topic", checkpoint) as table:
         put(table, 0, [0])
-        monkeypatch.setattr(os, "fsync", synced)
+        monkeypatch.setattr(table_module, "sync_data", file_synced)
+        monkeypatch.setattr(table_module, "sync_directory", synced)
         monkeypatch.setattr(os, "rename", renamed)
         put(table, 1, [1])
     assert steps[:2] == ["sync part-00000-c0.parquet", "rename part-00000-c0.parquet"]

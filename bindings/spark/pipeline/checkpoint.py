@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 import msgspec
 
 from ...engine.errors import CorruptionError, Error
-from ..staging import sync_directory
+from ..whole_file import WholeFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +56,8 @@ class CheckpointFile(Generic[T]):
             raise CheckpointInUseError(str(path), int(holder) if holder.isdigit() else 0) from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, b"%d" % os.getpid(), 0)
+        self._directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._file = WholeFile(path, self._directory, ours=False)
 
     def load(self) -> T | None:
         """What is in it; None when there is none yet.
@@ -64,7 +66,7 @@ class CheckpointFile(Generic[T]):
             CorruptionError: it is something else.
         """
         try:
-            data = self.path.read_bytes()
+            data = self._file.read()
         except FileNotFoundError:
             return None
         try:
@@ -78,16 +80,11 @@ class CheckpointFile(Generic[T]):
 
     def save(self, value: T) -> None:
         """It is on disk when this returns, or the one before still is."""
-        fresh = self.path.with_name(f"{self.path.name}.new")
-        with open(fresh, "wb") as file:
-            file.write(msgspec.json.encode(value))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(self.path)
-        sync_directory(self.path.parent)
+        self._file.write(msgspec.json.encode(value))
 
     def close(self) -> None:
         """Lets go of the lock."""
+        os.close(self._directory)
         os.close(self._lock)
 
     def __enter__(self) -> Self:

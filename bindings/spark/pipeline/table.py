@@ -24,7 +24,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from ...engine.errors import ConfigError
-from ..staging import sync_directory
+from ...engine.sync import sync_data, sync_directory
 from .checkpoint import CheckpointFile
 from .committed import committed, query_id
 
@@ -182,6 +182,6 @@ def _data_files(folder: Path) -> Iterator[Path]:
 def _sync(path: Path) -> None:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(file)
+        sync_data(file)
     finally:
         os.close(file)
