@@ -85,13 +85,13 @@ def _arm(last: int, files: int) -> None:
     publish, rename = ParquetTable.publish, os.rename
     left = files
 
-    def renamed(source: Any, target: Any) -> None:
+    def renamed(source: Any, target: Any, **more: Any) -> None:
         nonlocal left
         if Path(target).name.startswith(f"part-{last}-"):
             if not left:
                 os.kill(os.getpid(), signal.SIGKILL)
             left -= 1
-        rename(source, target)
+        rename(source, target, **more)
 
     def published(self: ParquetTable, batch: int, staged: Path) -> Published:
         done = publish(self, batch, staged)

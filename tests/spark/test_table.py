@@ -147,15 +147,15 @@ def test_files_are_on_disk_before_their_names_and_the_names_before_the_end(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark commits a batch, and its messages are acknowledged, because publish has returned."""
-    data, directory, rename, steps = sync_data, sync_directory, os.rename, []
+    rename, steps = os.rename, []
 
     def file_synced(fd: int) -> None:
         steps.append(f"sync {os.path.basename(os.readlink(f'/proc/self/fd/{fd}'))}")
-        data(fd)
+        sync_data(fd)
 
     def synced(path: Path) -> None:
         steps.append(f"sync {path.name}")
-        directory(path)
+        sync_directory(path)
 
     def renamed(source: Any, target: Any) -> None:
         steps.append(f"rename {os.path.basename(source)}")
