@@ -189,8 +189,8 @@ class Domain:
         return sorted(name.removesuffix(suffix) for name in found)
 
     @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """One creator of named objects at a time, in this domain, over all processes and threads.
+    def exclusive(self, *, patient: bool = False) -> Iterator[None]:
+        """One creator of named objects at a time, in this domain, over all processes and threads. ``patient``: as of take_turn.
 
         Raises:
             TurnHeldError: whoever is at it stands still.
@@ -198,7 +198,7 @@ class Domain:
         with _creating:
             fd = os.open("create.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self.fd)
             try:
-                take_turn(fd, f"to make, join or remove shared objects of domain {self.name}")
+                take_turn(fd, f"to make, join or remove shared objects of domain {self.name}", patient=patient)
                 yield
             finally:
                 os.close(fd)

@@ -44,7 +44,7 @@ class Door:
         self._path = domain.socket_path(config.name)
         self._aliases: set[str] = set()
         ports = {port_name(config.port)} if config.port else set()
-        with domain.exclusive():
+        with domain.exclusive(patient=True):  # or a process that is stopped for a moment would end a store that starts
             if self._path.is_symlink() and STORE_NAME.fullmatch(config.name):  # a port is no other name that yields
                 _remove(self._path)
             self._require_free(self._path, f"store name {config.name}", "choose another name")

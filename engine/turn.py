@@ -36,19 +36,21 @@ def stands_still(pid: int) -> bool:
         return False
 
 
-def take_turn(fd: int, what: str) -> None:
+def take_turn(fd: int, what: str, *, patient: bool = False) -> None:
     """Locks a whole file for this process; closing a descriptor of it ends that.
+
+    ``patient``: a process that is stopped is waited for as long as one that runs, for who would have to end otherwise.
 
     Raises:
         TurnHeldError: another process has had it for too long.
     """
-    start = time.monotonic_ns()
+    start, stands_ns = time.monotonic_ns(), PATIENCE_NS if patient else STANDS_NS
     while True:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except (BlockingIOError, PermissionError):
             waited = time.monotonic_ns() - start
-        if waited >= STANDS_NS and (pid := holder_of(fd)) is not None and (waited >= PATIENCE_NS or stands_still(pid)):
+        if waited >= stands_ns and (pid := holder_of(fd)) is not None and (waited >= PATIENCE_NS or stands_still(pid)):
             raise TurnHeldError(what, pid)
         time.sleep(NAP_S)
