@@ -74,7 +74,8 @@ def test_the_seat_of_a_store_whose_sync_failed_goes_to_a_backup(tmp_path: Path, 
         **SOURCE, "ume_store_name": ["a:0:0", "b:0:0"], "ume_store_group": ["0:1"], **NEVER,
     }  # fmt: skip
     try:
-        stores["a"].start("log.fdatasync=errno:EIO@15").wait_ready()
+        # By then the state is at rest, and the sync is a log's: a doubt about the state ends at once.
+        stores["a"].start("log.fdatasync=errno:EIO@60").wait_ready()
         stores["b"].start().wait_ready()
         with hf.Context(session_id=1) as ctx, ctx.source("quotes", options=options) as src:
             doubts = ctx.domain.doubts
