@@ -312,15 +312,23 @@ def _register(entries: Sequence[Entry]) -> Register:
     """By identity, in the order in which they were declared last: so are their lists."""
     lists: dict[str, dict[List, Entry]] = {}
     lives = _lives(entries)
-    for entry in entries:
+    for entry in _last(entries):
         of_uuid = lists[entry.uuid] = lists.pop(entry.uuid, {})
-        if entry.below < 0:
-            of_uuid.pop(entry.list, None)
         of_uuid[entry.list] = entry
     return {
         bytes.fromhex(uuid): Written(tuple(entry.configuration for entry in found.values()), lives[uuid])
         for uuid, found in lists.items()
     }
+
+
+def _last(entries: Sequence[Entry]) -> list[Entry]:
+    """The last line of each list, in the order in which these were declared last: a bound changes no order."""
+    last: dict[tuple[str, List], Entry] = {}
+    for entry in entries:
+        if entry.below < 0:
+            last.pop((entry.uuid, entry.list), None)
+        last[entry.uuid, entry.list] = entry
+    return list(last.values())
 
 
 def _lives(entries: Sequence[Entry]) -> dict[str, dict[str, int]]:
@@ -424,13 +432,8 @@ class _File:
 
     def _renew(self, entries: Sequence[Entry], most: int = READ_MAX) -> None:
         """What counts, in a new file that takes the old one's place, if it has ``most`` bytes at most. By who has the lock."""
-        last: dict[tuple[str, List], Entry] = {}
         lives = _lives(entries)
-        for entry in entries:
-            if entry.below < 0:
-                last.pop((entry.uuid, entry.list), None)
-            last[entry.uuid, entry.list] = entry
-        kept = [msgspec.structs.replace(entry, lives=lives[entry.uuid]) for entry in list(last.values())[-LISTS_MAX:]]
+        kept = [msgspec.structs.replace(entry, lives=lives[entry.uuid]) for entry in _last(entries)[-LISTS_MAX:]]
         text = b"".join(map(_line, kept))
         if len(text) > most:
             return

@@ -374,9 +374,7 @@ def seen_at(place: Place, told: Collection[int] = (), written: Collection[int] =
     with contextlib.suppress(OSError, CorruptionError):  # then the log speaks for itself
         state = StateFile(place.log.parent.parent).load()
     kept = _kept_in(state, place.log) if state is not None else None
-    lives = None
-    if state is not None:
-        lives = sorted({*(state.lives or range(state.opened + 1)), *(kept.taken if kept is not None else ())})
+    lives = state.lives_for(kept) if state is not None else None
     missed = lives is not None and any(life > lives[0] and life not in lives for life in (*told, *written))
     begun = told or any(life not in lives for life in written) if lives is not None else told
     if missed or (begun and kept is not None and not kept.incarnation):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .store_clients import Clients
     from .store_holdings import Holdings
     from .store_info import Lives
-    from .store_state import SourceState, State
+    from .store_state import SourceState
 
 __all__ = ["SourceDesk", "refused"]
 
@@ -124,7 +124,7 @@ class SourceDesk:
         return wire.SourceGranted(
             request.id, source.registration_id, source.uuid, known.incarnation, known.end, old, list(known.begins),
             votes=not source.learner, empty_votes=holdings.state.adopts_empty and not source.incarnation,
-            opened=holdings.state.opened, peers=source.peers, flags=_flags(source), lives=_lives(holdings.state, source),
+            opened=holdings.state.opened, peers=source.peers, flags=_flags(source), lives=holdings.state.lives_for(source),
             promised=source.promised, logs=list(map(peer_log, seen)), stores=source.stores, sizes=source.sizes,
             groups=source.groups, intragroup=source.intragroup, intergroup=source.intergroup,
             excluded=source.excluded(holdings.state.excluded), exclusions=holdings.state.excluded, served=source.served,
@@ -231,7 +231,7 @@ class SourceDesk:
         if news:
             source.late_join = holdings.drain_thread(lambda: repository.late_join)
         life = request.opened.get(holdings.name, holdings.state.opened)
-        missed = life not in _lives(holdings.state, source)
+        missed = life not in holdings.state.lives_for(source)
         source.taken += [life] * missed
         if news or missed:
             holdings.save()
@@ -326,11 +326,6 @@ class SourceDesk:
             source.stores, str(self._holdings.logs / source.uuid.hex()), source.late_join,
             begins.get(declared, 0), source.sizes, source.groups,
         )  # fmt: skip
-
-
-def _lives(state: State, source: SourceState) -> list[int]:
-    """Those that this directory has had, or has taken over for this source; oldest first."""
-    return sorted({*(state.lives or range(state.opened + 1)), *source.taken})
 
 
 def _others(source: SourceState, request: wire.Begin, oldest: int) -> dict[str, int]:

@@ -210,6 +210,11 @@ class State(msgspec.Struct):
     excluded: dict[str, int] = msgspec.field(default_factory=dict)
     """Stores that the operator has excluded (`holdfast store exclude`) -> the number of that exclusion: nobody waits for them."""
 
+    def lives_for(self, source: SourceState | None) -> list[int]:
+        """Lives that the directory has had, or has taken over for this source; oldest first."""
+        had = self.lives or range(self.opened + 1)
+        return sorted({*had, *(source.taken if source is not None else ())})
+
     @property
     def adopts_empty(self) -> bool:
         """The operator's word holds in this life of the store: who is wiped later has to be adopted again."""
