@@ -138,7 +138,7 @@ night-%: $(CORE)
 
 PART = cuts
 MINUTES = 150
-night: $(CORE) ## one part of the night, PART=cuts or kills, MINUTES=150 at most; the next one goes on; appends to tests/night.jsonl
+night: $(CORE) ## one part of the night, PART=cuts, kills or busy, MINUTES=150 at most; the next one goes on; appends to tests/night.jsonl
 	@PYTHONPATH=tests $(PY) -m night $(PART) --minutes $(MINUTES)
 
 torture-long: N = 1000000
@@ -229,7 +229,8 @@ busy: $(CORE) ## make test, RUNS=5 times in a row, beside stress-ng --cpu 4 --vm
 	@stress-ng --quiet --cpu 4 --vm 1 --io 1 & load=$$!; trap 'kill $$load 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
 	    for run in $$(seq $(RUNS)); do \
 	        echo "busy: run $$run of $(RUNS)"; $(MAKE) --no-print-directory test || exit 1; \
-	        kill -0 $$load || { echo "busy: the load has ended by itself"; exit 1; }; done
+	        kill -0 $$load || { echo "busy: the load has ended by itself"; exit 1; }; done; \
+    echo '{"evidence": "busy", "counts": {"runs": $(RUNS)}, "planted": [0, 0]}'
 
 # C tests: each program with all of csrc, once per variant -------------------------------------------------------------------
 

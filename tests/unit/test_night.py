@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
 from evidence import Evidence
 from night import PARTS, Entry, Part, ledger, night, release, summary, total, trouble
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DOES = "from evidence import record; record('harness', counts={'cuts': 40}, findings=0, planted=(1, 1), seconds=1)"
 
@@ -91,3 +88,11 @@ def test_the_sum_of_a_release_has_all_its_slices_and_no_other() -> None:
 
 def test_each_part_has_a_name_of_its_own() -> None:
     assert len({each.name for each in PARTS}) == len(PARTS)
+
+
+def test_a_busy_run_counts_what_make_busy_prints() -> None:
+    """A goal in a word that no record has would never be reached. `make busy` prints its record as its last line."""
+    busy = next(each for each in PARTS if each.name == "busy")
+    assert busy.command[:4] == ("-m", "evidence_run", "busy", "--")
+    rule = (Path(__file__).parents[2] / "Makefile").read_text().split("\nbusy:", 1)[1].split("\n\n", 1)[0]
+    assert f'"counts": {{"{busy.what}": $(RUNS)}}' in rule
