@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .core import lib
 from .errors import ClosedError, UsageError
-from .inbound import Found, Inbound
+from .inbound import Inbound
 from .receiver import Receiver
 from .recovery import Start
 from .refusals import refusal_error
@@ -27,7 +27,8 @@ from .store_info import published_below
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from .context import Context
+    from .directory import Found
+    from .host import Host
 
 __all__ = ["AckOnlyReceiver"]
 
@@ -51,7 +52,7 @@ class AckOnlyReceiver(Receiver):
     """
 
     def __init__(
-        self, context: Context, topic: str | None = None, pattern: str | None = None,
+        self, context: Host, topic: str | None = None, pattern: str | None = None,
         chosen: Collection[bytes] | None = None, on_event: Callable[[Any], object] | None = None,
     ) -> None:  # fmt: skip
         given: dict[str, object] = {**OPTIONS, **({"pattern_type": "pcre"} if pattern is not None else {})}

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from . import wire
-    from .outbound import Outbound
+    from .host import Child
     from .receiver import Receiver
+    from .segments import Mapping as Segment
 
 __all__ = ["Context", "ContextStats"]
 
@@ -187,6 +188,10 @@ class Context:
             _warn(receiver.options, receiver.name)
             self._receivers.append(receiver)
         self.wake()
+
+    def joined(self, source: bytes, board: Segment, session_id: int) -> None:
+        """A receiver has joined ``source``: the context shows itself on its board, if it is to."""
+        self.presence.joined(source, board, session_id)
 
     def link(self, store: str) -> StoreLink:
         """The one connection of this context to a store."""
@@ -364,7 +369,7 @@ class Context:
 
     # The end --------------------------------------------------------------------------------------------------------------
 
-    def leave(self, child: Outbound | Receiver, timeout: float | None = None) -> None:
+    def leave(self, child: Child, timeout: float | None = None) -> None:
         """Takes a child out and tells its stores, so that its RegIDs are free at once. Answers are awaited, 1 s at most."""
         with self._turning:
             self._sources = [source for source in self._sources if source is not child]
@@ -376,8 +381,9 @@ class Context:
             limit = int((1.0 if timeout is None else min(timeout, 1.0)) * 1e9)
             for link in links:
                 link.settle(limit, time.monotonic_ns)
+            left: object = child  # of a receiver, its registrations are the listeners
             for link in self._links.values():
-                link.listeners[:] = [listener for listener in link.listeners if listener is not child]
+                link.listeners[:] = [listener for listener in link.listeners if listener is not left]
 
     def close(self, timeout: float | None = None) -> None:
         """Closes its receivers and sources, then itself. Idempotent: beside one that is under way, it returns at once.

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from .domain import Domain
-    from .inbound import Inbound
     from .link import StoreLink
     from .source_registration import SourceRegistration
 
@@ -167,9 +166,12 @@ class SourceDeregistration(Deregistration):
 class ReceiverDeregistration(Deregistration):
     """Of a receiver, from the stores of one source; their links and names by store index."""
 
-    def __init__(self, inbound: Inbound, links: Sequence[StoreLink], names: Sequence[str]) -> None:
+    def __init__(
+        self, uuid: bytes, topic: str, source: str, tell: Callable[[object], None], links: Sequence[StoreLink],
+        names: Sequence[str],
+    ) -> None:  # fmt: skip
         super().__init__(links)
-        self._inbound = inbound
+        self._uuid, self._topic, self._source, self._tell = uuid, topic, source, tell
         self._names = names
         self._answers: dict[int, wire.ReceiverGranted] = {}
 
@@ -179,26 +181,24 @@ class ReceiverDeregistration(Deregistration):
         self.add(answers)
 
     def _request(self, store: int, request_id: int) -> wire.Deregister:
-        return wire.Deregister(request_id, "receiver", self._inbound.uuid, self._answers[store].uuid)
+        return wire.Deregister(request_id, "receiver", self._uuid, self._answers[store].uuid)
 
     def _forgotten(self, store: int, next_sqn: int) -> None:
-        inbound, answer = self._inbound, self._answers[store]
+        answer = self._answers[store]
         paced = bool(answer.flags & receiver_events.RegistrationSuccessFlags.RPP)
-        inbound.receiver.tell(
+        self._tell(
             receiver_events.DeregistrationSuccess(
-                inbound.topic, inbound.source, receiver_events.DeregistrationFlags(paced), answer.source_registration_id,
+                self._topic, self._source, receiver_events.DeregistrationFlags(paced), answer.source_registration_id,
                 answer.registration_id, next_sqn - 1, store, self._names[store],
             )
         )  # fmt: skip
 
     def _refused(self, store: int, refused: wire.Refused) -> None:
-        inbound = self._inbound
-        inbound.receiver.tell(
+        self._tell(
             receiver_events.RegistrationError(
-                inbound.topic, inbound.source, refused.text, self._names[store], refused.pid, refused.since_ns / 1e9
+                self._topic, self._source, refused.text, self._names[store], refused.pid, refused.since_ns / 1e9
             )
         )  # fmt: skip
 
     def _complete(self) -> None:
-        inbound = self._inbound
-        inbound.receiver.tell(receiver_events.DeregistrationComplete(inbound.topic, inbound.source))
+        self._tell(receiver_events.DeregistrationComplete(self._topic, self._source))

@@ -8,12 +8,29 @@ import time
 from .core import CData, ffi, lib
 from .domain import SHM_DIR, Domain, open_object
 from .errors import Error
-from .inbound import Found
+from .quorum import Groups
 from .segments import UnpublishedError, attach_stream
 
-__all__ = ["Directory"]
+__all__ = ["Directory", "Found"]
 
 TICK_NS = 50_000_000
+
+
+class Found:
+    """A source that discovery came upon: in a stream's header, or in a store's answer."""
+
+    __slots__ = ("groups", "incarnation", "late_join", "session_id", "start_sqn", "stores", "topic", "uuid")
+
+    def __init__(
+        self, uuid: bytes, topic: str, stores: tuple[str, ...], session_id: int,
+        incarnation: int = 0, start_sqn: int = 0, *, late_join: bool = True, groups: Groups | None = None,
+    ) -> None:  # fmt: skip
+        self.uuid, self.topic, self.stores = uuid, topic, stores
+        self.session_id, self.late_join = session_id, late_join
+        self.incarnation, self.start_sqn = incarnation, start_sqn
+        count = len(stores)
+        self.groups = groups if groups is not None and groups.stores == count else Groups.single(count)
+        """How a store says that they are grouped; an SRI goes before that."""
 
 
 class Directory:

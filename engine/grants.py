@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from . import registration as reg
 from . import wire
@@ -11,9 +11,33 @@ from .reconcile import LogView
 from .reports import Configuration, Seen
 
 if TYPE_CHECKING:
-    from .store_state import SourceState
+    from collections.abc import Sequence
 
 __all__ = ["configuration_of", "grant_of", "peer_log"]
+
+
+class Declared(Protocol):
+    """A list of stores as a grant or a store's state has it; empty before the first BEGIN."""
+
+    @property
+    def stores(self) -> Sequence[str]:
+        """Names, in the order of store indexes."""
+
+    @property
+    def groups(self) -> Sequence[int]:
+        """The group of each."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Of each group."""
+
+    @property
+    def intragroup(self) -> int:
+        """Index in quorum.INTRAGROUP."""
+
+    @property
+    def intergroup(self) -> int:
+        """Index in quorum.INTERGROUP."""
 
 
 def grant_of(answer: wire.SourceGranted, name: str) -> reg.Grant:
@@ -26,12 +50,12 @@ def grant_of(answer: wire.SourceGranted, name: str) -> reg.Grant:
     )  # fmt: skip
 
 
-def configuration_of(source: SourceState) -> Configuration | None:
+def configuration_of(source: Declared) -> Configuration | None:
     """What the last BEGIN declared at a store; None before the first one."""
     return _configuration(source)
 
 
-def _configuration(said: wire.SourceGranted | SourceState) -> Configuration | None:
+def _configuration(said: Declared) -> Configuration | None:
     if not said.stores:
         return None
     groups = said.groups if len(said.groups) == len(said.stores) else [0] * len(said.stores)

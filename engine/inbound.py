@@ -37,36 +37,20 @@ if TYPE_CHECKING:
     from . import registration as reg
     from . import wire
     from .acks import Window
+    from .directory import Found
     from .feed import Listener
     from .link import StoreLink
-    from .receiver import Receiver
+    from .receiver_ports import ReceiverPort
 
-__all__ = ["Found", "Inbound"]
+__all__ = ["Inbound"]
 
 _log = logging.getLogger("holdfast")
-
-
-class Found:
-    """A source that discovery came upon: in a stream's header, or in a store's answer."""
-
-    __slots__ = ("groups", "incarnation", "late_join", "session_id", "start_sqn", "stores", "topic", "uuid")
-
-    def __init__(
-        self, uuid: bytes, topic: str, stores: tuple[str, ...], session_id: int,
-        incarnation: int = 0, start_sqn: int = 0, *, late_join: bool = True, groups: Groups | None = None,
-    ) -> None:  # fmt: skip
-        self.uuid, self.topic, self.stores = uuid, topic, stores
-        self.session_id, self.late_join = session_id, late_join
-        self.incarnation, self.start_sqn = incarnation, start_sqn
-        count = len(stores)
-        self.groups = groups if groups is not None and groups.stores == count else Groups.single(count)
-        """How a store says that they are grouped; an SRI goes before that."""
 
 
 class Inbound(Counts):
     """See the module. ``feed`` is None until registration is complete."""
 
-    def __init__(self, receiver: Receiver, found: Found) -> None:
+    def __init__(self, receiver: ReceiverPort, found: Found) -> None:
         self.receiver = receiver
         self.found = found
         self.uuid = found.uuid
@@ -189,7 +173,7 @@ class Inbound(Counts):
         """Registration failed for good."""
         self.failure = error
         self.receiver.context.waits.show(self, None)
-        self.receiver.failed(self, error)
+        self.receiver.failed(self.topic, self.source, error)
 
     def refusal(self, since_ns: int = 0) -> reg.Refusal | None:
         """Why a store refuses, if one does; as :meth:`Registration.refusal`."""
@@ -226,8 +210,8 @@ class Inbound(Counts):
         if self.skipped is not None and self.receiver.options.ume_receiver_paced_persistence:
             self.tell(events.Skipped(self.topic, self.source, self.skipped[0], self.skipped[1] - 1))
         self.tell(events.BeginOfStream(self.topic, self.source))
-        self.receiver.joined(self)
-        self.receiver.context.presence.joined(self.uuid, self.board, self.registrar.session_id)
+        self.receiver.joined(self.uuid)
+        self.receiver.context.joined(self.uuid, self.board, self.registrar.session_id)
 
     def _join(self) -> None:
         """Claims a line on the board, and says there what this receiver's acks mean."""

@@ -18,7 +18,7 @@ from .waits import Wait
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .inbound import Inbound
+    from .receiver_ports import InboundPort
 
 __all__ = ["Late"]
 
@@ -26,7 +26,7 @@ __all__ = ["Late"]
 class Late:
     """See the module. Of one receiver and source."""
 
-    def __init__(self, inbound: Inbound) -> None:
+    def __init__(self, inbound: InboundPort) -> None:
         self._inbound = inbound
         self._number: int | None = None
         """Written by the receiving thread, taken back by the context's."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .errors import CallableStoreError
 
 if TYPE_CHECKING:
-    from .context import Context
+    from .host import Host
 
 __all__ = ["admit", "become_store", "dismiss", "end_store", "is_store"]
 
@@ -21,7 +21,7 @@ __all__ = ["admit", "become_store", "dismiss", "end_store", "is_store"]
 class _Occupancy:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+        self.contexts: weakref.WeakSet[Host] = weakref.WeakSet()
         self.store = False
         self.was_store = False
 
@@ -30,7 +30,7 @@ _process = _Occupancy()
 os.register_at_fork(after_in_child=_process.__init__)  # type: ignore[misc]  # as new: the lock may have been held
 
 
-def admit(context: Context) -> None:
+def admit(context: Host) -> None:
     """A context begins. Raises CallableStoreError where a callable store runs."""
     with _process.lock:
         if _process.store:
@@ -40,7 +40,7 @@ def admit(context: Context) -> None:
         _process.contexts.add(context)
 
 
-def dismiss(context: Context) -> None:
+def dismiss(context: Host) -> None:
     """It is closed."""
     with _process.lock:
         _process.contexts.discard(context)

@@ -35,7 +35,7 @@ from .store_info import knows_nothing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .context import Context
+    from .host import Host
     from .link import StoreLink
     from .option_values import StoreAddress
     from .options import Options
@@ -51,9 +51,7 @@ FOR_EVER_NS = 2**62
 class Outbound:
     """See the module. What it owns of C is NULL before the stream is open and after close."""
 
-    def __init__(
-        self, context: Context, topic: str, options: Options, on_event: Callable[[Any], object] | None
-    ) -> None:
+    def __init__(self, context: Host, topic: str, options: Options, on_event: Callable[[Any], object] | None) -> None:
         self.context = context
         self.topic = topic
         self.options = options
@@ -352,7 +350,7 @@ class Outbound:
         config = stream_config(self._machine.uuid, self.topic, self._session, self.options)
         config.start_sqn, config.ring_bytes = start_sqn, self._ring_bytes()
         try:
-            ring = SourceRing.make(context, config, incarnation)
+            ring = SourceRing.make(context.domain, context.bells, config, incarnation)
         except Exception as error:
             if isinstance(error, TurnHeldError):
                 self._events.append(events.RegistrationError(str(error), "", error.pid))

@@ -4,14 +4,15 @@ back, lets messages go. The drain thread, between two rounds (csrc/drain.c holds
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from .core import ffi
+from .core import CData, ffi
 from .receiver_paced import Pacing
 
 if TYPE_CHECKING:
     from .receiver_paced import Terms
-    from .repository import Repository
+    from .store_line import StoreLine
+    from .store_state import SourceState
 
 __all__ = ["Pacer"]
 
@@ -20,10 +21,33 @@ MARKS = 1024
 """Taken from the drain at a time; beyond, sizes are known less finely."""
 
 
+class LogPort(Protocol):
+    """The log that is paced, and its line; what its methods do is said at Repository."""
+
+    item: CData
+    """``struct hf_drain_item *``."""
+    source: SourceState
+    line: StoreLine
+
+    @property
+    def info(self) -> CData:
+        """``struct hf_log_info *``."""
+
+    @property
+    def next_sqn(self) -> int:
+        """Number behind the last one that the log holds."""
+
+    def acknowledge(self) -> None:
+        """Moves the store's line as far as it may."""
+
+    def release(self, below: int) -> bool:
+        """Lets go what is below. False: not now."""
+
+
 class Pacer:
     """See the module. What the log holds already counts in full, headers too, until receivers have acknowledged it."""
 
-    def __init__(self, repository: Repository, terms: Terms) -> None:
+    def __init__(self, repository: LogPort, terms: Terms) -> None:
         self._repository = repository
         info, item = repository.info, repository.item
         low = int(info.oldest_sqn)

@@ -22,7 +22,7 @@ from .status import error_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from .context import Context
+    from .host import Host
     from .segments import Mapping
     from .source import Source
 
@@ -42,7 +42,7 @@ LOOK_AGAIN_NS = 200_000_000
 class Presence:
     """One context in both roles. ``turn`` is called in every turn of its thread."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Host) -> None:
         options = context.options
         self._context = context
         self._uuid = secrets.token_bytes(16)
@@ -173,5 +173,5 @@ def _proof(fd: int, owner: int, pid: int, start: int) -> Callable[[], bool]:
     return lambda: bool(lib.hf_process_alive(fd, owner, pid, start) == 0)
 
 
-def _missing(context: Context, given: str, missing: str) -> None:
+def _missing(context: Host, given: str, missing: str) -> None:
     _log.info("%s: liveness detection is off: %s is given, %s is not", context.name, given, missing)

@@ -17,10 +17,11 @@ from . import kernels, wire
 from .acks import AckWindow, ExplicitWindow
 from .core import Gate, lib
 from .deregistration import check_deregister
+from .directory import Found
 from .errors import ClosedError, ConfigError, FencedError, RegistrationError
 from .events import info as callbacks
 from .events import receiver as events
-from .inbound import Found, Inbound
+from .inbound import Inbound
 from .quorum import Groups
 from .refusals import refusal_error
 from .waiting import STRATEGIES
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .acks import Window
-    from .context import Context
+    from .host import Host
     from .link import StoreLink
     from .options import Options
 
@@ -50,7 +51,7 @@ class Receiver(Gate):
     """See the module. Subclassed by the binding, which implements :meth:`dispatch` and :meth:`wants_messages`."""
 
     def __init__(
-        self, context: Context, topic: str | None, pattern: str | None, options: Options,
+        self, context: Host, topic: str | None, pattern: str | None, options: Options,
         on_event: Callable[[Any], object] | None,
     ) -> None:  # fmt: skip
         if (topic is None) == (pattern is None):
@@ -206,7 +207,7 @@ class Receiver(Gate):
                 inbound.noticed = True
             except Exception as error:
                 inbound.failure = error
-                self.failed(inbound, error)
+                self.failed(inbound.topic, inbound.source, error)
                 return
         inbound.start()
 
@@ -231,19 +232,19 @@ class Receiver(Gate):
             info = callbacks.SourceNotificationInfo(inbound.topic, inbound.source, inbound.client_data)
             self.context.callback(self.options.source_notification_function[1], info, self.options)
 
-    def joined(self, inbound: Inbound) -> None:
-        """Registration with a source is complete."""
-        self.inbounds = (*self.inbounds, inbound)
+    def joined(self, uuid: bytes) -> None:
+        """Registration with this source is complete."""
+        self.inbounds = (*self.inbounds, self._all[uuid])
         self.context.wake()
         self.wake()
 
-    def failed(self, inbound: Inbound, error: Exception) -> None:
+    def failed(self, topic: str, source: str, error: Exception) -> None:
         """Registration with a source failed for good: a callback of the program raised, or there is no memory."""
         reason = str(error) or type(error).__name__  # an assertion may say nothing
-        wrapped = error if isinstance(error, RegistrationError) else RegistrationError(f"{inbound.source}: {reason}")
+        wrapped = error if isinstance(error, RegistrationError) else RegistrationError(f"{source}: {reason}")
         wrapped.__cause__ = error
         self._failure = wrapped
-        self.tell(events.RegistrationError(inbound.topic, inbound.source, str(wrapped), ""))
+        self.tell(events.RegistrationError(topic, source, str(wrapped), ""))
         self.context.callback_failed(error, self.options)
         self.wake()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .log_ends import Walk, is_stuck
 from .logs import Block, Logs
@@ -21,7 +21,11 @@ from .resting import LOOK_NS
 from .store_info import has_nothing
 
 if TYPE_CHECKING:
-    from .repository import Repository
+    from collections.abc import Sequence
+
+    from .core import CData
+    from .reconcile import Table
+    from .segments import Mapping
 
 __all__ = ["Filling"]
 
@@ -31,11 +35,50 @@ SLICE_BYTES = 1 << 20
 """Filled between two rounds of the drain thread: other sources go on being drained."""
 
 
+class LogPort(Protocol):
+    """The log that is filled; what its methods do is said at Repository."""
+
+    path: Path
+    stream: Mapping | None
+
+    @property
+    def info(self) -> CData:
+        """``struct hf_log_info *``."""
+
+    @property
+    def table(self) -> Table:
+        """BEGINs that this store has taken in."""
+
+    def peers(self) -> Sequence[Path]:
+        """Directories of the logs that may have what is missing."""
+
+    def until(self) -> dict[str, int]:
+        """Below which number a peer's log counts; without an entry it counts in full."""
+
+    def right_table(self) -> Table | None:
+        """The BEGINs that hold, by what can be read; None when that is not known."""
+
+    def ring_goes_on(self, held: int) -> int | None:
+        """Where the ring takes over, for a log that holds everything below ``held``."""
+
+    def owner_lives(self) -> bool:
+        """The source of the ring lives."""
+
+    def append(self, frames: CData, size: int) -> None:
+        """Appends verified frames."""
+
+    def lacks_below(self, number: int) -> None:
+        """An empty log begins with ``number``."""
+
+    def lack(self, what: Lost | Hole) -> None:
+        """Records that these numbers are missing."""
+
+
 class Filling:
     """One hole: from the log's end to the oldest number in the ring, or, without a ring, to where the peers end. On the drain
     thread."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: LogPort) -> None:
         self._repository = repository
         paths = [os.fspath(path) for path in repository.peers()]
         self._logs = Logs(paths, repository.until(), marks=False)

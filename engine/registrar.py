@@ -26,9 +26,10 @@ from .watch import Sri
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .inbound import Found, Inbound
+    from .directory import Found
     from .link import StoreLink
     from .quorum import Groups
+    from .receiver_ports import InboundPort
 
 __all__ = ["Registered", "Registrar"]
 
@@ -56,7 +57,7 @@ class Registered:
 class Registrar:
     """See the module. ``stores``: in the order of store indexes."""
 
-    def __init__(self, inbound: Inbound, names: Sequence[str], groups: Groups, incarnation: int) -> None:
+    def __init__(self, inbound: InboundPort, names: Sequence[str], groups: Groups, incarnation: int) -> None:
         self._inbound = inbound
         self._receiver = inbound.receiver
         options, context = self._receiver.options, self._receiver.context
@@ -384,7 +385,9 @@ class Registrar:
     def deregister(self) -> None:
         """The stores that granted forget the receiver; it registers with none from now on."""
         links, names = [store.link for store in self.stores], [store.name for store in self.stores]
-        self.deregistration = ReceiverDeregistration(self._inbound, links, names)
+        self.deregistration = ReceiverDeregistration(
+            self._inbound.uuid, self._inbound.topic, self._inbound.source, self._inbound.tell, links, names
+        )
         answers = {index: store.answer for index, store in enumerate(self.stores) if store.answer is not None}
         self.deregistration.start(answers)
 

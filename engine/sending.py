@@ -33,7 +33,7 @@ from .waiting import PLAIN, STRATEGIES, check_timeout, deadline_of, left_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .context import Context
+    from .host import Host
     from .options import Options
     from .settlement import Settlement
 
@@ -115,9 +115,7 @@ def _from_0(left: float | None) -> float | None:
 class Sending(Outbound):
     """What a `Source` is for."""
 
-    def __init__(
-        self, context: Context, topic: str, options: Options, on_event: Callable[[Any], object] | None
-    ) -> None:
+    def __init__(self, context: Host, topic: str, options: Options, on_event: Callable[[Any], object] | None) -> None:
         super().__init__(context, topic, options, on_event)
         self._strategy = STRATEGIES[options.wait_strategy]
         self._blocked_ns = 0

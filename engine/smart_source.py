@@ -19,7 +19,7 @@ from .source import Claim, Source
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from .context import Context
+    from .host import Host
     from .options import Options
 
 __all__ = ["SmartClaim", "SmartSource", "smart_options"]
@@ -122,9 +122,7 @@ class SmartSource(Source):
     messages at most; one that is not stable when its place is needed is reclaimed by force. Source: um_semantics J.3.
     """
 
-    def __init__(
-        self, context: Context, topic: str, options: Options, on_event: Callable[[Any], object] | None
-    ) -> None:
+    def __init__(self, context: Host, topic: str, options: Options, on_event: Callable[[Any], object] | None) -> None:
         super().__init__(context, topic, options, on_event)
         self._longest = int(options.smart_src_max_message_length)
         self._retained = int(options.smart_src_retention_buffer_count)

@@ -15,10 +15,10 @@ from .status import check
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .context import Context
     from .domain import Domain
     from .options import Options
     from .quorum import Groups
+    from .segments import Bells
 
 __all__ = ["SourceRing", "SriStore", "stream_config", "write_sri"]
 
@@ -46,18 +46,18 @@ class SourceRing(NamedTuple):
     board: Mapping
 
     @classmethod
-    def make(cls, context: Context, config: CData, incarnation: int) -> SourceRing:
+    def make(cls, domain: Domain, bells: Bells, config: CData, incarnation: int) -> SourceRing:
         """Of ``incarnation``, or of the next one that nobody has had. ``config``: ``struct hf_stream_config *`` without it.
 
         Raises Error; then the ring has no name.
         """
         uuid = bytes(ffi.buffer(config.uuid))
-        check(lib.hf_process_check(context.domain.fd), what=str(context.domain.path))
-        with context.domain.exclusive():  # who finds no newer ring under it may take the board away
-            board = own_board(context.domain, uuid)
-            config.incarnation = max(incarnation, _newest_on(board, context.domain) + 1)
+        check(lib.hf_process_check(domain.fd), what=str(domain.path))
+        with domain.exclusive():  # who finds no newer ring under it may take the board away
+            board = own_board(domain, uuid)
+            config.incarnation = max(incarnation, _newest_on(board, domain) + 1)
             while True:
-                name = context.domain.stream_name(uuid, config.incarnation)
+                name = domain.stream_name(uuid, config.incarnation)
                 try:
                     fd = open_object(name, create=True)
                     break
@@ -65,16 +65,14 @@ class SourceRing(NamedTuple):
                     config.incarnation += 1
         out = ffi.new("struct hf_source **")
         try:
-            status = lib.hf_source_create(fd, config, board.handle, context.bells.handle, out)
+            status = lib.hf_source_create(fd, config, board.handle, bells.handle, out)
             check(status, what=name, size=int(config.ring_bytes))
         except BaseException:
             unlink_object(name)
             raise
         finally:
             os.close(fd)
-        return cls(
-            name, int(config.incarnation), owned(out[0], lib.hf_source_destroy, board.handle, context.bells), board
-        )
+        return cls(name, int(config.incarnation), owned(out[0], lib.hf_source_destroy, board.handle, bells), board)
 
 
 def _newest_on(board: Mapping, domain: Domain) -> int:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
@@ -93,7 +93,7 @@ def test_it_acknowledges_what_is_said_and_the_next_life_goes_on_there(
             "query",
             True,
         )
-        rcv.context.close()
+        cast("hf.Context", rcv.context).close()
         with hf.Context(session_id=SESSION) as ordinary:
             assert take(ordinary.receiver("quotes"), 2) == [4, 5]
 

@@ -60,7 +60,10 @@ class ReceiverLeaving(ReceiverDeregistration):
 
     def __init__(self, inbound: Inbound) -> None:
         self.of, self.over = inbound, False
-        super().__init__(cast("Any", inbound), cast("Any", inbound.receiver.links), inbound.machine.config.names)
+        untold = cast("Any", None)  # the program is told nothing: what a subclass says goes to the world's notes
+        super().__init__(
+            inbound.uuid, "", "", untold, cast("Any", inbound.receiver.links), inbound.machine.config.names
+        )
 
     def _forgotten(self, store: int, next_sqn: int) -> None:
         self.of.world.note("forgotten", store, next_sqn)
