@@ -20,7 +20,7 @@ from .logs import FOR_EVER, ONLY_DECLARED, Block, Bounds, Logs
 from .ring_reader import RingReader, View, receive_wait
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
-from .store_info import had, has_nothing
+from .store_info import had, lacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -320,7 +320,7 @@ class Feed(Served):
         behind = self._gap.verdict(self._next, newer, self.logs.undecided, now)
         if behind is None:
             return False
-        awaited = [path for path in self.logs.awaited if not path or not has_nothing(Path(path))]
+        awaited = [path for path in self.logs.awaited if not path or not lacks(Path(path), self._next, self._begun)]
         if awaited and not self._is_settled() and (self.late is None or self.late(self._next, awaited)):
             self._gap.again(now)
             return False

@@ -18,7 +18,7 @@ from .log_ends import Walk, is_stuck
 from .logs import Block, Logs
 from .reconcile import DONE, FOR_EVER, WAIT, Hole, Lost, Refill, StartAt
 from .resting import LOOK_NS
-from .store_info import has_nothing
+from .store_info import lacks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,7 +121,12 @@ class Filling:
                 filled += size
                 continue
             step = self._machine.missing(self.held, goal, logs.behind, logs.undecided + stuck, now_ns)
-            if isinstance(step, Hole) and not stuck and all(map(has_nothing, map(Path, logs.awaited))):
+            begun = repository.table[-1]
+            if (
+                isinstance(step, Hole)
+                and not stuck
+                and all(lacks(Path(path), self.held, begun) for path in logs.awaited)
+            ):
                 step = Lost(step.first, step.last)
             if step == WAIT:
                 self.waits = True

@@ -16,7 +16,7 @@ from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error, SystemCallError
 from .log_ends import OpenLog, Refusal, is_stuck, open_log
 from .logs import known_table, table_of
-from .reconcile import LogView, newest
+from .reconcile import BeginOf, LogView, newest
 from .reports import Seen
 from .store_state import SourceState, State, StateFile
 from .wire import U32, UNDECODABLE, Uuid
@@ -35,8 +35,8 @@ __all__ = [
     "earlier_logs",
     "excluded_by",
     "had",
-    "has_nothing",
     "knows_nothing",
+    "lacks",
     "log_range",
     "log_reader",
     "log_view",
@@ -215,17 +215,24 @@ def never_held(log: Path) -> bool:
     return view.next_sqn == 0 and not (kept is not None and kept.learner)
 
 
-def has_nothing(log: Path) -> bool:
-    """The store of this log has not begun with its source, as its files say: it has no message of it, and gets none by itself.
+def lacks(log: Path, number: int, begun: BeginOf) -> bool:
+    """The store of this log has no message ``number``, as its files say, and gets it by itself from nowhere but its peers.
 
-    False where they do not say it: the store's directory is not there, or cannot be read.
+    It has not begun with its source, or not with the incarnation that the number is of, ``begun``: a backup that has lost its
+    seat, for example. Ask after the ring: what that has written over, a store that begins now does not find there.
+
+    False where the files do not say it: the store's directory is not there, or cannot be read.
     """
     try:
         kept, view = _remembered(log), peer_view(log)
     except (OSError, Error):
         return False
-    begun = not isinstance(view, Unknown) and bool(view.begins)
-    return kept is not None and not kept.incarnation and not begun
+    if kept is None:
+        return False
+    newest = view.begins[-1][0] if not isinstance(view, Unknown) and view.begins else 0
+    if not newest:
+        return not kept.incarnation
+    return number >= begun[1] and max(newest, kept.incarnation) < begun[0]
 
 
 def had(log: Path, number: int) -> bool:

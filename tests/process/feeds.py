@@ -206,11 +206,11 @@ class Stage:
         self.logs.append(log)
         return log
 
-    def kept(self, name: str, lost_below: int = 0) -> Log:
-        """One more store's log, in a directory whose state says that it has all from ``lost_below`` on."""
+    def kept(self, name: str, lost_below: int = 0, incarnation: int = 1) -> Log:
+        """One more store's log, in a directory whose state says: it has all from ``lost_below`` on, and began this last."""
         logs = self.path / f"store-{name}" / "logs"
         logs.mkdir(parents=True)
-        source = SourceState(self.uuid, "t", 7, 0, incarnation=1, lost_below=lost_below)
+        source = SourceState(self.uuid, "t", 7, 0, incarnation=incarnation, lost_below=lost_below)
         StateFile(logs.parent).save(State(name, secrets.token_bytes(16), 1, 8, [source]))
         return self.log(str(logs.relative_to(self.path) / self.uuid.hex()))
 

@@ -78,6 +78,27 @@ def test_what_a_store_never_had_is_not_let_go_by_its_retention(
     assert stage.drain() == gone, "it had these"
 
 
+@pytest.mark.parametrize(("number", "incarnation"), [(10, 1), (9, 1), (10, 2)], ids=["out", "before", "in the state"])
+def test_a_store_that_has_not_begun_with_the_incarnation_of_a_number_is_not_waited_for(
+    stage: Stage, number: int, incarnation: int
+) -> None:
+    """It lost its seat before incarnation 2 began. It may still get 9, which is of incarnation 1. It may get 10, which is of
+    incarnation 2, only where its state says that it has begun with that one."""
+    idle, seated = stage.kept("c", incarnation=incarnation), stage.kept("a", incarnation=2)
+    for log in (idle, seated):
+        log.begin(1, 0)
+        log.plain(0, 8)
+    seated.hole(9, 9)
+    seated.begin(2, 10)
+    seated.hole(10, 11)
+    seated.plain(12, 15)
+    stage.open(number, begun=(2, 10))
+    assert stage.drain() == []
+    stage.now_ns += PATIENCE_S * 10**9
+    lost = [("lost", number, 11), *numbers(12, 15), "ended"]
+    assert stage.drain() == (lost if (number, incarnation) == (10, 1) else [("late", number, [idle.path.name])])
+
+
 def test_a_log_lets_nothing_go_before_it_is_on_disk_what_it_never_had(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,14 +52,16 @@ class Machine:
             return None
         return self.directories[self.config.names.index(name)].logs.get(uuid)
 
-    def has_nothing(self, name: str, uuid: bytes) -> bool:
-        """That store has not begun with this source, as its files say."""
+    def lacks(self, name: str, uuid: bytes, number: int, begun: tuple[int, int]) -> bool:
+        """That store has not begun with this source, or not with the incarnation that ``number`` is of, as its files say."""
         log, saved = self.log_of(name, uuid), self.directories[self.config.names.index(name)].saved
-        if name not in self.known or saved is None or (log is not None and log.begins):
+        if name not in self.known or saved is None:
             return False
-        return not any(
-            each.incarnation for each in msgspec.msgpack.decode(saved, type=State).sources if each.uuid == uuid
-        )
+        known = [each.incarnation for each in msgspec.msgpack.decode(saved, type=State).sources if each.uuid == uuid]
+        newest = log.begins[-1][0] if log is not None and log.begins else 0
+        if not newest:
+            return not any(known)
+        return number >= begun[1] and max(newest, *known) < begun[0]
 
     def logs(self, uuid: bytes) -> list[Log]:
         """Every store's log of a source."""

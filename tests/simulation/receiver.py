@@ -378,8 +378,12 @@ class Inbound:
                 return
         behind = [found for log in there if (found := log.behind(self.next)) is not None]
         newer = [*behind, ring.oldest_number()] if ring is not None else behind
-        nothing = [self.machine.has_nothing(name, self.uuid) for name in self.machine.config.names]
-        undecided = len(logs) - len(behind) - sum(nothing)
+        open_ = [
+            name
+            for name, log in zip(self.machine.config.names, logs, strict=True)
+            if log is None or log.behind(self.next) is None
+        ]
+        undecided = sum(not self.machine.lacks(name, self.uuid, self.next, self.begun) for name in open_)
         onward = self._gap.verdict(self.next, newer, undecided, self.world.now)
         if onward is None:
             return

@@ -314,7 +314,8 @@ class Repository:
                 continue
             behind = [found for peer in peers if (found := peer.behind(held)) is not None]
             others = [name for name in self.source.stores if name != self.store.name]
-            nothing = sum(self.store.machine.has_nothing(name, self.source.uuid) for name in others)
+            begun, uuid = self.table[-1], self.source.uuid
+            nothing = sum(self.store.machine.lacks(name, uuid, held, begun) for name in others)
             verdict = filling.missing(held, goal, behind, len(others) - len(behind) - nothing, self.world.now)
             if verdict == reconcile.DONE:
                 self._filled()

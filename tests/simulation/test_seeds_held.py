@@ -20,6 +20,7 @@ BROKE = {
 
 
 WITH_FEATURES = {
+    4487: "receivers waited for ever for a store that had lost its seat before the incarnation of what they waited for",
     5860: "receiver-paced: a store waited for a receiver by a name that it had never taken",
     24615: "a store that had lost its log stood in for a source",
     25482: "what a store had granted to a life that never joined decided where the next one began",

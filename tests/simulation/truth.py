@@ -218,12 +218,16 @@ class Truth:
     # Stores ---------------------------------------------------------------------------------------------------------------
 
     def gives_up(self, store: str, source: SourceState, number: int) -> None:
-        """A store records that nobody has this number: it has read the log of every other one, and each goes on behind."""
+        """A store records that nobody has this number: it has read the log of every other one, and each goes on behind; or it
+        has not begun with the incarnation that the number is of, and no ring has that number any more."""
+        own = self.directories[self.config.names.index(store)].logs[source.uuid].begins[-1]
+        rings = [ring for (uuid, made), ring in self.world.rings.items() if uuid == source.uuid and made >= own[0]]
+        over = number >= own[1] and all(ring.oldest_number() > number for ring in rings)
         for name in source.stores:
             log = self.directories[self.config.names.index(name)].logs.get(source.uuid)
             begun = log is not None and bool(log.begins)
             found = name in self.known or (name in source.directories and begun)
-            may = log is not None and begun and log.next <= number
+            may = log is not None and begun and log.next <= number and not (over and log.begins[-1][0] < own[0])
             if name != store and (not found or may):
                 self.fail(
                     f"store {store} records that nobody has {number}: it has not read {name}, or {name} may still get it"
