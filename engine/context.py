@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from . import occupancy
+from .callback_errors import CallbackErrors
 from .core import lib
 from .directory import Directory
 from .domain import Domain
@@ -27,10 +27,12 @@ from .printable import printable
 from .segments import Bells
 from .smart_source import SmartSource, smart_options
 from .source import Source
-from .waiting import check_timeout, deadline_of
+from .turn_loop import TurnLoop
+from .waiting import check_timeout
 from .waits import WaitFile
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterable, Mapping
 
     from . import wire
@@ -42,11 +44,6 @@ __all__ = ["Context", "ContextStats"]
 
 _log = logging.getLogger("holdfast")
 
-SLEEP_NS = 200_000_000
-"""Longest time between two turns: what comes without ringing (a broken socket) is noticed then."""
-QUIET_NS = 500_000_000
-"""The same after QUIET_TURNS turns in a row without anything to do: a turn costs 6 us, but 300 when the caches are cold."""
-QUIET_TURNS = 5
 STORES_NS = 500_000_000
 """How often new stores are looked for."""
 
@@ -102,26 +99,17 @@ class Context:
         self._stores_ns = 0
         self.fence: FencedError | None = None
         """This process has lost its lock in the domain: nothing is sent, acknowledged or registered any more."""
-        self._idle_turns = 0
-        """Turns since there was something to do, or somebody rang."""
-        self._turning = threading.RLock()
-        """Held while the context's work is done: by its thread, by poll(), or by a close()."""
-        self._turner = 0
-        """The thread that is inside a turn."""
-        self._closing = False
-        self.callback_errors = 0
-        """Exceptions that callbacks of the program have raised."""
-        self._raised: BaseException | None = None
-        self._thread: threading.Thread | None = None
-        self._sequential = self.options.operational_mode == "sequential"
+        self._callbacks = CallbackErrors(self.name, self.options)
+        threaded = self.options.operational_mode != "sequential"
+        self._loop = TurnLoop(
+            self._work, self._prepare_sleep, self._callbacks, self.bells, self.name, threaded=threaded
+        )
         try:
             occupancy.admit(self)
         except CallableStoreError:
             self.domain.close()
             raise
-        if not self._sequential:
-            self._thread = threading.Thread(target=self._run, name=f"holdfast-{self.name}", daemon=True)
-            self._thread.start()
+        self._loop.start()
 
     # Making things --------------------------------------------------------------------------------------------------------
 
@@ -164,7 +152,7 @@ class Context:
         return source
 
     def _add_source(self, source: Source) -> None:
-        with self._turning:
+        with self._loop.lock:
             self.check_usable()  # a close() that has begun closes what it finds, and nothing comes behind it
             _warn(source.options, source.topic)
             self._sources.append(source)
@@ -183,7 +171,7 @@ class Context:
         self.check_usable()  # before the lock: in a forked child nobody would ever let it go
         if receiver.topic is not None:
             _check_topic(receiver.topic)
-        with self._turning:
+        with self._loop.lock:
             self.check_usable()  # as in _add_source
             _warn(receiver.options, receiver.name)
             self._receivers.append(receiver)
@@ -211,55 +199,23 @@ class Context:
 
         Only with ``operational_mode`` ``sequential``. Raises what a callback raised if ``callback_errors`` is ``raise``.
         """
-        if not self._sequential:
+        if not self.sequential:
             raise UsageError("poll() of a context that has a thread", hint='options={"operational_mode": "sequential"}')
         self.check_usable()
-        deadline = deadline_of(timeout)
-        while True:
-            work = self._turn()
-            self.raise_callback_error()
-            left = SLEEP_NS if deadline is None else deadline - time.monotonic_ns()
-            if work or left <= 0:
-                return work
-            self._sleep(left)
+        return self._loop.poll(timeout)
 
     def wait(self, condition: threading.Condition, timeout: float) -> None:
         """Waits for ``condition``; in a sequential context by doing the work that makes it true."""
-        if self._sequential:
+        if self.sequential:
             self.poll(min(timeout, 0.005))
             return
         with condition:
             condition.wait(timeout)
 
-    def _run(self) -> None:
-        while not self._closing:
-            try:
-                if self._turn():
-                    self._idle_turns = 0
-                else:
-                    self._sleep(QUIET_NS if self._idle_turns > QUIET_TURNS else SLEEP_NS)
-            except SystemExit as asked:  # of a callback: it ends no thread that others wait for
-                self.callback_failed(asked)
-            except Exception:
-                if self._closing:
-                    return
-                _log.exception("the thread of %s failed in a turn; it goes on", self.name)
-                time.sleep(0.05)
-
-    def _turn(self) -> int:
-        with self._turning:
-            if self._closing:
-                return 0
-            before, self._turner = self._turner, threading.get_ident()  # a callback of a turn may poll
-            try:
-                return self._work()
-            finally:
-                self._turner = before
-
     @property
     def in_turn(self) -> bool:
         """This thread does the context's work now: the caller is a callback, and nothing else of it goes on meanwhile."""
-        return self._turner == threading.get_ident()
+        return self._loop.in_turn
 
     def _work(self) -> int:
         now = time.monotonic_ns()
@@ -294,30 +250,27 @@ class Context:
             for receiver in self._receivers:
                 receiver.fenced(error)
 
-    def _sleep(self, limit_ns: int) -> None:
-        """On the bell, until it rings or something is due. Flags first, then a last look (csrc/wait.h)."""
-        bells = self.bells
-        seen = lib.hf_bell_read(bells.handle, bells.index)
-        with self._turning:
-            listening = [receiver for receiver in self._receivers if receiver.wants_messages()]
-            due = min([self.presence.deadline(), *(receiver.deadline() for receiver in self._receivers)])
-            due -= time.monotonic_ns()
-            naps = [receiver.prepare_sleep() for receiver in listening]
-            naps += [source.prepare_sleep() for source in self._sources]
-        if not self._closing:
-            rung = lib.hf_bell_wait(bells.handle, bells.index, seen, min([limit_ns, due, *naps]))
-            self._idle_turns = 0 if rung else self._idle_turns + 1
-        for receiver in listening:
-            receiver.awake()
+    def _prepare_sleep(self) -> tuple[int, Callable[[], None]]:
+        listening = [receiver for receiver in self._receivers if receiver.wants_messages()]
+        due = min([self.presence.deadline(), *(receiver.deadline() for receiver in self._receivers)])
+        due -= time.monotonic_ns()
+        naps = [receiver.prepare_sleep() for receiver in listening]
+        naps += [source.prepare_sleep() for source in self._sources]
+
+        def awake() -> None:
+            for receiver in listening:
+                receiver.awake()
+
+        return min([due, *naps]), awake
 
     def turning(self) -> contextlib.AbstractContextManager[object]:
         """Held while the context's work is done; ``with`` it, nothing of it runs meanwhile on another thread."""
-        return self._turning
+        return self._loop.lock
 
     @property
     def sequential(self) -> bool:
         """There is no thread: whoever waits does the work."""
-        return bool(self._sequential)
+        return self._loop.sequential
 
     def sleep_on_bell(self, prepare: Callable[[], int], limit_ns: int) -> None:
         """Sleeps until this process's bell rings, at most ``limit_ns``, 50 ms, and what ``prepare`` allows."""
@@ -333,45 +286,39 @@ class Context:
 
     def callback(self, function: Callable[[Any], object], argument: object, options: Options | None = None) -> None:
         """Calls the program for an object with these options (default: the context's)."""
-        try:
-            function(argument)
-        except Exception as error:
-            self.callback_failed(error, options)
+        self._callbacks.call(function, argument, options)
 
     def callback_failed(self, error: BaseException, options: Options | None = None) -> None:
-        """A callback of the program raised: it is counted, logged, and with ``callback_errors`` ``raise`` kept for whoever waits.
+        """A callback of the program raised: counted, logged, and with ``callback_errors`` ``raise`` kept for whoever waits."""
+        self._callbacks.failed(error, options)
 
-        Only the first is kept until somebody has got it.
-        """
-        self.callback_errors += 1
-        if (options if options is not None else self.options).callback_errors == "raise":
-            self._raised = self._raised or error
-        _log.error("a callback of %s raised", self.name, exc_info=error)
+    @property
+    def callback_errors(self) -> int:
+        """Exceptions that callbacks of the program have raised."""
+        return self._callbacks.count
 
     @property
     def callback_raised(self) -> bool:
         """Something is kept for whoever waits."""
-        return self._raised is not None
+        return self._callbacks.kept
 
     def raise_callback_error(self) -> None:
         """Raises what a callback raised, once. Every call that waits asks: poll, wait_..., receive..., close."""
-        raised, self._raised = self._raised, None
-        if raised is not None:
-            raise raised
+        self._callbacks.raise_kept()
 
     def child_closed(self) -> None:
         """As :meth:`raise_callback_error`, at the end of a child's close.
 
         Not while the context itself closes all of them, and not into a callback that closes one.
         """
-        if not (self._closing or self.forked) and threading.current_thread() is not self._thread:
+        if not (self._loop.closing or self.forked) and not self._loop.is_own():
             self.raise_callback_error()
 
     # The end --------------------------------------------------------------------------------------------------------------
 
     def leave(self, child: Child, timeout: float | None = None) -> None:
         """Takes a child out and tells its stores, so that its RegIDs are free at once. Answers are awaited, 1 s at most."""
-        with self._turning:
+        with self._loop.lock:
             self._sources = [source for source in self._sources if source is not child]
             self._receivers = [receiver for receiver in self._receivers if receiver is not child]
             links = set()
@@ -397,13 +344,13 @@ class Context:
 
     def _close(self, timeout: float | None) -> None:
         if self.forked:
-            self._closing = True
+            self._loop.closing = True
             return
         occupancy.dismiss(self)
-        with self._turning:  # a callback that runs now ends first
-            if self._closing:
+        with self._loop.lock:  # a callback that runs now ends first
+            if self._loop.closing:
                 return
-            self._closing = True
+            self._loop.closing = True
             if self.fence is None:
                 self.presence.close()
         for receiver in list(self._receivers):
@@ -411,8 +358,7 @@ class Context:
         for source in list(self._sources):
             source.close(timeout)
         self.wake()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._loop.join()
         for link in self._links.values():
             with contextlib.suppress(OSError):
                 link.close()
@@ -433,7 +379,7 @@ class Context:
         """Raises ForkedHandleError in a forked child, ClosedError after close, FencedError when the process has lost its lock."""
         if self.forked:
             raise ForkedHandleError("context")
-        if self._closing:
+        if self._loop.closing:
             raise ClosedError("context")
         self.check_fence()
 
@@ -454,7 +400,7 @@ class Context:
         raise UsageError("a context cannot be pickled", hint="make one in the other process")
 
     def __repr__(self) -> str:
-        state = "closed" if self._closing else f"sources={len(self._sources)} receivers={len(self._receivers)}"
+        state = "closed" if self._loop.closing else f"sources={len(self._sources)} receivers={len(self._receivers)}"
         session = f" session_id={self.session_id:#x}" if self.session_id else ""
         return printable(f"<Context {self.name} domain={self.domain.name}{session} {state}>")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import context as module
+from holdfast.engine import turn_loop as module
 from holdfast.engine.core import lib
 
 if TYPE_CHECKING:
