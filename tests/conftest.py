@@ -50,32 +50,6 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(ROOT, ignore_errors=True)
 
 
-def objects_of(directory: Path) -> list[str]:
-    """Names in /dev/shm of the domain that lives in ``directory``."""
-    from holdfast.engine.domain import SHM_DIR, Domain
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOLDFAST_DIR", str(directory.parent))
-        domain = Domain(directory.name, join=False)
-    try:
-        return sorted(entry.name for entry in SHM_DIR.iterdir() if entry.name.startswith(domain.prefix))
-    finally:
-        domain.close()
-
-
-def remove_objects(directory: Path) -> list[str]:
-    """Unlinks them and returns their names."""
-    from holdfast.engine.domain import SHM_DIR, unlink_object
-
-    names = objects_of(directory)
-    for name in names:
-        if (SHM_DIR / name).is_dir():  # the logs of a memory store
-            shutil.rmtree(SHM_DIR / name)
-        else:
-            unlink_object(name)
-    return names
-
-
 @pytest.fixture
 def domain() -> Iterator[str]:
     """Name of a domain that no other test uses. Its objects in shared memory outlive their processes, not the test."""
@@ -83,6 +57,8 @@ def domain() -> Iterator[str]:
     yield name
     directory = Path(os.environ["HOLDFAST_DIR"]) / name
     if directory.exists():
+        from process.leftovers import remove_objects
+
         remove_objects(directory)
 
 
@@ -90,6 +66,8 @@ def domain() -> Iterator[str]:
 def nothing_left_in_shared_memory() -> Iterator[None]:
     """Fails the session if a test used a domain of its own and left objects of it behind; removes them all the same."""
     yield
+    from process.leftovers import remove_objects
+
     domains = [path.parent for path in ROOT.rglob("processes") if path.is_dir()]
     left = {str(path.relative_to(ROOT)): names for path in domains if (names := remove_objects(path))}
     assert not left, f"left in /dev/shm: {left}"

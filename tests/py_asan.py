@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evidence import record
-from process.torture_group import remove_objects
+from process.leftovers import remove_objects
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "py-asan"
@@ -122,9 +122,8 @@ def _run(bug: str, tests: list[str]) -> tuple[int, str]:
     with tempfile.TemporaryDirectory(prefix="hfa", dir="/tmp") as root:
         environment["HOLDFAST_TESTS_IN"] = root
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        for domain in Path(root).glob("*/run/*"):  # of a session that died
-            os.environ["HOLDFAST_DIR"] = str(domain.parent)
-            remove_objects(domain.name)
+        for domain in Path(root).glob("*/run/[!.]*"):  # of a session that died
+            remove_objects(domain)
     if bug == "none":
         print(done.stdout, done.stderr, sep="", end="")
     passed = PASSED.search(done.stdout) if done.returncode == 0 else None

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from process.changed_lists import received, sent
 from process.command import Program
 from process.standing import Scene
 
@@ -102,3 +103,24 @@ def ctx(run_store: Callable[..., ThreadStore]) -> Iterator[hf.Context]:
     run_store()
     with hf.Context(options={"ume_ack_batching_interval": 60_000}) as context:
         yield context
+
+
+@pytest.fixture
+def only_a_has_5_to_9(run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]) -> dict[str, ThreadStore]:
+    """0..4 became stable on b and c, and a receiver has them; 5..9 on a and b. Then b is wiped: all three run, and neither b nor
+    c has ever heard of a, which the source declares no more."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    assert sent("bc", 5) == 0
+    received(0, 4)
+    stores["c"].stop()  # or it would read on from b
+    assert sent("ab", 5) == 5
+    stores["b"].stop()
+    wipe("b")
+    return stores | {name: run_store(name, "disk") for name in "bc"}
+
+
+@pytest.fixture
+def only_a_has_5_to_9_and_is_away(only_a_has_5_to_9: dict[str, ThreadStore], wipe: Callable[[str], None]) -> None:
+    """The same, and a's directory is somewhere else; ``wipe("a")`` brings it back."""
+    only_a_has_5_to_9["a"].stop()
+    wipe("a")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import remove_objects
 from lxml import etree
 from process.command import Program, one_error, run
+from process.leftovers import remove_objects
 
 import holdfast as hf
 from holdfast.daemon.config import DaemonConfig

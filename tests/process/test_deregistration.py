@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import objects_of
 from process.events import Events
+from process.leftovers import objects_of
 from process.spawn import until
 from process.three import everywhere
 

@@ -7,10 +7,11 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from process.changed_lists import SESSION, SHORT, options, received, waited
 from process.command import one_error, run
+from process.leftovers import remove_objects
 from process.spawn import until
-from process.test_register import SESSION, SHORT, options, sent, waited
-from process.torture_group import remove_objects
 
 import holdfast as hf
 from holdfast.engine import register, wire
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import pytest
     from process.conftest import ThreadStore
 
 
@@ -177,18 +177,8 @@ def test_a_list_that_is_over_holds_no_start_up(
         store.stop()
 
 
-def test_what_was_read_once_is_not_forgotten_with_a_read_that_fails(
-    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stores = {name: run_store(name, "disk") for name in "abc"}
-    assert sent("bc", 5) == 0
-    stores["c"].stop()
-    assert sent("ab", 5) == 5
-    for name in "ab":
-        stores[name].stop()
-        wipe(name)
-    for name in "bc":
-        run_store(name, "disk")
+@pytest.mark.usefixtures("only_a_has_5_to_9_and_is_away")
+def test_what_was_read_once_is_not_forgotten_with_a_read_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("bc")) as src:
         until("it says whom it waits for", lambda: "declare a again" in str(waited(src)))
         failed: list[object] = []
@@ -202,28 +192,11 @@ def test_what_was_read_once_is_not_forgotten_with_a_read_that_fails(
         assert "declare a again" in str(waited(src))
 
 
-def test_what_a_store_of_an_earlier_list_has_is_not_lost(
-    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
-) -> None:
-    """5..9 became stable on a and b; b is wiped, and a, which runs, is declared no more."""
-    stores = {name: run_store(name, "disk") for name in "abc"}
+@pytest.mark.usefixtures("only_a_has_5_to_9")
+def test_what_a_store_of_an_earlier_list_has_is_not_lost() -> None:
     told: list[object] = []
-    assert life("bc", 5) == 0
-    with hf.Context(session_id=77) as ctx, ctx.receiver("quotes") as rcv:
-        for number in range(5):
-            with rcv.receive(SHORT) as message:  # type: ignore[union-attr]  # it comes
-                assert message.sequence_number == number
-    stores["c"].stop()
-    assert sent("ab", 5) == 5
-    stores["b"].stop()
-    wipe("b")
-    for name in "bc":
-        stores[name] = run_store(name, "disk")
     assert life("bc", 3) == 10
-    with hf.Context(session_id=77) as ctx, ctx.receiver("quotes", on_event=told.append) as rcv:
-        for number in range(5, 13):
-            with rcv.receive(SHORT) as message:  # type: ignore[union-attr]  # it comes
-                assert message.sequence_number == number
+    received(5, 12, told.append)
     assert not [each for each in told if isinstance(each, hf.events.receiver.UnrecoverableLoss)]
 
 
@@ -258,21 +231,11 @@ def test_a_store_that_never_ran_is_excluded_by_the_operators_word(run_store: Cal
         assert src.next_sequence_number == 0
 
 
-def test_a_store_that_only_the_register_knows_is_excluded(
-    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], own_domain: str
-) -> None:
-    stores = {name: run_store(name, "disk") for name in "abc"}
-    assert sent("bc", 5) == 0
-    stores["c"].stop()
-    assert sent("ab", 5) == 5
-    for name in "ab":
-        stores[name].stop()
-        wipe(name)
+@pytest.mark.usefixtures("only_a_has_5_to_9_and_is_away")
+def test_a_store_that_only_the_register_knows_is_excluded(own_domain: str) -> None:
     domain = Domain(own_domain, join=False)
     domain.info_path("a").unlink()  # as a reboot does
     domain.close()
-    for name in "bc":
-        run_store(name, "disk")
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("bc")) as src:
         until("it says whom it waits for", lambda: "holdfast store exclude a" in str(waited(src)))
         assert run("store", "exclude", "a")[0] == 0

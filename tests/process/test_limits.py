@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from conftest import remove_objects
+from process.leftovers import remove_objects
 
 import holdfast as hf
 from holdfast.engine.domain import SHM_DIR, Domain

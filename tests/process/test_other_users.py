@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import remove_objects
+from process.leftovers import remove_objects
 from process.stranger import STRANGER
 
 import holdfast as hf

@@ -15,6 +15,7 @@ from unittest import mock
 
 import msgspec
 import pytest
+from process.changed_lists import SESSION, SHORT, options, sent, waited
 from process.spawn import until
 
 import holdfast as hf
@@ -28,16 +29,6 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-SHORT = 90.0
-SESSION = 9
-
-
-def options(names: str) -> dict[str, Any]:
-    return {
-        "ume_store_name": [f"{name}:0:0" for name in names], "ring_size": 1 << 17, "fragment_size": 4096,
-        "ume_registration_interval": 100, "ume_store_check_interval": 50,
-    }  # fmt: skip
-
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -46,50 +37,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def sent(names: str, count: int) -> int:
-    """A life of the source on these stores; returns its first number."""
-    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options(names)) as src:
-        src.wait_registered(SHORT)
-        first = src.next_sequence_number
-        for _ in range(count):
-            src.send(b"x")
-        src.wait_stable(timeout=SHORT)
-    return first
-
-
-def changed_list(run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]) -> None:
-    """Life 1 on b and c, life 2 on a and b, where 5..9 become stable; then b is wiped, and c knows nothing of a."""
-    stores = {name: run_store(name, "disk") for name in "abc"}
-    assert sent("bc", 5) == 0
-    stores["c"].stop()  # or it would read on from b
-    assert sent("ab", 5) == 5
-    stores["b"].stop()
-    wipe("b")
-    for name in "bc":
-        run_store(name, "disk")
-
-
-@pytest.mark.usefixtures("place")
-def test_a_list_that_only_a_wiped_store_knew_still_counts(
-    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
-) -> None:
-    changed_list(run_store, wipe)
+@pytest.mark.usefixtures("place", "only_a_has_5_to_9")
+def test_a_list_that_only_a_wiped_store_knew_still_counts() -> None:
     assert sent("bc", 1) == 10, "a runs, and its log is read although it is not declared"
 
 
-@pytest.mark.usefixtures("place")
-def test_who_cannot_be_read_is_waited_for_and_named(
-    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
-) -> None:
-    stores = {name: run_store(name, "disk") for name in "abc"}
-    assert sent("bc", 5) == 0
-    stores["c"].stop()
-    assert sent("ab", 5) == 5
-    for name in "ab":
-        stores[name].stop()
-        wipe(name)  # a's directory is somewhere else
-    for name in "bc":
-        run_store(name, "disk")
+@pytest.mark.usefixtures("place", "only_a_has_5_to_9_and_is_away")
+def test_who_cannot_be_read_is_waited_for_and_named(wipe: Callable[[str], None]) -> None:
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("bc")) as src:
         until("it says whom it waits for", lambda: "declare a again" in str(waited(src)))
         wipe("a")
@@ -97,19 +51,9 @@ def test_who_cannot_be_read_is_waited_for_and_named(
         assert src.next_sequence_number == 10
 
 
-def waited(src: hf.Source) -> Exception | None:
-    try:
-        src.wait_registered(0.2)
-    except hf.RegistrationTimeout as error:
-        return error
-    return None
-
-
-def test_without_the_register_they_would_be_numbered_again(
-    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], place: Path
-) -> None:
+@pytest.mark.usefixtures("place", "only_a_has_5_to_9")
+def test_without_the_register_they_would_be_numbered_again(place: Path) -> None:
     """What it is for: the same, and somebody has removed it."""
-    changed_list(run_store, wipe)
     shutil.rmtree(place)
     assert sent("bc", 1) == 5
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import objects_of
 from process.conftest import ThreadStore
+from process.leftovers import objects_of
 from process.spawn import until
 from process.three import everywhere
 

@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from evidence import record
 from process.children import preload
+from process.leftovers import remove_objects
 from process.oracle import Finding, Stuck
 from process.torture_core import Episode, Tally
-from process.torture_group import GroupKills, remove_objects
+from process.torture_group import GroupKills
 
 from holdfast.engine.domain import Domain
 

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from process.group_scene import GroupScene
+from process.leftovers import remove_objects
 from process.oracle import Stuck
 from process.paced_scene import PacedGroupScene
 from process.points import failpoints
 from process.torture_core import STUCK_S, Tally
-
-from holdfast.engine.domain import SHM_DIR, Domain, unlink_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,14 +180,3 @@ class GroupKills:
         if armed or pick.random() < 0.25:  # at a random moment, most of them in its start
             return _Clock(now + pick.random() * (0.1 if self._forked else 0.4), 2**62, armed=armed)
         return _Clock(now + STUCK_S, self._scene.processed + pick.randint(1, 400))
-
-
-def remove_objects(name: str) -> None:
-    """What lies in shared memory of the domain ``name``."""
-    domain = Domain(name, join=False)
-    for item in domain.objects():
-        if (SHM_DIR / item.name).is_dir():
-            shutil.rmtree(SHM_DIR / item.name)
-        else:
-            unlink_object(item.name)
-    domain.close()

@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 
 from evidence import record
-from process.torture_group import remove_objects
+from process.leftovers import remove_objects
 
 from torture_lab.lab import Lab, Outcome, Skip
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from process.group_scene import GroupScene
+from process.leftovers import remove_objects
 from process.oracle import Finding
 from process.spawn import until
-from process.torture_group import remove_objects
 from process.worker import SENT
 
 from holdfast.engine.core import lib

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from process.leftovers import remove_objects
 from process.oracle import Finding
 from process.spawn import DEADLINE_S, Worker
-from process.torture_group import remove_objects
 
 import holdfast as hf
 from holdfast.engine.domain import Domain

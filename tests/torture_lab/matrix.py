@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 
 from process.children import preload
 from process.group_scene import WINDOW, GroupScene
+from process.leftovers import remove_objects
 from process.oracle import Finding
 from process.points import CSRC, failpoints
 from process.spawn import until
-from process.torture_group import remove_objects
 from process.worker import STOP
 
 from holdfast.engine.core import ffi, lib

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from process.group_scene import GroupScene
+from process.leftovers import remove_objects
 from process.spawn import until
-from process.torture_group import remove_objects
 
 from holdfast.engine.domain import SHM_DIR, unlink_object
 from torture_lab.load import in_steps, objects

@@ -1,0 +1,30 @@
+"""What a domain has in shared memory, and its removal: for tests, and for the lab and the tortures beside them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from holdfast.engine.domain import SHM_DIR, Domain, unlink_object
+
+__all__ = ["objects_of", "remove_objects"]
+
+
+def objects_of(domain: str | os.PathLike[str]) -> list[str]:
+    """Names in /dev/shm of a domain: its name, or the absolute path of its directory. Also those that are no objects of ours."""
+    opened = Domain(os.fspath(domain), join=False)
+    try:
+        return sorted(entry.name for entry in SHM_DIR.iterdir() if entry.name.startswith(opened.prefix))
+    finally:
+        opened.close()
+
+
+def remove_objects(domain: str | os.PathLike[str]) -> list[str]:
+    """Unlinks them and returns their names."""
+    names = objects_of(domain)
+    for name in names:
+        if (SHM_DIR / name).is_dir():  # the logs of a memory store
+            shutil.rmtree(SHM_DIR / name)
+        else:
+            unlink_object(name)
+    return names
