@@ -17,6 +17,7 @@ from .columns import read_only_bytes
 from .core import CData, Served, ffi, lib
 from .errors import ForkedHandleError
 from .logs import FOR_EVER, ONLY_DECLARED, Block, Bounds, Logs
+from .recovery import Gap
 from .ring_reader import RingReader, View, receive_wait
 from .segments import Bells, Mapping, UnpublishedError, attach_stream
 from .status import check
@@ -25,7 +26,6 @@ from .store_info import had, lacks
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .recovery import Gap
     from .slot import Slot
 
 __all__ = ["Feed", "Listener", "RingReader", "View"]
@@ -96,6 +96,8 @@ class Feed(Served):
         self._streams = streams
         self._listener = listener
         self._gap, self._clock = gap, clock
+        self._last = Gap(gap.patience_ns)
+        """Of a number behind all that can be read."""
         self._block = Block()
         self._span = ffi.new("uint64_t[2]")
         self._bad: set[str] = set()
@@ -368,11 +370,26 @@ class Feed(Served):
         return not rings or rings[-1][0] > ring.incarnation
 
     def _nothing_left(self) -> None:
-        """Neither a ring nor a log goes on. A ring is not taken away before a quorum of the stores holds its end."""
-        declared = len(self.logs.paths) - len(self.logs.until)
-        enough = 2 * self.logs.unreadable < declared or self.logs.gone()
-        if self.stop == FOR_EVER and enough and not self._rings():
+        """Neither a ring nor a log goes on. A ring is not taken away before a quorum of the declared stores holds its end; what
+        came before it, a store of an earlier list may have alone."""
+        if self.stop < FOR_EVER or self._rings():
+            return
+        logs = self.logs
+        until = logs.until
+        declared = sum(path not in until for path in logs.paths)
+        unread = sum(path not in until for path in logs.unread)
+        if (2 * unread < declared and not self._earlier_may_go_on(until)) or logs.gone():
             self._end(self._begun[0])
+
+    def _earlier_may_go_on(self, until: Bounds) -> bool:
+        """A store of an earlier list cannot be read, and may have ``next``. That is told as late, until the operator gives it
+        up."""
+        who = [path for path in self.logs.unread if path in until and not has_nothing(Path(path))]
+        now = self._clock()
+        if not who or self._last.verdict(self._next, [self._next + 1], len(who), now) is None:
+            return bool(who)
+        self._last.again(now)
+        return self.late is None or self.late(self._next, who)
 
     def _end(self, incarnation: int) -> None:
         if self._ended < incarnation:

@@ -41,6 +41,7 @@ class Late:
         logs |= {path: (f"store [{name}]", name) for path, (name, _) in registrar.earlier_logs().items()}
         names = {logs[path][1] for path in awaited if path in logs}
         if names and names <= excluded_by([Path(path) for path in logs if path not in awaited]):
+            self.close()
             return False
         who = ", ".join(logs[path][0] for path in awaited if path in logs) or "a store"
         text = f"waits for {number}: no store that can be read has it, and {who} may: it cannot be read, or is behind; if it "

@@ -168,10 +168,10 @@ class Logs:
         """After a :meth:`read` that found nothing: where those logs go on that will never have the number."""
         self.undecided = 0
         """After such a read: logs that may still get it, because they are behind or cannot be read now."""
-        self.unreadable = 0
-        """Of these, the ones that cannot be read now."""
         self.awaited: list[str] = []
         """Their paths."""
+        self.unread: list[str] = []
+        """Of these, the ones that cannot be read now."""
         self.marked = False
         """After such a read: the operator of a store has marked the number."""
         self.let_go: list[str] = []
@@ -205,8 +205,8 @@ class Logs:
 
     def read(self, number: int, block: Block, stop: int = FOR_EVER) -> bool:
         """Fills ``block`` with messages from ``number`` on, below ``stop``. False: no log has it, and the attributes say why."""
-        self.behind, self.awaited, self.let_go = [], [], []
-        self.undecided = self.unreadable = 0
+        self.behind, self.awaited, self.unread, self.let_go = [], [], [], []
+        self.undecided = 0
         self.refused, self.marked = set(), False
         paths = self.paths
         self.learn()
@@ -227,7 +227,8 @@ class Logs:
             else:
                 self.undecided += 1
                 self.awaited.append(path)
-                self.unreadable += path not in self._open or status <= lib.HF_ERRNO
+                if path not in self._open or status <= lib.HF_ERRNO:
+                    self.unread.append(path)
         return False
 
     def _served(self, turn: int, size: int) -> None:

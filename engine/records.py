@@ -147,7 +147,7 @@ class Records:
         number, refused = self._number, self._logs.refused
         for status in refused - ANSWERS:
             raise error_of(status, what="log")
-        for path in self._logs.paths if self._logs.unreadable else ():
+        for path in self._logs.paths if self._logs.unread else ():
             check_openable(path)
         following = min([*self._logs.behind, self._stop])
         why: Why = "missing"

@@ -132,7 +132,7 @@ class Filling:
                 self.waits = True
                 return False
             if step == DONE:
-                self.all_read = not logs.unreadable and not stuck
+                self.all_read = not logs.unread and not stuck
                 return True
             if isinstance(step, StartAt):
                 repository.lacks_below(step.number)

@@ -12,7 +12,7 @@ from holdfast.engine.core import CData, Gate, ffi, lib
 from holdfast.engine.directory import Directory
 from holdfast.engine.domain import Domain, open_object, unlink_object
 from holdfast.engine.feed import Feed
-from holdfast.engine.logs import FOR_EVER, Logs
+from holdfast.engine.logs import FOR_EVER, ONLY_DECLARED, Logs
 from holdfast.engine.recovery import Gap
 from holdfast.engine.segments import Bells, Mapping, own_board
 from holdfast.engine.slot import Slot
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.engine.feed import Listener
+    from holdfast.engine.logs import Bounds
 
 GRANULE = 32
 RECORDS = 8192
@@ -216,13 +217,13 @@ class Stage:
 
     def open(
         self, start: int, *, begun: tuple[int, int] = (1, 0), paths: Sequence[str] | None = None,
-        listener: Listener | None = None, line: int | None = None, stop: int = FOR_EVER,
+        listener: Listener | None = None, line: int | None = None, stop: int = FOR_EVER, until: Bounds = ONLY_DECLARED,
     ) -> Feed:  # fmt: skip
         """A feed from number ``start`` on over all logs (``paths``: other ones)."""
         where = [str(log.path) for log in self.logs] if paths is None else list(paths)
         self.feed = Feed(
-            self.uuid, self.board, self.bells, self.line if line is None else line, self.directory, Logs(where), start, 0,
-            begun, listener or self, Gap(PATIENCE_S * 10**9), lambda: self.now_ns, stop,
+            self.uuid, self.board, self.bells, self.line if line is None else line, self.directory, Logs(where, until),
+            start, 0, begun, listener or self, Gap(PATIENCE_S * 10**9), lambda: self.now_ns, stop,
         )  # fmt: skip
         self.feed.late = self._late
         return self.feed
