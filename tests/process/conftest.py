@@ -11,6 +11,7 @@ from process.command import Program
 from process.standing import Scene
 
 import holdfast as hf
+from holdfast.engine import register
 from holdfast.engine.store import Store, StoreConfig
 
 if TYPE_CHECKING:
@@ -103,6 +104,13 @@ def ctx(run_store: Callable[..., ThreadStore]) -> Iterator[hf.Context]:
     run_store()
     with hf.Context(options={"ume_ack_batching_interval": 60_000}) as context:
         yield context
+
+
+@pytest.fixture
+def registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the register of this test is."""
+    monkeypatch.setattr(register, "register_directory", lambda _: tmp_path / "state")
+    return tmp_path / "state"
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from process.leftovers import remove_objects
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import register, wire
+from holdfast.engine import wire
 from holdfast.engine.domain import Domain
+from holdfast.engine.register_file import RegisterFile
 from holdfast.engine.registration import Phase
 from holdfast.engine.store_request import FIRST, ask
 
@@ -187,7 +188,7 @@ def test_what_was_read_once_is_not_forgotten_with_a_read_that_fails(monkeypatch:
             failed.append(file)
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr(register._File, "load", fails)
+        monkeypatch.setattr(RegisterFile, "load", fails)
         until("it was asked for again", lambda: len(failed) > 8)
         assert "declare a again" in str(waited(src))
 

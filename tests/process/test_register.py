@@ -16,13 +16,15 @@ from unittest import mock
 import msgspec
 import pytest
 from process.changed_lists import SESSION, SHORT, options, sent, waited
+from process.register_kit import OTHER, PAIR, UUID, file_of, source_register
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import register
+from holdfast.engine import register, register_file
 from holdfast.engine.domain import Domain
 from holdfast.engine.quorum import Groups
 from holdfast.engine.register import SourceRegister, elsewhere
+from holdfast.engine.register_file import Entry, RegisterFile, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,19 +32,12 @@ if TYPE_CHECKING:
     from process.conftest import ThreadStore
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the register of this test is."""
-    monkeypatch.setattr(register, "register_directory", lambda _: tmp_path / "state")
-    return tmp_path / "state"
-
-
-@pytest.mark.usefixtures("place", "only_a_has_5_to_9")
+@pytest.mark.usefixtures("registers", "only_a_has_5_to_9")
 def test_a_list_that_only_a_wiped_store_knew_still_counts() -> None:
     assert sent("bc", 1) == 10, "a runs, and its log is read although it is not declared"
 
 
-@pytest.mark.usefixtures("place", "only_a_has_5_to_9_and_is_away")
+@pytest.mark.usefixtures("registers", "only_a_has_5_to_9_and_is_away")
 def test_who_cannot_be_read_is_waited_for_and_named(wipe: Callable[[str], None]) -> None:
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("bc")) as src:
         until("it says whom it waits for", lambda: "declare a again" in str(waited(src)))
@@ -51,14 +46,14 @@ def test_who_cannot_be_read_is_waited_for_and_named(wipe: Callable[[str], None])
         assert src.next_sequence_number == 10
 
 
-@pytest.mark.usefixtures("place", "only_a_has_5_to_9")
-def test_without_the_register_they_would_be_numbered_again(place: Path) -> None:
+@pytest.mark.usefixtures("registers", "only_a_has_5_to_9")
+def test_without_the_register_they_would_be_numbered_again(registers: Path) -> None:
     """What it is for: the same, and somebody has removed it."""
-    shutil.rmtree(place)
+    shutil.rmtree(registers)
     assert sent("bc", 1) == 5
 
 
-@pytest.mark.usefixtures("place")
+@pytest.mark.usefixtures("registers")
 def test_a_list_that_was_left_is_not_waited_for(
     run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
 ) -> None:
@@ -72,43 +67,26 @@ def test_a_list_that_was_left_is_not_waited_for(
 
 
 def test_a_register_in_trouble_is_told_and_the_source_goes_on(
-    run_store: Callable[..., ThreadStore], place: Path, caplog: pytest.LogCaptureFixture
+    run_store: Callable[..., ThreadStore], registers: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "holdfast")
-    place.write_text("no directory")
+    registers.write_text("no directory")
     run_store("a", "disk")
     assert sent("a", 2) == 0
     assert sent("a", 2) == 2
     assert "only its stores know whom topic 'quotes' has declared" in caplog.text
 
 
-UUID, OTHER = b"u" * 16, b"v" * 16
-PAIR = Groups.single(2)
-
-
-def source_register(names: str = "ab", groups: Groups = PAIR, topic: str = "quotes") -> SourceRegister:
-    domain = Domain()
-    try:
-        return SourceRegister(domain, topic, SESSION, (), tuple(names), groups)
-    finally:
-        domain.close()
-
-
-def file_of(place: Path) -> Path:
-    (found,) = place.iterdir()
-    return found
-
-
-def test_a_torn_line_is_none_and_what_comes_after_it_is_kept(place: Path) -> None:
+def test_a_torn_line_is_none_and_what_comes_after_it_is_kept(registers: Path) -> None:
     made = source_register()
     made.declare(UUID, 1, {"a": 3})
     whole = made.read()
-    with file_of(place).open("ab") as file:
+    with file_of(registers).open("ab") as file:
         file.write(b'deadbeef ["torn')
     assert made.read() == whole
     made.declare(OTHER, 1, {"a": 4})
     assert set(made.read()) == {UUID, OTHER}
-    assert file_of(place).stat().st_mode & 0o77 == 0
+    assert file_of(registers).stat().st_mode & 0o77 == 0
 
 
 @pytest.mark.parametrize(
@@ -121,21 +99,21 @@ def test_a_torn_line_is_none_and_what_comes_after_it_is_kept(place: Path) -> Non
         {"below": -2},
     ],
 )
-def test_what_nobody_writes_is_no_line(place: Path, change: dict[str, Any]) -> None:
+def test_what_nobody_writes_is_no_line(registers: Path, change: dict[str, Any]) -> None:
     """Its checksum is right: a later version may have written it."""
     made = source_register()
     made.declare(UUID, 1, {"a": 3})
     whole = made.read()
-    entry = register.Entry(OTHER.hex(), (("a",), (1,), (0,), 0, 0), {"a": 1})
-    with file_of(place).open("ab") as file:
-        file.write(register._line(msgspec.structs.replace(entry, **change)))
+    entry = Entry(OTHER.hex(), (("a",), (1,), (0,), 0, 0), {"a": 1})
+    with file_of(registers).open("ab") as file:
+        file.write(line_of(msgspec.structs.replace(entry, **change)))
     assert made.read() == whole
 
 
-def test_what_a_failed_sync_left_is_written_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_failed_sync_left_is_written_again(registers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = source_register()
     made.declare(UUID, 1, {"a": 3})
-    size = file_of(place).stat().st_size
+    size = file_of(registers).stat().st_size
     synced: list[int] = []
 
     def fail(fd: int) -> None:
@@ -143,33 +121,33 @@ def test_what_a_failed_sync_left_is_written_again(place: Path, monkeypatch: pyte
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(register, "sync_data", fail)
+        patch.setattr(register_file, "sync_data", fail)
         made.declare(OTHER, 1, {"a": 3})
     assert len(synced) == 1
-    assert file_of(place).stat().st_size == size, "the next one must not find it there, and take it for synced"
+    assert file_of(registers).stat().st_size == size, "the next one must not find it there, and take it for synced"
     made.declare(OTHER, 1, {"a": 3})
     assert OTHER in made.read()
 
 
 def test_nothing_is_written_twice_and_a_large_file_is_written_anew(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    registers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(register, "COMPACT_BYTES", 2000)
+    monkeypatch.setattr(register_file, "COMPACT_BYTES", 2000)
     made = source_register()
     made.declare(UUID, 1, {"a": 3, "b": 7})
-    size = file_of(place).stat().st_size
+    size = file_of(registers).stat().st_size
     made.declare(UUID, 1, {"a": 3})
-    assert file_of(place).stat().st_size == size
+    assert file_of(registers).stat().st_size == size
     sizes = []
     for life in range(4, 60):
         made.declare(UUID, 1, {"a": life})
-        sizes.append(file_of(place).stat().st_size)
+        sizes.append(file_of(registers).stat().st_size)
     assert max(sizes) < 2000 + 2 * size
     assert made.read()[UUID].lives == {"a": 59, "b": 7}
     assert elsewhere(made.read()) == {UUID: {"a": (59, -1), "b": (7, -1)}}
 
 
-def test_another_list_bounds_those_before_it(place: Path) -> None:
+def test_another_list_bounds_those_before_it(registers: Path) -> None:
     made, later = source_register(), source_register("bc")
     made.declare(UUID, 1, {"a": 3})
     later.declare(UUID, 2, {"c": 1})
@@ -184,15 +162,15 @@ def test_another_list_bounds_those_before_it(place: Path) -> None:
     made.complete(9)
     assert elsewhere(made.read()) == {UUID: {"a": (3, -1), "b": (-1, -1), "c": (1, 9)}}
     assert source_register(topic="orders").read() == {}
-    assert len(list(place.iterdir())) == 1
+    assert len(list(registers.iterdir())) == 1
 
 
 def test_a_disk_that_hangs_is_waited_for_once(
-    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    registers: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made, mended, looked = source_register(), threading.Event(), []
     made.declare(UUID, 1, {"a": 3})
-    load = register._File.load
+    load = RegisterFile.load
 
     def hang(file: Any) -> Any:
         looked.append(file)
@@ -201,7 +179,7 @@ def test_a_disk_that_hangs_is_waited_for_once(
 
     with monkeypatch.context() as patch:
         patch.setattr(register, "PATIENCE_S", 0.01)
-        patch.setattr(register._File, "load", hang)
+        patch.setattr(RegisterFile, "load", hang)
         assert made.read() == {}
         made.declare(OTHER, 1, {"a": 4})
         assert made.read() == {}
@@ -223,7 +201,7 @@ def test_without_a_home_the_source_is_told_and_goes_on(
     assert "uid 4000000000 has no home directory" in caplog.text
 
 
-@pytest.mark.usefixtures("place")
+@pytest.mark.usefixtures("registers")
 def test_who_was_declared_and_never_began_is_not_waited_for(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +228,7 @@ class KilledError(Exception):
     """Here the source's process ends."""
 
 
-@pytest.mark.usefixtures("place")
+@pytest.mark.usefixtures("registers")
 def test_a_backup_that_never_had_a_seat_is_not_waited_for(
     run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
 ) -> None:
@@ -276,7 +254,7 @@ def test_a_backup_that_never_had_a_seat_is_not_waited_for(
     assert life() == 5
 
 
-def test_each_registration_id_has_a_file_and_a_source_is_in_all_of_its_own(place: Path) -> None:
+def test_each_registration_id_has_a_file_and_a_source_is_in_all_of_its_own(registers: Path) -> None:
     def by(*numbers: int) -> SourceRegister:
         domain = Domain()
         try:
@@ -288,14 +266,14 @@ def test_each_registration_id_has_a_file_and_a_source_is_in_all_of_its_own(place
     by(22).declare(OTHER, 1, {"a": 4})
     assert [set(by(number).read()) for number in (11, 12, 22, 13)] == [{UUID}, {UUID}, {OTHER}, set()]
     assert by().read() == {}
-    assert len(list(place.iterdir())) == 3
+    assert len(list(registers.iterdir())) == 3
 
 
-def test_what_could_not_be_written_is_written_later(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_written_is_written_later(registers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, made = source_register("bc"), source_register()
     first.declare(UUID, 1, {"b": 1})
     with monkeypatch.context() as patch:
-        patch.setattr(register, "sync_data", full)
+        patch.setattr(register_file, "sync_data", full)
         made.declare(UUID, 2, {"a": 3})
         made.complete(7)
     assert [each.below > 7 for each in made.read()[UUID].configurations] == [True]
@@ -310,42 +288,42 @@ def full(_: object) -> None:
 
 
 def test_a_file_whose_name_may_not_be_on_disk_is_another_one_the_next_time(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    registers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A directory sync that failed is never believed later: neither of a new file, nor of one that was written anew."""
     made = source_register()
     with monkeypatch.context() as patch:
-        patch.setattr(register, "sync_directory", full)
+        patch.setattr(register_file, "sync_directory", full)
         made.declare(UUID, 1, {"a": 3})
-        assert list(place.iterdir()) == [], "it goes again"
+        assert list(registers.iterdir()) == [], "it goes again"
     made.declare(UUID, 1, {"a": 3})
-    monkeypatch.setattr(register, "COMPACT_BYTES", 1)
+    monkeypatch.setattr(register_file, "COMPACT_BYTES", 1)
     for life in range(4, 10):
         made.declare(UUID, 1, {"a": life})
     with monkeypatch.context() as patch:
-        patch.setattr(register._File, "_renew", renew_without_names)
+        patch.setattr(RegisterFile, "_renew", renew_without_names)
         for life in range(10, 20):
             made.declare(UUID, 1, {"a": life})
-    assert any(path.suffix == ".doubt" for path in place.iterdir())
-    before = {path.name: path.stat().st_ino for path in place.iterdir()}
+    assert any(path.suffix == ".doubt" for path in registers.iterdir())
+    before = {path.name: path.stat().st_ino for path in registers.iterdir()}
     made.declare(UUID, 1, {"a": 20})
-    after = {path.name: path.stat().st_ino for path in place.iterdir()}
+    after = {path.name: path.stat().st_ino for path in registers.iterdir()}
     assert set(after) == {name for name in before if not name.endswith(".doubt")}
     assert after != before, "it was written once more"
     assert made.read()[UUID].lives == {"a": 20}
 
 
 def renew_without_names(*arguments: Any) -> None:
-    with mock.patch.object(register, "sync_directory", full):
+    with mock.patch.object(register_file, "sync_directory", full):
         renew(*arguments)
 
 
-renew = register._File._renew
+renew = RegisterFile._renew
 
 
-def test_of_two_that_write_at_once_neither_loses_a_line(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_that_write_at_once_neither_loses_a_line(registers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One stands still with the lock; the other waits, and writes behind it, also where the file is another one then."""
-    monkeypatch.setattr(register, "COMPACT_BYTES", 1)
+    monkeypatch.setattr(register_file, "COMPACT_BYTES", 1)
     monkeypatch.setattr(register, "PATIENCE_S", SHORT)
     one, other, inside, go = source_register(), source_register(), threading.Event(), threading.Event()
     one.declare(UUID, 1, {"a": 3})
