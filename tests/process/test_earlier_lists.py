@@ -63,26 +63,30 @@ def takes_part(store: ThreadStore) -> bool:
 def test_a_seat_that_changed_hands_is_on_record(
     run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]
 ) -> None:
-    """b, a backup, takes the seat in mid-life; then its directory is empty for a while."""
+    """A backup takes the seat in mid-life; then its directory is empty for a while."""
     stores = {name: run_store(name, "disk") for name in "ab"}
     seat = {"ume_store_group": ["0:1"]}
+    seats: list[str] = []
+    """Who had it, in turn: whichever store answers first has it first."""
 
-    def a_dies(src: hf.Source) -> None:
-        stores["a"].stop()
-        until("b has the seat", lambda: takes_part(stores["b"]))
+    def a_store_dies(src: hf.Source) -> None:
+        seats.extend(sorted(stores, key=lambda name: not takes_part(stores[name])))
+        stores[seats[0]].stop()
+        until("the other one has the seat", lambda: takes_part(stores[seats[1]]))
         send(src, 5)
 
-    assert life("ab", 5, a_dies, **seat) == 0
-    stores["b"].stop()
+    assert life("ab", 5, a_store_dies, **seat) == 0
+    first, second = seats
+    stores[second].stop()
     reboot()
-    wipe("b")
-    run_store("b", "disk").stop()
-    run_store("a", "disk")
+    wipe(second)
+    run_store(second, "disk").stop()
+    run_store(first, "disk")
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options={**options("ab"), **seat}) as src:
-        until("it says whom it waits for", lambda: "b (" in str(waited(src)))
-        shutil.rmtree(stores["b"].store.directory.path)
-        wipe("b")
-        run_store("b", "disk")
+        until("it says whom it waits for", lambda: f"{second} (" in str(waited(src)))
+        shutil.rmtree(stores[second].store.directory.path)
+        wipe(second)
+        run_store(second, "disk")
         src.wait_registered(SHORT)
         assert src.next_sequence_number == 10
 
