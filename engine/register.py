@@ -113,6 +113,8 @@ def elsewhere(register: Register) -> dict[bytes, dict[str, Elsewhere]]:
             for store in each.stores:
                 below[store] = max(below.get(store, 0), each.below)
         names = list(dict.fromkeys([*below, *written.lives]))[:left]
+        if not names:
+            continue
         left -= len(names)
         bounds = {name: below.get(name, FOR_EVER) for name in names}
         found[uuid] = {

@@ -143,6 +143,9 @@ class OperatorDesk:
         repository = self._holdings.ensure_repository(source)
         end = self._holdings.drain_thread(lambda: repository.next_sqn)
         beyond = [(first, last) for first, last in request.ranges if not first <= last < end]
+        if len(request.ranges) > wire.RANGES_MAX:
+            text = f"{len(request.ranges)} ranges: one request takes {wire.RANGES_MAX}"
+            return wire.Refused(request.id, "usage", text)
         if beyond or not request.ranges:
             first, last = beyond[0] if beyond else (0, 0)
             text = f"numbers {first}..{last}: store {self._holdings.name} has messages of RegID {request.registration_id} below"

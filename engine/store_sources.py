@@ -232,7 +232,8 @@ class SourceDesk:
             source.late_join = holdings.drain_thread(lambda: repository.late_join)
         life = request.opened.get(holdings.name, holdings.state.opened)
         missed = life not in holdings.state.lives_for(source)
-        source.taken += [life] * missed
+        if missed:
+            source.take_over(life)
         if news or missed:
             holdings.save()
         holdings.drainer.want_spares()

@@ -45,6 +45,8 @@ _HEADER = struct.Struct("<8sIIQI4x")
 _MAGIC = b"HFSTATE1"
 _STATE_MAX = 1 << 28
 LIVES_MAX = 64
+SERVED_MAX = 100
+"""Exclusions that a store remembers to have learned after. One that is older and told again makes it learn once more."""
 LIFE_STEP = 1 << 20
 """How far a life's number is at most from the one before."""
 
@@ -147,9 +149,13 @@ class SourceState(msgspec.Struct):
     def learn(self, exclusions: Iterable[int]) -> bool:
         """The operator has excluded this store meanwhile: it has no say before it has caught up. True: it is news."""
         fresh = set(exclusions) - set(self.served)
-        self.served += sorted(fresh)
+        self.served = [*self.served, *sorted(fresh)][-SERVED_MAX:]
         self.learner |= bool(fresh)
         return bool(fresh)
+
+    def take_over(self, life: int) -> None:
+        """A BEGIN has told it of a life that its directory has not had."""
+        self.taken = [*self.taken, life][-LIVES_MAX:]
 
     def excluded(self, stores: Mapping[str, int]) -> dict[str, int]:
         """Of ``stores``, which the operator has excluded, those without which nothing has begun here since."""

@@ -26,6 +26,12 @@ UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that somebody else wrote: also for text that is not UTF-8, and for a thousand brackets."""
 PAGE_MAX = 16
 """Sources in one answer: with the longest topics and paths they fit."""
+RANGES_MAX = 1000
+"""Ranges in one Mark."""
+TEXT_MAX, WHY_MAX = 16 * 1024, 1024
+"""Bytes of a text for people: of the only one in a message, and of one for each log."""
+LOGS_MAX = 96 * 1024
+"""Bytes of ReceiverGranted.others: some two dozen of the longest paths."""
 
 Uuid = Annotated[bytes, Meta(min_length=16, max_length=16)]
 U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
@@ -428,8 +434,41 @@ _T = TypeVar("_T")
 
 
 def encode(message: Request | Answer) -> bytes:
-    """One datagram."""
-    return _encoder.encode(message)
+    """One datagram, of PACKET_MAX bytes at most: a text that is too long is cut."""
+    return _encoder.encode(_fitting(message))
+
+
+def _fitting(message: Request | Answer) -> Request | Answer:
+    match message:
+        case Refused():
+            return msgspec.structs.replace(message, text=cut(message.text, TEXT_MAX))
+        case SourceGranted():
+            logs = [msgspec.structs.replace(log, why=cut(log.why, WHY_MAX)) for log in message.logs]
+            return msgspec.structs.replace(message, logs=logs)
+        case ReceiverGranted():
+            unrecorded = cut(message.unrecorded, TEXT_MAX)
+            return msgspec.structs.replace(message, others=_latest(message.others), unrecorded=unrecorded)
+    return message
+
+
+def cut(text: str, size: int) -> str:
+    """At most ``size`` bytes of it: the beginning, which names a file or a store, and the end, which says why or what helps."""
+    data = text.encode(errors="backslashreplace")  # a path may have bytes that are no text
+    if len(data) <= size:
+        return data.decode()
+    left = (size - len("…".encode())) // 2
+    return f"{data[:left].decode(errors='ignore')}…{data[-left:].decode(errors='ignore')}"
+
+
+def _latest(others: dict[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
+    """Those with the latest messages, as many as LOGS_MAX takes."""
+    kept, size = dict[str, tuple[str, int]](), 0
+    for store, where in sorted(others.items(), key=lambda each: -each[1][1]):
+        size += len(_encoder.encode({store: where}))
+        if size > LOGS_MAX:
+            break
+        kept[store] = where
+    return kept
 
 
 def decode_request(packet: bytes) -> Request:

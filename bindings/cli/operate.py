@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["deregister", "mark", "numbers"]
 
-RANGES_MAX = 1000
-"""In one command: a request is one datagram."""
-
 
 def deregister(store: str, source: int, receiver: int, force: bool, timeout: float, name: str | None) -> int:
     """Makes a store forget a source with its messages, or one receiver of it."""
@@ -70,6 +67,6 @@ def numbers(text: str) -> list[tuple[int, int]]:
         if int(last) < int(first) or int(last) >= 2**63:
             raise ConfigError(f"range {part.strip()!r} is empty, or ends beyond {2**63 - 1}", hint=hint)
         found.append((int(first), int(last)))
-    if len(found) > RANGES_MAX:
-        raise ConfigError(f"{len(found)} ranges, one command takes {RANGES_MAX}", hint="run it several times")
+    if len(found) > wire.RANGES_MAX:
+        raise ConfigError(f"{len(found)} ranges, one command takes {wire.RANGES_MAX}", hint="run it several times")
     return found

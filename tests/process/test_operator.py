@@ -12,6 +12,9 @@ from process.spawn import until
 
 import holdfast as hf
 from holdfast.cli.operate import deregister, mark, numbers
+from holdfast.engine import wire
+from holdfast.engine.store_request import FIRST, ask
+from holdfast.engine.store_state import ReceiverState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,6 +162,31 @@ def test_what_the_operator_asks_for_must_be_there(run_store: Callable[..., Threa
             mark("a", regid(src), "2-3", SHORT, None)
     with pytest.raises(hf.NotRegisteredError, match="store b does not run"):
         deregister("b", 1, 0, False, SHORT, None)
+
+
+def test_an_answer_that_no_packet_takes_is_cut(run_store: Callable[..., ThreadStore]) -> None:
+    """It names all receivers of the source, and was not sent at all: the store seemed not to run."""
+    store = run_store()
+    with hf.Context() as ctx:
+        number = regid(source(ctx, 3))
+    (kept,) = store.store.state.sources
+    kept.receivers += [ReceiverState(i.to_bytes(16, "big"), 10**8 + i, 0, 0) for i in range(20_000)]
+    with pytest.raises(hf.UsageError, match=f"RegID 1 is no receiver of RegID {number} .*…") as refused:
+        deregister("a", number, 1, False, SHORT, None)
+    assert len(refused.value.args[0].encode()) <= wire.TEXT_MAX
+    del kept.receivers[:]
+
+
+def test_a_request_that_marks_more_ranges_than_its_answer_takes_is_refused(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    run_store()
+    with hf.Context() as ctx:
+        number = regid(source(ctx, 3))
+        most = [(0, 0)] * wire.RANGES_MAX
+        assert isinstance(ask(ctx.domain, "a", wire.Mark(FIRST, number, most), SHORT), wire.Marked)
+        with pytest.raises(hf.UsageError, match="one request takes 1000"):
+            ask(ctx.domain, "a", wire.Mark(FIRST, number, [*most, (0, 0)]), SHORT)
 
 
 # Marks ------------------------------------------------------------------------------------------------------------------------
