@@ -16,8 +16,10 @@ from process.spawn import until
 import holdfast as hf
 from holdfast.engine import wire
 from holdfast.engine.domain import Domain
+from holdfast.engine.reconcile import BEGINS_MAX, FOR_EVER
 from holdfast.engine.register_file import RegisterFile
 from holdfast.engine.registration import Phase
+from holdfast.engine.sight import on_record
 from holdfast.engine.store_request import FIRST, ask
 
 if TYPE_CHECKING:
@@ -222,6 +224,41 @@ def test_a_store_that_is_declared_no_more_does_not_speak_for_the_later_list(
         if isinstance(answer, wire.Sources)
     }
     assert found == {"a": [(1, 0, ["a", "b"])], "b": [(2, 5, ["b", "c"])], "c": [(2, 5, ["b", "c"])]}
+
+
+def spoken_for(domain: str, names: str) -> dict[str, tuple[int, list[str]]]:
+    """By store, the incarnation that it speaks for, and the stores of that."""
+    opened = Domain(domain, join=False)
+    said = {name: ask(opened, name, wire.ListSources(FIRST, "quotes"), SHORT) for name in names}
+    opened.close()
+    return {
+        name: (each.incarnation, each.stores)
+        for name, answer in said.items()
+        if isinstance(answer, wire.Sources)
+        for each in answer.sources
+    }
+
+
+def test_a_list_that_is_older_than_all_begins_that_a_table_remembers_keeps_its_bound(
+    run_store: Callable[..., ThreadStore], own_domain: str
+) -> None:
+    """a has followed its peers ever since: it knows what has begun, and neither by whom that was declared, nor where the second
+    list began. Up to there it counts, or a little longer; never for ever, and never for a list that it has not been told."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    assert life("ab", 5) == 0
+    for _ in range(BEGINS_MAX):
+        assert life("bc", 0) == 5
+    assert life("bc", 5) == 5
+    newest = BEGINS_MAX + 2
+    until("a knows it", lambda: [each.incarnation for each in stores["a"].store.state.sources] == [newest])
+    (a,), (b,), (c,) = (stores[name].store.state.sources for name in "abc")
+    assert [begin[0] for begin in a.begins] == list(range(3, newest + 1)), "the second list began with 2"
+    assert spoken_for(own_domain, "abc") == {"a": (1, ["a", "b"]), "b": (newest, ["b", "c"]), "c": (newest, ["b", "c"])}
+    assert (b.others, c.others) == ({"a": 5}, {"a": 5})
+    assert on_record([a, b, c]) == {"a": 5, "b": FOR_EVER, "c": FOR_EVER}
+    told: list[object] = []
+    received(0, 9, told.append)
+    assert not [each for each in told if isinstance(each, hf.events.receiver.UnrecoverableLoss)]
 
 
 def test_a_store_that_never_ran_is_excluded_by_the_operators_word(run_store: Callable[..., ThreadStore]) -> None:

@@ -13,7 +13,7 @@ import holdfast as hf
 from holdfast.cli.store_exclude import exclude
 from holdfast.engine.domain import Domain, domain_directory
 from holdfast.engine.kept_topics import TopicSource, logs_away, topic_sources
-from holdfast.engine.reconcile import FOR_EVER
+from holdfast.engine.reconcile import BEGINS_MAX, FOR_EVER
 from holdfast.engine.register import Entry, entries_of, register_directory
 from holdfast.engine.sight import on_record, stores_away
 from holdfast.engine.store_state import SourceState
@@ -42,6 +42,14 @@ def test_a_list_counts_up_to_where_another_one_began() -> None:
     assert on_record([new], [entry("a", "b", below=50)]) == {"a": FOR_EVER, "c": FOR_EVER, "b": 50}
     assert on_record([], [entry("d")]) == {"d": FOR_EVER}
     assert on_record([]) == {}
+
+
+def test_a_list_that_is_older_than_all_begins_on_record_counts_up_to_the_least_that_is() -> None:
+    begins = [(number, 10 * number) for number in range(9, 9 + BEGINS_MAX)]
+    new, old = state(begins[-1][0], ["a", "c"], *begins), state(1, ["a", "b"], (1, 0))
+    assert on_record([new, old]) == {"a": FOR_EVER, "c": FOR_EVER, "b": 90}
+    old.declared, old.incarnation, old.begins = 1, new.incarnation, new.begins  # it has followed its peers
+    assert on_record([new, old]) == on_record([old, new]) == {"a": FOR_EVER, "c": FOR_EVER, "b": 90}
 
 
 def one() -> TopicSource:
