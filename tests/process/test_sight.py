@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from process.leftovers import remove_objects
 from process.receiving import SHORT, options, until
 
 import holdfast as hf
@@ -50,6 +51,12 @@ def test_a_list_that_is_older_than_all_begins_on_record_counts_up_to_the_least_t
     assert on_record([new, old]) == {"a": FOR_EVER, "c": FOR_EVER, "b": 90}
     old.declared, old.incarnation, old.begins = 1, new.incarnation, new.begins  # it has followed its peers
     assert on_record([new, old]) == on_record([old, new]) == {"a": FOR_EVER, "c": FOR_EVER, "b": 90}
+
+
+def reboot() -> None:
+    """What it takes, of a domain that lives where nothing stays."""
+    remove_objects(domain_directory())
+    shutil.rmtree(domain_directory())
 
 
 def one() -> TopicSource:
@@ -124,7 +131,7 @@ def test_a_log_in_memory_that_a_reboot_took_is_lost(stores: list[ThreadStore]) -
 def test_after_a_reboot_a_store_says_where_its_peers_are(
     stores: object, run_store: Run, tmp_path: Path, wipe: Callable[[str], None]
 ) -> None:
-    shutil.rmtree(domain_directory())
+    reboot()
     wipe("a")
     run_store("b", "disk")
     assert ([log.store for log in one().logs], away()) == (["b"], {"a": f"{tmp_path / 'store-a'} is not there"})
@@ -135,7 +142,7 @@ def test_after_a_reboot_a_store_says_where_its_peers_are(
 def test_the_register_knows_whose_source_it_is(stores: object, run_store: Run, tmp_path: Path) -> None:
     """No store that has it is in sight: by the first digits of its uuid, as Spark's offsets name it."""
     uuid = one().uuid
-    shutil.rmtree(domain_directory())
+    reboot()
     run_store("z", "disk")
     assert [each.store for each in stores_away(None, "quotes", uuid[:8])] == ["a", "b"]
     assert [each.list[0] for each in entries_of(domain_directory(), uuid, ("quotes", 7, ()))] == [("a", "b")]
