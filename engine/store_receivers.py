@@ -189,9 +189,17 @@ class ReceiverDesk:
         return wire.Deregistered(request.id, receiver.ack)
 
     def forget(self, source: SourceState, receiver: ReceiverState) -> None:
-        """Deletes everything of a receiver of this source."""
-        source.receivers.remove(receiver)
-        self._holdings.save()
+        """Deletes everything of a receiver of this source.
+
+        Raises ReadOnlyError, OSError when that cannot be written; then it is kept.
+        """
+        place = source.receivers.index(receiver)
+        del source.receivers[place]
+        try:
+            self._holdings.save()
+        except (Error, OSError):
+            source.receivers.insert(place, receiver)
+            raise
         self._clients.release(source.uuid, receiver.uuid)
 
     def save_acks(self) -> None:

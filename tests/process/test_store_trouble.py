@@ -154,6 +154,24 @@ def test_a_source_is_kept_when_the_state_without_it_cannot_be_written(
         stable(source)
 
 
+def test_a_receiver_is_kept_when_the_state_without_it_cannot_be_written(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store()
+    with hf.Context() as ctx:
+        stable(ctx.source("quotes", options=SOURCE))
+        with ctx.receiver("quotes") as rcv:
+            assert rcv.receive(timeout=SHORT) is not None
+    (kept,) = store.store.state.sources
+    known = list(kept.receivers)
+    with monkeypatch.context() as broken:
+        broken.setattr(store.store._file, "save", full)
+        with pytest.raises(OSError, match="No space left"):
+            store.store.receivers.forget(kept, known[0])
+    assert kept.receivers == known
+    assert len(known) == 1
+
+
 def test_a_look_through_a_log_that_fails_in_a_way_nobody_foresaw_is_said_and_repeated(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
