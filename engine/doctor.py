@@ -15,7 +15,7 @@ import msgspec
 from .core import ffi, lib
 from .doctor_turns import standing_still
 from .domain import SHM_DIR, base_directory
-from .errors import Error
+from .errors import Error, ReadOnlyError
 from .nameless import nameless
 from .private_directory import movable_at, open_regular
 from .survey import store_files
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from .domain import Domain
     from .nameless import Nameless
+    from .survey import StoreFiles
 
 __all__ = ["Finding", "examine", "file_system", "removes_ipc"]
 
@@ -280,6 +281,7 @@ def _directories(domain: Domain) -> Iterator[Finding]:
         )
         if info.type in {"disk", "mixed"}:
             yield _space(store.name, path)
+        yield from _written(store, path)
         if store.state == "dead":
             said = f"store {store.name} was killed (pid {info.pid})"
             kind = f" --type {info.type}" if info.type in {"memory", "no-cache"} else ""  # else it would keep elsewhere
@@ -297,6 +299,16 @@ def _directory(check: str, whose: str, path: Path, mounts: str, *, disk: bool) -
         remedy = "use a directory on a disk, or a memory store: what is stable here does not survive a reboot"
         return Finding(check, ok=False, found=said, remedy=remedy)
     return Finding(check, ok=True, found=said)
+
+
+def _written(store: StoreFiles, path: Path) -> Iterator[Finding]:
+    """A store on a disk that is read-only takes nothing in; one that has started so, also later."""
+    said = f"store {store.name}: {path} is on a file system that is read-only: it takes nothing in and records nothing"
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        yield Finding("store", ok=False, found=said, remedy=ReadOnlyError.hint)
+    elif store.row().read_only:
+        said = f"store {store.name}: it takes nothing in, because {path} was on a file system that was read-only"
+        yield Finding("store", ok=False, found=said, remedy="the disk can be written now: start the store again")
 
 
 def _space(name: str, path: Path) -> Finding:

@@ -324,7 +324,8 @@ class DirectoryInUseError(Error):
 class ReadOnlyError(Error):
     """The disk of a store's directory is read-only: mounted so, or by the kernel after an error (errors=remount-ro).
 
-    A store there takes no source in and records nothing; what it has is read. `directory` is the path.
+    A store there takes no source in and records nothing; what it has is read. `directory` is the path. `since_start`: the store
+    has started there while it was so, and stays as it is until it is started again.
     """
 
     code = "HF_READ_ONLY"
@@ -333,8 +334,9 @@ class ReadOnlyError(Error):
         "receivers, Spark and `holdfast store check` read what is there meanwhile"
     )
 
-    def __init__(self, directory: str, *, hint: str | None = None) -> None:
-        super().__init__(f"{directory} cannot be written: its file system is read-only", hint=hint)
+    def __init__(self, directory: str, *, since_start: bool = False, hint: str | None = None) -> None:
+        what = "was read-only when the store started there" if since_start else "is read-only"
+        super().__init__(f"{directory} cannot be written: its file system {what}", hint=hint)
         self.directory = directory
 
 

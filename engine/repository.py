@@ -58,25 +58,14 @@ class Repository:
     def __init__(
         self, domain: Domain, bells: Bells, source: SourceState, path: Path, config: CData, name: str, uuid: bytes
     ) -> None:
-        self.domain = domain
-        self.bells = bells
-        self.source = source
+        self.domain, self.bells, self.source = domain, bells, source
         self.path = path
         self.level = int(config.level)
         self._store, self.name = uuid, name
         self.line = StoreLine(domain, bells, source, name, uuid)
         self._doubt = ffi.new("char[]", os.fsencode(domain.doubts / f"{uuid.hex()}.{source.uuid.hex()}"))
-        if not (path / "head").exists():
-            make_directory(path)
-        fd = open_log(path)
-        try:
-            out = ffi.new("struct hf_log **")
-            ffi.memmove(config.uuid, source.uuid, 16)
-            config.doubt = self._doubt
-            check(lib.hf_log_open(fd, config, out), what=str(path))
-        finally:
-            os.close(fd)
-        self.log: CData = out[0]
+        self._info = ffi.new("struct hf_log_info *")
+        self.log: CData = self._open(config)
         self.files = threading.Lock()
         """Held by who closes the log, and by the helper thread while it works in its directory."""
         self.stream: Mapping | None = None
@@ -94,7 +83,6 @@ class Repository:
         """Of a receiver-paced source: set once, before anything is drained."""
         self._old, self._resting = OldStreams(domain), Resting()
         self._looking: Walk | None = None
-        self._info = ffi.new("struct hf_log_info *")
         try:
             view = log_view(path)
         except Error:
@@ -109,6 +97,21 @@ class Repository:
         elif newest_table([source.begins, view.begins]) != self.table:  # killed between the log's BEGIN and the state
             source.take(view.begins)
             self.lost_below = source.lost_below
+
+    def _open(self, config: CData) -> CData:
+        """``struct hf_log *`` of the log, which is made if there is none."""
+        if not (self.path / "head").exists():
+            make_directory(self.path)
+        out = ffi.new("struct hf_log **")
+        ffi.memmove(config.uuid, self.source.uuid, 16)
+        config.doubt = self._doubt
+        fd = open_log(self.path)
+        try:
+            check(lib.hf_log_open(fd, config, out), what=str(self.path))
+        finally:
+            os.close(fd)
+        log: CData = out[0]
+        return log
 
     @property
     def info(self) -> CData:

@@ -63,6 +63,9 @@ class Store:
     Raises:
         ConfigError, DirectoryInUseError, ReadOnlyError, CorruptionError, SharedMemoryFullError: at construction, with
             nothing left behind.
+
+    On a disk that is read-only it serves receivers what is there, refuses every source, and writes nothing until it
+    is started again. ReadOnlyError: no store has ever run there, so there is nothing to serve.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -79,7 +82,8 @@ class Store:
             self._door = Door(self.domain, config)
             stack.callback(self._door.close)
             self.domain.doubts.mkdir(mode=0o700, exist_ok=True)
-            self._file = StateFile(self.directory.path, self.domain.doubts)
+            sealed = any(each.read_only for each in self._locked)
+            self._file = StateFile(self.directory.path, self.domain.doubts, sealed=sealed)
             with _usable(config.directory):
                 self.state = self._load()
             self.bells = Bells.of(self.domain)
@@ -107,6 +111,8 @@ class Store:
         """The listener is not looked at before; 0: it is."""
         self._trouble = ""
         """What was said last of work that failed."""
+        self._told_read_only = False
+        """What its info file says."""
 
     def _take_directories(self) -> Path:
         """Locks the store's directory, and one for the logs if that is another: ``logs`` leads there then, for offline tools too.
@@ -116,7 +122,7 @@ class Store:
         path = Path(self.config.directory).absolute()
         cache = Path(self.config.cache).absolute() if self.config.cache is not None else path
         self._locked = [
-            self._directories.enter_context(StoreDirectory(each))
+            self._directories.enter_context(StoreDirectory(each, may_read=True))
             for each in ([cache, path] if cache != path else [path])
         ]
         self.directory = self._locked[-1]
@@ -133,6 +139,10 @@ class Store:
 
     def _load(self) -> State:
         state = self._file.load()
+        if self._file.sealed:
+            if state is None:
+                raise ReadOnlyError(str(self.directory.path))
+            return state  # it lives on in the state's last life: no source is told of one
         if state is None:
             state = first_state(self.config.name)
         state.live()
@@ -144,17 +154,21 @@ class Store:
         self.drainer.start()
         self.drainer.want_spares()
         self._stands_in(set())
+        if self.holdings.read_only is not None:
+            why, name = self.holdings.read_only, self.config.name
+            _log.error("store %s serves receivers what it has, refuses sources and records nothing: %s", name, why)
         lib.hf_bell_ring_all(self.bells.handle)  # whoever waits for this store tries to connect now
 
     def _stands_in(self, sources: set[bytes]) -> None:
         """Says who this store is, and whose proxy. Others read that, and do not ask."""
-        topics = self.holdings.topics
+        topics, self._told_read_only = self.holdings.topics, self.holdings.read_only is not None
+        proxies = topics.store.options.allow_proxy_source and not self.holdings.sealed
         write_info(
             self.domain,
             StoreInfo(
                 self.config.name, self.state.uuid, str(self.directory.path), str(self.logs), topics.type, os.getpid(),
-                lib.hf_process_start(os.getpid()), lib.hf_process_token(), topics.store.options.allow_proxy_source,
-                tuple(sorted(sources)),
+                lib.hf_process_start(os.getpid()), lib.hf_process_token(), proxies, tuple(sorted(sources)),
+                self._told_read_only,
             ),
         )  # fmt: skip
 
@@ -186,6 +200,8 @@ class Store:
     def _look_after(self) -> None:
         """What is done now and then. A full disk, for example, ends no store: it is tried again, and requests are answered."""
         try:
+            if self._told_read_only != (self.holdings.read_only is not None):
+                self._stands_in(self._expiry.proxies.standing)
             if time.monotonic() - self._saved_at >= SAVE_ACKS_S:
                 self._save_acks()
                 self._look_for_logs()
@@ -229,7 +245,7 @@ class Store:
             last.callback(self._bells_name.close)
             last.callback(self._directories.close)
             if self._guard.lost is None:
-                last.callback(self.holdings.save)
+                last.callback(self.holdings.save_last)
             last.callback(self._selector.close)
             last.callback(self._waked.close)
             last.callback(self._waker.close)
@@ -343,6 +359,7 @@ class Store:
                 self.holdings.require_writable()
                 return self.operator.refusal(request) or self._named(sources.register(client, request))
             case wire.Begin():
+                self.holdings.require_writable()
                 return sources.begin(client, request)
             case wire.RegisterReceiver():
                 return self.operator.refusal(request) or self._named(receivers.register(client, request))
@@ -355,10 +372,13 @@ class Store:
                 desk = sources if request.role == "source" else receivers
                 return self._named(desk.deregister(client, request))
             case wire.OperatorDeregister():
+                self.holdings.require_writable()
                 return self.operator.deregister(request)
             case wire.Mark():
+                self.holdings.require_writable()
                 return self.operator.mark(request)
             case wire.Exclude():
+                self.holdings.require_writable()
                 return self.operator.exclude(request)
             case wire.Hello():
                 raise AssertionError("handled before")

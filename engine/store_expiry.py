@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,8 @@ class Expiry:
         self._began: dict[bytes, set[tuple[Path, int]]] = {}
         """Of a source: the stores' logs in which it has begun, with their inode numbers: a wiped store's has another one."""
         self._interval_s: float = min(rules.options.source_check_interval for rules in holdings.topics.all()) / 1e3
-        self.due_s: float = time.monotonic() + self._interval_s
+        # A store that writes nothing cannot forget: at its next start it would know it again. Nor is it a proxy.
+        self.due_s: float = math.inf if holdings.sealed else time.monotonic() + self._interval_s
         self._unsent_s = self.due_s
 
     def turn(self) -> None:

@@ -28,6 +28,7 @@ from .private_directory import open_private
 from .receiver_paced import Terms, agree
 from .repository import Repository
 from .state_only import StateOnly
+from .still_log import StillLog
 from .store_registry import Registry, called
 from .store_topics import kept_type
 from .waiting import STRATEGIES
@@ -103,18 +104,23 @@ class Holdings:
         self._places: dict[bytes, tuple[int, int]] = {}
         """Source uuid -> device and inode of the directory of its log, when it was opened."""
         self.read_only: ReadOnlyError | None = None
-        """The last save met a disk that is read-only: what has changed since is in memory alone."""
+        """The last save met a disk that is read-only, or the store has started on one: what has changed is in memory alone."""
+        self._unsaved = False
+        """Something was to be saved in this life."""
+        if file.sealed:
+            self.read_only = ReadOnlyError(str(file.directory), since_start=True)
 
     def open(self) -> None:
         """Opens every log, before the drain thread runs; ends what a crash left half removed."""
-        for uuid in list(self.state.going):
+        for uuid in [] if self.sealed else list(self.state.going):
             self._remove(uuid)
         for source in self.state.sources:
             try:
                 self._restore(source)
             except (Error, OSError) as error:  # it is tried again when somebody asks for this source
                 self.drainer.say(source.uuid, error)
-        if any(source.learner for source in self.state.sources):  # on disk before its log can look whole again
+        learns = any(source.learner for source in self.state.sources)
+        if learns and not self.sealed:  # on disk before its log can look whole again
             self.save()
 
     def _restore(self, source: SourceState) -> None:
@@ -123,8 +129,19 @@ class Holdings:
         if hours != 0 and source.paced is None:  # what a receiver-paced source keeps, somebody waits for
             repository.release(repository.next_sqn if hours is None else self._younger(source, hours * HOUR_NS))
 
+    @property
+    def sealed(self) -> bool:
+        """The store has started on a disk that is read-only: nothing is written as long as it runs."""
+        return self._file.sealed
+
+    def save_last(self) -> None:
+        """At the store's end. Raises ReadOnlyError where something is not on disk, OSError."""
+        if self._unsaved or not self.sealed:
+            self.save()
+
     def save(self, *, sync: bool = True) -> None:
         """The state, into its file. Raises ReadOnlyError, OSError."""
+        self._unsaved = True
         try:
             self._file.save(self.state, sync=sync)
         except ReadOnlyError as error:
@@ -213,12 +230,17 @@ class Holdings:
         return self.topics.kept(source.topic)
 
     def _open(self, source: SourceState) -> Repository:
-        config = self._log_config(source)
-        kind = StateOnly if source.repository == "no-cache" else Repository
-        repository = kind(self.domain, self.bells, source, self._place(source), config, self.name, self.state.uuid)
+        kind: type[Repository]
+        if self.sealed:
+            kind, place, config = StillLog, self.logs / source.uuid.hex(), ffi.new("struct hf_log_config *")
+        else:
+            kind = StateOnly if source.repository == "no-cache" else Repository
+            config = self._log_config(source)  # first: it settles where the log lies
+            place = self._place(source)
+        repository = kind(self.domain, self.bells, source, place, config, self.name, self.state.uuid)
         with contextlib.suppress(FileNotFoundError):  # removed since: seen at the next look
             self._places[source.uuid] = _inode(self.logs / source.uuid.hex())
-        terms = self._terms(source)
+        terms = self._terms(source) if not self.sealed else None  # a log that stands still lets nothing go
         if terms is not None:
             try:
                 repository.pacer = Pacer(repository, terms)

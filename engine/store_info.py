@@ -81,6 +81,8 @@ class StoreInfo(msgspec.Struct, frozen=True):
     """It may stand in for a dead source (allow-proxy-source)."""
     standing: tuple[bytes, ...] = ()
     """uuids of the sources that it stands in for."""
+    read_only: bool = False
+    """Its disk is read-only, or was when it started: it refuses sources, and records nothing."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.start < 2**64 and 0 <= self.token < 2**64) or "\0" in self.directory + self.logs:

@@ -9,7 +9,8 @@ After a sync that failed nobody knows which bytes and names of a slot are on dis
 slots are written once more, each as a new file under its name, before one is written in place again. A crash before leaves a
 doubt, and the next process goes on with that.
 
-Only one store uses a directory: it holds an fcntl lock on ``lock`` for life.
+Only one store uses a directory: it holds an fcntl lock on ``lock`` for life. A store that starts while its disk is read-only
+cannot open ``lock`` for writing, and a write lock needs that. It holds two others instead (:class:`StoreDirectory`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ __all__ = ["ReceiverState", "SourceState", "State", "StateFile", "StoreDirectory
 
 _T = TypeVar("_T")
 _HEADER = struct.Struct("<8sIIQI4x")
+_FLOCK = struct.Struct("hhqqi4x")
 _MAGIC = b"HFSTATE1"
 _STATE_MAX = 1 << 28
 LIVES_MAX = 64
@@ -239,10 +241,13 @@ class StateFile:
 
     ``doubts``: the directory where it is remembered that a sync failed (:attr:`Domain.doubts`). Without it nobody knows, and
     each slot is written as a new file.
+    ``sealed``: its store has started on a disk that was read-only. Nothing is saved, also when the disk can be
+    written again: the logs are not open for writing.
     """
 
-    def __init__(self, directory: Path, doubts: Path | None = None) -> None:
+    def __init__(self, directory: Path, doubts: Path | None = None, *, sealed: bool = False) -> None:
         self.directory = directory
+        self.sealed = sealed
         self._doubts = doubts
         self._anew = {0, 1} if doubts is None else set[int]()
         """Slots that are to be written as new files."""
@@ -302,6 +307,7 @@ class StateFile:
         A slot that is new gets its name when it is whole: a store that is killed in its first microseconds left one that is not
         valid, and no other.
         """
+        self._check_seal()
         body = self._encoder.encode(state)
         generation = self._generation + 1
         data = _HEADER.pack(_MAGIC, len(body), _checksum(generation, body), generation, 0) + body
@@ -323,9 +329,14 @@ class StateFile:
 
     def require_writable(self) -> None:
         """Raises ReadOnlyError while the disk is read-only. The disk is asked, in the way in which a save asks it."""
+        self._check_seal()
         newest = self.directory / f"state.{self._generation % 2}"
         with _writing(self.directory), suppress(FileNotFoundError):
             os.close(os.open(newest, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+
+    def _check_seal(self) -> None:
+        if self.sealed:
+            raise ReadOnlyError(str(self.directory), since_start=True)
 
     def _replace(self, path: Path, data: bytes, state: State) -> None:
         made = self.directory / "state.new"
@@ -387,19 +398,30 @@ def _writing(directory: Path) -> Iterator[None]:
         raise
 
 
+def _read_held(fd: int) -> bool:
+    asked = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    return bool(_FLOCK.unpack(asked)[0] == fcntl.F_RDLCK)
+
+
 class StoreDirectory:
     """A store's directory, held exclusively.
 
+    ``may_read``: on a disk that is read-only it is held to be read (:attr:`read_only`), under two locks that a file
+    which is open for reading can have. A shared fcntl lock excludes who comes to write: a store that starts when the
+    disk can be written again, or one that writes through another mount. An flock excludes the next reader. Both are
+    of this open file: no other descriptor that is closed drops them.
+
     Raises:
-        ReadOnlyError: its disk is read-only.
+        ReadOnlyError: its disk is read-only, and it is not to be read, or no store has ever run in it.
         DirectoryInUseError: another store, in this process or another one, holds it.
         ForeignOwnerError: it is another user's, or others may write to it.
     """
 
     _held: ClassVar[set[tuple[int, int]]] = set()
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, may_read: bool = False) -> None:
         self.path = path
+        self.read_only = False
         with ExitStack() as opened:
             directory = open_private(path, links=True, hint=f"choose one that uid {os.geteuid()} may write to")
             opened.callback(os.close, directory)
@@ -408,22 +430,44 @@ class StoreDirectory:
             self._key = (found.st_dev, found.st_ino)
             if self._key in self._held:
                 raise DirectoryInUseError(os.getpid(), str(path))
-            with _writing(path):
-                fd = open_regular(path / "lock", os.O_RDWR | os.O_CREAT, at=directory)
+            fd = self._open_lock(directory, may_read=may_read)
         try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock(fd)
         except OSError:
             holder = os.pread(fd, 32, 0).split()
+            named = not _read_held(fd) and holder and holder[0].isdigit()  # a reader cannot write its pid
             os.close(fd)
-            raise DirectoryInUseError(int(holder[0]) if holder and holder[0].isdigit() else 0, str(path)) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+            raise DirectoryInUseError(int(holder[0]) if named else 0, str(path)) from None
+        if not self.read_only:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._fd = fd
         self._held.add(self._key)
 
+    def _open_lock(self, directory: int, *, may_read: bool) -> int:
+        path = self.path / "lock"
+        with _writing(self.path):
+            try:
+                return open_regular(path, os.O_RDWR | os.O_CREAT, at=directory)
+            except OSError as error:
+                if error.errno != errno.EROFS or not may_read:
+                    raise
+                with suppress(FileNotFoundError):
+                    fd = open_regular(path, os.O_RDONLY, at=directory)
+                    self.read_only = True
+                    return fd
+                raise
+
+    def _lock(self, fd: int) -> None:
+        if self.read_only:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0))
+        else:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
     def check_lock(self) -> None:
         """Raises FencedError when the lock is not there any more: another store may be at work here."""
-        if lib.hf_lock_held(self._fd) != 1:
+        if not self.read_only and lib.hf_lock_held(self._fd) != 1:
             raise FencedError(str(self.path))
 
     def close(self) -> None:

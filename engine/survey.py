@@ -104,6 +104,8 @@ class StoreRow(msgspec.Struct, frozen=True):
     pid: int
     sources: int
     """That it keeps; -1 when its state cannot be read."""
+    read_only: bool = False
+    """It runs, refuses sources and records nothing: its disk is read-only, or was when it started."""
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -164,7 +166,8 @@ class StoreFiles:
         kept = len(self.listed.sources) if self.listed is not None else -1
         if info is None:
             return StoreRow(self.name, "unknown", "", "", 0, kept)
-        return StoreRow(self.name, self.state, info.type, info.directory, info.pid, kept)
+        sealed = info.read_only and self.state == "running"
+        return StoreRow(self.name, self.state, info.type, info.directory, info.pid, kept, sealed)
 
 
 def store_files(domain: Domain) -> list[StoreFiles]:

@@ -110,7 +110,8 @@ def _waiting(wait: Wait) -> Sequence[str]:
 
 def _store(row: survey.StoreRow) -> Sequence[str]:
     kept = str(row.sources) if row.sources >= 0 else "?"
-    return (row.name, row.state, row.type, kept, _pid(row.pid, row.state == "running"), row.directory)
+    state = f"{row.state}, read-only" if row.read_only else row.state
+    return (row.name, state, row.type, kept, _pid(row.pid, row.state == "running"), row.directory)
 
 
 def _remarks(at: survey.StorePosition) -> Iterator[str]:
