@@ -7,7 +7,6 @@ store of this version makes them anew, and 0.1.0 refuses such a directory and ch
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,15 +18,13 @@ from process.spawn import until
 
 from holdfast.engine.check import check_store
 from holdfast.engine.core import lib
+from perf.released import NoHistoryError, released
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = Path(__file__).with_name("upgrade_role.py")
-RELEASED = "1dd4ba7"
-"""The commit of 0.1.0."""
-OLD = ROOT / "build" / "v0.1.0"
 STEPS = {
     "a": ["head.written", "head.renamed"],
     "b": ["head.synced"],
@@ -40,22 +37,10 @@ STORES = list(STEPS)
 @pytest.fixture(scope="session")
 def old() -> Path:
     """What PYTHONPATH must be for 0.1.0."""
-    site = OLD / "site"
-    if not site.is_dir():
-        archive = subprocess.run(
-            ["git", "-C", str(ROOT), "archive", RELEASED, "bindings", "engine", "csrc", "pyproject.toml", "README.md", "LICENSE"],
-            check=False, capture_output=True,
-        )  # fmt: skip
-        if archive.returncode:
-            pytest.skip(f"this checkout has no history with 0.1.0 ({RELEASED}) in it")
-        shutil.rmtree(OLD, ignore_errors=True)
-        OLD.mkdir(parents=True)
-        subprocess.run(["tar", "x"], cwd=OLD, input=archive.stdout, check=True)
-        subprocess.run([sys.executable, "-W", "ignore", "csrc/build_core.py"], cwd=OLD, check=True, capture_output=True)
-        shutil.copytree(OLD / "bindings", OLD / "new" / "holdfast")
-        shutil.copytree(OLD / "engine", OLD / "new" / "holdfast" / "engine")
-        (OLD / "new").rename(site)
-    return site
+    try:
+        return released()
+    except NoHistoryError as error:
+        pytest.skip(str(error))
 
 
 class Role:
