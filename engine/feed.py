@@ -384,7 +384,7 @@ class Feed(Served):
     def _earlier_may_go_on(self, until: Bounds) -> bool:
         """A store of an earlier list cannot be read, and may have ``next``. That is told as late, until the operator gives it
         up."""
-        who = [path for path in self.logs.unread if path in until and not has_nothing(Path(path))]
+        who = [path for path in self.logs.unread if path in until and not lacks(Path(path), self._next, self._begun)]
         now = self._clock()
         if not who or self._last.verdict(self._next, [self._next + 1], len(who), now) is None:
             return bool(who)

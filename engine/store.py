@@ -344,7 +344,7 @@ class Store:
             text = f"store {self.config.name} takes nothing in: {error.args[0]}; {error.hint}"
             return wire.Refused(request_id, "read_only", text)
         _log.exception("request %s failed", what)
-        return wire.Refused(request_id, "busy", f"the store failed to do this: {error}")
+        return wire.Refused(request_id, "busy", f"store {self.config.name} failed to do this: {error}")
 
     def _welcome(self) -> wire.Welcome:
         return wire.Welcome(

@@ -129,7 +129,7 @@ def test_a_request_that_fails_is_refused_and_may_come_again(
         refused = asked(sock, LIST)
     assert isinstance(refused, wire.Refused)
     assert (refused.id, refused.code) == (LIST.id, "busy")
-    assert refused.text == f"the store failed to do this: {problem}"
+    assert refused.text == f"store {store.store.config.name} failed to do this: {problem}"
     assert isinstance(asked(sock, LIST), wire.Sources)
 
 

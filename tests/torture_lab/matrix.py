@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from process.spawn import Worker
 
-AT_ONCE = ("bell.", "board.", "open.", "process.", "segment.", "wait.")
+AT_ONCE = ("bell.", "board.", "log.fsync", "open.", "process.", "segment.", "wait.")
 """Passed once or twice in a life: the first time it is."""
 WITH_NEW_LIFE = ("begin.", "roll.", "log.fallocate")
 """A store passes them when a source begins anew."""
@@ -293,8 +293,17 @@ def said_to(path: Path) -> Iterator[None]:
 
 
 def watch(scene: GroupScene, victim: Worker, errors: Path) -> None:
-    """Judges. The victim may have ended with an error of ours; where the stores are no quorum without it, so may the others."""
+    """Judges. The victim may have ended with an error of ours; where the stores are no quorum without it, so may the others.
+
+    A source that has never begun may end, too, when the victim refuses it: it waits for all its stores (docs: the guide), and its
+    program is told which one refuses. It is started again, and the store tries again.
+    """
     scene.look()
+    source = scene.source
+    if victim in scene.stores and source.process is not None and source.process.poll() == FAILED:
+        if f"HF_REGISTRATION: store {victim.settings.name} " in errors.read_text():
+            source.process = None
+            source.start()
     spare = victim not in scene.stores or len(scene.stores) - 1 >= scene.quorum
     for worker in [victim] if spare else scene.workers:
         process = worker.process
