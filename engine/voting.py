@@ -179,7 +179,7 @@ def _logs(
     declared = Configuration(tuple(called.values()), groups)
     configurations = list(dict.fromkeys([declared, *(each.renamed(alias) for each in recorded)]))
     answered = {called[store]: said.get(store, ()) for store in grants}
-    took_part = {name for grant in grants.values() for name in grant.peers}
+    took_part = {name for told in _told(grants, register, uuid) for name in told}
     views = known_views((each for every in said.values() for each in every), own=answered)
     views |= {called[store]: LogView((), 0) for store in grants if grants[store].uuid != uuid}  # of another identity
     settled = {called[store] for store in empty if called[store] not in took_part}

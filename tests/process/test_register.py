@@ -254,6 +254,31 @@ def test_a_backup_that_never_had_a_seat_is_not_waited_for(
     assert life() == 5
 
 
+@pytest.mark.usefixtures("registers")
+def test_a_backup_that_took_the_seat_is_waited_for_also_when_it_was_wiped_and_ran_once(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], tmp_path: Path
+) -> None:
+    """a was never told that b took part: only the register knows. b's new directory knows nothing of the source."""
+    stores = {name: run_store(name, "disk") for name in "ab"}
+    more = {**options("ab"), "ume_store_group": ["0:1"]}
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=more) as src:
+        src.wait_registered(SHORT)
+        stores["a"].stop()
+        until("b has the seat", lambda: any(each.incarnation for each in stores["b"].store.state.sources))
+        src.wait_registered(SHORT)
+        src.send(b"x")
+        src.wait_stable(timeout=SHORT)
+    stores["b"].stop()
+    wipe("b")
+    hf.spawn_store(hf.StoreConfig("b", tmp_path / "store-b", type="disk"), SHORT).stop()
+    run_store("a", "disk")
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=more) as src:
+        said = waited(src)
+        while said is not None and "may hold stable messages that no other store has: start it" not in str(said):
+            said = waited(src)
+        assert said is not None, "it has begun without b"
+
+
 def test_each_registration_id_has_a_file_and_a_source_is_in_all_of_its_own(registers: Path) -> None:
     def by(*numbers: int) -> SourceRegister:
         domain = Domain()

@@ -316,3 +316,18 @@ def test_a_store_that_is_on_no_list_of_the_source_is_not_waited_for() -> None:
     found = registered(("a", FOR_EVER), grants={0: told}, names="a")
     assert found is not None
     assert found.start_sqn == 3
+
+
+def test_a_backup_that_the_register_knows_and_that_was_wiped_is_not_taken_for_one_without_messages() -> None:
+    """0:1 with a backup: b took the seat in the middle of a life, so a was never told that. b was wiped, and ran once since."""
+    groups = Groups((1,), (0, 0))
+    seen = (Seen("a", "a", LogView(((1, 0),), 0)), Seen("b", "b", None, "not that life"))
+    alone = {0: grant(0, 1, begins=((1, 0),), name="a", peers={"a": 1}, seen=seen)}
+
+    def start(lives: dict[str, int]) -> int | None:
+        register = {THEIRS: Written((Configuration(("a", "b"), groups),), lives)}
+        found = decide(groups, {0}, alone, "majority", OURS, {1}, ("a", "b"), register)
+        return found.start_sqn if found is not None else None
+
+    assert start({"a": 1, "b": 1}) is None
+    assert start({"a": 1}) == 0, "it never took part"
