@@ -75,6 +75,7 @@ class Repository:
         """While it is not None, the log is behind the ring, and nothing is drained."""
         self.caught_up = False
         """It has everything that its peers have: from then on it has a say again, whatever it had lost before."""
+        self.caught_up_at = 0  # behind what the ring had then: drained since, if the log goes so far
         self.losses: list[tuple[int, int]] = []
         """What it lacks and nobody was asked for yet: (first, following), oldest first."""
         self.lost_below = self.lost_on_disk = source.lost_below
@@ -398,7 +399,7 @@ class Repository:
                 self.leave()
             self.resume()
             return
-        self.caught_up = filling.all_read
+        self.caught_up, self.caught_up_at = filling.all_read, self.live_sqn()
         self.line.cover(self.lost_below)
         self.line.say_catching_up(False)
 

@@ -211,7 +211,7 @@ class ReceiverDesk:
             repository = holdings.repository(source.uuid)
             if repository is None:
                 continue
-            again = repository.caught_up and not repository.unsure
+            again = repository.caught_up and not repository.unsure and repository.next_sqn >= repository.caught_up_at
             changed |= source.learner and again
             source.lost_below = repository.lost_below
             if source.lost_below != repository.lost_on_disk:

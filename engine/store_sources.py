@@ -105,7 +105,7 @@ class SourceDesk:
         hold = client.holds.get(_key(source), Hold(time.time_ns(), request.uuid))
         client.holds[_key(source)] = dataclasses.replace(hold, incarnation=request.incarnation)
         source.gone_ns = 0
-        if not source.learner and holdings.drain_thread(repository.has_lost):
+        if not source.learner and (self._was_wiped(source, request) or holdings.drain_thread(repository.has_lost)):
             source.learner, repository.caught_up = True, False
             holdings.save()
         # A new source object will be numbered by this; one that registers again is not.
@@ -129,6 +129,13 @@ class SourceDesk:
             groups=source.groups, intragroup=source.intragroup, intergroup=source.intergroup,
             excluded=source.excluded(holdings.state.excluded), exclusions=holdings.state.excluded, served=source.served,
         )  # fmt: skip
+
+    def _was_wiped(self, source: SourceState, request: wire.RegisterSource) -> bool:
+        """This store took part, as the source's register has it, and its directory is another one. BEGIN in a stream that is open
+        says nothing of what the store acknowledged since the start: so it has no say before it has that again."""
+        life, _ = request.elsewhere.get(source.uuid, {}).get(self._holdings.name, (-1, 0))
+        begins = not source.incarnation and request.incarnation > 0
+        return begins and life >= 0 and life not in self._holdings.state.lives_for(source)
 
     def _walked(self, repository: Repository, others: Lives) -> bool:
         """The ends of the logs that nobody keeps are found: elsewhere, so that no thread of the store hangs with a disk."""

@@ -25,6 +25,7 @@ from holdfast.engine.domain import Domain
 from holdfast.engine.quorum import Groups
 from holdfast.engine.register import SourceRegister, elsewhere
 from holdfast.engine.register_file import Entry, RegisterFile, line_of
+from holdfast.engine.store_receivers import ReceiverDesk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -252,6 +253,41 @@ def test_a_backup_that_never_had_a_seat_is_not_waited_for(
     wipe("a")
     more["ume_registration_interval"] = 100
     assert life() == 5
+
+
+@pytest.mark.usefixtures("registers")
+def test_who_is_wiped_while_its_source_lives_has_no_say_before_it_has_all_again(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    assert sent("abc", 5) == 0
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("abd")) as src:
+        src.wait_registered(SHORT)
+        for _ in range(5):
+            src.send(b"x")
+        src.wait_stable(timeout=SHORT)
+        stores["b"].stop()
+        wipe("b")
+        save_acks = ReceiverDesk.save_acks  # where it gets its say again
+        with monkeypatch.context() as patch:
+            patch.setattr(ReceiverDesk, "save_acks", lambda _: None)
+            wiped, late = run_store("b", "disk").store, run_store("d", "disk").store
+            both = [wiped, late]
+            until(
+                "both have begun",
+                lambda: all(each.state.sources and each.state.sources[0].incarnation for each in both),
+            )
+            assert [each.state.sources[0].learner for each in both] == [True, False], "d has never had anything"
+            repository = wiped.holdings.repository(wiped.state.sources[0].uuid)
+            assert repository is not None
+            until("what the ring has is known", lambda: repository.caught_up)
+            assert repository.caught_up_at == 10
+            repository.caught_up_at = 11
+            save_acks(wiped.receivers)
+            assert wiped.state.sources[0].learner, "the ring had more"
+            repository.caught_up_at = 10
+        until("it has all again", lambda: not wiped.state.sources[0].learner)
+        assert repository.next_sqn == 10
 
 
 @pytest.mark.usefixtures("registers")

@@ -331,3 +331,12 @@ def test_a_backup_that_the_register_knows_and_that_was_wiped_is_not_taken_for_on
 
     assert start({"a": 1, "b": 1}) is None
     assert start({"a": 1}) == 0, "it never took part"
+
+
+def test_a_store_that_was_wiped_while_its_source_lived_decides_nothing_before_it_has_caught_up() -> None:
+    """a and b had number 0; b was wiped and began anew in the same life, which starts at 0. Nobody can read a."""
+    late = answer("c", 0, "a? b0")
+    assert by_name(DOWN, answer("b", 0, "a? c0", votes=False), late) is None
+    found = by_name(DOWN, answer("b", 0, "a? c0"), late)
+    assert found is not None
+    assert found.start_sqn == 0, "with a say it gives number 0 to another message"
