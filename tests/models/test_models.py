@@ -33,6 +33,15 @@ RIGHT: dict[str, list[list[str]]] = {
     "wake": [[], ["FENCED"], ["TWO_WAITERS"], ["TWO_WAITERS", "FENCED"], ["DOZES"], ["DOZES", "FENCED"]],
     "begin": [[], ["THREE"]],
     "claim": [[], ["WIPE"]],
+    "register": [
+        ["LIVES=2"],
+        ["WIPES=0"],
+        ["SEATS"],
+        ["SEATS", "DAMAGE"],
+        ["PAIRS", "NUMBERS=2", "WIPES=2"],
+        ["PAIRS", "DAMAGE"],
+        ["BACKUP", "LIVES=2"],
+    ],
 }
 
 # The mutants that must be caught, and the variant that catches them.
@@ -115,6 +124,22 @@ MUTANTS: dict[str, list[list[str]]] = {
         ["WIPE", "MUT_FORGETFUL_ZERO"],
         ["WIPE", "MUT_FORGETFUL_VOTES"],
     ],
+    "register": [
+        ["SEATS", "MUT_BACKUPS_IGNORED"],
+        ["BACKUP", "LIVES=2", "MUT_BACKUPS_IGNORED"],
+        ["LIVES=2", "MUT_EARLIER_LIST"],
+        ["PAIRS", "MUT_EARLIER_LIST"],
+        ["PAIRS", "MUT_LINE_LATE"],
+        ["WIPES=0", "MUT_LINE_LATE"],
+        ["PAIRS", "DAMAGE", "MUT_RESTORED_BELIEVED"],
+        ["SEATS", "DAMAGE", "MUT_RESTORED_BELIEVED"],
+        ["SEATS", "MUT_SEAT_UNWRITTEN"],
+        ["SEATS", "MUT_SETTLED_WITHOUT_REGISTER"],
+        ["LIVES=2", "MUT_REJOINS_WHOLE"],
+        ["LIVES=2", "MUT_FORGETFUL_ZERO"],
+        ["SEATS", "MUT_FORGETFUL_FOR_EVER"],
+        ["LIVES=2", "MUT_UNREADABLE_EMPTY"],
+    ],
 }
 
 
@@ -183,5 +208,6 @@ def test_a_broken_protocol_is_caught(model: str, defines: list[str], tmp_path: P
 @pytest.mark.parametrize("model", sorted(RIGHT))
 def test_every_mutant_in_a_model_is_listed_here(model: str) -> None:
     text = (HERE / f"{model}.pml").read_text(encoding="utf-8")
+    text += "".join((HERE / name).read_text(encoding="utf-8") for name in re.findall(r'#include "(.+)"', text))
     planted = set(re.findall(r"MUT_[A-Z_]+", text))
     assert planted == {name for row in MUTANTS[model] for name in row if name.startswith("MUT_")}
