@@ -182,6 +182,8 @@ def _logs(
     took_part = {name for told in _told(grants, register, uuid) for name in told}
     views = known_views((each for every in said.values() for each in every), own=answered)
     views |= {called[store]: LogView((), 0) for store in grants if grants[store].uuid != uuid}  # of another identity
+    told = {name for grant in grants.values() for name in grant.peers} - answered.keys()
+    views |= {name: None for name in told if (view := views.get(name)) is not None and not view.begins}  # it was wiped
     settled = {called[store] for store in empty if called[store] not in took_part}
     settled |= {alias.get(name, name) for grant in grants.values() for name in grant.excluded}
     views |= {name: LogView((), 0) for name in settled if name not in answered and views.get(name) is None}

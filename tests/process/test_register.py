@@ -292,9 +292,14 @@ def test_who_is_wiped_while_its_source_lives_has_no_say_before_it_has_all_again(
 
 @pytest.mark.usefixtures("registers")
 def test_a_backup_that_took_the_seat_is_waited_for_also_when_it_was_wiped_and_ran_once(
-    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], tmp_path: Path
+    run_store: Callable[..., ThreadStore],
+    wipe: Callable[[str], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """a was never told that b took part: only the register knows. b's new directory knows nothing of the source."""
+    monkeypatch.setattr(register, "PATIENCE_S", SHORT)  # a slow machine is not a disk that hangs
+    monkeypatch.setattr(SourceRegister.settle, "__defaults__", (SHORT,))
     stores = {name: run_store(name, "disk") for name in "ab"}
     more = {**options("ab"), "ume_store_group": ["0:1"]}
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=more) as src:

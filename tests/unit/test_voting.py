@@ -340,3 +340,18 @@ def test_a_store_that_was_wiped_while_its_source_lived_decides_nothing_before_it
     found = by_name(DOWN, answer("b", 0, "a? c0"), late)
     assert found is not None
     assert found.start_sqn == 0, "with a say it gives number 0 to another message"
+
+
+def test_who_was_told_that_a_wiped_store_took_part_is_not_overruled_by_who_was_not() -> None:
+    """0:3 with a backup, no register. b and c had number 0; a began before b came, d took a seat after that. b was wiped."""
+    knows: dict[str, Any] = {"incarnation": 1, "begins": ONE, "lives": (1,), "opened": 1}
+    read = LogView(ONE, 0)
+
+    def start(of_b: LogView | None) -> int | None:
+        a = grant(name="a", peers={"a": 1}, seen=(Seen("a", "a", read), Seen("b", "b", of_b)), **knows)
+        d = grant(name="d", peers={"a": 1, "b": 1, "c": 1}, seen=(Seen("d", "d", read), Seen("b", "b", None)), **knows)
+        found = decide(Groups((3,), (0,) * 4), {0, 2, 3}, {0: a, 3: d}, "majority", OURS, names=tuple("abcd"))
+        return found.start_sqn if found is not None else None
+
+    assert start(LogView((), 0)) is None, "a takes it for one that never took part"
+    assert start(read) == 0, "its log can be read"
