@@ -323,7 +323,9 @@ class Feed(Served):
         if behind is None:
             return False
         awaited = [path for path in self.logs.awaited if not path or not lacks(Path(path), self._next, self._begun)]
-        if awaited and not self._is_settled() and (self.late is None or self.late(self._next, awaited)):
+        disputed = self.logs.disputed  # some log has the number: it is not lost, whoever is given up
+        may_come = disputed or (awaited and not self._is_settled())
+        if may_come and (self.late is None or self.late(self._next, awaited) or disputed):
             self._gap.again(now)
             return False
         first, self._next = self._next, behind

@@ -24,7 +24,7 @@ from .logs import FOR_EVER, Logs
 from .printable import printable
 from .quorum import Groups
 from .receiver_paced import BLOCKING
-from .reconcile import newest_table, void_from
+from .reconcile import void_from
 from .recovery import Gap, Start, limited_low, start_number
 from .registrar import Registrar
 from .segments import Mapping, join_board
@@ -271,10 +271,10 @@ class Inbound(Counts):
             self.feed.use_logs(*self._logs())
 
     def _known_begin(self) -> tuple[int, int]:
-        """The BEGIN that the start was chosen under: the newest that the stores answered by, or the ring's without stores."""
-        answers = self.registrar.answers()
-        if answers:
-            return max((answer.incarnation, answer.start_sqn) for answer in answers)
+        """The BEGIN that the start was chosen under: the newest that holds by the stores' answers, or the ring's without any."""
+        table = self.registrar.table()
+        if table:
+            return table[-1]
         header = self.receiver.context.directory.header(self.uuid)
         return (int(header.pre.incarnation), int(header.start_sqn)) if header is not None else (0, 0)
 
@@ -304,8 +304,8 @@ class Inbound(Counts):
         assert self.board is not None
         incarnation, start = self._begun
         under = int(lib.hf_board_line_at(self.board.handle, self.line).ack_stream)
-        table = newest_table(answer.begins for answer in self.registrar.answers())
-        lib.hf_board_rebase(self.board.handle, self.line, incarnation, min(start, void_from(table, under)))
+        cut = min(start, void_from(self.registrar.table(), under))
+        lib.hf_board_rebase(self.board.handle, self.line, incarnation, cut)
 
     def _high(self, low: int) -> int:
         """Highest number published so far, -1 for none. The ring says it; where there is none, the logs that can be asked may be

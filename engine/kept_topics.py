@@ -1,7 +1,9 @@
 """What stores keep of a topic, from their files: its sources, and which numbers of each can be read, and are safe to be read.
 
 No store is asked, and none has to live: identities and declared groups come from the stores' state, numbers from the heads of
-their logs. Everything is read by the newest BEGIN that one of the logs knows (engine/reconcile.py).
+their logs. Everything is read by the newest BEGIN that holds (engine/reports.py readers_tables). Where stores that cannot
+be read decide which one that is, what is kept ends where the tables that may hold part: nothing from there on is
+read, or taken for lost.
 
 Which numbers a quorum has is decided by what the logs hold, as the source's own predicate does it (engine/quorum.py). A store
 counts from the number behind the last one that it knows it never had (SourceState.lost_below) to the published end of its log.
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from .believed import Kept, tables_by_states
 from .check import store_files
 from .core import ffi, lib
 from .coverage import Spans
@@ -28,8 +31,9 @@ from .log_times import first_sent_since
 from .logs import Block, Logs, check_openable, table_of
 from .private_directory import read_regular
 from .quorum import Groups, Holdings
-from .reconcile import FOR_EVER, Table, newest_table, void_from
+from .reconcile import FOR_EVER, LogView, Table, void_from
 from .register import entries_of
+from .reports import agreed_below
 from .sight import STATE_ONLY, Away, SeenStore, Sight, load_state, on_record, unread_log
 from .status import check
 from .store_info import log_reader
@@ -52,7 +56,7 @@ __all__ = [
 Keeper = tuple[SeenStore, SourceState]
 Record = tuple[tuple[str, ...], tuple[Away, ...]]
 """Names of the stores on record of a source, and those that are away."""
-Recorder = Callable[[list[Keeper], set[str]], Record]
+Recorder = Callable[[list[Keeper], set[str], list[Table]], Record]
 
 
 class StoreLog(msgspec.Struct, frozen=True):
@@ -116,10 +120,10 @@ def topic_sources(
         CorruptionError: a directory that was given has a state that cannot be read.
     """
     if directories:
-        return _sources(_given(directories), wanted, lambda keepers, _: (tuple(on_record(s for _, s in keepers)), ()))
+        return _sources(_given(directories), wanted, lambda keepers, *_: (tuple(on_record(s for _, s in keepers)), ()))
     with contextlib.closing(Domain(domain, join=False, make=False)) as opened:
         sight = Sight(opened)
-        return _sources(sight.stores, wanted, lambda keepers, read: _on_record(opened, sight, keepers, read))
+        return _sources(sight.stores, wanted, lambda *known: _on_record(opened, sight, *known))
 
 
 def _sources(stores: Iterable[SeenStore], wanted: Callable[[str], bool] | None, record: Recorder) -> list[TopicSource]:
@@ -132,12 +136,15 @@ def _sources(stores: Iterable[SeenStore], wanted: Callable[[str], bool] | None, 
     return sorted(filter(None, made), key=lambda source: (source.topic, source.registration_id, source.uuid))
 
 
-def _on_record(domain: Domain, sight: Sight, keepers: list[Keeper], read: set[str]) -> Record:
-    """The stores on record of a source, and those of them that are away; ``read``: whose logs can be read."""
+def _on_record(domain: Domain, sight: Sight, keepers: list[Keeper], read: set[str], tables: list[Table]) -> Record:
+    """The stores on record of a source, and those of them that are away.
+
+    ``read``: whose logs can be read; ``tables``: the BEGINs that may hold.
+    """
     source = keepers[0][1]
     registration_ids = [each.registration_id for _, each in keepers]
     entries = entries_of(domain.path, source.uuid.hex(), (source.topic, source.session_id, registration_ids))
-    record = on_record((source for _, source in keepers), entries)
+    record = on_record((source for _, source in keepers), entries, tables)
     return tuple(record), sight.away(keepers, record, read)
 
 
@@ -191,14 +198,16 @@ class _Log(NamedTuple):
 
 def _source(keepers: list[Keeper], record: Recorder) -> TopicSource | None:
     """None when nobody has a log of it."""
-    newest = max((source for _, source in keepers), key=lambda source: source.incarnation)
-    uuid = newest.uuid.hex()
+    uuid = keepers[0][1].uuid.hex()
     keeping = [store for store, source in keepers if source.repository != STATE_ONLY]
     logs = [log for store in keeping if (log := _log(store, store.logs / uuid)) is not None]
     if not logs:
         return None
-    table = newest_table([*(log.table for log in logs), *(source.begins for _, source in keepers)])
-    kept = tuple(sorted((_valid(log, table) for log in logs), key=lambda log: log.store))
+    tables = _tables(keepers, logs)
+    table, agreed = tables[-1], agreed_below(tables)
+    holds = [source for _, source in keepers if not source.begins or tuple(source.begins[-1]) in table]
+    newest = max(holds or [source for _, source in keepers], key=lambda source: source.incarnation)
+    kept = tuple(sorted((_valid(log, table, agreed) for log in logs), key=lambda log: log.store))
     following = max(log.next for log in kept)
     oldest = min((log.oldest for log in kept if log.oldest < log.next), default=following)
     known = {store.name: source for store, source in keepers}
@@ -206,8 +215,16 @@ def _source(keepers: list[Keeper], record: Recorder) -> TopicSource | None:
     first = next((known[name] for name in declared if name in known), newest)
     return TopicSource(
         newest.topic, uuid, first.registration_id, newest.session_id, kept, oldest,
-        _quorum_next(newest, declared, known, kept), following, *record(keepers, {log.store for log in kept}),
+        _quorum_next(newest, declared, known, kept), following, *record(keepers, {log.store for log in kept}, tables),
     )  # fmt: skip
+
+
+def _tables(keepers: list[Keeper], logs: Sequence[_Log]) -> list[Table]:
+    """The BEGIN tables that may hold. A store without a readable log knows by its state what it has begun."""
+    views = {store.name: LogView(tuple(source.begins), 0) for store, source in keepers}
+    views |= {log.log.store: LogView(log.table, log.log.next) for log in logs if log.table}
+    stores = [Kept(store.name, store.directory, store.state.excluded, source) for store, source in keepers]
+    return tables_by_states(views, stores)
 
 
 def _called(declared: str, source: SourceState, stores: list[SeenStore]) -> str:
@@ -234,9 +251,12 @@ def _log(store: SeenStore, path: Path) -> _Log | None:
         return _Log(StoreLog(store.name, str(path), int(numbers[0]), int(numbers[1]), at, uuid), table)
 
 
-def _valid(log: _Log, table: Table) -> StoreLog:
-    """Without what this table makes void: its store was away when that began, and does not know it."""
-    oldest, following = log.log.oldest, log.log.next
+def _valid(log: _Log, table: Table, agreed: int) -> StoreLog:
+    """Without what this table makes void: its store was away when that began, and does not know it.
+
+    Nothing from ``agreed`` on: what is void there is not known.
+    """
+    oldest, following = log.log.oldest, min(log.log.next, agreed)
     if log.table and log.table[-1] != table[-1]:
         following = min(following, void_from(table, log.table[-1][0]))
     return msgspec.structs.replace(log.log, oldest=min(oldest, following), next=following)

@@ -4,8 +4,9 @@ No store is asked: reading its files costs it nothing but its disk, and for the 
 (um_semantics F.2). A range that one of them lacks, or that is damaged or unreadable there, is read from the next. One thread
 reads; any thread may name more logs.
 
-A store that was away while incarnations began has records that they made void (DESIGN 13), and does not know it. So all logs are
-read by the BEGIN table of the log that knows the newest one (engine/reconcile.py).
+A store that was away while incarnations began has records that they made void (DESIGN 13), and does not know it.
+So all logs are read by one BEGIN table, the newest that holds (engine/reports.py readers_tables). As long as logs
+that cannot be read decide which one that is, nothing is read from the number on where those that may hold part.
 """
 
 from __future__ import annotations
@@ -20,16 +21,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from . import private_directory
+from .believed import tables_by_logs
 from .core import CData, ffi, lib
 from .errors import CorruptionError, SystemCallError
 from .log_ends import Refusal, open_log
 from .marks import MarkFile
-from .reconcile import BEGINS_MAX, FOR_EVER, Table, after_begin, newest_table
+from .reconcile import BEGINS_MAX, FOR_EVER, LogView, Table, after_begin, newest_table
+from .reports import agreed_below
 from .segments import owned
 from .status import check, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from .believed import Judge
 
 __all__ = ["FOR_EVER", "ONLY_DECLARED", "Block", "Bounds", "Logs", "check_openable", "known_table", "table_of"]
 
@@ -154,16 +159,23 @@ class Logs:
 
     ``until``: of those at stores of earlier lists.
     ``marks``: what a store's operator marked undeliverable counts as lost there.
+    ``judge``: which tables may hold, by what the logs say and one that is known to (engine/believed.py).
     """
 
-    def __init__(self, paths: Sequence[str], until: Bounds = ONLY_DECLARED, *, marks: bool = True) -> None:
+    def __init__(
+        self, paths: Sequence[str], until: Bounds = ONLY_DECLARED, *, marks: bool = True, judge: Judge = tables_by_logs
+    ) -> None:
         self.paths: tuple[str, ...] = tuple(paths)
         self.until = until
         """Both are replaced as a whole."""
         self.begun = 0, 0
-        """The newest BEGIN (incarnation, its first number) that is known: told by the feed, or by a log that was looked into."""
+        """The newest BEGIN (incarnation, its first number) that holds: told by the feed, or by a log that was looked into."""
         self.table: Table = ()
-        """What is valid in all of them: the table that knows the newest BEGIN."""
+        """What is valid in all of them: the table that leads to it."""
+        self.agreed = FOR_EVER
+        """From here on another table may hold as well, and nothing is read."""
+        self.disputed = False
+        """After a :meth:`read` that found nothing: because of that."""
         self.behind: list[int] = []
         """After a :meth:`read` that found nothing: where those logs go on that will never have the number."""
         self.undecided = 0
@@ -188,8 +200,11 @@ class Logs:
         self._share = SHARE_BYTES
         self._open: dict[str, tuple[int, CData]] = {}
         """By path: inode of the directory, reader."""
+        self._judge = judge
         self._asked: tuple[tuple[str, ...], tuple[int, int]] | None = None
         """The paths that were asked for their tables, and the newest BEGIN that was known then."""
+        self._heard: dict[str, tuple[tuple[int, int], bool]] = {}
+        """By path, a newer BEGIN that was not taken then, and whether something was sent under it."""
         self._marks: dict[str, MarkFile] | None = {} if marks else None
         self._number = ffi.new("uint64_t *")
         self._begin = ffi.new("uint64_t[2]")
@@ -207,14 +222,19 @@ class Logs:
         """Fills ``block`` with messages from ``number`` on, below ``stop``. False: no log has it, and the attributes say why."""
         self.behind, self.awaited, self.unread, self.let_go = [], [], [], []
         self.undecided = 0
-        self.refused, self.marked = set(), False
+        self.refused, self.marked, self.disputed = set(), False, False
         paths = self.paths
         self.learn()
+        if number >= self.agreed:
+            self._asked = None  # what decides may be readable now
+            self.learn()
+        if number >= self.agreed:
+            return self._dispute(number)
         for turn in range(self._turn, self._turn + len(paths)):
             path = paths[turn % len(paths)]
             if number >= self.until.get(path, FOR_EVER):
                 continue
-            status = self._try(path, number, block, stop)
+            status = self._try(path, number, block, min(stop, self.agreed))
             if status == 1:
                 self._served(turn, block.frames[1])
                 self.path = path
@@ -231,6 +251,15 @@ class Logs:
                     self.unread.append(path)
         return False
 
+    def _dispute(self, number: int) -> bool:
+        """Whose bytes this number has is not known. It is waited for, if there are any."""
+        logs = {path: self._log(path) for path in self.paths}
+        self.disputed = any(log and self._next(log) > number for log in logs.values())
+        self.awaited = [path for path, log in logs.items() if not log]
+        self.undecided, self.unread = len(logs), list(self.awaited)
+        self.behind = [number + 1] if self.disputed else []
+        return False
+
     def _served(self, turn: int, size: int) -> None:
         """The store that has what others lack goes on with it: they are not asked again for each block."""
         share = self._share if turn == self._turn else SHARE_BYTES
@@ -245,7 +274,7 @@ class Logs:
             if not log:
                 return int(lib.HF_AGAIN)
             status = self._deliver(path, log, number, block, stop)
-            if self._knows_newer(log):
+            if self._knows_newer(path, log):
                 block.clear()
                 self.learn()
             elif status == 1 or not self._replaced(path):
@@ -257,27 +286,50 @@ class Logs:
         if self._asked == (self.paths, self.begun):
             return
         paths = self.paths
-        logs = [log for log in map(self._log, paths) if log]
-        table = newest_table([self.table, *map(known_table, logs)])
-        if table and table[-1][0] > self.begun[0]:
-            self.begun = table[-1]
-        elif table[-1:] != (self.begun,) and self.begun[0]:  # only the ring says so yet
-            table = after_begin(table, (), *self.begun)
-        self.table = table
+        logs = {path: self._log(path) for path in paths}
+        views = {path: self._view(log) if log else None for path, log in logs.items()}
+        tables = self._judge(views, self._known([view.begins for view in views.values() if view]))
+        self.table, self.agreed = tables[-1], agreed_below(tables)
+        if self.table and self.table[-1][0] > self.begun[0]:
+            self.begun = self.table[-1]
         for _, log in self._open.values():
             self._teach(log)
+        newer = {path: view for path, view in views.items() if view and view.incarnation > self.begun[0]}
+        self._heard = {path: (view.begins[-1], view.next_sqn > view.begins[-1][1]) for path, view in newer.items()}
         self._asked = paths, self.begun
+
+    def _known(self, tables: Sequence[Table]) -> Table:
+        """The table that leads to the BEGIN that is known to hold; perhaps only a ring says so yet."""
+        if not self.begun[0]:
+            return ()
+        older = [table for table in (self.table, *tables) if table and table[-1][0] <= self.begun[0]]
+        exact = next((table for table in older if table[-1] == self.begun), ())
+        return exact or after_begin(newest_table(older), (), *self.begun)
+
+    def _view(self, log: CData) -> LogView | None:
+        """What it says of itself; None where it cannot be read."""
+        with contextlib.suppress(CorruptionError, SystemCallError):
+            while True:
+                table = table_of(log)
+                number = self._next(log)
+                if table_of(log) == table:  # else the number may be that of a BEGIN which has come since
+                    return LogView(table, number)
+        return None
+
+    def _next(self, log: CData) -> int:
+        numbers = ffi.new("uint64_t[2]")
+        return int(numbers[1]) if lib.hf_logr_range(log, numbers, numbers + 1) == lib.HF_OK else 0
 
     def _teach(self, log: CData) -> None:
         check(lib.hf_logr_learn(log, ffi.new("struct hf_begin[]", self.table), len(self.table)), what="log")
 
-    def _knows_newer(self, log: CData) -> bool:
-        """A BEGIN has come since; it is taken in."""
+    def _knows_newer(self, path: str, log: CData) -> bool:
+        """A BEGIN has come since, or something was sent under one that was not taken: all logs are to be asked again."""
         found = lib.hf_logr_begin(log, self._begin, self._begin + 1) > 0
         newest = int(self._begin[0]), int(self._begin[1])
-        if not found or newest[0] <= self.begun[0]:
+        if not found or newest[0] <= self.begun[0] or self._heard.get(path) == (newest, self._next(log) > newest[1]):
             return False
-        self.begun = newest
+        self._asked = None
         return True
 
     def _deliver(self, path: str, log: CData, number: int, block: Block, stop: int) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .quorum import quorum
-from .reconcile import newest_table, void_from
+from .reconcile import LogView, Table, void_from
 from .registration import Action, Complete, Grant, Granted, Phase, Registration, Unresponsive, Waits
+from .reports import Configuration, readers_tables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -45,6 +46,8 @@ class ReceiverRegistration(Registration):
         """Since when it waits for stores; -1: it does not."""
         self._told_ns = -1
         """When the program was told so last."""
+        self._disputed = False
+        """It has enough grants, and where it starts depends on what a store has begun that has not answered."""
 
     def _claims(self) -> Phase | None:
         return None if self.complete else Phase.ACTIVE
@@ -134,7 +137,7 @@ class ReceiverRegistration(Registration):
         """Nobody waits in silence: told when those that answer have done so, and again and again. What is told by itself, a
         refusal that names a reason, or silence for an interval, is not told twice the first time."""
         grants = self._reports()
-        if self.complete or (self._sufficient(grants) and len(grants) > len(self._in_use())):
+        if self.complete or (self._sufficient(grants) and len(grants) > len(self._in_use()) and not self._disputed):
             self._waits_ns = self._told_ns = -1
             return []
         if self._waits_ns < 0:
@@ -169,6 +172,14 @@ class ReceiverRegistration(Registration):
     def _reports(self) -> dict[int, Grant]:
         return {s: slot.grant for s, slot in enumerate(self.slots) if slot.phase is Phase.ACTIVE and slot.grant}
 
+    def tables(self) -> list[Table]:
+        """The BEGIN tables that may hold (reports.readers_tables), by all that the stores have said. Empty tables: nothing."""
+        grants = {str(store): slot.grant for store, slot in enumerate(self.slots) if slot.grant is not None}
+        views = {name: LogView(tuple(grant.begins), grant.high_sqn) for name, grant in grants.items()}
+        declared = Configuration(tuple(map(str, range(self.groups.stores))), self.groups)
+        forgot = {str(store) for grant in grants.values() for store in grant.given_up}
+        return readers_tables(views, [(0, declared)], forgot)
+
     def _complete(self, now_ns: int) -> list[Action]:
         grants = self._reports()
         everybody = self.seated <= set(grants)
@@ -176,21 +187,30 @@ class ReceiverRegistration(Registration):
             return []
         if not everybody and not self._is_over(now_ns):
             return []
-        self.complete = True
-        # A store that has missed a BEGIN reports acknowledgements of numbers that are another incarnation's now (DESIGN 13).
-        begins = newest_table(grant.begins for grant in grants.values())
         knowing = {s: grant for s, grant in grants.items() if grant.uuid == self.identity and s not in self._strangers}
         voters = knowing or grants  # who knew it may have died since
-        void = {s: void_from(begins, grant.incarnation) for s, grant in voters.items()}
-        start = self._agreed({s: min(grant.next_sqn, void[s]) for s, grant in voters.items()})
-        kept = {s: min(g.next_sqn if g.position < 0 else g.position, void[s]) for s, g in voters.items()}
-        position = self._agreed(kept)
+        # A store that has missed a BEGIN reports acknowledgements of numbers that are another incarnation's now
+        # (DESIGN 13). Which ones these are must be known: one kept wrongly skips messages, one cut wrongly
+        # delivers them again.
+        starts = {self._start(voters, table) for table in self.tables()}
+        self._disputed = len(starts) > 1
+        if self._disputed:
+            return []
+        self.complete = True
+        ((start, position),) = starts
         # Nobody knew it. A store that answers later and does would else wait for acknowledgements that come by another name.
         self.identity = self.identity or next(iter(grants.values())).uuid
         # A store that the source never registered with is not waited for, and is not there all the same (um_semantics B.5).
         whole = everybody and self.groups.full(grants)
         said = Complete(start, whole, None if position == start else position)
         return [said, *self._unify(now_ns)]
+
+    def _start(self, voters: dict[int, Grant], begins: Table) -> tuple[int, int]:
+        """Where it starts by this table, and everything below which number it has acknowledged."""
+        void = {s: void_from(begins, grant.incarnation) for s, grant in voters.items()}
+        start = self._agreed({s: min(grant.next_sqn, void[s]) for s, grant in voters.items()})
+        kept = {s: min(g.next_sqn if g.position < 0 else g.position, void[s]) for s, g in voters.items()}
+        return start, self._agreed(kept)
 
     def _agreed(self, reports: dict[int, int]) -> int:
         return self.groups.consensus(reports, self.behavior)

@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from .believed import newest_of
 from .log_ends import Walk, is_stuck
 from .logs import Block, Logs
 from .reconcile import DONE, FOR_EVER, WAIT, Hole, Lost, Refill, StartAt
@@ -81,7 +82,7 @@ class Filling:
     def __init__(self, repository: LogPort) -> None:
         self._repository = repository
         paths = [os.fspath(path) for path in repository.peers()]
-        self._logs = Logs(paths, repository.until(), marks=False)
+        self._logs = Logs(paths, repository.until(), marks=False, judge=newest_of)
         self._logs.table = repository.table
         self._logs.begun = repository.table[-1]
         self._block = Block()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .link import StoreLink
     from .quorum import Groups
     from .receiver_ports import InboundPort
+    from .reconcile import Table
 
 __all__ = ["Registered", "Registrar"]
 
@@ -218,7 +219,8 @@ class Registrar:
                     store.seen = max(store.seen, (sri.incarnation, sri.versions[index]))
                 grant = reg.Grant(
                     answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.acknowledged_under,
-                    tuple(answer.begins), position=answer.position,
+                    tuple(answer.begins), position=answer.position, high_sqn=answer.high_sqn,
+                    given_up=[i for i, each in enumerate(self.stores) if each.name in answer.excluded],
                 )  # fmt: skip
                 self._act(self._machine.granted(index, grant, now))
                 if sri is not None:
@@ -352,6 +354,10 @@ class Registrar:
     def answers(self) -> list[wire.ReceiverGranted]:
         """What was granted, in the order of store indexes."""
         return [store.answer for store in self.stores if store.answer is not None]
+
+    def table(self) -> Table:
+        """The BEGINs that hold, by what was granted; of several tables that may, the one that makes least void."""
+        return self._machine.tables()[-1]
 
     def source_session_id(self) -> int:
         """The source's session ID, 0 for none."""

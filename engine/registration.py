@@ -72,6 +72,10 @@ class Grant:
     """Exclusions of this store after which it has learned already."""
     position: int = -1
     """As in wire.ReceiverGranted."""
+    high_sqn: int = 0
+    """To a receiver: number behind the newest message that the store has."""
+    given_up: Collection[int] = ()
+    """To a receiver: the stores, by index, that the operator has excluded, as this one remembers it."""
 
 
 @dataclass(frozen=True, slots=True)

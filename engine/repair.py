@@ -13,6 +13,7 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from .believed import newest_of
 from .core import CData, ffi, lib
 from .errors import CorruptionError
 from .logs import ONLY_DECLARED, Block, Bounds, Logs, table_of
@@ -91,7 +92,9 @@ class LogRepair:
             self._uuid = ffi.new("uint8_t[16]")
             lib.hf_logr_uuid(log, self._uuid)
             uuid = bytes(ffi.buffer(self._uuid))
-            self._peers = Logs([str(peer) for peer in peers if log_uuid(peer) == uuid], until, marks=False)
+            same = [str(peer) for peer in peers if log_uuid(peer) == uuid]
+            # By the newest table, right or not: what it makes void is copied later, and never taken back.
+            self._peers = Logs(same, until, marks=False, judge=newest_of)
             stack.callback(self._peers.close)
             self._peers.table = table_of(log)  # a peer that was away has records that are void, and does not know it
             self._peers.begun = self._peers.table[-1] if self._peers.table else (0, 0)

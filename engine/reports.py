@@ -7,6 +7,16 @@ a backup may have had a seat: quorums of ``0:3`` with a backup need not meet.
 
 Views are compared by one BEGIN table, the right one. The table with the greatest incarnation is right unless it is an orphan: its
 BEGIN reached too few stores to have completed, and it would make void what may be stable under another one.
+
+Who begins decides by what may be stable (:func:`right_table`). Who only reads decides by what is complete
+(:func:`readers_tables`): else a log that grows would change what a reader has taken for right. Its invariants:
+
+ - Of all complete BEGINs the newest holds. Nothing is sent before a BEGIN is complete. So a message of it in any
+   log proves it, and without one it costs a reader nothing to read on by an older table.
+ - Stores that cannot be read may have begun anything. Where they decide, several tables may hold. Below the first
+   BEGIN that these do not share all of them say the same. From there on nothing is delivered, and nothing skipped.
+ - An acknowledgement is cut only by a table that holds. A receiver whose start depends on the missing answer waits.
+ - What was once taken for right stays: a reader goes on to a newer BEGIN, never back to an older one.
 """
 
 from __future__ import annotations
@@ -22,13 +32,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Configuration",
+    "Declared",
     "Seen",
+    "agreed_below",
     "ends_the_wait",
     "farthest",
     "known_views",
     "least_impossible",
     "names_of",
     "reached",
+    "readers_tables",
     "right_table",
 ]
 
@@ -59,6 +72,8 @@ class Configuration(NamedTuple):
         return self._replace(stores=tuple(names.get(store, store) for store in self.stores))
 
 
+Declared = tuple[int, Configuration]
+"""What a BEGIN has declared: its incarnation, 0 where that is not known."""
 Views = dict[str, LogView | None]
 """By a store's name; None: unknown."""
 
@@ -188,3 +203,51 @@ def _may_hold(table: Table, views: Mapping[str, LogView | None], configurations:
         name: view.next_sqn if view.begins[-1:] == table[-1:] else 0 for name, view in views.items() if view is not None
     }
     return least_impossible(configurations, numbers)
+
+
+# What readers take -------------------------------------------------------------------------------------------------------------
+
+
+def readers_tables(
+    views: Mapping[str, LogView | None], declared: Sequence[Declared], forgot: Collection[str] = (), sure: Table = ()
+) -> list[Table]:
+    """Return the BEGIN tables that may hold for who only reads, the newest first; the last one is read by.
+
+    Args:
+        declared: what the BEGINs have declared. Where nothing is known of that, the newest table is taken.
+        forgot: stores that nobody waits for: they have lost what they knew, or the operator has given them up.
+        sure: a table that the reader knows to hold, unless a newer one does.
+    """
+    known = {name: view for name, view in views.items() if view is not None and view.begins}
+    rest = {name: view for name, view in known.items() if not sure or view.incarnation > sure[-1][0]}
+    newest_known = newest_table(view.begins for view in rest.values()) or sure
+    if not declared or not rest:
+        return [newest_known]
+    found: list[Table] = []
+    while rest:
+        top = newest_table(view.begins for view in rest.values())
+        own = [each for incarnation, each in declared if incarnation == top[-1][0]]
+        lists = own or [each for _, each in declared]
+        having = {name for name, view in known.items() if top[-1] in view.begins}
+        if _is_sent(top, known) or _completes(having, lists):
+            return [*found, top]
+        unknown = {name for each in lists for name in each.stores if views.get(name) is None} - set(forgot)
+        if _completes(having | unknown, lists):
+            found.append(top)
+        rest = {name: view for name, view in rest.items() if view.begins[-1] != top[-1]}
+    return [*found, sure] if sure else found or [newest_known]
+
+
+def _is_sent(table: Table, views: Mapping[str, LogView]) -> bool:
+    """A log has messages of the newest incarnation of ``table``."""
+    return any(view.begins[-1] == table[-1] and view.next_sqn > table[-1][1] for view in views.values())
+
+
+def agreed_below(tables: Sequence[Table]) -> int:
+    """Number below which all of these tables make the same records void; FOR_EVER for one table."""
+    first = max((table[0][0] for table in tables if table), default=0)  # what is older a table may have forgotten
+    begins = [{begin for begin in table if begin[0] >= first} for table in tables]
+    every: set[tuple[int, int]] = set().union(*begins)
+    return min(
+        (start for begin, start in every if any((begin, start) not in each for each in begins)), default=FOR_EVER
+    )

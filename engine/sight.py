@@ -18,7 +18,7 @@ from .domain import Domain
 from .errors import CorruptionError
 from .log_ends import Refusal, open_log
 from .logs import check_openable, table_of
-from .reconcile import FOR_EVER, Table, newest_table, void_from
+from .reconcile import FOR_EVER, newest_table, void_from
 from .register import entries_of
 from .store_info import read_info
 from .store_state import SourceState, State, StateFile
@@ -26,6 +26,7 @@ from .store_state import SourceState, State, StateFile
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from .reconcile import Table
     from .register import Entry
     from .store_info import StoreInfo
 
@@ -169,15 +170,22 @@ class Sight:
         return declared | self.unread.keys() | {store.name for store in self.stores}
 
 
-def on_record(known: Iterable[SourceState], entries: Iterable[Entry] = ()) -> dict[str, int]:
+def on_record(
+    known: Iterable[SourceState], entries: Iterable[Entry] = (), tables: Sequence[Table] = ()
+) -> dict[str, int]:
     """The stores that may have messages of a source -> below which number; by what stores and the register say of its lists.
 
-    A list that a store remembers from an older incarnation counts up to where a newer one began.
+    A list that a store remembers from an older incarnation counts up to where a newer one began, by any of
+    ``tables``, which may hold. Without them that is the newest one of the stores: who has read no log cannot know
+    better. The register can: it bounds a list only when a later BEGIN is complete.
     """
     states = list(known)
-    table: Table = newest_table(source.begins for source in states)
+    holds = tables or [newest_table(source.begins for source in states)]
     found: dict[str, int] = {}
-    lists = [(source.stores, void_from(table, source.declared or source.incarnation)) for source in states]
+    lists = [
+        (source.stores, max(void_from(table, source.declared or source.incarnation) for table in holds))
+        for source in states
+    ]
     lists += [([name], below) for source in states for name, below in source.others.items()]
     lists += [(list(entry.list[0]), entry.below if entry.below >= 0 else FOR_EVER) for entry in entries]
     for stores, below in lists:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from .believed import tables_by_logs
 from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError, Error, SystemCallError
 from .log_ends import OpenLog, Refusal, is_stuck, open_log
 from .logs import known_table, table_of
-from .reconcile import BeginOf, LogView, newest
-from .reports import Seen
+from .reconcile import BeginOf, LogView
+from .reports import Seen, agreed_below, reached
 from .store_state import SourceState, State, StateFile
 from .wire import U32, UNDECODABLE, Uuid
 
@@ -156,12 +157,17 @@ def log_range(path: Path) -> tuple[int, int] | None:
 
 
 def published_below(begun: tuple[int, int], logs: Iterable[str]) -> int:
-    """Number behind the last one that these logs hold by the newest BEGIN, ``begun`` or a later one; 0 where none can be read."""
-    views = []
+    """Number behind the last one that these logs hold, by ``begun`` or a later BEGIN that holds; where that begins, at least."""
+    views: dict[str, LogView | None] = {}
     for log in filter(None, logs):
+        views[log] = None
         with contextlib.suppress(SystemCallError):
-            views.append(log_view(Path(log)))
-    return newest(LogView((begun,), 0), [view for view in views if view is not None]).next_sqn
+            views[log] = log_view(Path(log))
+    known = [view for view in views.values() if view is not None]
+    sure = next((view.begins for view in known if view.begins[-1] == begun), (begun,) if begun[0] else ())
+    tables = tables_by_logs(views, sure)
+    start = tables[-1][-1][1] if tables[-1] else 0
+    return min(max([start, *(reached(view, tables[-1]) for view in known)]), agreed_below(tables))
 
 
 def log_view(path: Path) -> LogView | None:

@@ -105,7 +105,7 @@ class ReceiverDesk:
             request.id, source.registration_id, source.session_id, receiver.registration_id, receiver.uuid,
             max(receiver.ack, high - limit), oldest, high, old and receiver.joined, str(repository.path),
             source.incarnation, source.start_sqn, _flags(source, receiver), source.begins, under,
-            receiver.ack, repository.earlier(), unrecorded,
+            receiver.ack, repository.earlier(), unrecorded, list(source.excluded(holdings.state.excluded)),
         )  # fmt: skip
 
     def _record(self, source: SourceState) -> str:

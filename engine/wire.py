@@ -246,6 +246,8 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     """Store of an earlier list -> directory of the source's log there, and the number below which it may have messages."""
     unrecorded: str = ""
     """Why this registration is in the store's memory alone (its disk is read-only). Empty: it is on disk."""
+    excluded: list[str] = []
+    """Stores that the operator has excluded, and without which the source has not begun here since."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):

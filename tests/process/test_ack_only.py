@@ -8,7 +8,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 import pytest
 from process.receiving import SESSION, Told, send, source, take, until
 from process.three import everywhere
@@ -200,9 +199,7 @@ def test_an_old_acknowledgement_is_cut_by_every_begin_since(
         until("registered", lambda: acked(rcv, src) == 5)
         (inbound,) = rcv.inbounds
         with rcv.context.turning():
-            (answer,) = inbound.registrar.answers()
-            told = msgspec.structs.replace(answer, begins=[(1, 0), (2, 2), (3, 12)])
-            monkeypatch.setattr(inbound.registrar, "answers", lambda: [told])
+            monkeypatch.setattr(inbound.registrar, "table", lambda: ((1, 0), (2, 2), (3, 12)))
             monkeypatch.setattr(inbound, "_begun", (3, 12))
             inbound._rebase()
             assert acked(rcv, src) == 2

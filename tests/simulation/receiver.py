@@ -19,6 +19,7 @@ from holdfast.engine import registration as reg
 from holdfast.engine.acks import AckWindow
 from holdfast.engine.receiver_registration import ReceiverRegistration
 from holdfast.engine.recovery import Gap, start_number
+from holdfast.engine.reports import Configuration, agreed_below, readers_tables
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -188,6 +189,7 @@ class Inbound:
                 answer.old,
                 answer.acknowledged_under,
                 tuple(answer.begins),
+                high_sqn=answer.high_sqn,
             )
             self.act(self.registration.granted(store, grant, self.world.now))
         elif isinstance(answer, wire.Refused):
@@ -202,7 +204,7 @@ class Inbound:
         if line is None:
             self.truth.fail(f"two live receivers with session {self.session}")
         self.line = line
-        self.begun = max((answer.incarnation, answer.start_sqn) for answer in answers)
+        self.begun = self.registration.tables()[-1][-1]
         ring = self.ring()
         high = (
             max([*(answer.high_sqn for answer in answers), (ring.end_number() if ring is not None else 0) or low]) - 1
@@ -232,8 +234,7 @@ class Inbound:
 
     def void_since(self, incarnation: int) -> int:
         """Where what was acknowledged under an older incarnation ends: several may have begun since."""
-        begins = reconcile.newest_table(answer.begins for answer in self.answers.values())
-        return min(self.begun[1], reconcile.void_from(begins, incarnation))
+        return min(self.begun[1], reconcile.void_from(self.registration.tables()[-1], incarnation))
 
     # Acks -----------------------------------------------------------------------------------------------------------------
 
@@ -364,11 +365,12 @@ class Inbound:
         """From whichever log has it, valid under the newest table of BEGINs that is known."""
         logs = [self.machine.log_of(name, self.uuid) for name in self.machine.config.names]
         there = [log for log in logs if log is not None]
-        self.table = reconcile.newest_table([self.table, *(log.begins for log in there)])
+        tables = self.tables()
+        self.table = tables[-1]
         if self.table and self.begin(*self.table[-1]):
             return
-        if self.table[-1:] != (self.begun,) and self.begun[0]:  # only the ring says so yet
-            self.table = reconcile.after_begin(self.table, (), *self.begun)
+        if self.next >= agreed_below(tables):  # a store that nobody can read decides
+            return
         for log in there:
             message = log.at(self.next)
             if message is None or message.content == LOST or message.first != self.next:
@@ -391,6 +393,24 @@ class Inbound:
             self._gap.again(self.world.now)  # late: who cannot be read may have it
         else:
             self.lose(onward - 1)
+
+    def tables(self) -> list[reconcile.Table]:
+        """As engine/logs.py asks for them."""
+        names = self.machine.config.names
+        logs = {name: self.machine.log_of(name, self.uuid) for name in names}
+        views = {
+            name: reconcile.LogView(log.begins, log.next)
+            if log is not None
+            else reconcile.LogView((), 0)
+            if self.machine.has_nothing(name, self.uuid)
+            else None
+            for name, log in logs.items()
+        }
+        older = [view.begins for view in views.values() if view is not None and view.incarnation <= self.begun[0]]
+        sure = reconcile.newest_table([self.table, *older])
+        if sure[-1:] != (self.begun,):  # only the ring says so yet
+            sure = reconcile.after_begin(sure, (), *self.begun)
+        return readers_tables(views, [(0, Configuration(tuple(names), self.machine.groups))], sure=sure)
 
     def lose(self, last: int) -> None:
         """Nobody has the numbers from the one that is due to ``last``."""

@@ -121,7 +121,7 @@ def test_acks_that_a_newer_begin_has_voided_do_not_count_whichever_store_knows_o
     answers = [
         Grant(7, OURS, 12, True, incarnation=1, begins=((1, 0),)),
         Grant(7, OURS, 30, True, incarnation=1, begins=((1, 0),)),
-        Grant(7, OURS, 4, True, incarnation=3, begins=((1, 0), (2, 10), (3, 40))),
+        Grant(7, OURS, 4, True, incarnation=3, begins=((1, 0), (2, 10), (3, 40)), high_sqn=41),
     ]
     for store, answer in enumerate(answers):
         machine.connected(store, 0)
@@ -145,3 +145,59 @@ def test_b3_a_receiver_that_waits_says_for_whom_once_until_it_answers() -> None:
     assert machine.granted(1, known, 10 * INTERVAL)[-1] == Complete(5, False)
     machine.disconnected(0)
     assert machine.tick(99 * INTERVAL) == [], "delivery goes on"
+
+
+# An orphan BEGIN: its claimant died when one store had it (um_semantics A.3) ----------------------------------------
+
+AGAIN, ORPHAN = ((6, 0), (7, 100)), ((6, 0), (7, 100), (8, 100))
+
+
+def of(begins: tuple[tuple[int, int], ...], acked: int, high: int, *given_up: int) -> Grant:
+    """Of a store that knows these BEGINs, where ``acked`` is acknowledged under the newest one."""
+    return Grant(7, OURS, acked, True, begins[-1][0], begins, high_sqn=high, given_up=given_up)
+
+
+def answered(machine: ReceiverRegistration, *grants: Grant) -> list[object]:
+    """What the last of these answers, of the stores in order, leads to."""
+    actions: list[object] = []
+    for store, answer in enumerate(grants):
+        machine.connected(store, 0)
+        actions = [*machine.granted(store, answer, 1)]
+    return actions
+
+
+def test_an_orphan_voids_no_acknowledgement() -> None:
+    """Also where the store that has it sees the receiver's line on the board, which says 150 under 7."""
+    machine = receiver(3)
+    at_a = Grant(7, OURS, 150, True, 7, ORPHAN, high_sqn=100)
+    assert answered(machine, at_a, of(AGAIN, 150, 200), of(AGAIN, 150, 200))[-1] == Complete(150, True)
+    assert machine.tables() == [AGAIN]
+
+
+def test_a_begin_that_is_complete_voids_them() -> None:
+    machine = receiver(3)
+    assert answered(machine, of(ORPHAN, 100, 100), of(ORPHAN, 100, 100), of(AGAIN, 150, 200))[-1] == Complete(100, True)
+    assert machine.tables() == [ORPHAN]
+
+
+def test_a_receiver_waits_where_a_store_that_does_not_answer_decides_whether_it_has_acknowledged() -> None:
+    machine = receiver(3)
+    at_a = Grant(7, OURS, 150, True, 7, ORPHAN, high_sqn=100)
+    assert answered(machine, at_a, of(AGAIN, 150, 200)) == [Granted(1, of(AGAIN, 150, 200))]
+    machine.connected(2, 0)
+    assert Complete not in map(type, machine.tick(INTERVAL + 1)), "no interval decides that"
+    assert not machine.complete
+    told = [action for action in machine.tick(11 * INTERVAL) if isinstance(action, Waits)]
+    assert [text for _, text in told[0].said] == ["registered", "registered", "has not answered"]
+    assert machine.granted(2, of(AGAIN, 150, 200), 12 * INTERVAL)[-1] == Complete(150, True)
+    assert not machine.waiting or machine.tick(12 * INTERVAL) == []
+
+
+def test_it_does_not_wait_where_nothing_depends_on_that_or_the_operator_gave_that_store_up() -> None:
+    machine = receiver(3)
+    answered(machine, of(ORPHAN, 90, 100), of(AGAIN, 90, 200))
+    assert machine.tick(INTERVAL + 1)[0] == Complete(90, False), "all that may hold leave 90 as it is"
+    machine = receiver(3)
+    at_a = Grant(7, OURS, 150, True, 7, ORPHAN, high_sqn=100)
+    answered(machine, at_a, of(AGAIN, 150, 200, 2))
+    assert machine.tick(INTERVAL + 1)[0] == Complete(150, False)

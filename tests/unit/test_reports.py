@@ -10,12 +10,15 @@ from holdfast.engine.quorum import INTERGROUP, Groups, Intergroup, Intragroup
 from holdfast.engine.reconcile import FOR_EVER, LogView, Table
 from holdfast.engine.reports import (
     Configuration,
+    Declared,
     Seen,
+    agreed_below,
     ends_the_wait,
     known_views,
     least_impossible,
     names_of,
     reached,
+    readers_tables,
     right_table,
 )
 
@@ -182,3 +185,71 @@ def test_by_a_list_that_was_left_before_no_begin_is_complete() -> None:
     views = {"c": LogView(((1, 0), (4, 5)), 5), "d": LogView(right, 15), "e": LogView(right, 15)}
     assert right_table(views, [three]) == right
     assert right_table(views, [three, alone]) == right
+
+
+# What readers take -------------------------------------------------------------------------------------------------------------
+
+LISTED: list[Declared] = [(0, THREE)]
+OTHER: Table = ((6, 0), (7, 120))
+
+
+@pytest.mark.parametrize(
+    ("views", "tables", "agreed"),
+    [
+        # The orphan of an earlier version: 8 is at a alone, and 100..199 are stable at b and c.
+        ({"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 200), "c": LogView(AGAIN, 200)}, [AGAIN], FOR_EVER),
+        # Before anything was sent under 7: a log that grows changes nothing.
+        ({"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 100), "c": LogView(AGAIN, 100)}, [AGAIN], FOR_EVER),
+        # 8 goes round, and holds when it is complete.
+        ({"a": LogView(ORPHANS, 100), "b": LogView(ORPHANS, 100), "c": LogView(AGAIN, 120)}, [ORPHANS], FOR_EVER),
+        # Unknown is not empty: c may have 7, or 8.
+        ({"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 200), "c": None}, [ORPHANS, AGAIN], 100),
+        ({"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 200)}, [ORPHANS, AGAIN], 100),
+        # What was sent under 8 proves it, whatever c has.
+        ({"a": LogView(ORPHANS, 101), "b": LogView(AGAIN, 200), "c": None}, [ORPHANS], FOR_EVER),
+        # 7 and 8 are at a, which died alone with both.
+        ({"a": LogView(ORPHANS, 100), "b": LogView(SIX, 130), "c": LogView(SIX, 130)}, [SIX], FOR_EVER),
+        # One that is readable says nothing of the others: as it has it.
+        ({"a": LogView(ORPHANS, 100), "b": None, "c": None}, [ORPHANS], FOR_EVER),
+        # Two BEGINs with one number: the one under which something was sent, the one that more stores have.
+        ({"a": LogView(AGAIN, 100), "b": LogView(OTHER, 121), "c": None}, [OTHER], FOR_EVER),
+        ({"a": LogView(AGAIN, 100), "b": LogView(OTHER, 120), "c": LogView(OTHER, 120)}, [OTHER], FOR_EVER),
+        ({"a": LogView(AGAIN, 100), "b": LogView(OTHER, 120), "c": None}, [OTHER, AGAIN], 100),
+        # None is complete: the newest, as where nothing is declared.
+        ({"a": LogView(AGAIN, 0), "b": LogView((), 0), "c": LogView((), 0)}, [AGAIN], FOR_EVER),
+        ({"a": LogView((), 0), "b": None, "c": None}, [()], FOR_EVER),
+    ],
+)
+def test_readers_take_the_newest_begin_that_is_complete(
+    views: dict[str, LogView | None], tables: list[Table], agreed: int
+) -> None:
+    assert readers_tables(views, LISTED) == tables
+    assert agreed_below(tables) == agreed
+
+
+def test_what_a_reader_knows_to_hold_is_followed_by_a_newer_begin_only() -> None:
+    views: dict[str, LogView | None] = {"a": LogView(ORPHANS, 100), "b": None, "c": None}
+    assert readers_tables(views, LISTED, sure=AGAIN) == [ORPHANS, AGAIN]
+    assert readers_tables({"a": LogView(AGAIN, 100)}, LISTED, sure=ORPHANS) == [ORPHANS]
+    assert readers_tables({}, LISTED, sure=AGAIN) == [AGAIN]
+
+
+def test_who_is_given_up_is_not_waited_for() -> None:
+    views: dict[str, LogView | None] = {"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 200), "c": None}
+    assert readers_tables(views, LISTED, "c") == [AGAIN]
+
+
+def test_a_begin_counts_by_the_list_that_it_declared_and_without_any_as_it_stands() -> None:
+    views: dict[str, LogView | None] = {"a": LogView(ORPHANS, 100), "b": LogView(AGAIN, 200), "c": LogView(AGAIN, 200)}
+    assert readers_tables(views, []) == [ORPHANS]
+    alone = Configuration(("a",), Groups.single(1))
+    assert readers_tables(views, [(8, alone), (7, THREE)]) == [ORPHANS], "complete by its own list"
+    assert readers_tables(views, [(6, alone), (7, THREE), (8, THREE)]) == [AGAIN], "a list that was left says nothing"
+    with_d = Configuration(tuple("ad"), Groups.single(2))
+    assert readers_tables(views, [(8, with_d), (7, THREE)]) == [ORPHANS, AGAIN], "d may have begun"
+
+
+def test_what_a_table_has_forgotten_is_no_difference() -> None:
+    assert agreed_below([((6, 90), (7, 100)), ((1, 0), (6, 90), (7, 100))]) == FOR_EVER
+    assert agreed_below([((6, 0), (8, 100)), ((6, 0), (7, 90))]) == 90
+    assert agreed_below([(), AGAIN]) == 0

@@ -1,0 +1,346 @@
+"""Readers beside an orphan BEGIN (um_semantics A.3): it reached one store, and the others went on without it.
+
+Versions up to 0.1.0 left such BEGINs where a store was away, and the board was gone. Store a has BEGINs 2 and 3 from
+100. Stores b and c have decided 2 from 100, and 100..199 are stable there. The logs are written by hand, or real
+stores are made to do it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from process.feeds import Log, Ring, Stage, numbers
+from process.kept import kept
+from process.receiving import SESSION, Told, take
+from process.shelves import Shelves
+from process.spawn import until
+from process.test_numbering import SHORT, SOURCE, has_begun
+from process.test_unreadable_peers import forget_shared_memory
+from process.three import everywhere
+from process.three import send as send_more
+
+import holdfast as hf
+from holdfast.engine.compare import compare_stores
+from holdfast.engine.events import receiver as events
+from holdfast.engine.kept_topics import TopicSource, topic_sources
+from holdfast.engine.logs import Block, Logs
+from holdfast.engine.reconcile import FOR_EVER
+from holdfast.engine.records import Columns, Gap, Records
+from holdfast.engine.sight import on_record
+from holdfast.engine.store_info import published_below
+from holdfast.engine.store_sources import SourceDesk
+from holdfast.engine.store_state import SourceState, StateFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+    from holdfast.engine import wire
+    from holdfast.engine.store_clients import Client
+
+    Run = Callable[..., ThreadStore]
+
+LISTED: dict[str, Any] = {"stores": list("abc"), "sizes": [3, 0, 0, 0, 0], "groups": [0, 0, 0]}
+RIGHT, ORPHAN = [(1, 0), (2, 100)], [(1, 0), (2, 100), (3, 100)]
+
+
+@pytest.fixture
+def shelves(tmp_path: Path) -> Iterator[Shelves]:
+    directories = {name: str(tmp_path / f"store-{name}") for name in "abc"}
+    made = Shelves(tmp_path, directories=directories, **LISTED)
+    yield made
+    made.close()
+
+
+def orphaned(shelves: Shelves, *, sent: int = 200) -> None:
+    """``sent``: 100 up to this one are at b and c."""
+    for name in "abc":
+        begins = ORPHAN if name == "a" else RIGHT
+        state: dict[str, Any] = {"incarnation": begins[-1][0], "begins": begins, "declared": begins[-1][0]}
+        log = shelves.store(name, **state)
+        assert log is not None
+        log.begin(1, 0)
+        log.plain(0, 99)
+        for begin in begins[1:]:
+            log.begin(*begin)
+        if name != "a" and sent > 100:
+            log.plain(100, sent - 1)
+    shelves.close()
+
+
+def away(shelves: Shelves, name: str) -> Callable[[], None]:
+    """Nothing of this store can be read. Returns what brings it back."""
+    here, there = shelves.path / f"store-{name}", shelves.path / "away"
+    here.rename(there)
+    return lambda: void(there.rename(here))
+
+
+def void(_: object) -> None:
+    """For a lambda."""
+
+
+def send(src: hf.Source, count: int) -> None:
+    """So many messages, when it may."""
+    src.wait_registered(SHORT)
+    send_more(src, count)
+
+
+def one(shelves: Shelves) -> TopicSource:
+    (source,) = topic_sources(None, shelves.directories)
+    return source
+
+
+def paths(shelves: Shelves) -> list[str]:
+    return [str(shelves.path / f"store-{name}" / "logs" / shelves.uuid.hex()) for name in "abc"]
+
+
+def read(records: Records) -> list[bytes | Gap]:
+    found: list[bytes | Gap] = []
+    while (item := records.read()) is not None:
+        if isinstance(item, Columns):
+            found += [item.values[item.offsets[i] : item.offsets[i + 1]].tobytes() for i in range(item.count)]
+        else:
+            found.append(item)
+    records.close()
+    return found
+
+
+# What is kept, read without a store ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_stable_is_shown_and_read(shelves: Shelves) -> None:
+    orphaned(shelves)
+    source = one(shelves)
+    assert [(log.store, log.oldest, log.next) for log in source.logs] == [("a", 0, 100), ("b", 0, 200), ("c", 0, 200)]
+    assert (source.oldest, source.quorum_next, source.any_next) == (0, 200, 200)
+    assert read(Records(source.logs, 0, source.quorum_next)) == numbers(0, 199)
+
+
+def test_where_a_store_that_is_away_decides_nothing_is_read_from_there_and_nothing_is_a_gap(shelves: Shelves) -> None:
+    """b and c may be right, or a and c: 100 may be a message that was stable, or a number that is void."""
+    orphaned(shelves)
+    back = away(shelves, "c")
+    source = one(shelves)
+    assert (source.quorum_next, source.any_next) == (100, 100)
+    assert read(Records(source.logs, 0, source.any_next)) == numbers(0, 99)
+    back()
+    assert one(shelves).quorum_next == 200
+
+
+def test_a_store_whose_log_cannot_be_read_says_by_its_state_what_it_has_begun(shelves: Shelves) -> None:
+    orphaned(shelves)
+    shutil.rmtree(shelves.path / "store-c" / "logs")
+    source = one(shelves)
+    assert (source.quorum_next, source.any_next) == (100, 200), "b alone has the rest"
+    assert read(Records(source.logs, 0, source.any_next)) == numbers(0, 199)
+
+
+def test_the_list_of_the_begin_that_holds_counts(shelves: Shelves) -> None:
+    """The orphan declared a alone, with d: by that list a would be half of a quorum."""
+    orphaned(shelves)
+    other: dict[str, Any] = {"stores": list("ad"), "sizes": [2, 0, 0, 0, 0], "groups": [0, 0]}
+    shelves.store("a", incarnation=3, begins=ORPHAN, declared=3, **other)
+    shelves.store("d", log=False, incarnation=0, stores=[])
+    assert one(shelves).quorum_next == 200, "d has not begun"
+
+
+def test_stores_are_compared_by_the_begin_that_holds(shelves: Shelves) -> None:
+    orphaned(shelves)
+    (found,) = compare_stores([shelves.path / f"store-{name}" for name in "bc"])
+    assert (found.next, found.difference) == (200, None)
+    (found,) = compare_stores([shelves.path / f"store-{name}" for name in "abc"])
+    assert found.next == 100
+    with_a = {name: Log(shelves.path / f"store-{name}" / "logs" / shelves.uuid.hex(), shelves.uuid) for name in "bc"}
+    with_a["b"].plain(200, 200)
+    with_a["c"].append(200, [b"other"])
+    for log in with_a.values():
+        log.close()
+    (found,) = compare_stores([shelves.path / f"store-{name}" for name in "bc"])
+    assert found.difference is not None
+    assert found.difference.number == 200
+
+
+def test_a_list_is_bounded_by_a_begin_that_holds() -> None:
+    uuid = bytes(16)
+    own = SourceState(uuid, "quotes", 7, 0, 3, stores=["a", "d"], begins=list(ORPHAN))
+    rest = SourceState(uuid, "quotes", 7, 0, 2, stores=["b", "c"], begins=list(RIGHT))
+    assert on_record([own, rest])["c"] == 100
+    assert on_record([own, rest], tables=[tuple(ORPHAN), tuple(RIGHT)])["c"] == FOR_EVER
+
+
+# A feed -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_logs_are_read_by_the_begin_that_holds_whenever_the_orphan_is_seen(shelves: Shelves) -> None:
+    """Also by who has judged before anything was sent under the right one, and before a was there."""
+    orphaned(shelves, sent=100)
+    logs, block = Logs(paths(shelves)), Block()
+    assert logs.read(99, block)
+    assert (logs.begun, logs.disputed) == ((2, 100), False)
+    assert not logs.read(100, block)
+    for name in "bc":
+        log = Log(shelves.path / f"store-{name}" / "logs" / shelves.uuid.hex(), shelves.uuid)
+        log.plain(100, 199)
+        log.close()
+    assert logs.read(150, block)
+    assert logs.begun == (2, 100)
+    assert published_below((2, 100), paths(shelves)) == 200
+    logs.close()
+
+
+def test_a_begin_that_completes_is_taken_and_so_is_one_under_which_something_was_sent(shelves: Shelves) -> None:
+    orphaned(shelves, sent=150)
+    logs, block = Logs(paths(shelves)), Block()
+    assert logs.read(149, block)
+    a, b = (Log(shelves.path / f"store-{name}" / "logs" / shelves.uuid.hex(), shelves.uuid) for name in "ab")
+    b.begin(3, 100)
+    assert not logs.read(149, block) or logs.begun == (3, 100)
+    logs.learn()
+    assert logs.begun == (3, 100), "a quorum has it"
+    logs.close()
+    logs = Logs(paths(shelves)[1:])
+    logs.begun = (2, 100)
+    logs.paths = tuple(paths(shelves)[:1])
+    a.plain(100, 100)
+    assert logs.read(100, block)
+    assert logs.begun == (3, 100), "a has a message of it"
+    logs.close()
+    a.close()
+    b.close()
+
+
+def test_a_feed_waits_and_says_so_until_what_decides_can_be_read(tmp_path: Path, domain: str, shelves: Shelves) -> None:
+    orphaned(shelves)
+    back = away(shelves, "c")
+    stage = Stage(tmp_path, domain)
+    try:
+        feed = stage.open(0, begun=(2, 100), paths=paths(shelves))
+        assert stage.drain() == numbers(0, 99)
+        stage.now_ns += 10 * 10**9
+        assert stage.drain() == [("late", 100, [shelves.uuid.hex()])]
+        feed.late = lambda *_: False  # whoever is given up: b has the number
+        stage.now_ns += 10 * 10**9
+        assert stage.drain() == [], "neither the message nor a loss"
+        back()
+        assert stage.drain() == [*numbers(100, 199), "ended"]
+    finally:
+        stage.close()
+
+
+def test_a_ring_that_has_begun_goes_on(tmp_path: Path, domain: str, shelves: Shelves) -> None:
+    """Its number is below the orphan's."""
+    orphaned(shelves)
+    stage = Stage(tmp_path, domain)
+    try:
+        ring = Ring(stage, 2, 100)
+        ring.send(110)
+        stage.open(0, begun=(2, 100), paths=paths(shelves))
+        assert stage.drain() == numbers(0, 209)
+        assert stage.feed is not None
+        assert stage.feed.ring is not None
+    finally:
+        stage.close()
+
+
+# Real stores --------------------------------------------------------------------------------------------------------------------
+
+
+class Scene:
+    """Stores a, b and c; a has been away with two BEGINs of claimants that died."""
+
+    def __init__(self, run_store: Run, kind: str, path: Path, domain: str, patch: pytest.MonkeyPatch) -> None:
+        self.run, self.kind, self.path = run_store, kind, path
+        self.stores: list[ThreadStore] = []
+        stores = {name: run_store(name, kind) for name in "abc"}
+        begin = SourceDesk.begin
+
+        def only_at_a(self: SourceDesk, client: Client, request: wire.Begin) -> wire.Answer | None:
+            return None if self._holdings.name in "bc" else begin(self, client, request)
+
+        with hf.Context(session_id=7) as ctx:
+            with self.source(ctx) as src:
+                everywhere(src)
+                send(src, 100)
+            until("all have it", lambda: all(len(kept(store)) == 100 for store in stores.values()))
+            with patch.context() as patched:
+                patched.setattr(SourceDesk, "begin", only_at_a)
+                for orphan in (2, 3):
+                    with self.source(ctx):
+                        until("a has its BEGIN", partial(has_begun, stores["a"], orphan))
+        for store in stores.values():
+            store.stop()
+        (path / "store-a").rename(path / "away")
+        forget_shared_memory(domain)
+        for name in "bc":
+            promises_nothing(path / f"store-{name}")
+            self.stores.append(run_store(name, kind))
+
+    def source(self, ctx: hf.Context) -> hf.Source:
+        return ctx.source("quotes", options={**SOURCE, "ume_store_name": list("abc")})
+
+    def returns(self) -> None:
+        """a does."""
+        shutil.move(self.path / "away", self.path / "store-a")
+        self.stores.append(self.run("a", self.kind))
+        begun = [store.store.state.sources[0].begins[-1] for store in self.stores]
+        assert begun == [(2, 100), (2, 100), (3, 100)]
+
+
+def promises_nothing(directory: Path) -> None:
+    """As stores up to 0.1.0 did."""
+    file = StateFile(directory)
+    state = file.load()
+    assert state is not None
+    for source in state.sources:
+        source.promised, source.promised_to = 0, b""
+    file.save(state)
+
+
+@pytest.fixture
+def scene(run_store: Run, tmp_path: Path, own_domain: str, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(run_store, "disk", tmp_path, own_domain, monkeypatch)
+
+
+def test_a_receiver_gets_what_is_stable_before_the_source_begins_anew(scene: Scene) -> None:
+    """The source is dead. Then it begins, and the receiver goes on."""
+    with hf.Context(session_id=7) as ctx:
+        with scene.source(ctx) as src:
+            send(src, 100)
+        scene.returns()
+        told = Told()
+        with hf.Context() as other:
+            rcv = other.receiver("quotes", on_event=told)
+            assert take(rcv, 200) == list(range(200))
+            with scene.source(ctx) as src:
+                send(src, 10)
+                assert take(rcv, 10) == list(range(200, 210))
+            assert not told.of(events.UnrecoverableLoss)
+
+
+@pytest.mark.parametrize("joined_before", [True, False])
+def test_a_receiver_of_a_source_that_lives_goes_on_and_so_do_its_acknowledgements(
+    scene: Scene, joined_before: bool
+) -> None:
+    batched = {"ume_ack_batching_interval": 5}
+    with hf.Context(session_id=7) as ctx, scene.source(ctx) as src:
+        send(src, 60)
+        with hf.Context(session_id=SESSION, options=batched) as other:
+            rcv = other.receiver("quotes")
+            assert take(rcv, 150) == list(range(150))
+            if joined_before:
+                scene.returns()
+                send(src, 40)
+                assert take(rcv, 50) == list(range(150, 200))
+        if not joined_before:
+            scene.returns()
+            send(src, 40)
+        send(src, 5)
+        with hf.Context(session_id=SESSION, options=batched) as other:
+            rcv = other.receiver("quotes")
+            start = 200 if joined_before else 150
+            assert take(rcv, 205 - start) == list(range(start, 205)), "from where it was, and nothing twice"
