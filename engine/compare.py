@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .believed import tables_by_logs
 from .check import StoreFiles, store_files
 from .core import CData, ffi, lib
 from .errors import ConfigError, CorruptionError
 from .logs import table_of
-from .reconcile import LogView
+from .reconcile import newest_table
 from .status import check
 from .store_info import log_reader
 
@@ -90,11 +89,10 @@ def _compare(stores: list[StoreFiles], source: str, topic: str) -> Comparison:
                     f"{path} is not a readable log", hint="its store writes a new head when it starts"
                 )
             sides.append(_Side(store.path, log))
-        views = {str(side.path / "logs" / source): LogView(table_of(side.log), side.range()[1]) for side in sides}
+        # Also where its newest BEGIN never completed: that log ends where it begins, and so does what all of them share.
+        table = newest_table(table_of(side.log) for side in sides)
         for side in sides:
-            side.learn(
-                tables_by_logs(views)[-1]
-            )  # of several that may hold the one that makes least void: most is compared
+            side.learn(table)
         for _ in range(TRIES):
             ranges = [side.range() for side in sides]
             first, following = max(oldest for oldest, _ in ranges), min(end for _, end in ranges)

@@ -8,16 +8,15 @@ stores are made to do it.
 from __future__ import annotations
 
 import shutil
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from process.feeds import Log, Ring, Stage, numbers
-from process.kept import kept
+from process.kept import kept, log_of
 from process.receiving import SESSION, Told, take
 from process.shelves import Shelves
 from process.spawn import until
-from process.test_numbering import SHORT, SOURCE, has_begun
+from process.test_numbering import SHORT, SOURCE
 from process.test_unreadable_peers import forget_shared_memory
 from process.three import everywhere
 from process.three import send as send_more
@@ -31,17 +30,13 @@ from holdfast.engine.reconcile import FOR_EVER
 from holdfast.engine.records import Columns, Gap, Records
 from holdfast.engine.sight import on_record
 from holdfast.engine.store_info import published_below
-from holdfast.engine.store_sources import SourceDesk
-from holdfast.engine.store_state import SourceState, StateFile
+from holdfast.engine.store_state import SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from process.conftest import ThreadStore
-
-    from holdfast.engine import wire
-    from holdfast.engine.store_clients import Client
 
     Run = Callable[..., ThreadStore]
 
@@ -57,10 +52,10 @@ def shelves(tmp_path: Path) -> Iterator[Shelves]:
     made.close()
 
 
-def orphaned(shelves: Shelves, *, sent: int = 200) -> None:
-    """``sent``: 100 up to this one are at b and c."""
+def orphaned(shelves: Shelves, *, sent: int = 200, start: int = 100) -> None:
+    """``sent``: 100 up to this one are at b and c. ``start``: of the orphan."""
     for name in "abc":
-        begins = ORPHAN if name == "a" else RIGHT
+        begins = [*RIGHT, (3, start)] if name == "a" else RIGHT
         state: dict[str, Any] = {"incarnation": begins[-1][0], "begins": begins, "declared": begins[-1][0]}
         log = shelves.store(name, **state)
         assert log is not None
@@ -149,20 +144,12 @@ def test_the_list_of_the_begin_that_holds_counts(shelves: Shelves) -> None:
     assert one(shelves).quorum_next == 200, "d has not begun"
 
 
-def test_stores_are_compared_by_the_begin_that_holds(shelves: Shelves) -> None:
+def test_stores_are_compared_up_to_where_the_orphan_begins(shelves: Shelves) -> None:
     orphaned(shelves)
     (found,) = compare_stores([shelves.path / f"store-{name}" for name in "bc"])
     assert (found.next, found.difference) == (200, None)
     (found,) = compare_stores([shelves.path / f"store-{name}" for name in "abc"])
-    assert found.next == 100
-    with_a = {name: Log(shelves.path / f"store-{name}" / "logs" / shelves.uuid.hex(), shelves.uuid) for name in "bc"}
-    with_a["b"].plain(200, 200)
-    with_a["c"].append(200, [b"other"])
-    for log in with_a.values():
-        log.close()
-    (found,) = compare_stores([shelves.path / f"store-{name}" for name in "bc"])
-    assert found.difference is not None
-    assert found.difference.number == 200
+    assert (found.next, found.difference) == (100, None)
 
 
 def test_a_list_is_bounded_by_a_begin_that_holds() -> None:
@@ -193,7 +180,7 @@ def test_logs_are_read_by_the_begin_that_holds_whenever_the_orphan_is_seen(shelv
     logs.close()
 
 
-def test_a_begin_that_completes_is_taken_and_so_is_one_under_which_something_was_sent(shelves: Shelves) -> None:
+def test_a_begin_that_completes_is_taken(shelves: Shelves) -> None:
     orphaned(shelves, sent=150)
     logs, block = Logs(paths(shelves)), Block()
     assert logs.read(149, block)
@@ -203,15 +190,22 @@ def test_a_begin_that_completes_is_taken_and_so_is_one_under_which_something_was
     logs.learn()
     assert logs.begun == (3, 100), "a quorum has it"
     logs.close()
-    logs = Logs(paths(shelves)[1:])
-    logs.begun = (2, 100)
-    logs.paths = tuple(paths(shelves)[:1])
-    a.plain(100, 100)
-    assert logs.read(100, block)
-    assert logs.begun == (3, 100), "a has a message of it"
-    logs.close()
     a.close()
     b.close()
+
+
+def test_a_begin_under_which_something_was_sent_is_taken_whoever_has_it(shelves: Shelves) -> None:
+    """It was complete on another list, say. A reader has looked at it before, and did not take it."""
+    orphaned(shelves, sent=100)
+    logs, block = Logs(paths(shelves)), Block()
+    assert not logs.read(100, block)
+    assert logs.begun == (2, 100)
+    a = Log(shelves.path / "store-a" / "logs" / shelves.uuid.hex(), shelves.uuid)
+    a.plain(100, 100)
+    assert logs.read(100, block)
+    assert logs.begun == (3, 100)
+    logs.close()
+    a.close()
 
 
 def test_a_feed_waits_and_says_so_until_what_decides_can_be_read(tmp_path: Path, domain: str, shelves: Shelves) -> None:
@@ -219,7 +213,7 @@ def test_a_feed_waits_and_says_so_until_what_decides_can_be_read(tmp_path: Path,
     back = away(shelves, "c")
     stage = Stage(tmp_path, domain)
     try:
-        feed = stage.open(0, begun=(2, 100), paths=paths(shelves))
+        feed = stage.open(0, begun=(2, 100), paths=paths(shelves)[::-1])
         assert stage.drain() == numbers(0, 99)
         stage.now_ns += 10 * 10**9
         assert stage.drain() == [("late", 100, [shelves.uuid.hex()])]
@@ -230,6 +224,19 @@ def test_a_feed_waits_and_says_so_until_what_decides_can_be_read(tmp_path: Path,
         assert stage.drain() == [*numbers(100, 199), "ended"]
     finally:
         stage.close()
+
+
+def test_a_block_ends_where_the_tables_part(shelves: Shelves) -> None:
+    """The orphan begins in the middle of a segment of b."""
+    orphaned(shelves, start=150)
+    away(shelves, "c")
+    logs, block = Logs(paths(shelves)), Block()
+    logs.begun = 2, 100
+    assert logs.read(100, block)
+    assert (block.left, logs.agreed) == (50, 150)
+    assert not logs.read(150, block)
+    assert logs.disputed
+    logs.close()
 
 
 def test_a_ring_that_has_begun_goes_on(tmp_path: Path, domain: str, shelves: Shelves) -> None:
@@ -251,34 +258,25 @@ def test_a_ring_that_has_begun_goes_on(tmp_path: Path, domain: str, shelves: She
 
 
 class Scene:
-    """Stores a, b and c; a has been away with two BEGINs of claimants that died."""
+    """Stores a, b and c; a has been away with two BEGINs, as of claimants that died."""
 
-    def __init__(self, run_store: Run, kind: str, path: Path, domain: str, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, run_store: Run, kind: str, path: Path, domain: str) -> None:
         self.run, self.kind, self.path = run_store, kind, path
-        self.stores: list[ThreadStore] = []
         stores = {name: run_store(name, kind) for name in "abc"}
-        begin = SourceDesk.begin
-
-        def only_at_a(self: SourceDesk, client: Client, request: wire.Begin) -> wire.Answer | None:
-            return None if self._holdings.name in "bc" else begin(self, client, request)
-
-        with hf.Context(session_id=7) as ctx:
-            with self.source(ctx) as src:
-                everywhere(src)
-                send(src, 100)
+        with hf.Context(session_id=7) as ctx, self.source(ctx) as src:
+            everywhere(src)
+            send(src, 100)
             until("all have it", lambda: all(len(kept(store)) == 100 for store in stores.values()))
-            with patch.context() as patched:
-                patched.setattr(SourceDesk, "begin", only_at_a)
-                for orphan in (2, 3):
-                    with self.source(ctx):
-                        until("a has its BEGIN", partial(has_begun, stores["a"], orphan))
         for store in stores.values():
             store.stop()
+        kept_at = log_of(path / "store-a")
+        log = Log(kept_at, bytes.fromhex(kept_at.name))
+        for orphan in (2, 3):
+            log.begin(orphan, 100)
+        log.close()
         (path / "store-a").rename(path / "away")
         forget_shared_memory(domain)
-        for name in "bc":
-            promises_nothing(path / f"store-{name}")
-            self.stores.append(run_store(name, kind))
+        self.stores = [run_store(name, kind) for name in "bc"]
 
     def source(self, ctx: hf.Context) -> hf.Source:
         return ctx.source("quotes", options={**SOURCE, "ume_store_name": list("abc")})
@@ -291,19 +289,9 @@ class Scene:
         assert begun == [(2, 100), (2, 100), (3, 100)]
 
 
-def promises_nothing(directory: Path) -> None:
-    """As stores up to 0.1.0 did."""
-    file = StateFile(directory)
-    state = file.load()
-    assert state is not None
-    for source in state.sources:
-        source.promised, source.promised_to = 0, b""
-    file.save(state)
-
-
 @pytest.fixture
-def scene(run_store: Run, tmp_path: Path, own_domain: str, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    return Scene(run_store, "disk", tmp_path, own_domain, monkeypatch)
+def scene(run_store: Run, tmp_path: Path, own_domain: str) -> Scene:
+    return Scene(run_store, "disk", tmp_path, own_domain)
 
 
 def test_a_receiver_gets_what_is_stable_before_the_source_begins_anew(scene: Scene) -> None:
