@@ -7,14 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from model import readers
 from model.choices import Choices, every, some, subsets
 from model.conftest import LONG
 from model.declared import Declared
 from model.histories import LostError, OnlyWrittenError, World
+from model.readers import judge_readers
 
 from holdfast.engine import voting
+from holdfast.engine.believed import tables_by_states
 from holdfast.engine.quorum import Groups
-from holdfast.engine.reconcile import newest_table
+from holdfast.engine.reconcile import LogView, newest_table
 from holdfast.engine.registration import Grant
 from holdfast.engine.reports import least_impossible
 
@@ -79,10 +82,12 @@ ONCE = ("wipe", "forget", "lose_register")
 
 
 def lives(
-    lists: list[Declared], count: int, choices: Choices, fates: Sequence[str] = STORES, *, eventful: bool = False
-) -> World:
+    lists: list[Declared], count: int, choices: Choices, fates: Sequence[str] = STORES, *, eventful: bool = False,
+    reads: bool = False,
+) -> World:  # fmt: skip
     """Each life on one of the lists; before each but the first, something befalls a store or the register; ``eventful``: and
-    in the middle of it something happens."""
+    in the middle of it something happens; ``reads``: behind it somebody reads. Who reads a store that was restored, and no other
+    one, cannot know better: so then nothing is to befall them."""
     world = World(names(lists))
     with contextlib.suppress(OnlyWrittenError):
         for life in range(count):
@@ -95,6 +100,8 @@ def lives(
             hidden = choices.pick(["", "".join(store for store in world.disks if store not in up)])
             blind = choices.pick([False, True])
             world.live(declared, up, choices, hidden=hidden, blind=blind, eventful=eventful)
+            if reads:
+                judge_readers(world)
         world.judge_end(declared)
     return world
 
@@ -214,6 +221,27 @@ def only_the_newest_table(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before version 0.2.0: orphans become the newest."""
+    monkeypatch.setattr(World, "refuses", lambda *_: False)
+
+
+def readers_take_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing_is_promised(monkeypatch)
+    monkeypatch.setattr(
+        readers, "tables_by_states", lambda views, *_: [newest_table(view.begins for view in views.values() if view)]
+    )
+
+
+def readers_take_unknown_for_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing_is_promised(monkeypatch)
+    monkeypatch.setattr(
+        readers,
+        "tables_by_states",
+        lambda views, kept: tables_by_states({name: view or LogView((), 0) for name, view in views.items()}, kept),
+    )
+
+
 def restored_is_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(voting, "_missed", lambda *_: None)
 
@@ -273,6 +301,42 @@ def test_the_histories_find_a_planted_bug_of_the_register(
     plant(monkeypatch)
     with pytest.raises(LostError):
         some(lambda choices: lives(lists, 7, choices, fates, eventful=True), range(20_000))
+
+
+@pytest.mark.parametrize("lists", [[THREE], [BACKUP], [THREE, OTHERS]], ids=name_of)
+def test_an_orphan_hides_nothing_from_readers(monkeypatch: pytest.MonkeyPatch, lists: list[Declared]) -> None:
+    """Where nothing is promised it can be the newest BEGIN, beside what became stable without it."""
+    nothing_is_promised(monkeypatch)
+    some(lambda choices: lives(lists, 7, choices, (), reads=True), range(2000))
+
+
+def beside_an_orphan() -> World:
+    """a has BEGINs 2 and 3, of claimants that died; b and c have decided 2 without it, and number 1 is stable there."""
+    world = World("abc")
+    world.live(THREE, "abc", Choices())
+    for _ in range(2):
+        world.live(THREE, "abc", Choices([1]))
+    for disk in world.disks.values():
+        if disk.state is not None:
+            disk.state.promised = 0
+    world.live(THREE, "bc", Choices(), hidden="a")
+    assert [disk.view().incarnation for disk in world.disks.values()] == [3, 2, 2]
+    assert 1 in world.stable
+    return world
+
+
+def test_readers_see_what_is_stable_beside_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing_is_promised(monkeypatch)
+    judge_readers(beside_an_orphan())
+    readers_take_the_newest(monkeypatch)
+    with pytest.raises(LostError, match="hidden by"):
+        judge_readers(beside_an_orphan())
+
+
+def test_the_histories_find_readers_who_take_unknown_for_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers_take_unknown_for_empty(monkeypatch)
+    with pytest.raises(LostError, match="is read as"):
+        some(lambda choices: lives([THREE], 7, choices, (), reads=True), range(1000, 20_000))
 
 
 def test_promises_alone_keep_an_orphan_from_being_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
