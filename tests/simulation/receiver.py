@@ -402,7 +402,7 @@ class Inbound:
             name: reconcile.LogView(log.begins, log.next)
             if log is not None
             else reconcile.LogView((), 0)
-            if self.machine.has_nothing(name, self.uuid)
+            if self.machine.lacks(name, self.uuid, self.next, self.begun)
             else None
             for name, log in logs.items()
         }

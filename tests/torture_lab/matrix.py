@@ -300,10 +300,10 @@ def watch(scene: GroupScene, victim: Worker, errors: Path) -> None:
     """
     scene.look()
     source = scene.source
-    if victim in scene.stores and source.process is not None and source.process.poll() == FAILED:
-        if f"HF_REGISTRATION: store {victim.settings.name} " in errors.read_text():
-            source.process = None
-            source.start()
+    ended = victim in scene.stores and source.process is not None and source.process.poll() == FAILED
+    if ended and f"HF_REGISTRATION: store {victim.settings.name} " in errors.read_text():
+        source.process = None
+        source.start()
     spare = victim not in scene.stores or len(scene.stores) - 1 >= scene.quorum
     for worker in [victim] if spare else scene.workers:
         process = worker.process
