@@ -313,6 +313,8 @@ def watch(scene: GroupScene, victim: Worker, errors: Path) -> None:
         said = errors.read_text().rstrip().rpartition("\n")[2]
         if process.returncode != FAILED or not said.startswith("holdfast.engine.errors."):
             raise Finding(f"the {worker.role} ended with status {process.returncode}: {said}")
+        if worker is victim and victim in scene.stores and not scene.processed:  # a new source waits for all its stores
+            victim.start()
 
 
 def kill_all(scene: GroupScene) -> None:
