@@ -39,6 +39,7 @@ class Repository:
         self.lost_below = source.lost_below
         self.left: list[Ring] = []
         self.pacer: Pacer | None = None
+        self._look_at = 0
         if not log.poisoned and store.directory.sync(log):
             self._published(0)
         if not log.begins:  # a memory store after a reboot, or its logs were removed: the state knows more than the log
@@ -108,6 +109,13 @@ class Repository:
             self._adopt(self.store.report(self.source, self).begins)
             if not self._resume():
                 self._look_for_more()
+
+    def _look_again(self) -> None:
+        """Nothing is read here: do the peers have more (engine/resting.py)?"""
+        if self.source.incarnation and self.world.now >= self._look_at:
+            self._look_at = self.world.now + PATIENCE_NS
+            if self.log.next < self.store.report(self.source, self).end:
+                self.resume()
 
     def _resume(self) -> bool:
         for ring in self.rings():
@@ -207,6 +215,8 @@ class Repository:
         self._tidy()
         if log.poisoned:
             return
+        if self.ring is None and self.filling is None:
+            self._look_again()
         if self.filling is not None:
             self._fill(self.filling)
             if log.dirty and self.store.directory.sync(log):
