@@ -182,8 +182,7 @@ class Repository:
         return list(dict.fromkeys(place.log for place in self._places(others)))
 
     def _places(self, others: Lives = NO_LIVES) -> list[Place]:
-        places = peers_of(self.domain, self.source, self._store, others)
-        return [place for place in places if place.log != self.path]
+        return [place for place in peers_of(self.domain, self.source, self._store, others) if place.log != self.path]
 
     def earlier(self) -> dict[str, tuple[str, int]]:
         """As :func:`earlier_logs`."""
@@ -481,7 +480,7 @@ class Repository:
         return True
 
     def leave(self) -> None:
-        """Lets the drained stream of a gone owner go; its name goes when a quorum of its stores holds its end."""
+        """Lets the drained stream of an owner go that is dead or has closed it."""
         assert self.stream is not None
         self._old.leave(self.stream)
         self._detach()

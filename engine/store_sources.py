@@ -102,8 +102,6 @@ class SourceDesk:
             self.waiting.append((client, request))
             return None
         self._walks.pop(source.uuid, None)
-        hold = client.holds.get(_key(source), Hold(time.time_ns(), request.uuid))
-        client.holds[_key(source)] = dataclasses.replace(hold, incarnation=request.incarnation)
         source.gone_ns = 0
         if not source.learner and (self._was_wiped(source, request) or holdings.drain_thread(repository.has_lost)):
             source.learner, repository.caught_up = True, False
@@ -121,6 +119,9 @@ class SourceDesk:
             if source.promise(request.claimant, known.incarnation, request.least):
                 holdings.save()
         old = old and source.incarnation > 0
+        # Last: a store that could not save has granted nothing, and must not hold it against the same source.
+        hold = client.holds.get(_key(source), Hold(time.time_ns(), request.uuid))
+        client.holds[_key(source)] = dataclasses.replace(hold, incarnation=request.incarnation)
         return wire.SourceGranted(
             request.id, source.registration_id, source.uuid, known.incarnation, known.end, old, list(known.begins),
             votes=not source.learner, empty_votes=holdings.state.adopts_empty and not source.incarnation,

@@ -28,8 +28,7 @@ PAGE_MAX = 16
 """Sources in one answer: with the longest topics and paths they fit."""
 RANGES_MAX = 1000
 """Ranges in one Mark."""
-TEXT_MAX, WHY_MAX = 16 * 1024, 1024
-"""Bytes of a text for people: of the only one in a message, and of one for each log."""
+TEXT_MAX, WHY_MAX = 16 * 1024, 1024  # bytes of a text for people: of the only one in a message, and of one for each log
 LOGS_MAX = 96 * 1024
 """Bytes of ReceiverGranted.others: some two dozen of the longest paths."""
 

@@ -10,6 +10,7 @@ from process.spawn import until
 
 import holdfast as hf
 from holdfast.engine.core import lib
+from holdfast.engine.events import source as events
 from holdfast.engine.repair import LogRepair
 
 if TYPE_CHECKING:
@@ -82,6 +83,44 @@ def test_a_log_that_the_ring_has_passed_and_that_cannot_follow_is_tried_again(
             assert "No space left" in drainer.failures[own.source.uuid]
         stable(source)
         assert not store.store.crashed
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_registration_that_cannot_be_saved_is_not_held_against_the_same_source(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """A store saves a new source twice, before it grants, and then at BEGIN. It has granted nothing where one of these fails."""
+    store = run_store()
+    really, saved = store.store._file.save, 0
+
+    def save(*arguments: Any, **more: Any) -> None:
+        nonlocal saved
+        saved += 1
+        if saved == failing:
+            full()
+        really(*arguments, **more)
+
+    refusals: list[str] = []
+
+    def told(event: object) -> None:
+        if isinstance(event, events.RegistrationError):
+            refusals.append(str(event))
+
+    with monkeypatch.context() as broken, hf.Context(session_id=5) as ctx:
+        broken.setattr(store.store._file, "save", save)
+        source = ctx.source("quotes", options=SOURCE, on_event=told)
+        until("it is registered", lambda: registered(source))
+        stable(source)
+    assert saved > failing
+    assert not any("in use" in refusal for refusal in refusals), refusals
+
+
+def registered(source: hf.Source) -> bool:
+    try:
+        source.wait_registered(SHORT)
+    except hf.RegistrationError:  # the store says that it has failed
+        return False
+    return True
 
 
 def test_a_state_that_cannot_be_written_now_and_then_ends_no_store(
