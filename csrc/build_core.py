@@ -21,8 +21,13 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
-HEADERS = ("layout", "status", "process", "segment", "board", "stream", "wait", "crc32c", "sync", "log", "drain")
-"""In the order in which one uses what another declares."""
+HEADERS = (
+    "base/layout", "base/status", "base/process", "base/map", "board/board", "stream/stream", "board/wait", "base/crc32c",
+    "base/sync", "log/log", "store/drain",
+)  # fmt: skip
+"""Those with a cffi region, in the order in which one uses what another declares."""
+PYTHON = HERE / "python"
+"""The sources of ``holdfast._receive``; all others are those of ``holdfast._core``."""
 
 COMPILE = ["-std=c11", "-O2", "-D_GNU_SOURCE", "-fvisibility=hidden", "-fstack-protector-strong"]
 COMPILE += ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]
@@ -48,14 +53,23 @@ _MARKED = re.compile(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", re.DOTALL)
 
 
 def declarations() -> str:
-    """The marked text of all headers. Raises ValueError for a header without a marked region."""
-    parts = []
-    for name in HEADERS:
-        found = _MARKED.findall((HERE / f"{name}.h").read_text())
-        if not found:
-            raise ValueError(f"{name}.h has no text between /* cffi: begin */ and /* cffi: end */")
-        parts += found
-    return "\n".join(parts)
+    """The marked text of all headers. Raises ValueError where HEADERS are not those that have a marked region."""
+    marked = {
+        path.relative_to(HERE).with_suffix("").as_posix(): found
+        for path in HERE.rglob("*.h")
+        if (found := _MARKED.findall(path.read_text()))
+    }
+    if marked.keys() != set(HEADERS):
+        names = sorted(marked.keys() ^ set(HEADERS))
+        raise ValueError(f"in HEADERS, or with text between /* cffi: begin */ and /* cffi: end */, not both: {names}")
+    return "\n".join(part for name in HEADERS for part in marked[name])
+
+
+def sources(module: str) -> list[str]:
+    """Of a module, from the repository's root: all that there are, so none can be forgotten."""
+    of_receive = module.endswith("_receive")
+    found = [path for path in HERE.rglob("*.c") if path.is_relative_to(PYTHON) == of_receive]
+    return sorted(f"csrc/{path.relative_to(HERE)}" for path in found)
 
 
 def emit(module: str, path: Path) -> None:
@@ -107,6 +121,7 @@ class BuildCore(build_ext):
         flags_of_ours = [*flags, *WARN, *(["-Werror"] if self.development else [])]
         ext.include_dirs, ext.extra_link_args = [str(HERE)], LINK
         if not ext.name.rpartition(".")[2].startswith("_core"):  # all of it is ours
+            ext.sources = sources(ext.name)
             ext.extra_compile_args = flags_of_ours
             ext.depends = [*map(str, sorted(HERE.rglob("*.h"))), __file__]
             super().build_extension(ext)
@@ -120,9 +135,8 @@ class BuildCore(build_ext):
             )
             return made
 
-        sources = [f"csrc/{path.name}" for path in sorted(HERE.glob("*.c")) if not path.name.startswith("_")]
         with ThreadPoolExecutor() as pool:
-            ext.extra_objects = [made for objects in pool.map(compiled, sources) for made in objects]
+            ext.extra_objects = [made for objects in pool.map(compiled, sources(ext.name)) for made in objects]
         ext.depends = ext.extra_objects  # so that it links again when only they changed
         ext.sources = [str(generated)]
         ext.extra_compile_args = flags

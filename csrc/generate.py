@@ -168,7 +168,7 @@ def tables(module: ModuleType) -> str:
 
     Raises ValueError where a comment's offset is not the compiler's, or a field has no comment.
     """
-    text = (HERE / "layout.h").read_text()
+    text = (HERE / "base" / "layout.h").read_text()
     lines = ["### Constants\n", "| name | value | meaning |", "|---|---:|---|"]
     lines += [f"| `{name}` | {value} | {meaning} |" for name, value, meaning in _CONSTANT.findall(text)]
     lines.append("")

@@ -241,11 +241,16 @@ def _stale(target: Path, sources: list[Path]) -> bool:
 def build_bench() -> Path:
     """Compile perf/c and csrc into build/perf/bench, if a source is newer. Returns its path."""
     target = BUILD / "bench"
-    folders = (ROOT / "perf" / "c", ROOT / "csrc")
-    sources = [path for folder in folders for path in sorted(folder.glob("*.c"))]
-    headers = [path for folder in folders for path in sorted(folder.glob("*.h"))]
-    if _stale(target, sources + headers):
+    sources = bench_files(".c")
+    if _stale(target, sources + bench_files(".h")):
         BUILD.mkdir(parents=True, exist_ok=True)
-        include = [f"-I{folder}" for folder in folders]
-        subprocess.run([compiler(), *COMPILE, *include, *map(str, sources), "-pthread", "-o", str(target)], check=True)
+        include = f"-I{ROOT / 'csrc'}"
+        subprocess.run([compiler(), *COMPILE, include, *map(str, sources), "-pthread", "-o", str(target)], check=True)
     return target
+
+
+def bench_files(suffix: str) -> list[Path]:
+    """What bench is made of: perf/c, and csrc without its modules of Python."""
+    python = ROOT / "csrc" / "python"
+    found = [path for folder in ("perf/c", "csrc") for path in (ROOT / folder).rglob(f"*{suffix}")]
+    return sorted(path for path in found if not path.is_relative_to(python))

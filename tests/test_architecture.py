@@ -196,28 +196,33 @@ def test_importing_holdfast_is_light() -> None:
 
 
 def test_no_file_holds_two_ideas() -> None:
-    sources = [*python_files(), *(p for f in ("csrc", "tests/c", "perf") for p in (ROOT / f).glob("*.[ch]"))]
+    sources = [*python_files(), *(p for f in ("csrc", "tests", "perf") for p in (ROOT / f).rglob("*.[ch]"))]
     long = {str(path.relative_to(ROOT)): n for path in sources if (n := len(path.read_text().splitlines())) > LINES_MAX}
     assert long == {}
 
 
 def test_every_interface_of_the_core_has_a_c_test() -> None:
-    files = {path.name: path for folder in ("csrc", "tests/c") for path in (ROOT / folder).glob("*.h")}
+    folders = (ROOT / "csrc", ROOT / "tests" / "c")
+    files = {path.relative_to(folder).as_posix(): path for folder in folders for path in folder.rglob("*.h")}
     waiting = sorted((ROOT / "tests" / "c").glob("test_*.c"))
     included: set[str] = set()
     while waiting:  # what a test includes, and what that includes
-        names = set(re.findall(r'^#include "([a-z0-9_]+\.h)"', waiting.pop().read_text(), re.MULTILINE))
+        names = set(re.findall(r'^#include "([a-z0-9_/]+\.h)"', waiting.pop().read_text(), re.MULTILINE))
         waiting += [files[name] for name in names - included if name in files]
         included |= names
-    interfaces = {path.name for path in (ROOT / "csrc").glob("*.h") if "/* cffi: begin */" in path.read_text()}
+    interfaces = {name for name, path in files.items() if "/* cffi: begin */" in path.read_text()}
+    assert len(interfaces) > 8
     assert sorted(interfaces - included) == []
 
 
 def test_headers_include_each_other_in_one_direction() -> None:
     uses = {
-        path.name: set(re.findall(r'^#include "([a-z0-9_]+\.h)"', path.read_text(), re.MULTILINE))
-        for path in (ROOT / "csrc").glob("*.h")
+        path.relative_to(ROOT / "csrc").as_posix(): set(
+            re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE)
+        )
+        for path in (ROOT / "csrc").rglob("*.h")
     }
+    assert any(uses.values())
     while ready := {name for name, needs in uses.items() if not needs & set(uses)}:
         for name in ready:
             del uses[name]
@@ -247,21 +252,21 @@ def test_a_planted_sync_is_found(source: str) -> None:
 
 
 def test_one_place_makes_durable() -> None:
-    """What failed is never asked again: so nobody syncs by himself (csrc/sync.h, engine/sync.py)."""
+    """What failed is never asked again: so nobody syncs by himself (csrc/base/sync.h, engine/sync.py)."""
     assert syncs("hf_sync(fd, HF_SYNC_DATA); /* fsync() */\nself._sync(sync_data, fd)  # os.fsync(fd)") == []
     python = [path for _, path in modules()]
     assert {path.relative_to(ROOT).parts[0] for path in python} == {"engine", "bindings"}
     files = [*sorted((ROOT / "csrc").rglob("*.[ch]")), *python]
     broken = {str(path.relative_to(ROOT)) for path in files if syncs(path.read_text())}
-    assert broken == {"csrc/sync.c", "engine/sync.py"}
+    assert broken == {"csrc/base/sync.c", "engine/sync.py"}
 
 
 MAPS = re.compile(r"\b(mmap|mmap64|mremap|hf_map_attach)\s*\(")
 MAPPERS = {
-    "segment.c": "rings, boards and bells, which lie in shared memory",
-    "process.c": "a page of nobody's file",
-    "log_head.c": "a head, by the one who writes it; what may not be there is read first",
-    "log_roll.c": "a segment of the memory level, by the one who writes it",
+    "base/map.c": "rings, boards and bells, which lie in shared memory",
+    "base/process.c": "a page of nobody's file",
+    "log/head.c": "a head, by the one who writes it; what may not be there is read first",
+    "log/roll.c": "a segment of the memory level, by the one who writes it",
 }
 """Who may map a file. A log is never read through a map: a page that the disk does not give would be a SIGBUS, also in a program
 that holds a message of it. Readers copy into private memory."""
@@ -277,16 +282,14 @@ def test_no_segment_of_a_log_is_read_through_a_map() -> None:
     assert maps("base = mmap (NULL, n, PROT_READ, MAP_SHARED, fd, 0);") != []
     assert maps("/* mmap(fd) */ munmap(base, n); hf_head_map(dir);") == []
     files = sorted((ROOT / "csrc").rglob("*.[ch]"))
-    assert {path.name for path in files if path.suffix == ".c" and maps(path.read_text())} == set(MAPPERS)
-    assert {path.name for path in files if path.suffix == ".h" and maps(path.read_text())} == {"segment.h"}, (
-        "its prototype"
-    )
+    found = {path.relative_to(ROOT / "csrc").as_posix() for path in files if maps(path.read_text())}
+    assert found == {*MAPPERS, "base/map.h"}, "base/map.h: its prototype"
     engine = {path.name for path in sorted((ROOT / "engine").rglob("*.py")) if "import mmap" in path.read_text()}
     assert engine == {"acks.py"}, "which maps no file"
 
 
 def test_the_changelog_names_the_layout_version() -> None:
-    layout = (ROOT / "csrc" / "layout.h").read_text()
+    layout = (ROOT / "csrc" / "base" / "layout.h").read_text()
     found = re.search(r"HF_LAYOUT_VERSION = (\d+)", layout)
     assert found
     assert re.search(rf"^- Layout version {found[1]}:", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)

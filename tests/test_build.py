@@ -27,7 +27,7 @@ def symbols(path: Path) -> set[str]:
 
 
 def failpoint_names() -> set[str]:
-    return {name for path in (ROOT / "csrc").glob("*.c") for name in FAILPOINT.findall(path.read_text())}
+    return {name for path in (ROOT / "csrc").rglob("*.c") for name in FAILPOINT.findall(path.read_text())}
 
 
 def test_the_stub_and_the_format_tables_are_current() -> None:

@@ -4,8 +4,8 @@
  * next one is asked for. Whatever else delivers calls Receiver.settle first, which gives it one (`_ack_slot`); so a window that was
  * idle when it was delivered is idle still when it has none. Between two messages there is no current one, and a signal handler may
  * receive: whoever delivers counts in `delivered`, which therefore tells whether the window has to be asked again. */
-#include "slot.h"
-#include "status.h"
+#include "python/slot.h"
+#include "base/status.h"
 
 typedef int64_t soon_function(void *reader, struct hf_entry *entry, uint8_t *to, uint64_t capacity, int64_t within_ns);
 typedef int64_t wait_function(void *reader, struct hf_entry *entry, uint8_t *to, uint64_t capacity, int strategy,

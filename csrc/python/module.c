@@ -1,5 +1,5 @@
 /* module.c: the module `holdfast._receive`. */
-#include "slot.h"
+#include "python/slot.h"
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_receive", NULL, -1, NULL, NULL, NULL, NULL, NULL};
 

@@ -1,5 +1,5 @@
 /* slot.c: where one message lands, and the fields of the objects around it (slot.h). */
-#include "slot.h"
+#include "python/slot.h"
 
 PyObject *hf_iterated;
 PyTypeObject *hf_slot_type, *hf_block_type, *hf_gate_type, *hf_counts_type, *hf_served_type, *hf_passed_type;

@@ -8,7 +8,7 @@
 #include <Python.h>
 #include <structmember.h>
 
-#include "layout.h"
+#include "base/layout.h"
 
 #define OBJECT(o) ((PyObject *)(o))
 

@@ -13,8 +13,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "atomic.h"
-#include "status.h"
+#include "base/atomic.h"
+#include "base/status.h"
 
 enum {
     BENCH_WORDS = 8, /* words of a case: name and arguments, separated by ':' */

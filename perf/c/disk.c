@@ -7,10 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
+#include "base/layout.h"
 #include "bench.h"
-#include "crc32c.h"
 #include "files.h"
-#include "layout.h"
 
 enum { PAGE = 4096, SYNCS = 100, SYNC_FILE = 4 << 20, WRITERS_MAX = 4 };
 

@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "drain.h"
 #include "log_world.h"
+#include "store/drain.h"
 #include "world.h"
 
 enum { BYTES = 128, STAGING = 2 * HF_STAGING_MAX };

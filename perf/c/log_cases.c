@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "log_world.h"
-#include "stream.h"
+#include "stream/stream.h"
 
 enum { ENTRIES = 8192 };
 static const char *const levels[] = {"memory", "disk"};

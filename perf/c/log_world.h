@@ -4,7 +4,7 @@
 
 #include "bench.h"
 #include "files.h"
-#include "log.h"
+#include "log/log.h"
 
 enum { BENCH_UUID = 7 }; /* first byte of the source's uuid, in the ring and in the log */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "crc32c.h"
+#include "base/crc32c.h"
 #include "log_world.h"
 #include "world.h"
 

@@ -3,8 +3,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "drain.h"
 #include "log_world.h"
+#include "store/drain.h"
 #include "world.h"
 
 enum { BYTES = 128, FRAME = sizeof(struct hf_frame) + BYTES, STAGING = 2 * HF_STAGING_MAX, ROWS = 64 };

@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "drain.h"
 #include "log_world.h"
+#include "store/drain.h"
 #include "world.h"
 
 enum { BYTES = 128, RING = 4 << 20, DISK_TRIPS = 100, STAGING = 2 * HF_STAGING_MAX, DRAIN_NS = 50000000 };

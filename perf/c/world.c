@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "files.h"
-#include "process.h"
 
 enum { FRAGMENT_BYTES = 65536, PIN_TIMEOUT_MS = 100 };
 

@@ -4,9 +4,9 @@
 #define HF_PERF_WORLD_H
 
 #include "bench.h"
-#include "board.h"
-#include "stream.h"
-#include "wait.h"
+#include "board/board.h"
+#include "board/wait.h"
+#include "stream/stream.h"
 
 enum { WORLD_PARTICIPANTS = 64, WORLD_LENGTH_MIN = 8 };
 

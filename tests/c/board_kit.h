@@ -4,12 +4,12 @@
 #include <pthread.h>
 #include <stddef.h>
 
-#include "atomic.h"
-#include "board.h"
+#include "base/atomic.h"
+#include "base/process.h"
+#include "base/status.h"
+#include "board/board.h"
+#include "board/wait.h"
 #include "check.h"
-#include "process.h"
-#include "status.h"
-#include "wait.h"
 
 static int domain;
 static int board_fd, bells_fd;

@@ -3,11 +3,11 @@
 #define HF_LOG_KIT_H
 #include <dirent.h>
 
+#include "base/crc32c.h"
+#include "base/status.h"
 #include "check.h"
-#include "crc32c.h"
-#include "log.h"
-#include "status.h"
-#include "stream.h"
+#include "log/log.h"
+#include "stream/stream.h"
 
 enum { KIT_BUFFER = 1 << 20 };
 

@@ -2,7 +2,7 @@
  * takes an ordering out. The litmus tests must see what that ordering is there for: a test that cannot fail says nothing. */
 #ifndef HF_PLANTED_H
 #define HF_PLANTED_H
-#include "stream.h"
+#include "stream/stream.h"
 
 enum planted {
     PLANTED_NOTHING = 0,

@@ -14,7 +14,7 @@
 #define hf_reader_batch planted_reader_batch
 #define hf_reader_unpin planted_reader_unpin
 #define hf_reader_copy planted_reader_copy
-#include "atomic.h"
+#include "base/atomic.h"
 #include "planted.h"
 
 static inline void store_seq_cst_u64(volatile uint64_t *p, uint64_t value)
@@ -27,4 +27,4 @@ static inline void store_seq_cst_u64(volatile uint64_t *p, uint64_t value)
 }
 
 #define hf_store_seq_cst_u64 store_seq_cst_u64
-#include "reader.c"
+#include "stream/reader.c"

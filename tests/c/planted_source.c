@@ -5,8 +5,8 @@
 #define hf_source_claim planted_source_claim
 #define hf_source_commit planted_source_commit
 #define hf_source_abort planted_source_abort
-#include "frame.h"
 #include "planted.h"
+#include "stream/frame.h"
 
 int planted;
 
@@ -57,4 +57,4 @@ static inline void store_release_u64(volatile uint64_t *p, uint64_t value)
 #define hf_fence_seq_cst fence_seq_cst
 #define hf_copy_in copy_in
 #define hf_store_release_u64 store_release_u64
-#include "send.c"
+#include "stream/send.c"

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "log/private.h"
 #include "log_kit.h"
-#include "log_private.h"
 
 enum { PAGE = 4096, PAYLOAD = 1000, ROOM = 1056, BAD = 8 };
 

@@ -1,11 +1,11 @@
 /* stream_kit.h: what the stream's tests share: rings and boards in anonymous memory, payloads that prove themselves. */
 #ifndef HF_STREAM_KIT_H
 #define HF_STREAM_KIT_H
+#include "base/process.h"
+#include "board/wait.h"
 #include "check.h"
-#include "frame.h"
-#include "process.h"
-#include "source.h"
-#include "wait.h"
+#include "stream/frame.h"
+#include "stream/source.h"
 
 #define KIT_RING (UINT64_C(1) << 16)
 

@@ -1,6 +1,6 @@
 /* CRC-32C: known answers, and every path against the portable table. */
+#include "base/crc32c.h"
 #include "check.h"
-#include "crc32c.h"
 
 static uint64_t seed = 1;
 

@@ -2,12 +2,12 @@
  * it dies. */
 #include <pthread.h>
 
-#include "atomic.h"
+#include "base/atomic.h"
+#include "base/process.h"
+#include "base/status.h"
+#include "board/wait.h"
 #include "check.h"
-#include "drain.h"
-#include "process.h"
-#include "status.h"
-#include "wait.h"
+#include "store/drain.h"
 
 enum { SOURCES = 3, STAGING = 2 << 20, RING = 1 << 20 };
 

@@ -1,7 +1,7 @@
 /* test_fence.c: a process finds out that its lock is gone. */
+#include "base/process.h"
+#include "base/status.h"
 #include "check.h"
-#include "process.h"
-#include "status.h"
 
 static int domain;
 

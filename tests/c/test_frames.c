@@ -1,5 +1,5 @@
 /* test_frames.c: frames that lie in private blocks, and bytes that no correct writer leaves, in blocks and rings. */
-#include "crc32c.h"
+#include "base/crc32c.h"
 #include "stream_kit.h"
 
 #define START (UINT64_C(0) - (UINT64_C(1) << 19)) /* positions wrap at 2^64 on the way */

@@ -1,7 +1,7 @@
 /* The file `head`: a write of its table of BEGINs that is torn, and one of layout version 1, which is made anew. */
+#include "base/map.h"
+#include "base/process.h"
 #include "head_kit.h"
-#include "process.h"
-#include "segment.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* The log in ordinary life: append, publish, roll, retain, BEGIN, LOST, readers, check; and what the bytes look
  * like. */
-#include "atomic.h"
+#include "base/atomic.h"
+#include "base/process.h"
 #include "log_kit.h"
-#include "process.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,9 +1,9 @@
 /* A call into the kernel or the allocator fails, each in turn: readers, checks and fills say so, keep nothing, give no wrong
  * byte, and do it right when they are asked again. (The store's own calls: torture_syscalls.c.) */
+#include "base/process.h"
 #include "fault_kit.h"
 #include "fill_kit.h"
-#include "log_private.h"
-#include "process.h"
+#include "log/private.h"
 
 enum { SEGMENTS = 33, EACH = 3, ALL = SEGMENTS * EACH, FILLS = 17, SMALL_PAYLOAD = 60 };
 

@@ -1,6 +1,6 @@
 /* Damage: every bit of a small log flipped, files cut at every byte, forged frames. It is noticed, costs nothing else, and never cuts. */
+#include "log/private.h"
 #include "log_kit.h"
-#include "log_private.h"
 
 static int root;
 

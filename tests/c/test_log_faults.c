@@ -1,7 +1,7 @@
 /* What the log refuses: malformed blocks, a failed sync, a full disk, another source's directory, a forked child. */
+#include "base/process.h"
+#include "base/sync.h"
 #include "log_kit.h"
-#include "process.h"
-#include "sync.h"
 
 #include <sys/stat.h>
 

@@ -1,6 +1,6 @@
 /* Fills that are damaged, cut, half made, or made while somebody reads: nobody ever gets wrong bytes from one. */
+#include "base/process.h"
 #include "fill_kit.h"
-#include "process.h"
 
 #include <sys/stat.h>
 

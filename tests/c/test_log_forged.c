@@ -1,7 +1,7 @@
 /* Files that carry the right sums over what no store writes: headers, seals, indexes, frames, fills. Each costs what it
  * spoils and nothing else, and nobody reads beyond a file because of it. */
 #include "fill_kit.h"
-#include "log_private.h"
+#include "log/private.h"
 
 enum { DATA = 8192, COUNT = 100, IN_FIRST = 50, VICTIM = 30, ROOM = 160 };
 

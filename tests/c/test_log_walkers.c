@@ -2,8 +2,8 @@
  * was true at some time. */
 #include <fcntl.h>
 
+#include "log/private.h"
 #include "log_kit.h"
-#include "log_private.h"
 
 enum { SEGMENT = 32768, PAYLOAD = 200 };
 

@@ -5,10 +5,10 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#include "atomic.h"
+#include "base/atomic.h"
+#include "base/process.h"
+#include "base/status.h"
 #include "check.h"
-#include "process.h"
-#include "status.h"
 
 static int domain;
 

@@ -1,9 +1,9 @@
 /* The system refuses what a process needs for its token, its lock file or the proof of another one's death: nothing is
  * guessed, nothing stays behind. */
-#include "atomic.h"
+#include "base/atomic.h"
+#include "base/process.h"
+#include "base/status.h"
 #include "fault_kit.h"
-#include "process.h"
-#include "status.h"
 
 static int domain;
 static const char no_wipe[] = "HF_TEST_NO_WIPE"; /* the program runs again, on a system without such pages */

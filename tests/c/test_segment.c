@@ -2,11 +2,11 @@
 #include <stddef.h>
 #include <sys/resource.h>
 
-#include "atomic.h"
+#include "base/atomic.h"
+#include "base/map.h"
+#include "base/process.h"
+#include "base/status.h"
 #include "check.h"
-#include "process.h"
-#include "segment.h"
-#include "status.h"
 
 enum { RING = 1 << 16, HEADER = sizeof(struct hf_stream_header) };
 static const uint8_t uuid[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};

@@ -2,7 +2,7 @@
  * ends it. */
 #include <pthread.h>
 
-#include "drain.h"
+#include "store/drain.h"
 #include "stream_kit.h"
 
 static int domain;

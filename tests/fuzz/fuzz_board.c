@@ -3,8 +3,8 @@
 #include "fuzz.h"
 #include "stream_kit.h"
 
-#include "segment.h"
-#include "status.h"
+#include "base/map.h"
+#include "base/status.h"
 
 enum {
     BOARD,

@@ -3,8 +3,8 @@
 #include "fuzz.h"
 #include "stream_kit.h"
 
-#include "crc32c.h"
-#include "log.h"
+#include "base/crc32c.h"
+#include "log/log.h"
 #include "log_object.h"
 
 enum { BLOCK, AFTER, OBJECTS, BLOCK_BYTES = 1 << 14, RING_BYTES = 1 << 16, ENTRIES = 1024 };

@@ -2,8 +2,8 @@
 #include "fuzz.h"
 #include "stream_kit.h"
 
-#include "segment.h"
-#include "status.h"
+#include "base/map.h"
+#include "base/status.h"
 
 enum { HEADER, RING, OBJECTS, HEADER_BYTES = 4096, RING_BYTES = 1 << 16, STEPS = 4096, ENTRIES = 256 };
 /* What the flags of an input ask for. */

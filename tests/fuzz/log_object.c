@@ -1,12 +1,12 @@
 /* log_object.c: see log_object.h. The rules that are checked are log.h's: whoever reads on gets on, what is read is whole messages
  * in order, an open mends for good, and what is appended after it is there. */
 #include "log_object.h"
+#include "base/map.h"
 #include "log_kit.h"
 #include "quick.h"
-#include "segment.h"
 
-#include "log_private.h"
-#include "process.h"
+#include "base/process.h"
+#include "log/private.h"
 
 enum { STEPS = 4096, BUFFER = 1 << 17, WORD = 64 };
 #define NUMBER_MAX (UINT64_C(1) << 50) /* times 1000 it is a timestamp of log_kit.h */

@@ -23,18 +23,22 @@ class Bug(NamedTuple):
 PLANTED = {
     # A seal may say that its segment has more of an index than there is room for.
     "segment": Bug(
-        "log_file.c", "s->seal.end_position == 0 || count > max ||", "s->seal.end_position == 0 || count > max + 256 ||"
+        "log/segment.c",
+        "s->seal.end_position == 0 || count > max ||",
+        "s->seal.end_position == 0 || count > max + 256 ||",
     ),
     # A head may say that it remembers more incarnations than there is room for.
-    "head": Bug("log_head.c", "if (count > HF_INCARNATIONS ||", "if (count > INT32_MAX ||"),
+    "head": Bug("log/head.c", "if (count > HF_INCARNATIONS ||", "if (count > INT32_MAX ||"),
     # A frame may be longer than a source ever writes one.
     "stream": Bug(
-        "reader.c", "                   payload <= r->ring.frame_max - HF_GRANULE)) {", "                   1)) {"
+        "stream/reader.c",
+        "                   payload <= r->ring.frame_max - HF_GRANULE)) {",
+        "                   1)) {",
     ),
     # A line may name a bell that there is not.
-    "board": Bug("bell.c", "map->kind != HF_KIND_BELLS || bell >= HF_BELLS) {", "map->kind != HF_KIND_BELLS) {"),
+    "board": Bug("board/bell.c", "map->kind != HF_KIND_BELLS || bell >= HF_BELLS) {", "map->kind != HF_KIND_BELLS) {"),
     # What was overwritten meanwhile may be longer than the message was.
-    "frames": Bug("frames.c", "length - HF_GRANULE > left) {", "length - HF_GRANULE > left + INT32_MAX) {"),
+    "frames": Bug("stream/ring_walk.c", "length - HF_GRANULE > left) {", "length - HF_GRANULE > left + INT32_MAX) {"),
 }
 
 

@@ -4,8 +4,8 @@
 
 #include <unistd.h>
 
-#include "process.h"
-#include "status.h"
+#include "base/process.h"
+#include "base/status.h"
 
 enum { ANSWERS = 1 << 16, NONE = 0, SAME, OTHER, STARTS };
 

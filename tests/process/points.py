@@ -34,6 +34,6 @@ _NEVER = {
 
 def failpoints() -> list[tuple[str, str]]:
     """(name, role) of all. A KeyError: a name with a new first word, whose roles must be said above."""
-    names = {match[1]: match[2] for path in sorted(CSRC.glob("*.c")) for match in _NAME.finditer(path.read_text())}
+    names = {match[1]: match[2] for path in sorted(CSRC.rglob("*.c")) for match in _NAME.finditer(path.read_text())}
     pairs = [(name, role) for name, part in sorted(names.items()) for role in _READS_BOARDS.get(name, _PASSED_BY[part])]
     return [pair for pair in pairs if pair not in _NEVER]

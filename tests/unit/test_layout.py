@@ -27,7 +27,7 @@ def test_size_and_offsets_are_the_compilers(name: str, cname: str) -> None:
 
 
 def test_every_struct_of_the_layout_has_a_dtype() -> None:
-    declared = re.findall(r"^struct hf_\w+(?= \{)", (ROOT / "csrc" / "layout.h").read_text(), re.MULTILINE)
+    declared = re.findall(r"^struct hf_\w+(?= \{)", (ROOT / "csrc" / "base" / "layout.h").read_text(), re.MULTILINE)
     assert declared == list(layout.SHARED.values())
 
 

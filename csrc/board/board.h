@@ -1,0 +1,70 @@
+/* board.h: one line per participant of a source (layout.h: hf_board_line). Every line has one writer; what the source wants to
+ * know (stability, confirmation, pins) it reads. Also the domain's doorbells, which wake sleepers.
+ *
+ * Claiming: own line of an earlier incarnation (same uuid and role) first, then one that was never used, then one that was
+ * released or whose owner is proved dead, the longest silent first. Claims of one board take turns (hf_board.claimer), so that
+ * one participant cannot get two lines. Only `owner` is compare-and-swapped; the details follow, and `state` is stored last. A
+ * claimer that dies in between is dead, so the next one takes its turn and its line. Positions (ack, position, range, counters)
+ * survive a re-claim by the same uuid, role and level, and are reset for any other.
+ *
+ * Garbage in a line (a broken peer may write any byte of the board) must not hurt a reader: hf_board_read copies fields with
+ * atomic loads and clamps nothing; callers clamp against what they know. */
+#ifndef HF_BOARD_BOARD_H
+#define HF_BOARD_BOARD_H
+#include "base/map.h"
+
+/* cffi: begin */
+struct hf_identity {
+    uint8_t uuid[16];
+    uint64_t incarnation;
+    uint64_t session_id;
+    uint32_t registration_id;
+    uint32_t role;
+    uint32_t level;
+    uint32_t bell;
+    uint32_t user_registration_id;
+    uint32_t flags;
+    char name[32];
+};
+
+/* A participant's copy of a line, and whether its process lives. */
+struct hf_line_view {
+    struct hf_board_line line;
+    uint32_t index;
+    int32_t alive; /* 1, 0 = proved dead (or closed), -1 = not tested */
+};
+
+/* Joins the domain if need be. Index of the line, or HF_FULL, HF_BUSY (a live process holds a line with this uuid and role;
+ * *holder tells, may be NULL), HF_AGAIN (it was another one's turn for 50 ms: owner and owner_pid of *holder say whose, pid 0 where that is not
+ * known), HF_FENCED, HF_FORKED, HF_USAGE, HF_ERRNO - errno. */
+int64_t hf_board_claim(struct hf_map *board, int domain_fd, const struct hf_identity *who, struct hf_line_view *holder);
+/* State CLOSED, pin none, owner 0; positions stay readable. HF_USAGE: the line is not this process's. */
+int64_t hf_board_release(struct hf_map *board, int64_t index);
+/* NULL: no such line, or a forked child. */
+struct hf_board_line *hf_board_line_at(struct hf_map *board, int64_t index);
+/* Copies all lines with state != FREE into out (capacity n), each consistent in owner, identity and range; one that changes
+ * hands just then is left out. test: also proves death, a few system calls per line. Returns the count. */
+int64_t hf_board_read(const struct hf_map *board, int domain_fd, int test, struct hf_line_view *out, int64_t n);
+/* One of them. 1, or HF_AGAIN: it is free or changes hands. */
+int64_t hf_board_copy(const struct hf_map *board, int64_t index, struct hf_board_line *out);
+void hf_line_range(struct hf_board_line *line, uint64_t from_sqn, uint64_t to_sqn);
+/* Stores position and ack (release; neither goes backwards, ack <= position), then rings the source's bell if it waits. bells
+ * may be NULL. A line that is not this process's stays as it is. Wait-free. */
+void hf_board_ack(struct hf_map *board, struct hf_map *bells, int64_t index, uint64_t ack, uint64_t position);
+/* A new incarnation of the source began at start_sqn (DESIGN 13): ack = min(ack, start_sqn), then ack_stream = incarnation. Older
+ * incarnations than ack_stream change nothing. Whoever reads an ack of an older ack_stream clamps it by every start since. */
+void hf_board_rebase(struct hf_map *board, int64_t index, uint64_t incarnation, uint64_t start_sqn);
+
+/* Joins the domain if need be. Index of this process's bell, the same one each time; HF_FULL, HF_FORKED, HF_ERRNO - errno. */
+int64_t hf_bell_claim(struct hf_map *bells, int domain_fd);
+uint32_t hf_bell_read(const struct hf_map *bells, uint32_t bell); /* acquire; pass to hf_bell_wait */
+void hf_bell_ring(struct hf_map *bells, uint32_t bell);        /* a bell out of range is ignored */
+void hf_bell_ring_all(struct hf_map *bells);                  /* every process: a stream or a store has appeared */
+/* Sleeps until the word differs from `seen`, a signal comes, or timeout_ns (capped at 500 ms; from 50 ms on to a tick, wait.h)
+ * passes. 1 rung, 0 not. */
+int64_t hf_bell_wait(struct hf_map *bells, uint32_t bell, uint32_t seen, int64_t timeout_ns);
+/* cffi: end */
+
+/* The source's side of sleep and wake (DESIGN 10), called after every commit: one load while nobody sleeps. */
+void hf_board_wake_slow(struct hf_map *board, struct hf_map *bells);
+#endif

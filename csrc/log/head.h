@@ -1,0 +1,47 @@
+/* log_head.h: the file `head` of a log: its words and its BEGINs (log_head.c), made and made anew (log_head_file.c). */
+#ifndef HF_LOG_HEAD_H
+#define HF_LOG_HEAD_H
+#include "base/layout.h"
+
+#define HF_HEADER_PAGE UINT64_C(4096) /* the words of a head; of a segment: header and its copy, the index follows */
+#define HF_HEAD_BYTES (3 * HF_HEADER_PAGE)     /* of the file: its words, and two tables of BEGINs */
+#define HF_GENERATION_SANE (UINT64_C(1) << 62) /* no table of BEGINs has this generation or a higher one */
+
+/* The BEGINs of a head. */
+struct hf_begins {
+    struct hf_begin at[HF_INCARNATIONS];
+    uint64_t count;
+    uint64_t generation; /* of this table; 0: none is whole, or it is of layout version 1 */
+    uint64_t version;    /* hf_head.begin_version when it was read */
+    int whole;           /* 0: a newer table, or the only one, is not whole: more may have begun than stands here */
+};
+
+/* A store's: all of it, to be read, or written, too (PROT_). HF_AGAIN: there is none; HF_LAYOUT; HF_DAMAGED; EIO: the disk does
+ * not give it. */
+int64_t hf_head_map(int dir, int protection, struct hf_head **out);
+void hf_head_unmap(struct hf_head *head);
+/* A reader's: opens it, of either layout version, and copies its words; as hf_head_map. */
+int64_t hf_head_open(int dir, int *fd, struct hf_head *copy);
+/* What its words say now. Where next_sqn says that a number is published, end covers it. */
+int64_t hf_head_look(int fd, struct hf_head *copy);
+/* Words and BEGINs, of one moment. HF_OK, also where the table is not whole; or an error. */
+int64_t hf_head_read(int fd, struct hf_head *copy, struct hf_begins *out);
+uint64_t hf_head_mask(const struct hf_head *head); /* what end_check is XORed with */
+/* 1: what it says of end and beginning is true of the files as they are. After a reboot the pages and names of a memory
+ * log on a disk may be older than its head, or newer. */
+int hf_head_speaks(const struct hf_head *head);
+uint64_t hf_head_stable(const struct hf_head *head); /* the published end, if it speaks; else 0 */
+/* The generation of the table that follows this one, in a head with this begin_version. */
+uint64_t hf_begins_next(uint64_t generation, uint64_t told);
+void hf_head_begins_page(uint64_t generation, const struct hf_begin *begins, uint64_t count,
+                         struct hf_begin_table *out);
+
+/* ---- log_head_file.c ---- */
+
+/* lost: in place of one that nobody can read. Then the new one says that what has begun is not known, until a recovery has said so
+ * for good (log_unsure.c). HF_POISONED: a sync failed; there is none. */
+int64_t hf_head_create(int dir, const uint8_t *uuid, int lost);
+/* A new file of the layout that this build writes, which says what the old one said: words and BEGINs. HF_POISONED: a sync
+ * failed; the old one is there, or nobody knows which of them the disk has, and the new one says that it is in doubt. */
+int64_t hf_head_remake(int dir, const struct hf_head *old, struct hf_begins *begins);
+#endif
