@@ -22,9 +22,20 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 HEADERS = (
-    "base/layout", "base/status", "base/process", "base/map", "board/board", "stream/stream", "board/wait", "base/crc32c",
-    "base/sync", "log/log", "store/drain",
-)  # fmt: skip
+    "base/layout",
+    "base/status",
+    "base/process",
+    "base/failpoint",
+    "base/map",
+    "board/board",
+    "board/bell",
+    "stream/stream",
+    "board/wait",
+    "base/crc32c",
+    "base/sync",
+    "log/log",
+    "store/drain",
+)
 """Those with a cffi region, in the order in which one uses what another declares."""
 PYTHON = HERE / "python"
 """The sources of ``holdfast._receive``; all others are those of ``holdfast._core``."""

@@ -6,7 +6,7 @@
  * number or one of the names below; the first time it says `failpoint NAME` on stderr), `mutant` (HF_MUTANT is true: a
  * planted bug). Also read from HOLDFAST_FAIL when the library is loaded. A specification that cannot be read aborts: a
  * misspelled one would make a test pass for nothing. Arm before the threads that hit the points start. */
-#include "base/process.h"
+#include "base/failpoint.h"
 
 #ifndef HF_FAILPOINTS
 

@@ -1,11 +1,9 @@
-/* layout.c: the hash that tells two builds of layout.h apart. See hf_struct_hash in segment.h.
+/* layout.c: the hash that tells two builds of layout.h apart. See hf_struct_hash in layout.h.
  *
  * Every field is listed once more here, because C cannot enumerate them. The list cannot drift: layout.h pads
  * explicitly, so the sizes of the listed fields must add up to the size of the struct, and a field that is missing here
  * does not compile. */
 #include "base/layout.h"
-
-#include "base/map.h"
 
 // clang-format off: tables that wrap as they please
 #define FIELDS_hf_preamble(F)                                                                                          \

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/status.h"
 

@@ -28,8 +28,5 @@ void hf_map_publish(struct hf_map *map); /* stores the magic (release); pairs wi
  * HF_AGAIN: no magic yet. HF_LAYOUT (also: another kind), HF_FOREIGN, HF_DAMAGED: refused. HF_GONE: of another boot. */
 int64_t hf_map_attach(int fd, uint32_t kind, int writable, int populate, struct hf_map **out);
 void hf_map_detach(struct hf_map *map);  /* also in a forked child, where it only frees; NULL is fine */
-uint32_t hf_layout_version(uint32_t kind); /* that this build writes of such an object */
-uint32_t hf_struct_hash(uint32_t kind);  /* of the sizes and field offsets of every struct that such an object is made of */
-uint32_t hf_head_v1_hash(void);          /* of HF_KIND_HEAD in layout version 1 */
 /* cffi: end */
 #endif

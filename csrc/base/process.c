@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +11,12 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/failpoint.h"
 #include "base/status.h"
 
 enum { DIRECTORIES = 1024, PATH_BYTES = 32, CLAIM_BITS = 16, CLAIM_MASK = 0xffff };
@@ -28,7 +31,7 @@ struct joined {
     ino_t lock_inode;
 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards everything static here */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards everything static here except registered_token */
 static struct joined registry[DIRECTORIES];
 static uint32_t registered;
 static uint32_t claims;
@@ -408,4 +411,33 @@ int64_t hf_boot_id(uint8_t *out16)
         digits++;
     }
     return digits == 32 ? HF_OK : HF_DAMAGED;
+}
+
+/* ---- membarrier ---- */
+
+/* Token of the process that registered: a forked child has another one and registers itself. */
+static uint64_t registered_token;
+
+int hf_wait_registered(void)
+{
+    uint64_t token = hf_load_relaxed_u64(hf_process_page);
+    return token != 0 && hf_load_relaxed_u64(&registered_token) == token;
+}
+
+/* What a registration does not reach: the kernel keeps for each core whether what runs there has registered. It forgets it when one
+ * of our threads ends there, and learns it again when memory of another process is loaded, not when the next thread of ours comes
+ * (seen on Linux 6.18). Until then a waker on that core gets no barrier. A wake that is lost so comes late, at the sleeper's next
+ * look: HF_WAIT_MAX_NS at most. No message is lost. */
+int hf_wait_setup(void)
+{
+    uint64_t token = hf_process_token();
+    if (hf_load_relaxed_u64(&registered_token) == token) {
+        return 1;
+    }
+    if (HF_FAIL_STATUS("wait.register") != 0 ||
+        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) != 0) {
+        return 0;
+    }
+    hf_store_relaxed_u64(&registered_token, token);
+    return 1;
 }

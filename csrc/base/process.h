@@ -16,6 +16,8 @@
  * join again and gets a token of its own. */
 #ifndef HF_BASE_PROCESS_H
 #define HF_BASE_PROCESS_H
+#include "base/status.h"
+
 #include <stdint.h>
 
 /* cffi: begin */
@@ -37,11 +39,15 @@ int64_t hf_process_alive(int domain_fd, uint64_t owner, uint32_t pid, uint64_t s
 int64_t hf_process_pid(int domain_fd, uint64_t owner); /* of the process that `owner` names, as its lock tells; 0: dead, or not known */
 uint64_t hf_process_start(uint32_t pid);   /* start time in clock ticks since boot; 0 if there is no such process (or a zombie) */
 int64_t hf_boot_id(uint8_t *out16);
-void hf_failpoint_arm(const char *spec);   /* test build only: "name=kill@17;name2=stop"; else does nothing */
+/* Registers this process as a waker; once per process, again after fork. 1 membarrier works, 0 it does not: wakers fence. */
+int hf_wait_setup(void);
 /* cffi: end */
 
 /* 0 in a forked child, else this process's token. Before the first hf_process_token() it points to a static zero. */
 extern volatile const uint64_t *hf_process_page;
+
+/* 1: this process registered, so a compiler barrier is enough between its store and its look for sleepers. 0: fence. */
+int hf_wait_registered(void);
 
 /* Serialises rare process-wide set-up (the registry here, a bell's claim); safe to fork under. Not recursive; nothing in this
  * file that may take it is called while it is held, except with a token already minted. */
@@ -54,17 +60,4 @@ void hf_process_unlock(void);
             return HF_FORKED;                              \
         }                                                  \
     } while (0)
-
-/* Failpoints exist only in the test build (-DHF_FAILPOINTS): HF_FAIL("stream.copied") can kill, stop or delay there;
- * HF_FAIL_STATUS(name) evaluates to 0 or to an armed errno status; HF_MUTANT(name) to 1 while a planted bug is switched on. */
-#ifdef HF_FAILPOINTS
-int64_t hf_failpoint(const char *name);
-#define HF_FAIL(name) ((void)hf_failpoint(name))
-#define HF_FAIL_STATUS(name) hf_failpoint(name)
-#define HF_MUTANT(name) (hf_failpoint(name) != 0)
-#else
-#define HF_FAIL(name) ((void)0)
-#define HF_FAIL_STATUS(name) ((int64_t)0)
-#define HF_MUTANT(name) 0
-#endif
 #endif

@@ -1,5 +1,6 @@
 /* sync.c: see sync.h. tests/test_architecture.py keeps every other file from doing this by itself. */
 #include "base/sync.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/status.h"
 

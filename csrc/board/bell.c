@@ -1,4 +1,6 @@
-/* bell.c: a process's doorbell, a futex word that lives in the domain's shared table. See board.h. */
+/* bell.c: a process's doorbell, a futex word that lives in the domain's shared table. See bell.h. */
+#include "board/bell.h"
+
 #include <errno.h>
 #include <linux/futex.h>
 #include <limits.h>
@@ -7,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/status.h"
-#include "board/board.h"
-#include "board/wait.h"
 
 static struct hf_bell *bell_at(const struct hf_map *map, uint32_t bell)
 {

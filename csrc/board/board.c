@@ -21,9 +21,11 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/status.h"
-#include "board/wait.h"
+#include "board/bell.h"
 
 enum { WORDS = sizeof(struct hf_board_line) / 8, DETAILS = 2, READ_TRIES = 16, TURN_NAP_NS = 100000, NOBODY = -1 };
 _Static_assert(offsetof(struct hf_board_line, from_sqn) == DETAILS * 8, "owner and state first, then the details");

@@ -1,5 +1,5 @@
 /* board.h: one line per participant of a source (layout.h: hf_board_line). Every line has one writer; what the source wants to
- * know (stability, confirmation, pins) it reads. Also the domain's doorbells, which wake sleepers.
+ * know (stability, confirmation, pins) it reads.
  *
  * Claiming: own line of an earlier incarnation (same uuid and role) first, then one that was never used, then one that was
  * released or whose owner is proved dead, the longest silent first. Claims of one board take turns (hf_board.claimer), so that
@@ -54,15 +54,6 @@ void hf_board_ack(struct hf_map *board, struct hf_map *bells, int64_t index, uin
 /* A new incarnation of the source began at start_sqn (DESIGN 13): ack = min(ack, start_sqn), then ack_stream = incarnation. Older
  * incarnations than ack_stream change nothing. Whoever reads an ack of an older ack_stream clamps it by every start since. */
 void hf_board_rebase(struct hf_map *board, int64_t index, uint64_t incarnation, uint64_t start_sqn);
-
-/* Joins the domain if need be. Index of this process's bell, the same one each time; HF_FULL, HF_FORKED, HF_ERRNO - errno. */
-int64_t hf_bell_claim(struct hf_map *bells, int domain_fd);
-uint32_t hf_bell_read(const struct hf_map *bells, uint32_t bell); /* acquire; pass to hf_bell_wait */
-void hf_bell_ring(struct hf_map *bells, uint32_t bell);        /* a bell out of range is ignored */
-void hf_bell_ring_all(struct hf_map *bells);                  /* every process: a stream or a store has appeared */
-/* Sleeps until the word differs from `seen`, a signal comes, or timeout_ns (capped at 500 ms; from 50 ms on to a tick, wait.h)
- * passes. 1 rung, 0 not. */
-int64_t hf_bell_wait(struct hf_map *bells, uint32_t bell, uint32_t seen, int64_t timeout_ns);
 /* cffi: end */
 
 /* The source's side of sleep and wake (DESIGN 10), called after every commit: one load while nobody sleeps. */

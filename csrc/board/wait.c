@@ -8,35 +8,11 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/status.h"
-
-/* Token of the process that registered: a forked child has another one and registers itself. */
-static uint64_t registered_token;
-
-int hf_wait_registered(void)
-{
-    uint64_t token = hf_load_relaxed_u64(hf_process_page);
-    return token != 0 && hf_load_relaxed_u64(&registered_token) == token;
-}
-
-/* What a registration does not reach: the kernel keeps for each core whether what runs there has registered. It forgets it when one
- * of our threads ends there, and learns it again when memory of another process is loaded, not when the next thread of ours comes
- * (seen on Linux 6.18). Until then a waker on that core gets no barrier. A wake that is lost so comes late, at the sleeper's next
- * look: HF_WAIT_MAX_NS at most. No message is lost. */
-int hf_wait_setup(void)
-{
-    uint64_t token = hf_process_token();
-    if (hf_load_relaxed_u64(&registered_token) == token) {
-        return 1;
-    }
-    if (HF_FAIL_STATUS("wait.register") != 0 ||
-        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) != 0) {
-        return 0;
-    }
-    hf_store_relaxed_u64(&registered_token, token);
-    return 1;
-}
+#include "board/bell.h"
 
 /* Between "I sleep" and the last look. Every registered waker that runs now passes a full barrier during this call:
  * either its commit came before and the last look sees it, or the flag is visible when it looks for sleepers. Without
@@ -79,23 +55,9 @@ int64_t hf_line_sleeps(struct hf_map *map, int64_t index, int sleeping)
     return sleeper_barrier();
 }
 
-int64_t hf_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-int64_t hf_wait_end(int64_t now_ns, int64_t timeout_ns, int64_t longest_ns)
-{
-    int64_t timeout = timeout_ns < 0 ? 0 : timeout_ns > longest_ns ? longest_ns : timeout_ns;
-    int64_t end = now_ns + timeout;
-    return timeout < HF_WAIT_MAX_NS ? end : end - end % HF_WAIT_MAX_NS;
-}
-
 void hf_waiter_start(struct hf_waiter *w, int strategy, int64_t timeout_ns)
 {
-    int64_t now = hf_now_ns();
+    int64_t now = hf_clock_read();
     w->strategy = strategy;
     w->rounds = 0;
     w->yields = 0;
@@ -105,7 +67,7 @@ void hf_waiter_start(struct hf_waiter *w, int strategy, int64_t timeout_ns)
 
 int64_t hf_waiter_left(const struct hf_waiter *w)
 {
-    int64_t left = w->deadline_ns - hf_now_ns();
+    int64_t left = w->deadline_ns - hf_clock_read();
     return left > 0 ? left : 0;
 }
 
@@ -129,9 +91,10 @@ int hf_waiter_pause(struct hf_waiter *w)
     if (w->strategy == HF_WAIT_BUSY_SPIN) {
         hf_cpu_relax();
         /* The first round looks at the clock, so that a timeout of 0 does not spin. */
-        return w->rounds++ % HF_WAIT_SPIN_ROUNDS == 0 && hf_now_ns() >= w->deadline_ns ? -1 : 0;
+        return w->rounds++ % HF_WAIT_SPIN_ROUNDS == 0 && hf_clock_read() >= w->deadline_ns ? -1 : 0;
     }
-    int64_t now = hf_now_ns(); /* tens of ns, no system call: fine beside a yield, and it paces the spin of backoff */
+    int64_t now =
+        hf_clock_read(); /* tens of ns, no system call: fine beside a yield, and it paces the spin of backoff */
     if (now >= w->deadline_ns) {
         return -1;
     }

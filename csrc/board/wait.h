@@ -6,17 +6,13 @@
  * issue it, it naps for at most 1 ms instead.
  *
  * Who sleeps for nothing costs little. A sleep that ends by itself goes on as it was, with no new barrier: the flag is still
- * set and the bell has not rung, so it is one long sleep, in which the sleeper looked up. And waits of 50 ms and more end at
- * ticks, the multiples of 50 ms of the clock: all that idle on a core wake at the same moment, the core once, and what they
- * share is in its caches (measured: two thirds of the CPU time of the same number of wakes). */
+ * set and the bell has not rung, so it is one long sleep, in which the sleeper looked up. And long waits end at ticks (clock.h). */
 #ifndef HF_BOARD_WAIT_H
 #define HF_BOARD_WAIT_H
 #include "board/board.h"
 
 /* cffi: begin */
 enum hf_wait { HF_WAIT_BUSY_SPIN = 0, HF_WAIT_YIELD = 1, HF_WAIT_BACKOFF = 2, HF_WAIT_BLOCK = 3 };
-/* Registers this process as a waker; once per process, again after fork. 1 membarrier works, 0 it does not: wakers fence. */
-int hf_wait_setup(void);
 /* Both: a waiter says that it is about to sleep. The caller looks again before hf_bell_wait, and sleeps no longer than the result,
  * in ns: 50 ms, or 1 ms where membarrier does not work. 0 where nothing was set.
  *
@@ -36,8 +32,6 @@ int64_t hf_board_wait(struct hf_map *board, struct hf_map *bells, uint32_t bell,
 /* cffi: end */
 
 enum {
-    HF_WAIT_MAX_NS = 50000000,    /* of one wait for a stream; then the caller looks at signals and at dead peers */
-    HF_BELL_MAX_NS = 500000000,   /* of one sleep on a bell, for a thread that waits for nothing else */
     HF_WAIT_NAP_NS = 1000000,     /* of one sleep without membarrier: what a lost wake costs */
     HF_WAIT_SPIN_NS = 20000,      /* backoff spins this long: a futex wake costs about as much */
     HF_SOON_MAX_NS = 5000,        /* of a wait that keeps the GIL */
@@ -45,9 +39,6 @@ enum {
     HF_WAIT_YIELDS = 4,           /* backoff then yields so often, for a peer that shares the core */
     HF_WAIT_ACK_NS = 100000       /* a source that backs off yields so long: a store's batch takes 30 to 100 us */
 };
-
-/* 1: this process registered, so a compiler barrier is enough between its store and its look for sleepers. 0: fence. */
-int hf_wait_registered(void);
 
 /* One wait, by strategy. busy_spin and yield never sleep; backoff spins, yields, then sleeps; block sleeps at once.
  *
@@ -75,7 +66,4 @@ struct hf_waiter { /* private to the waiting thread */
 void hf_waiter_start(struct hf_waiter *w, int strategy, int64_t timeout_ns); /* hf_wait_end, HF_WAIT_MAX_NS the longest */
 int hf_waiter_pause(struct hf_waiter *w);                /* 0 look again, 1 sleep on the bell now, -1 the deadline passed */
 int64_t hf_waiter_left(const struct hf_waiter *w);       /* ns until the deadline, >= 0 */
-int64_t hf_now_ns(void);                                 /* CLOCK_MONOTONIC */
-/* When a wait that begins now ends: after timeout_ns, in [0, longest_ns]; one that may last 50 ms, at the last tick by then. */
-int64_t hf_wait_end(int64_t now_ns, int64_t timeout_ns, int64_t longest_ns);
 #endif

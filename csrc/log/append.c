@@ -11,6 +11,7 @@
  * invent data either. One that dies before 3 leaves a next_sqn that is too small: open counts again. */
 #include "log/private.h"
 #include "base/atomic.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
 

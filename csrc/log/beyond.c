@@ -17,7 +17,7 @@
  * under it is seen afterwards, by the head and by the segments' uuids, and then it is done again. A log that was
  * poisoned in this boot ends where its head says: what lies beyond was never on disk. */
 #include "log/end.h"
-#include "base/atomic.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
 

@@ -6,7 +6,6 @@
  *
  * The fills are verified first: what they have is no finding later on. */
 #include "log/private.h"
-#include "base/process.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

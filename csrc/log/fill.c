@@ -9,7 +9,7 @@
  * brings back what one of them has taken over. */
 #include "log/private.h"
 #include "base/crc32c.h"
-#include "base/map.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
 

@@ -7,9 +7,8 @@
 #include "log/private.h"
 #include "base/atomic.h"
 #include "base/crc32c.h"
-#include "base/map.h"
+#include "base/failpoint.h"
 #include "base/process.h"
-#include "base/sync.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -7,8 +7,7 @@
  *   3. the directory is synced           -> the new head
  * Readers that have the old file open see that it has no name any more, and open the new one (log_reader.c). */
 #include "log/private.h"
-#include "base/map.h"
-#include "base/process.h"
+#include "base/failpoint.h"
 #include "base/sync.h"
 
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  * a cut can ever be taken for a later write at the same place. */
 #include "log/end.h"
 #include "base/atomic.h"
-#include "base/map.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
 

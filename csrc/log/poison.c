@@ -10,7 +10,7 @@
  * A crash anywhere leaves the head's flag or the doubt, and the next open begins again. */
 #include "log/private.h"
 #include "base/atomic.h"
-#include "base/process.h"
+#include "base/failpoint.h"
 #include "base/sync.h"
 
 #include <fcntl.h>

@@ -6,6 +6,7 @@
  * there proves the bytes were its own); or it is damage. So a call that meets trouble refreshes its list once and
  * tries again before it says so. */
 #include "log/private.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 
 #include <fcntl.h>

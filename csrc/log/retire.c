@@ -16,7 +16,7 @@
  * A power cut after several of them may bring back any of their names: what is separated from the beginning by a gap
  * is a ghost, and open removes it. */
 #include "log/private.h"
-#include "base/atomic.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
 

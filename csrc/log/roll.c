@@ -11,6 +11,7 @@
  * a power cut could leave its old name on a new header. */
 #include "log/private.h"
 #include "base/atomic.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
 

@@ -5,7 +5,7 @@
  * it. */
 #include "log/private.h"
 #include "base/crc32c.h"
-#include "base/map.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
 

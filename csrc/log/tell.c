@@ -6,7 +6,7 @@
  * open writes a new head. A log at level memory stores through its mapping, as it does into its segments. */
 #include "log/private.h"
 #include "base/atomic.h"
-#include "base/process.h"
+#include "base/failpoint.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,8 +6,10 @@
 #include "store/drain.h"
 
 #include "base/atomic.h"
-#include "base/process.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/status.h"
+#include "board/bell.h"
 #include "board/wait.h"
 
 #include <string.h>

@@ -7,7 +7,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "stream/frame.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/process.h"
+#include "board/bell.h"
 #include "board/wait.h"
 
 #define HF_NO_PIN UINT64_MAX /* no position: positions are multiples of 32 */

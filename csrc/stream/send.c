@@ -6,7 +6,8 @@
  * when one of them is reached. */
 #include <time.h>
 #include "base/process.h"
-#include "board/wait.h"
+#include "base/clock.h"
+#include "base/failpoint.h"
 #include "stream/source.h"
 
 #define HF_FAR (UINT64_C(1) << 62) /* no limit: so far away that it is looked at again once in 2^62 bytes */

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "base/process.h"
-#include "board/wait.h"
+#include "base/clock.h"
 #include "stream/source.h"
 
 #define HF_AHEAD_MAX UINT64_C(65536)   /* bytes: a part of the core's second cache */

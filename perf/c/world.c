@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/process.h"
+#include "board/bell.h"
 #include "files.h"
 
 enum { FRAGMENT_BYTES = 65536, PIN_TIMEOUT_MS = 100 };

@@ -5,8 +5,10 @@
 #include <stddef.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/process.h"
 #include "base/status.h"
+#include "board/bell.h"
 #include "board/board.h"
 #include "board/wait.h"
 #include "check.h"

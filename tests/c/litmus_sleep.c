@@ -10,6 +10,7 @@
  * the sleeper for both; the waker has a compiler barrier only. Without membarrier (fenced) each side has one of its own. The control
  * takes membarrier away from a waker that counts on it, and leaves the sleeper a fence of its own: its load is ordered then, the
  * waker's is not. */
+#include "base/failpoint.h"
 #include "litmus.h"
 
 enum form { COMMITS, ACKS };

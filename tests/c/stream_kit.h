@@ -1,7 +1,9 @@
 /* stream_kit.h: what the stream's tests share: rings and boards in anonymous memory, payloads that prove themselves. */
 #ifndef HF_STREAM_KIT_H
 #define HF_STREAM_KIT_H
+#include "base/clock.h"
 #include "base/process.h"
+#include "board/bell.h"
 #include "board/wait.h"
 #include "check.h"
 #include "stream/frame.h"

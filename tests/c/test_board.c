@@ -1,4 +1,5 @@
 /* test_board.c: claims, their races and crashes. */
+#include "base/failpoint.h"
 #include "board_kit.h"
 
 static void claimed_line_tells_who_owns_it(void)

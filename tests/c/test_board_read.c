@@ -1,4 +1,5 @@
 /* test_board_read.c: consistent reading while lines change hands, acks, wakes, garbage. */
+#include "base/failpoint.h"
 #include "board_kit.h"
 
 /* Two participants take turns on the only free line; whoever reads must never see one's identity with the other's

@@ -3,8 +3,10 @@
 #include <pthread.h>
 
 #include "base/atomic.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/status.h"
+#include "board/bell.h"
 #include "board/wait.h"
 #include "check.h"
 #include "store/drain.h"

@@ -1,6 +1,5 @@
 /* The file `head`: a write of its table of BEGINs that is torn, and one of layout version 1, which is made anew. */
-#include "base/map.h"
-#include "base/process.h"
+#include "base/failpoint.h"
 #include "head_kit.h"
 
 #include <fcntl.h>

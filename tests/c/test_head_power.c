@@ -2,7 +2,7 @@
  * and any of the sectors and names that came after. BEGINs that were told are there, and a table is the old one or the new one. */
 #include "power_kit.h"
 
-#include "base/process.h"
+#include "base/failpoint.h"
 #include "head_kit.h"
 
 enum { FIRST = 40, LAST = 46, IMAGES = 12, RUNS = 3, CONTROLS = 6 };

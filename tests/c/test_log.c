@@ -1,7 +1,6 @@
 /* The log in ordinary life: append, publish, roll, retain, BEGIN, LOST, readers, check; and what the bytes look
  * like. */
 #include "base/atomic.h"
-#include "base/process.h"
 #include "log_kit.h"
 
 #include <pthread.h>

@@ -1,6 +1,5 @@
 /* A call into the kernel or the allocator fails, each in turn: readers, checks and fills say so, keep nothing, give no wrong
  * byte, and do it right when they are asked again. (The store's own calls: torture_syscalls.c.) */
-#include "base/process.h"
 #include "fault_kit.h"
 #include "fill_kit.h"
 #include "log/private.h"

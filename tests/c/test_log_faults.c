@@ -1,5 +1,5 @@
 /* What the log refuses: malformed blocks, a failed sync, a full disk, another source's directory, a forked child. */
-#include "base/process.h"
+#include "base/failpoint.h"
 #include "base/sync.h"
 #include "log_kit.h"
 

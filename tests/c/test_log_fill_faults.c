@@ -1,5 +1,5 @@
 /* Fills that are damaged, cut, half made, or made while somebody reads: nobody ever gets wrong bytes from one. */
-#include "base/process.h"
+#include "base/failpoint.h"
 #include "fill_kit.h"
 
 #include <sys/stat.h>

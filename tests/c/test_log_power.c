@@ -1,7 +1,7 @@
 /* test_log_power.c [images [first]]: a disk that loses its power while logs retire segments: it has what was synced, and any of the
  * sectors and names that came after. What was let go never comes back as damage, and what was kept is there.
  * first: the run that they count from; a run's number is its seed. */
-#include "base/process.h"
+#include "base/failpoint.h"
 #include "power_kit.h"
 
 enum { RUNS = 300, IMAGES = 20, CONTROLS = 60 };

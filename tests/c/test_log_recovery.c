@@ -1,6 +1,6 @@
 /* What a log is after its store was killed at a failpoint, or after the power went: at least what was published, no
  * damage reported, no gap, and the same again at the next open. */
-#include "base/process.h"
+#include "base/failpoint.h"
 #include "log_kit.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
 /* What a log let go is gone, and what it has lost is damage: at its beginning too, and when nothing is left of it. */
-#include "base/process.h"
+#include "base/failpoint.h"
 #include "fill_kit.h"
 
 enum { MESSAGE = 900, COUNT = 200, KEEP = 5 * SEGMENT };

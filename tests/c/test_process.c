@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 
 #include "base/atomic.h"
+#include "base/failpoint.h"
 #include "base/process.h"
 #include "base/status.h"
 #include "check.h"

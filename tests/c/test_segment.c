@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include "base/atomic.h"
+#include "base/failpoint.h"
 #include "base/map.h"
 #include "base/process.h"
 #include "base/status.h"

@@ -2,6 +2,7 @@
  * ends it. */
 #include <pthread.h>
 
+#include "base/failpoint.h"
 #include "store/drain.h"
 #include "stream_kit.h"
 

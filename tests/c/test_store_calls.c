@@ -1,7 +1,6 @@
 /* A call into the kernel or the allocator fails in a store's life, each in turn, and so it does while a log that a crash
  * left is mended: the store is told, nothing stays open, and what it had been told is stable is there. torture_syscalls.c
  * strikes the system calls among each other and at random; here none is left out, and memory runs out too. */
-#include "base/process.h"
 #include "fault_kit.h"
 #include "log/private.h"
 #include "log_kit.h"

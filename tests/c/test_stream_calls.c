@@ -1,5 +1,6 @@
 /* A call into the kernel or the allocator fails while somebody makes, attaches or reads shared memory: it says so and leaves
  * nothing. And what nobody does by mistake twice: handles of the wrong kind, lines that are not ours. */
+#include "base/failpoint.h"
 #include "board/board.h"
 #include "fault_kit.h"
 #include "stream_kit.h"

@@ -1,4 +1,5 @@
 /* test_stream_kill.c: a source that dies at any failpoint leaves whole messages, and nothing else (stream.h, 1, 2, 5). */
+#include "base/failpoint.h"
 #include "stream_kit.h"
 
 enum { KILL_SEND, KILL_FRAGMENTS, KILL_CLAIM, KILL_ROWS, KILL_KINDS };

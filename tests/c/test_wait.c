@@ -1,4 +1,5 @@
 /* test_wait.c: bells, the sleeper's barrier, and the steps of a wait. */
+#include "base/failpoint.h"
 #include "board_kit.h"
 
 #include <sched.h>

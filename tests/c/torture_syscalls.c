@@ -6,7 +6,7 @@
  * is killed in its turn, three deep: an opening that was broken off does no harm to the next one. */
 #include <stdarg.h>
 
-#include "base/process.h"
+#include "base/failpoint.h"
 #include "power_kit.h"
 
 enum { MESSAGES = 40, REOPENED = 33, DEPTH = 3, OPEN_CALLS = 60, SHORT_WRITE = -1, DIE = 0 };

@@ -1,7 +1,6 @@
 /* log_object.c: see log_object.h. The rules that are checked are log.h's: whoever reads on gets on, what is read is whole messages
  * in order, an open mends for good, and what is appended after it is there. */
 #include "log_object.h"
-#include "base/map.h"
 #include "log_kit.h"
 #include "quick.h"
 
