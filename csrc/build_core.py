@@ -42,7 +42,7 @@ PYTHON = HERE / "python"
 
 COMPILE = ["-std=c11", "-O2", "-D_GNU_SOURCE", "-fvisibility=hidden", "-fstack-protector-strong"]
 COMPILE += ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]
-"""No -march: what needs newer instructions chooses them at run time (crc32c.c)."""
+"""No -march: what needs newer instructions chooses them at run time (base/crc32c.c)."""
 LINK = ["-Wl,-z,relro,-z,now"]
 WARN = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
 FAILPOINTS = "-DHF_FAILPOINTS"

@@ -164,7 +164,7 @@ _FIELD = re.compile(r"^\s*([\w ]+?) (\w+)(?:\[(\d+)\])?;\s*/\*\s*(\d+)\s*(.*?)\s
 
 
 def tables(module: ModuleType) -> str:
-    """The constants, and a table per struct of layout.h: offsets and sizes as compiled, meanings from the comments.
+    """The constants, and a table per struct of base/layout.h: offsets and sizes as compiled, meanings from the comments.
 
     Raises ValueError where a comment's offset is not the compiler's, or a field has no comment.
     """

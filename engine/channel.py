@@ -1,8 +1,8 @@
 """A channel: blocks of bytes from one process to another on this host, in place, in order, with back-pressure. No store keeps it.
 
-It is a ring as a source has (csrc/stream.h) and a board, used by the same rules: the writer writes each block once, the reader
-reads it where it lies, and the reader's line on the board says up to where it has let go; nothing is overwritten before. Either
-side may come first, die and come again:
+It is a ring as a source has (csrc/stream/stream.h) and a board, used by the same rules: the writer writes each block once, the
+reader reads it where it lies, and the reader's line on the board says up to where it has let go; nothing is overwritten before.
+Either side may come first, die and come again:
 
 * every life of the writer has a ring of its own. What an earlier one had committed stays there for the reader, which removes
   each ring that it has read to its end and whose writer is closed or proved dead (DESIGN 12);

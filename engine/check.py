@@ -1,4 +1,4 @@
-"""Checks the logs of a store's directory: read-only, and safe beside a store that runs. csrc/log_check.c does the reading."""
+"""Checks the logs of a store's directory: read-only, and safe beside a store that runs. csrc/log/check.c does the reading."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _unbegun(path: Path) -> str:
 
 
 def _unsure(path: Path) -> str:
-    """What a store that opened this log could not read behind what is known to be stable (csrc/log_unsure.c); or empty."""
+    """What a store that opened this log could not read behind what is known to be stable (csrc/log/unsure.c); or empty."""
     try:
         first, following = map(int, read_regular(path / "unsure", UNSURE_BYTES).split())
     except FileNotFoundError:

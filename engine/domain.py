@@ -2,7 +2,7 @@
 
 ``$HOLDFAST_DIR`` (else ``$XDG_RUNTIME_DIR/holdfast``, else ``/tmp/holdfast-<uid>``) holds one directory per domain::
 
-    <domain>/processes/<token>     one lock file per process (csrc/process.h)
+    <domain>/processes/<token>     one lock file per process (csrc/base/process.h)
     <domain>/stores/<name>.sock    a running store's control socket
     <domain>/stores/<name>.info    who that store is; stays when it dies
     <domain>/stores/<alias>.*      symbolic links to the two: other names of it, such as 127.0.0.1:PORT

@@ -1,4 +1,4 @@
-"""The store's drain thread: runs csrc/drain.c over all repositories, and everything else that touches a log or a reader.
+"""The store's drain thread: runs csrc/store/drain.c over all repositories, and everything else that touches a log or a reader.
 
 Other threads hand it work with :meth:`Drainer.call`; it runs between two rounds, so that a repository needs no lock. A helper
 thread makes the next segment of each log ahead of time, and looks after what the logs have (engine/scrub.py).

@@ -1,4 +1,4 @@
-"""The shared structs of csrc/layout.h as numpy dtypes, derived from what cffi read there. No offset is written twice.
+"""The shared structs of csrc/base/layout.h as numpy dtypes, derived from what cffi read there. No offset is written twice.
 
 `layout.FRAME`, `layout.BOARD_LINE`, ... are made on first use: `import holdfast` does not need numpy for them. Kernels
 never import from here: a struct reaches them as the dtype of an argument, so that another layout is another signature
@@ -14,7 +14,7 @@ from .core import ffi
 if TYPE_CHECKING:
     import numpy as np
 
-# What processes share, in the order of layout.h.
+# What processes share, in the order of base/layout.h.
 SHARED: dict[str, str] = {
     "PREAMBLE": "struct hf_preamble",
     "FRAME": "struct hf_frame",

@@ -1,4 +1,4 @@
-"""Opening a log to read it, and how far it goes where nobody keeps it: such an end is walked to (csrc/log_beyond.c).
+"""Opening a log to read it, and how far it goes where nobody keeps it: such an end is walked to (csrc/log/beyond.c).
 
 A walk verifies up to a whole segment, 64 MiB. Nobody does that twice: where one reader of this process has got, the next one of
 the same log goes on. And no drain thread does it first: a thread of its own walks ahead.

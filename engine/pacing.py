@@ -1,5 +1,5 @@
 """Carries out what receiver_paced.py decides for one repository: reads the receivers' acknowledgements, holds the store's own
-back, lets messages go. The drain thread, between two rounds (csrc/drain.c holds back within one).
+back, lets messages go. The drain thread, between two rounds (csrc/store/drain.c holds back within one).
 """
 
 from __future__ import annotations

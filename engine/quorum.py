@@ -35,7 +35,7 @@ Intragroup = Literal["quorum", "all-active", "all"]
 Intergroup = Literal["any", "all-active", "majority", "all"]
 INTRAGROUP: tuple[Intragroup, ...] = ("quorum", "all-active", "all")
 INTERGROUP: tuple[Intergroup, ...] = ("any", "all-active", "majority", "all")
-"""In the order of their numbers in the SRI (csrc/layout.h)."""
+"""In the order of their numbers in the SRI (csrc/base/layout.h)."""
 
 
 def quorum(size: int) -> int:

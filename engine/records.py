@@ -2,7 +2,7 @@
 
 Reading costs no store anything but its disk (engine/logs.py): a number that is damaged or missing at one is read from another,
 and what a newer incarnation made void is not read at all. Nothing here runs per message: C verifies a block, walks it once
-and writes the columns (csrc/frames.c hf_columns).
+and writes the columns (csrc/stream/ring_walk.c hf_columns).
 
 A message belongs to the range that holds the number of its last fragment. So ranges that meet give each message once, wherever
 they are cut.

@@ -1,7 +1,7 @@
 """What one log lacks, copied from the logs of the same source at other stores (its peers).
 
 A log lacks what does not verify, what is recorded as lost, and what lies in a hole between two incarnations. Nothing in it is
-rewritten: what a peer has goes into a fill beside the segments (csrc/log_fill.c), verified on its way out of the peer's log and
+rewritten: what a peer has goes into a fill beside the segments (csrc/log/fill.c), verified on its way out of the peer's log and
 sealed with checksums of its own. Readers find it there at once.
 
 Only one process repairs a log at a time: its store, or a tool that holds the store's directory.

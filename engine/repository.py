@@ -3,7 +3,7 @@
 Everything here runs on the store's drain thread (engine/drainer.py): the log and the reader have one thread, and no lock.
 
 Invariants:
- - what the board line calls stable has been published by the log (csrc/drain.c moves the line after the log);
+ - what the board line calls stable has been published by the log (csrc/store/drain.c moves the line after the log);
  - the board line's range begins behind the last number that this store knows it never had;
  - what the ring does not have any more is read from the peers before anything newer is (engine/refill.py); meanwhile the line
    says that this store catches up;
@@ -122,7 +122,7 @@ class Repository:
 
     @property
     def unsure(self) -> bool:
-        """The disk does not give what it may have acknowledged (csrc/log_unsure.c): it has no say until that is repaired."""
+        """The disk does not give what it may have acknowledged (csrc/log/unsure.c): it has no say until that is repaired."""
         return bool(self.log) and bool(self.info.unsure)
 
     def look_for_lost(self) -> None:

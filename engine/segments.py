@@ -198,7 +198,7 @@ STANDS_TRIES = 10
 
 
 def claim_line(board: Mapping, domain: Domain, who: CData) -> int:
-    """Index of an own line on a board (csrc/board.h), for ``who`` (``struct hf_identity *``).
+    """Index of an own line on a board (csrc/board/board.h), for ``who`` (``struct hf_identity *``).
 
     Somebody who is stopped, or has no core, while it is its turn keeps the others waiting. Raises TurnHeldError: for too long;
     Error: the board is full.

@@ -28,7 +28,7 @@ _log = logging.getLogger("holdfast")
 
 GRANULE = int(lib.HF_GRANULE)
 LIMIT_MIN, FRAGMENT_MIN, RING_MIN, RING_MAX = 8192, GRANULE, 1 << 16, 1 << 34
-"""Of the options that are worked out, in bytes (option_table; csrc/stream.h)."""
+"""Of the options that are worked out, in bytes (option_table; csrc/stream/stream.h)."""
 REFUSED = {
     "ume_message_stability_notification": (None, 0, 2),
     "ume_confirmed_delivery_notification": (0,),

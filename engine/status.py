@@ -1,4 +1,4 @@
-"""The only place where results of the C core become Python errors (csrc/status.h)."""
+"""The only place where results of the C core become Python errors (csrc/base/status.h)."""
 
 from __future__ import annotations
 

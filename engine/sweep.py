@@ -1,7 +1,7 @@
 """Removes what the dead left behind in a domain, and says why of each thing. What lives, and what somebody may still need, stays.
 
-Death is proved by a free lock and by nothing else (csrc/process.h). Everything happens under the domain's creation lock: nobody
-makes a board or doorbells meanwhile, and one without a magic is one whose creator died. Two exceptions to "needed": with
+Death is proved by a free lock and by nothing else (csrc/base/process.h). Everything happens under the domain's creation lock:
+nobody makes a board or doorbells meanwhile, and one without a magic is one whose creator died. Two exceptions to "needed": with
 ``everything`` the operator gives up what a store that is not there has not drained yet, and the logs of dead memory stores.
 """
 

@@ -1,4 +1,4 @@
-"""Making bytes and names durable: the only place in Python that does so, through the core's (csrc/sync.h).
+"""Making bytes and names durable: the only place in Python that does so, through the core's (csrc/base/sync.h).
 
 After a sync that failed the next one returns 0 and has written nothing of what the first one dropped. So whoever is told of a
 failure writes all of it once more into new files, and remembers until then, for the processes that come later, in a
@@ -81,7 +81,7 @@ def make_directory(path: Path) -> None:
     """The directory of a log that has no head yet. Its name is on disk when this returns.
 
     An empty one that is there was made before a sync that failed, or by a process that was killed before it: nobody knows
-    whether its name is on disk, and a sync does not tell (csrc/sync.h). So it is made again.
+    whether its name is on disk, and a sync does not tell (csrc/base/sync.h). So it is made again.
     """
     with contextlib.suppress(OSError):
         path.rmdir()

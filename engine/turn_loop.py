@@ -36,7 +36,7 @@ class TurnLoop:
 
     Args:
         work: does what is due, and returns the number of things done. Called under ``lock``.
-        prepare_sleep: sets the flags that make others ring, then looks once more (csrc/wait.h). Returns the longest sleep in ns,
+        prepare_sleep: sets the flags that make others ring, then looks once more (csrc/board/wait.h). Returns the longest sleep in ns,
             and what takes the flags back. Called under ``lock``.
         callbacks: what callbacks of the program have raised.
         name: of the context.

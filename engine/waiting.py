@@ -1,4 +1,4 @@
-"""Waiting: the names of the wait strategies (csrc/wait.h), and deadlines from timeouts in seconds."""
+"""Waiting: the names of the wait strategies (csrc/board/wait.h), and deadlines from timeouts in seconds."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ MAPPERS = {
     "base/map.c": "rings, boards and bells, which lie in shared memory",
     "base/process.c": "a page of nobody's file",
     "log/head.c": "a head, by the one who writes it; what may not be there is read first",
-    "log/roll.c": "a segment of the memory level, by the one who writes it",
+    "log/spare.c": "a segment of the memory level, by the one who writes it",
 }
 """Who may map a file. A log is never read through a map: a page that the disk does not give would be a SIGBUS, also in a program
 that holds a message of it. Readers copy into private memory."""

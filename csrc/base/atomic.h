@@ -105,7 +105,7 @@ static inline void hf_fence_seq_cst(void)
 #endif
 
 /* Orders nothing in the processor. Where it stands between a store and a load, the other side issued membarrier
- * (wait.h). */
+ * (board/wait.h). */
 static inline void hf_compiler_barrier(void)
 {
     __asm__ volatile("" ::: "memory");

@@ -69,7 +69,7 @@ struct hf_frame {
     int64_t timestamp_ns;     /* 16  CLOCK_REALTIME at publish */
     uint16_t flags;           /* 24  enum hf_frame_flag */
     uint16_t fragment;        /* 26  index within its message; for control frames enum hf_control */
-    uint32_t crc;             /* 28  0 in a ring; in a log CRC-32C, see log.h */
+    uint32_t crc;             /* 28  0 in a ring; in a log CRC-32C, see log/log.h */
 };                            /* 32 */
 
 enum hf_frame_flag { HF_FRAME_FIRST = 1, HF_FRAME_LAST = 2, HF_FRAME_CONTROL = 4, HF_FRAME_HOLE = 8 };

@@ -1,4 +1,4 @@
-/* segment.c: mapping of named shared memory, and the checks before anybody trusts it. See segment.h. */
+/* map.c: mapping of named shared memory, and the checks before anybody trusts it. See map.h. */
 #include "base/map.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static uint64_t page_bytes(void)
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Smallest header of a kind; 0 = not a kind that is mapped here (segments and heads of logs belong to log.c). */
+/* Smallest header of a kind; 0 = not a kind that is mapped here (segments and heads of logs belong to log/append.c). */
 static uint64_t header_least(uint32_t kind)
 {
     switch (kind) {

@@ -1,4 +1,4 @@
-/* segment.h: named shared memory, created and attached. The name and the descriptor come from outside (posix_ipc); this file
+/* map.h: named shared memory, created and attached. The name and the descriptor come from outside (posix_ipc); this file
  * sizes, maps, populates and checks. Created objects are fallocate'd and pre-faulted, so that running out of memory is an
  * errno here and never a SIGBUS later. MADV_DONTFORK on all of them.
  *

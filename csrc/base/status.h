@@ -2,7 +2,7 @@
  * call. engine/status.py is the only place that turns them into Python errors. */
 #ifndef HF_BASE_STATUS_H
 #define HF_BASE_STATUS_H
-#include <stdint.h>
+#include <errno.h>
 #include <stdint.h>
 
 /* cffi: begin */
@@ -38,4 +38,10 @@ enum hf_status {
 
 const char *hf_status_name(int64_t status); /* "HF_LAPPED"; "errno" at and below HF_ERRNO; never NULL */
 /* cffi: end */
+
+/* The errno of a failed system call as a status. */
+static inline int64_t hf_errno(void)
+{
+    return HF_ERRNO - errno;
+}
 #endif

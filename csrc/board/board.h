@@ -1,4 +1,4 @@
-/* board.h: one line per participant of a source (layout.h: hf_board_line). Every line has one writer; what the source wants to
+/* board.h: one line per participant of a source (base/layout.h: hf_board_line). Every line has one writer; what the source wants to
  * know (stability, confirmation, pins) it reads.
  *
  * Claiming: own line of an earlier incarnation (same uuid and role) first, then one that was never used, then one that was

@@ -4,7 +4,6 @@
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/atomic.h"

@@ -1,4 +1,4 @@
-/* log.c: the store's hot side of a log: append, group commit, publish. See log.h for the rules.
+/* append.c: the store's hot side of a log: append, group commit, publish. See log.h for the rules.
  *
  * Publishing, and why a reader may trust it:
  *   1. the frames are in the segment (memcpy into the mapping, or pwrite and fdatasync);
@@ -9,11 +9,13 @@
  * nobody was told about: open may keep or cut them. One that dies between the two stores of step 2 leaves end !=
  * end_check; the smaller of the two was true, and that is what open takes; so a flipped bit in one of them cannot
  * invent data either. One that dies before 3 leaves a next_sqn that is too small: open counts again. */
-#include "log/private.h"
+#include "log/writer.h"
 #include "base/atomic.h"
 #include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
+#include "log/frame.h"
+#include "log/head.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -101,7 +103,7 @@ static int64_t stage(struct hf_log *log, uint8_t *frames, uint64_t bytes, uint64
         if (room != length) {
             memset(frames + at + length, 0, room - length);
         }
-        f->commit = hf_commit_word(position + at, length);
+        f->commit = hf_log_commit_word(position + at, length);
         if (s->map != NULL) {
             expect_stores(s->map + file_offset + at, room);
         }
@@ -120,7 +122,7 @@ static int64_t stage(struct hf_log *log, uint8_t *frames, uint64_t bytes, uint64
 static void control_frame(uint8_t out[HF_CONTROL_ROOM], enum hf_control kind, uint16_t flags, uint64_t sqn,
                           struct hf_control_body body, uint64_t position, uint32_t seed)
 {
-    struct hf_frame f = {.commit = hf_commit_word(position, HF_CONTROL_BYTES),
+    struct hf_frame f = {.commit = hf_log_commit_word(position, HF_CONTROL_BYTES),
                          .sequence_number = sqn,
                          .flags = (uint16_t)(HF_FRAME_CONTROL | flags),
                          .fragment = (uint16_t)kind};

@@ -1,9 +1,9 @@
-/* log_beyond.c: readers: how far a log goes that nobody keeps.
+/* beyond.c: readers: how far a log goes that nobody keeps.
  *
  * The published end in `head` is true while a process has the log open for writing. No group commit syncs the head, so
  * the one that a power cut leaves is as old as the kernel's last write-back; a snapshot, a remounted image or a volume
  * that is attached again do the same within one boot. Such a head is a lower bound, and the end is found by the walk
- * that hf_log_open would do (log_end.c).
+ * that hf_log_open would do (end.c).
  *
  * Who keeps a log is told by an open-file-description lock on its head, taken when hf_log_open has published what it
  * found and gone when that open file is closed, however its process ends. It is on the very file that a reader has
@@ -16,10 +16,13 @@
  * Without a lock there is a walk: it costs time beside a writer that takes none, and is never wrong. What changes
  * under it is seen afterwards, by the head and by the segments' uuids, and then it is done again. A log that was
  * poisoned in this boot ends where its head says: what lies beyond was never on disk. */
-#include "log/end.h"
+#include "log/reader.h"
 #include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
+#include "log/end.h"
+#include "log/head.h"
+#include "log/unsure.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -123,7 +126,7 @@ int64_t hf_logr_reach(struct hf_logr *r)
         if (status != HF_OK || (r->reach.found && same(&now, &r->reach))) {
             return status;
         }
-        uint64_t poisoned = r->head->poisoned; /* an earlier boot's word is over (log_poison.c) */
+        uint64_t poisoned = r->head->poisoned; /* an earlier boot's word is over (poison.c) */
         int believed = poisoned == 1 || poisoned == hf_doubt_word() || HF_MUTANT("logr.believe_head");
         if (believed || held) { /* before we looked */
             status = HF_OK;

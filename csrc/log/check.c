@@ -1,11 +1,19 @@
-/* log_check.c: verifies every published frame of a log, read-only, beside a live store.
+/* check.c: verifies every published frame of a log, read-only, beside a live store.
  *
- * The published end, or the one behind a head that nobody keeps (log_beyond.c), is found before the directory is listed,
+ * The published end, or the one behind a head that nobody keeps (beyond.c), is found before the directory is listed,
  * so that all below it must be in the list. A segment that was recycled while we read it is recognised afterwards (its
  * name or uuid is gone) and what was found in it is taken back.
  *
  * The fills are verified first: what they have is no finding later on. */
-#include "log/private.h"
+#include "log/log.h"
+#include "base/status.h"
+#include "log/end.h"
+#include "log/fill.h"
+#include "log/frame.h"
+#include "log/head.h"
+#include "log/reader.h"
+#include "log/segment.h"
+#include "log/window.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
-/* log_copy.c: a reader's copy of frames: chunk by chunk, verified on the copy, whole messages only. See
- * log_reader.c. */
-#include "log/private.h"
+/* copy.c: a reader's copy of frames: chunk by chunk, verified on the copy, whole messages only. See
+ * reader.c. */
+#include "log/reader.h"
+#include "log/frame.h"
 
 #include <string.h>
 

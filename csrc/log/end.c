@@ -1,16 +1,34 @@
-/* log_end.c: where a log ends, as its files tell it: for whoever opens it, and for readers of a log that nobody keeps
- * (log_beyond.c). Read-only.
+/* end.c: where a log ends, as its files tell it: for whoever opens it, and for readers of a log that nobody keeps
+ * (beyond.c). Read-only.
  *
  * S is the highest position below which all is known to have been stable: the head's published end, every segment
  * header's synced_below, every valid SYNC frame. A bad frame below S is damage: kept, counted, stepped over. A bad
  * frame at or above S is a torn tail, whatever lies beyond: pages reach the disk in any order. Whole messages only:
  * a message whose last fragment is missing is torn as a whole. What the disk does not give at or above S may have been
- * stable: nothing is torn there, and the end is not known (log_unsure.c). */
+ * stable: nothing is torn there, and the end is not known (unsure.c). */
 #include "log/end.h"
+#include "log/frame.h"
+#include "log/head.h"
+#include "log/unsure.h"
 
 #include <string.h>
 
 /* ---- what is known before any frame is read ---- */
+
+int64_t hf_seg_ghosts(const struct hf_seg *segs, int64_t n, uint64_t position, uint64_t sqn)
+{
+    int64_t i = 0;
+    while (i < n && segs[i].base < position) {
+        i++;
+    }
+    if (i == n || segs[i].base != position || segs[i].state != HF_SEG_GOOD || segs[i].first_sqn > sqn) {
+        return 0;
+    }
+    while (i > 0 && segs[i - 1].state == HF_SEG_GOOD && segs[i - 1].seal.end_position == segs[i].base) {
+        i--;
+    }
+    return i;
+}
 
 void hf_ending_stable(struct hf_ending *e, const struct hf_seg *segs, int64_t n)
 {

@@ -1,7 +1,8 @@
-/* log_end.h: the walk to the end of a log (log_end.c), for who opens it (log_open.c) and for its readers (log_beyond.c). */
+/* end.h: the walk to the end of a log (end.c), for who opens it (open.c) and for its readers (beyond.c). */
 #ifndef HF_LOG_END_H
 #define HF_LOG_END_H
-#include "log/private.h"
+#include "log/log.h"
+#include "log/segment.h"
 
 /* The walk to the end of a log. Who asks sets the first part. */
 struct hf_ending {
@@ -41,4 +42,7 @@ int64_t hf_ending_walk(struct hf_ending *e);
 /* The number behind the last message. After a lost tail it is the head's, if the lost bytes can have held so many
  * frames. */
 uint64_t hf_ending_number(const struct hf_ending *e, const struct hf_begin *begins, uint64_t count);
+/* So many segments at the beginning were let go before, and a power cut brought their names back without those of their
+ * successors: they end before `position`, where the log begins with number `sqn`. */
+int64_t hf_seg_ghosts(const struct hf_seg *segs, int64_t n, uint64_t position, uint64_t sqn);
 #endif

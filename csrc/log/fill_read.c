@@ -1,28 +1,19 @@
-/* log_fill_read.c: a reader's way into fills, for numbers that the segments cannot give. See log_fill.c and log_reader.c.
+/* fill_read.c: a reader's way into fills, for numbers that the segments cannot give. See fill.c and reader.c.
  *
  * To a reader a fill is a log of one segment: the same walk, the same verification on the copy. The directory was
  * listed in this very call, so that a fill that has just appeared is found; and where a fill follows, no step over
  * what is missing is longer than up to it. */
-#include "log/private.h"
+#include "log/reader.h"
+#include "log/head.h"
 
 #include <stdlib.h>
-
-void hf_logr_fill_close(struct hf_logr *r)
-{
-    struct hf_logr *fill = r->fill;
-    if (fill != NULL) {
-        hf_seg_list_free(fill->segs, fill->count);
-        free(fill->index.entries);
-        free(fill);
-        r->fill = NULL;
-    }
-}
 
 /* r->fill becomes the fill of this range, as it is now. */
 static int64_t turn_to(struct hf_logr *r, struct hf_range range)
 {
     const struct hf_seg *open = r->fill == NULL ? NULL : r->fill->segs;
-    if (open != NULL && open->first_sqn == range.first && open->fill_next == range.next && hf_fill_same(r->dir, open)) {
+    if (open != NULL && open->first_sqn == range.first && open->fill_next == range.next &&
+        hf_seg_same(r->dir, open, NULL)) {
         return HF_OK;
     }
     hf_logr_fill_close(r);

@@ -1,12 +1,12 @@
-/* log_frame.c: frames in a log: their CRC, their verification, and walking over them.
+/* frame.c: frames in a log: their CRC, their verification, and walking over them.
  *
  * A frame is valid at a position if its commit word carries that position, its length is possible, its padding is
  * zero and its CRC, seeded with the segment's uuid and incarnation, fits. Old frames of a recycled file fail twice:
  * by position and by uuid. */
-#include "log/private.h"
+#include "log/frame.h"
 #include "base/crc32c.h"
+#include "log/log.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 uint32_t hf_seed(const uint8_t *segment_uuid, uint64_t incarnation)
@@ -65,7 +65,7 @@ static uint32_t plausible(const uint8_t *at, uint64_t room, uint64_t position)
     uint64_t commit;
     memcpy(&commit, at, sizeof commit);
     uint32_t length = (uint32_t)commit;
-    if (commit != hf_commit_word(position, length) || length < sizeof(struct hf_frame) ||
+    if (commit != hf_log_commit_word(position, length) || length < sizeof(struct hf_frame) ||
         hf_frame_room(length) > room) {
         return 0;
     }
@@ -178,7 +178,7 @@ int hf_walk_frame(struct hf_walk *w)
     memcpy(&w->frame, at, sizeof w->frame);
     /* A resynchronisation may stand where a verified frame does not begin. */
     uint32_t length = (uint32_t)w->frame.commit;
-    if (w->frame.commit != hf_commit_word(w->position, length) || length < sizeof w->frame ||
+    if (w->frame.commit != hf_log_commit_word(w->position, length) || length < sizeof w->frame ||
         hf_frame_room(length) > w->verified - w->position) {
         return 0;
     }
@@ -279,23 +279,6 @@ int hf_chain_take(struct hf_chain *c, const struct hf_frame *f, const struct hf_
         c->whole_sqn = c->next_sqn;
     }
     return 1;
-}
-
-int64_t hf_index_reset(struct hf_index *x, uint64_t file_bytes)
-{
-    uint64_t max = (file_bytes + HF_INDEX_STEP - 1) / HF_INDEX_STEP;
-    if (max > x->max) {
-        struct hf_index_entry *more = realloc(x->entries, max * sizeof *more);
-        if (more == NULL) {
-            return HF_ERRNO - ENOMEM;
-        }
-        x->entries = more;
-        x->max = (uint32_t)max;
-    }
-    memset(x->entries, 0, x->max * sizeof *x->entries); /* a seal writes the unused ones too */
-    x->count = 0;
-    x->next_offset = 0;
-    return HF_OK;
 }
 
 void hf_frames_plain(uint8_t *frames, uint64_t bytes)

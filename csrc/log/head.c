@@ -1,10 +1,10 @@
-/* log_head.c: the file `head` of a log: what readers need with the store dead. See hf_head in layout.h.
+/* head.c: the file `head` of a log: what readers need with the store dead. See hf_head in base/layout.h.
  *
  * The words of its first page are stored one by one. The table of BEGINs is more than one sector, so a crash may leave any part
  * of a new one: each goes where the one before the newest lies, with its own sum, and a reader takes the newest that is whole.
  * begin_version is told when that table is durable: a table that is older than it is not the newest, and then nobody knows what
  * has begun. So it is with a table of layout version 1 that is not whole: that had one place. */
-#include "log/private.h"
+#include "log/head.h"
 #include "base/atomic.h"
 #include "base/crc32c.h"
 #include "base/failpoint.h"
@@ -137,7 +137,7 @@ uint64_t hf_head_stable(const struct hf_head *head)
     }
     uint64_t end = hf_load_acquire_u64(&head->end);
     uint64_t check = hf_load_acquire_u64(&head->end_check) ^ hf_head_mask(head);
-    end = end < check ? end : check; /* the smaller one was published; see log.c */
+    end = end < check ? end : check; /* the smaller one was published; see append.c */
     if (end >= HF_END_SANE) {        /* garbage that fits its check */
         return 0;
     }

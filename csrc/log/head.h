@@ -1,9 +1,8 @@
-/* log_head.h: the file `head` of a log: its words and its BEGINs (log_head.c), made and made anew (log_head_file.c). */
+/* head.h: the file `head` of a log: its words and its BEGINs (head.c), made and made anew (head_file.c). */
 #ifndef HF_LOG_HEAD_H
 #define HF_LOG_HEAD_H
-#include "base/layout.h"
+#include "log/segment.h"
 
-#define HF_HEADER_PAGE UINT64_C(4096) /* the words of a head; of a segment: header and its copy, the index follows */
 #define HF_HEAD_BYTES (3 * HF_HEADER_PAGE)     /* of the file: its words, and two tables of BEGINs */
 #define HF_GENERATION_SANE (UINT64_C(1) << 62) /* no table of BEGINs has this generation or a higher one */
 
@@ -36,10 +35,21 @@ uint64_t hf_begins_next(uint64_t generation, uint64_t told);
 void hf_head_begins_page(uint64_t generation, const struct hf_begin *begins, uint64_t count,
                          struct hf_begin_table *out);
 
-/* ---- log_head_file.c ---- */
+/* ---- which numbers are void, because a later incarnation has begun ---- */
+
+/* The first number that is void in segment i, because a later incarnation began at or below it; UINT64_MAX if none. */
+uint64_t hf_void_from(const struct hf_seg *segs, int64_t n, int64_t i, const struct hf_begin *begins, int64_t count);
+/* The same for s, which the n segments from `later` on may have overridden. */
+uint64_t hf_void_after(const struct hf_seg *s, const struct hf_seg *later, int64_t n, const struct hf_begin *begins,
+                       int64_t count);
+/* `next`, behind the last message of the log, whose last segment is `last`; or the start of a later incarnation that
+ * is lower. */
+uint64_t hf_void_tail(const struct hf_seg *last, const struct hf_begin *begins, uint64_t count, uint64_t next);
+
+/* ---- head_file.c ---- */
 
 /* lost: in place of one that nobody can read. Then the new one says that what has begun is not known, until a recovery has said so
- * for good (log_unsure.c). HF_POISONED: a sync failed; there is none. */
+ * for good (unsure.c). HF_POISONED: a sync failed; there is none. */
 int64_t hf_head_create(int dir, const uint8_t *uuid, int lost);
 /* A new file of the layout that this build writes, which says what the old one said: words and BEGINs. HF_POISONED: a sync
  * failed; the old one is there, or nobody knows which of them the disk has, and the new one says that it is in doubt. */

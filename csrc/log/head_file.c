@@ -1,12 +1,12 @@
-/* log_head_file.c: the file `head` of a log as a whole: made, and made anew. See log_head.c.
+/* head_file.c: the file `head` of a log as a whole: made, and made anew. See head.c.
  *
  * A head of layout version 1 is made anew by the store that opens it, and so is one that an earlier life may have lost on its
- * way to the disk (log_poison.c). The new file has what the old one says: nothing is decided here. What a crash leaves:
+ * way to the disk (poison.c). The new file has what the old one says: nothing is decided here. What a crash leaves:
  *   1. `head-new` is written             -> the old head; the next open writes it again
  *   2. it is synced and renamed          -> one of the two heads, after a power cut too
  *   3. the directory is synced           -> the new head
- * Readers that have the old file open see that it has no name any more, and open the new one (log_reader.c). */
-#include "log/private.h"
+ * Readers that have the old file open see that it has no name any more, and open the new one (refresh.c). */
+#include "log/head.h"
 #include "base/failpoint.h"
 #include "base/sync.h"
 
@@ -74,7 +74,7 @@ int64_t hf_head_create(int dir, const uint8_t *uuid, int lost)
     file.head.pre.total_bytes = HF_HEAD_BYTES;
     memcpy(file.head.pre.uuid, uuid, HF_UUID);
     file.head.end_check = hf_head_mask(&file.head);
-    file.head.oldest_position = UINT64_MAX; /* the segments know better; see log_retire.c */
+    file.head.oldest_position = UINT64_MAX; /* the segments know better; see retire.c */
     file.head.begin_version = none.generation + (lost && !HF_MUTANT("head.create_whole") ? 2 : 0);
     put_table(&file, &none);
     int64_t status = write_file(dir, &file, &fd);

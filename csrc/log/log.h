@@ -11,21 +11,21 @@
  *     hf_log_sync does the group commit (every segment touched, oldest first, then the directory if a name changed),
  *     then publishes. The first append of each group commit is preceded by a SYNC frame that carries what was
  *     durable then.
- *  3. After any sync error the log is poisoned (sync.h): it publishes nothing any more. The next open copies what
+ *  3. After any sync error the log is poisoned (base/sync.h): it publishes nothing any more. The next open copies what
  *     was written since the last good sync into new files, and syncs those; a reboot ends it, too.
  *  4. A segment is full -> HF_ROLL; hf_log_roll takes the spare (hf_log_prepare makes it, from a helper thread) or
  *     makes one on the spot. A new incarnation and a cut always roll. Segment sizes: 1 MiB, doubling to 64 MiB.
  *  5. Retention: while the segments together exceed retain_bytes the oldest sealed one goes: renamed to `spare`
  *     (directory synced) or unlinked. Never the active one. hf_head.oldest_* moves first, and is synced (disk): what
- *     lies there or beyond and is not in a file is lost, which is damage, and not let go (log_retire.c).
+ *     lies there or beyond and is not in a file is lost, which is damage, and not let go (retire.c).
  *  6. Open repairs: scan from the highest synced_below known; the first bad frame with durable data beyond it is
  *     damage (kept, reported, stepped over); else it is a torn tail: cut there, and the next append goes to a new
- *     segment with a new uuid. A tail that the disk does not give is not cut: its end is unknown (log_unsure.c).
+ *     segment with a new uuid. A tail that the disk does not give is not cut: its end is unknown (unsure.c).
  *     Recovery is idempotent and may be killed anywhere. Nothing is ever truncated.
  *  7. Readers are other processes: they read a block into private memory, verify crc, uuid, position and number there,
- *     and never need the store. A bad sector is damage of its range (log_window.c).
+ *     and never need the store. A bad sector is damage of its range (window.c).
  *  8. Nothing is ever rewritten. Numbers that are damaged, lost or in a hole are copied from another store's log into a
- *     fill beside the segments (log_fill.c); readers look there for what the segments cannot give. */
+ *     fill beside the segments (fill.c); readers look there for what the segments cannot give. */
 #ifndef HF_LOG_LOG_H
 #define HF_LOG_LOG_H
 #include "base/layout.h"
@@ -40,7 +40,7 @@ struct hf_log_config {
     uint64_t retain_bytes;     /* 0 = no limit */
     uint32_t level;            /* enum hf_level */
     uint32_t _reserved;
-    const char *doubt;         /* path, off the log's device, of the file that remembers a failed sync (sync.h); NULL: none */
+    const char *doubt;         /* path, off the log's device, of the file that remembers a failed sync (base/sync.h); NULL: none */
 };
 
 struct hf_log_info {
@@ -106,7 +106,7 @@ int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sq
  * in every boot: no group commit syncs it, so a power cut leaves an older one, as do a snapshot and a volume that is attached
  * again. Then the frames behind it are verified to their end, as hf_log_open will; hf_logr_read reads up to there, too.
  * HF_OK: *next_sqn is the number behind the last one. HF_DAMAGED: it is at least that, and what is damaged or missing there may
- * have held more; or the disk does not give it, or did not give it to the store that opened it (log_unsure.c), which may have
+ * have held more; or the disk does not give it, or did not give it to the store that opened it (unsure.c), which may have
  * acknowledged more. An errno: the head, or a call, could not be had. HF_GONE: so it is, and the log was in memory before a reboot: it may have held more. HF_AGAIN: so it is, and
  * the log changes while it is looked at. */
 int64_t hf_logr_end(struct hf_logr *r, uint64_t *next_sqn);

@@ -1,14 +1,19 @@
-/* log_open.c: opening a log, and mending what a crash or a power cut left (log.h rule 6). Where it ends, and what of it
- * is damage, log_end.c finds.
+/* open.c: opening a log, and mending what a crash or a power cut left (log.h rule 6). Where it ends, and what of it
+ * is damage, end.c finds.
  *
  * Every step can be killed and repeated: segments behind a cut are unlinked newest first, then the cut one is
  * sealed, then the head is written. The next append always goes to a new segment with a new uuid, so nothing beyond
  * a cut can ever be taken for a later write at the same place. */
-#include "log/end.h"
+#include "log/writer.h"
 #include "base/atomic.h"
 #include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
+#include "log/end.h"
+#include "log/head.h"
+#include "log/poison.h"
+#include "log/reader.h"
+#include "log/unsure.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,17 +1,18 @@
-/* log_poison.c: what a log does about a sync that failed (sync.h).
+/* poison.c: what a log does about a sync that failed (base/sync.h).
  *
  * What was published before is on the disk. What came after may be in the page cache alone, clean, and no later sync
  * says so. So nothing is published any more, and the next open writes it once more:
  *   1. each segment from the last published position on, and each fill, is copied into a new file, which is synced and
  *      renamed over it; the spare goes. What lies below was synced with its name before the position was published.
  *   2. the directory is synced: every name that was in doubt leads to a new file by now. A name that was removed may
- *      come back: the beginning's ghosts are known (log_retire.c), and what a cut removed has no frames (hf_seg_void).
- *   3. the head, which is a new file since the open began (log_head_file.c), is synced; then the doubt goes.
+ *      come back: the beginning's ghosts are known (retire.c), and what a cut removed has no frames (hf_seg_void).
+ *   3. the head, which is a new file since the open began (head_file.c), is synced; then the doubt goes.
  * A crash anywhere leaves the head's flag or the doubt, and the next open begins again. */
-#include "log/private.h"
-#include "base/atomic.h"
+#include "log/poison.h"
 #include "base/failpoint.h"
 #include "base/sync.h"
+#include "log/fill.h"
+#include "log/head.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,32 +22,6 @@
 #include <unistd.h>
 
 #define PIECE_BYTES (UINT64_C(1) << 18)
-
-int hf_log_poisoned(const struct hf_log *log)
-{
-    return hf_load_relaxed_u32(&log->poisoned) != 0 || hf_load_acquire_u64(&log->head->poisoned) != 0;
-}
-
-int64_t hf_log_poison(struct hf_log *log)
-{
-    hf_store_relaxed_u32(&log->poisoned, 1);
-    if (log->head != NULL) {
-        hf_log_tell_poison(log, hf_doubt_word());
-    }
-    if (log->config.doubt != NULL) {
-        (void)hf_doubt_set(log->config.doubt);
-    }
-    return HF_POISONED;
-}
-
-int64_t hf_log_durable(struct hf_log *log, int fd, uint32_t what)
-{
-    int64_t status = hf_sync(fd, what);
-    if (status != HF_OK && HF_MUTANT("log.believe")) { /* an error like another: the next sync is believed */
-        return status;
-    }
-    return status == HF_OK ? HF_OK : hf_log_poison(log);
-}
 
 void hf_log_distrust(int dir_fd)
 {
@@ -81,7 +56,7 @@ static int blank(const uint8_t *bytes, uint64_t n)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
 }
 
-/* What holds nothing stays a hole, and so does what the disk does not give: open has told of it before (log_unsure.c). */
+/* What holds nothing stays a hole, and so does what the disk does not give: open has told of it before (unsure.c). */
 static int64_t copy_bytes(int in, int out, uint64_t bytes)
 {
     uint8_t *piece = malloc(PIECE_BYTES);

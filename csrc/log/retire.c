@@ -1,4 +1,4 @@
-/* log_retire.c: what a log lets go, told apart from what it has lost.
+/* retire.c: what a log lets go, told apart from what it has lost.
  *
  * A file that is not there was either let go, by retention or because nobody wanted its numbers, or it is lost. The
  * head tells which: below oldest_sqn and oldest_position all was let go; from there on all was kept, so what is missing
@@ -15,10 +15,12 @@
  *   2. the file is renamed to `spare`, or unlinked: nothing is left to do
  * A power cut after several of them may bring back any of their names: what is separated from the beginning by a gap
  * is a ghost, and open removes it. */
-#include "log/private.h"
+#include "log/writer.h"
 #include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
+#include "log/fill.h"
+#include "log/head.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -58,21 +60,6 @@ static void tell(struct hf_log *log, int64_t first)
 void hf_log_oldest(struct hf_log *log)
 {
     tell(log, 0);
-}
-
-int64_t hf_seg_ghosts(const struct hf_seg *segs, int64_t n, uint64_t position, uint64_t sqn)
-{
-    int64_t i = 0;
-    while (i < n && segs[i].base < position) {
-        i++;
-    }
-    if (i == n || segs[i].base != position || segs[i].state != HF_SEG_GOOD || segs[i].first_sqn > sqn) {
-        return 0;
-    }
-    while (i > 0 && segs[i - 1].state == HF_SEG_GOOD && segs[i - 1].seal.end_position == segs[i].base) {
-        i--;
-    }
-    return i;
 }
 
 /* ---- letting go ---- */

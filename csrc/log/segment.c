@@ -1,13 +1,14 @@
-/* log_file.c: segment files: names, headers, seals, maps. See log_private.h.
+/* segment.c: segment files: names, headers, seals, indexes. See segment.h.
  *
  * Headers, index and seal are written with pwrite at both levels (the page cache makes them visible to every
  * mapping), always before the name or the position that leads a reader to them. A reader checks a CRC over all of
  * it. */
-#include "log/private.h"
+#include "log/segment.h"
 #include "base/crc32c.h"
 #include "base/failpoint.h"
 #include "base/process.h"
 #include "base/sync.h"
+#include "log/frame.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -288,16 +289,6 @@ int64_t hf_seg_load(int dir, struct hf_seg *s, const uint8_t *source_uuid)
     return status;
 }
 
-int hf_seg_same(int dir, const struct hf_seg *s, const uint8_t *source_uuid)
-{
-    if (s->fill_next != 0) {
-        return hf_fill_same(dir, s);
-    }
-    struct hf_seg now = {.base = s->base, .fd = -1};
-    return hf_seg_load(dir, &now, source_uuid) == HF_OK && now.state == s->state &&
-           memcmp(now.uuid, s->uuid, HF_UUID) == 0;
-}
-
 int64_t hf_seg_open(int dir, struct hf_seg *s)
 {
     if (s->fd >= 0) {
@@ -433,4 +424,21 @@ int64_t hf_seg_index(struct hf_seg *s, struct hf_index_entry *out, uint64_t max)
     }
     memcpy(out, in, bytes);
     return (int64_t)count;
+}
+
+int64_t hf_index_reset(struct hf_index *x, uint64_t file_bytes)
+{
+    uint64_t max = (file_bytes + HF_INDEX_STEP - 1) / HF_INDEX_STEP;
+    if (max > x->max) {
+        struct hf_index_entry *more = realloc(x->entries, max * sizeof *more);
+        if (more == NULL) {
+            return HF_ERRNO - ENOMEM;
+        }
+        x->entries = more;
+        x->max = (uint32_t)max;
+    }
+    memset(x->entries, 0, x->max * sizeof *x->entries); /* a seal writes the unused ones too */
+    x->count = 0;
+    x->next_offset = 0;
+    return HF_OK;
 }

@@ -1,12 +1,15 @@
-/* log_tell.c: what a store writes into its log's head, a word at a time and in the order of its calls.
+/* tell.c: what a store writes into its log's head, a word at a time and in the order of its calls; and its syncs. Where one of them
+ * fails, the log is poisoned (poison.c).
  *
  * A log at level disk writes with pwrite: a store through a mapping, on a file system that was remounted read-only after an error
  * (errors=remount-ro), is SIGBUS, which ends the store with all its other logs. Its own mapping of the head is to read, and shows
  * what was written: both are the same pages. Who cannot write there publishes nothing any more: the log is poisoned, and the next
  * open writes a new head. A log at level memory stores through its mapping, as it does into its segments. */
-#include "log/private.h"
+#include "log/writer.h"
 #include "base/atomic.h"
 #include "base/failpoint.h"
+#include "base/sync.h"
+#include "log/head.h"
 
 #include <errno.h>
 #include <string.h>
@@ -24,6 +27,41 @@ static int64_t put(const struct hf_log *log, const void *place, const void *valu
         n = pwrite(log->head_fd, value, bytes, at);
     } while (n < 0 && errno == EINTR);
     return n == (ssize_t)bytes ? HF_OK : n < 0 ? hf_errno() : HF_ERRNO - EIO;
+}
+
+static void tell_poison(struct hf_log *log, uint64_t word)
+{
+    if (hf_log_on_disk(log)) {
+        (void)put(log, &log->head->poisoned, &word, sizeof word); /* best effort: the doubt lies on another device */
+    } else {
+        hf_store_release_u64(&log->head->poisoned, word); /* pairs with hf_log_poisoned, on another thread */
+    }
+}
+
+int hf_log_poisoned(const struct hf_log *log)
+{
+    return hf_load_relaxed_u32(&log->poisoned) != 0 || hf_load_acquire_u64(&log->head->poisoned) != 0;
+}
+
+int64_t hf_log_poison(struct hf_log *log)
+{
+    hf_store_relaxed_u32(&log->poisoned, 1);
+    if (log->head != NULL) {
+        tell_poison(log, hf_doubt_word());
+    }
+    if (log->config.doubt != NULL) {
+        (void)hf_doubt_set(log->config.doubt);
+    }
+    return HF_POISONED;
+}
+
+int64_t hf_log_durable(struct hf_log *log, int fd, uint32_t what)
+{
+    int64_t status = hf_sync(fd, what);
+    if (status != HF_OK && HF_MUTANT("log.believe")) { /* an error like another: the next sync is believed */
+        return status;
+    }
+    return status == HF_OK ? HF_OK : hf_log_poison(log);
 }
 
 static void tell(struct hf_log *log, void *place, const void *value, uint64_t bytes)
@@ -51,15 +89,6 @@ void hf_log_tell_bytes(struct hf_log *log, void *place, const void *bytes, uint6
         tell(log, place, bytes, n);
     } else {
         memcpy(place, bytes, n);
-    }
-}
-
-void hf_log_tell_poison(struct hf_log *log, uint64_t word)
-{
-    if (hf_log_on_disk(log)) {
-        (void)put(log, &log->head->poisoned, &word, sizeof word); /* best effort: the doubt lies on another device */
-    } else {
-        hf_store_release_u64(&log->head->poisoned, word); /* pairs with hf_log_poisoned, on another thread */
     }
 }
 

@@ -1,4 +1,4 @@
-/* log_unsure.c: a log whose end nobody knows.
+/* unsure.c: a log whose end nobody knows.
  *
  * Behind what is known to have been stable, a bad frame is a torn tail: no sync had returned, so nobody was told of it. A
  * frame that the disk does not give may have been stable all the same: what the head on disk says of the end is as old as
@@ -8,9 +8,10 @@
  * The file `unsure` says so: "<first> <next>", two decimal numbers: in [first, next) it may have acknowledged what it cannot
  * read. It is written, synced and named before the open publishes anything, because then the log looks whole. What a crash
  * leaves: no such file, and the next open finds the same; or the file, and the next open believes it. */
-#include "log/private.h"
+#include "log/unsure.h"
 #include "base/process.h"
 #include "base/sync.h"
+#include "log/writer.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

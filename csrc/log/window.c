@@ -1,11 +1,12 @@
-/* log_window.c: the bytes of a segment or a fill, read into private memory.
+/* window.c: the bytes of a segment or a fill, read into private memory.
  *
  * Nobody reads a log's file through a mapping: a bad sector under a mapped page is SIGBUS, which ends the process, and so
  * is a file that became shorter. A read says the same as a result, and it sees what the store writes through its own
  * mapping, since both are of one page cache. Bytes that the disk does not give are zeros here, which no frame and no
  * header consists of: so a bad sector is damage of its range, as wrong bytes are, and what lies around it is read. Where
- * they were is told, because at the end of a log it makes a difference (log_open.c). */
-#include "log/private.h"
+ * they were is told, because at the end of a log it makes a difference (open.c). */
+#include "log/window.h"
+#include "log/segment.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -143,7 +143,7 @@ static int wanted(struct hf_drain_item *const *items, int64_t n, const volatile 
 }
 
 /* All lines sleep, then all rings are looked at again, then the bell: a source that commits in between sees a
- * sleeper, or we see its frame (wait.h). A sleep that ends by itself goes on as it was, until end_ns. */
+ * sleeper, or we see its frame (board/wait.h). A sleep that ends by itself goes on as it was, until end_ns. */
 static void sleep_on_bell(struct hf_drain_item *const *items, int64_t n, const volatile uint32_t *kick,
                           struct hf_map *bells, uint32_t bell, int64_t end_ns)
 {

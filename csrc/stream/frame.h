@@ -1,5 +1,5 @@
 /* frame.h: private to csrc. The arithmetic of frames, and how bytes of a ring are read and written, for send.c,
- * source.c, reader.c and frames.c. Nothing here knows who reads or why.
+ * source.c, reader.c and ring_walk.c. Nothing here knows who reads or why.
  *
  * A frame's header is four 64-bit words: commit, number, timestamp, kind (flags, fragment and crc together). A
  * lapped reader may look at words while the source writes the next lap's over them; so ring words are only touched
@@ -33,7 +33,7 @@ static inline uint64_t hf_frame_span(uint64_t length)
     return (length + (HF_GRANULE - 1)) & ~(uint64_t)(HF_GRANULE - 1);
 }
 
-static inline uint64_t hf_commit_word(uint64_t position, uint64_t length)
+static inline uint64_t hf_ring_commit_word(uint64_t position, uint64_t length)
 {
     return (position / HF_GRANULE + 1) << 32 | length;
 }

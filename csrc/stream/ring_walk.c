@@ -1,4 +1,4 @@
-/* frames.c: walks over frames, in a ring that lives, in a ring whose source died, and in private blocks. All of it
+/* ring_walk.c: walks over frames, in a ring that lives, in a ring whose source died, and in private blocks. All of it
  * reads bytes that somebody else wrote: each word is loaded once, checked, and every loop is bounded by the ring or
  * the block. */
 #include "base/crc32c.h"

@@ -186,10 +186,10 @@ static inline void frame_ahead(const uint8_t *frame, uint64_t span)
 /* Pairs with every acquire load of a commit word. */
 static inline void frame_commit(uint8_t *frame, uint64_t position, uint64_t length)
 {
-    hf_store_release_u64(hf_word(frame, HF_WORD_COMMIT), hf_commit_word(position, length));
+    hf_store_release_u64(hf_word(frame, HF_WORD_COMMIT), hf_ring_commit_word(position, length));
 }
 
-/* Two words: a torn mark fails its own check (frames.c: mark_valid). */
+/* Two words: a torn mark fails its own check (ring_walk.c: mark_valid). */
 static void mark(struct hf_source *s)
 {
     struct hf_mark *m = &s->header->marks[(s->position >> s->stripe_shift) % HF_MARKS];

@@ -91,7 +91,7 @@ int64_t hf_reader_ready(struct hf_reader *r);
 int64_t hf_reader_receive(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf, uint64_t capacity);
 /* Same, and spins for within_ns (capped at 5 us). Python keeps the GIL: giving it away and taking it back costs as much. */
 int64_t hf_reader_receive_soon(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf, uint64_t capacity, int64_t within_ns);
-/* Same, after waiting with `strategy` (wait.h) for at most timeout_ns (capped at 50 ms). */
+/* Same, after waiting with `strategy` (board/wait.h) for at most timeout_ns (capped at 50 ms). */
 int64_t hf_reader_receive_wait(struct hf_reader *r, struct hf_entry *entry, uint8_t *buf, uint64_t capacity, int strategy, int64_t timeout_ns);
 int64_t hf_reader_wait(struct hf_reader *r, int strategy, int64_t timeout_ns); /* as hf_reader_ready */
 /* Up to max messages in place, at most max_bytes of frames; pins the first one's position on the reader's line if nothing is

@@ -1,7 +1,7 @@
 /* head_kit.h: heads of logs as files, and a log whose head is of layout version 1. */
 #ifndef HF_HEAD_KIT_H
 #define HF_HEAD_KIT_H
-#include "log/private.h"
+#include "log/head.h"
 #include "log_kit.h"
 
 enum { EACH = 20, PAYLOAD = 50 };

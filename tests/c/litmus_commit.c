@@ -1,7 +1,7 @@
-/* litmus_commit.c [rounds]: message passing by the commit word (stream.h rules 1 and 2):
+/* litmus_commit.c [rounds]: message passing by the commit word (stream/stream.h rules 1 and 2):
  *
- *     source  number, time, kind, payload   word = own position (release)     send.c frame_put, message_put
- *     reader  word (acquire)                number, time, kind, payload       reader.c receive, receive_slow
+ *     source  number, time, kind, payload   word = own position (release)     stream/send.c frame_put, message_put
+ *     reader  word (acquire)                number, time, kind, payload       stream/reader.c receive, receive_slow
  *
  * Never: the word is there, and something before it is not; for a message of several frames, never a part of it. The reader stands
  * at the tail, where the two meet. x86 keeps stores in their order and loads in theirs, so what is left to go wrong on it is the

@@ -1,7 +1,7 @@
-/* litmus_pin.c [rounds]: the handshake of pin and trail (stream.h rule 3), a store-load race on both sides:
+/* litmus_pin.c [rounds]: the handshake of pin and trail (stream/stream.h rule 3), a store-load race on both sides:
  *
- *     source  trail = t   fence (seq_cst store, hf_fence_seq_cst)   looks at the pins     send.c trail_raise
- *     reader  pin = p     fence (seq_cst store)                     looks at the trail    reader.c pin_take
+ *     source  trail = t   fence (seq_cst store, hf_fence_seq_cst)   looks at the pins     stream/send.c trail_raise
+ *     reader  pin = p     fence (seq_cst store)                     looks at the trail    stream/reader.c pin_take
  *
  * With p < t, never: the source saw no pin, and the reader saw no trail beyond it. The ring holds three messages; in each round the
  * source claims room that the oldest stands in, and the reader takes a view of that one. Each side without its fence is a control:

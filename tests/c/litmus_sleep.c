@@ -1,10 +1,10 @@
 /* litmus_sleep.c [rounds [rounds with membarrier]]: the sleeping flags, two store-load races (Dekker's):
  *
- *     source    commit word = own    looks at board.sleepers          send.c wake
- *     reader    sleeping, sleepers = 1    looks at the commit word    wait.c hf_line_sleeps
+ *     source    commit word = own    looks at board.sleepers          stream/send.c wake
+ *     reader    sleeping, sleepers = 1    looks at the commit word    board/wait.c hf_line_sleeps
  *
- *     acker     ack = n              looks at board.source_waiting    board.c hf_board_ack
- *     source    source_waiting = 1   looks at the ack                 wait.c hf_board_source_waits
+ *     acker     ack = n              looks at board.source_waiting    board/board.c hf_board_ack
+ *     source    source_waiting = 1   looks at the ack                 board/wait.c hf_board_source_waits
  *
  * Never: the waker rings nobody, and the sleeper sees nothing new: it would sleep beside a message. The fence is membarrier, issued by
  * the sleeper for both; the waker has a compiler barrier only. Without membarrier (fenced) each side has one of its own. The control
@@ -115,7 +115,7 @@ struct seen {
 };
 
 /* Linux forgets on a core that we have registered when one of our threads ends there, and learns it again when memory of another process
- * is loaded, not when the next thread of ours comes (seen on 6.18; wait.c says what that costs). The thread of the round before ended
+ * is loaded, not when the next thread of ours comes (seen on 6.18; base/process.c says what that costs). The thread of the round before ended
  * somewhere: another process runs on each core. */
 static void let_everybody_in(void)
 {

@@ -1,4 +1,4 @@
-/* planted_reader.c: csrc/reader.c with the pin's barrier under a switch (planted.h). */
+/* planted_reader.c: csrc/stream/reader.c with the pin's barrier under a switch (planted.h). */
 #define hf_reader_open planted_reader_open
 #define hf_reader_close planted_reader_close
 #define hf_reader_next planted_reader_next

@@ -1,4 +1,4 @@
-/* planted_source.c: csrc/send.c with two of its orderings under a switch (planted.h). */
+/* planted_source.c: csrc/stream/send.c with two of its orderings under a switch (planted.h). */
 #define hf_source_send planted_source_send
 #define hf_source_send_rows planted_source_send_rows
 #define hf_source_send_binary planted_source_send_binary

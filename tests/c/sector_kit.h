@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#include "log/private.h"
+#include "log/segment.h"
 #include "log_kit.h"
 
 enum { PAGE = 4096, PAYLOAD = 1000, ROOM = 1056, BAD = 8 };

@@ -1,6 +1,7 @@
 /* The file `head`: a write of its table of BEGINs that is torn, and one of layout version 1, which is made anew. */
 #include "base/failpoint.h"
 #include "head_kit.h"
+#include "log/writer.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -345,7 +345,7 @@ static void lost_ranges_and_holes_are_told_apart(void)
     close(dir);
 }
 
-/* The format by hand, from layout.h's words and the table CRC alone: nothing of the log's own code. */
+/* The format by hand, from base/layout.h's words and the table CRC alone: nothing of the log's own code. */
 static void the_bytes_on_disk_are_what_the_specification_says(void)
 {
     int dir = fresh("golden");

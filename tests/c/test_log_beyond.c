@@ -1,7 +1,7 @@
 /* A head that is older than its log, as a power cut, a snapshot or a volume that is attached again leaves it: readers find all
  * that is behind it, and nothing that is not. A head that somebody keeps is believed. */
 #include "fill_kit.h"
-#include "log/private.h"
+#include "log/segment.h"
 
 #include <signal.h>
 

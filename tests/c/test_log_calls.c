@@ -2,7 +2,7 @@
  * byte, and do it right when they are asked again. (The store's own calls: torture_syscalls.c.) */
 #include "fault_kit.h"
 #include "fill_kit.h"
-#include "log/private.h"
+#include "log/reader.h"
 
 enum { SEGMENTS = 33, EACH = 3, ALL = SEGMENTS * EACH, FILLS = 17, SMALL_PAYLOAD = 60 };
 

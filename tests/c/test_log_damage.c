@@ -1,5 +1,5 @@
 /* Damage: every bit of a small log flipped, files cut at every byte, forged frames. It is noticed, costs nothing else, and never cuts. */
-#include "log/private.h"
+#include "log/head.h"
 #include "log_kit.h"
 
 static int root;

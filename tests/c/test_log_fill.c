@@ -1,6 +1,6 @@
 /* Fills: what a log lacks comes from the file beside it, in order, verified, and only as long as it is valid. */
 #include "fill_kit.h"
-#include "log/private.h"
+#include "log/segment.h"
 
 static void segments_and_fill_are_one_sequence(void)
 {

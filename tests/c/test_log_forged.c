@@ -1,7 +1,8 @@
 /* Files that carry the right sums over what no store writes: headers, seals, indexes, frames, fills. Each costs what it
  * spoils and nothing else, and nobody reads beyond a file because of it. */
 #include "fill_kit.h"
-#include "log/private.h"
+#include "log/frame.h"
+#include "log/segment.h"
 
 enum { DATA = 8192, COUNT = 100, IN_FIRST = 50, VICTIM = 30, ROOM = 160 };
 
@@ -252,7 +253,7 @@ static void forge_frame(uint64_t sqn, struct hf_frame f, uint32_t length, struct
     uint8_t bytes[ROOM] = {0};
     uint64_t at = frame_offset(dir, seg0, sqn);
     get(seg0, 0, &h, sizeof h);
-    f.commit = hf_commit_word(at - DATA, length);
+    f.commit = hf_log_commit_word(at - DATA, length);
     memcpy(bytes, &f, sizeof f);
     memcpy(bytes + sizeof f, &body, sizeof body);
     uint8_t *const one[3] = {bytes, NULL, NULL};

@@ -1,6 +1,7 @@
 /* BEGIN tables: whose it is that holds, what a store fills in before its newest BEGIN, and what a reader goes by that knows
  * another store's table (DESIGN 13). */
-#include "log/private.h"
+#include "log/head.h"
+#include "log/segment.h"
 #include "log_kit.h"
 
 static int root;

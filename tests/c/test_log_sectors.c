@@ -1,6 +1,7 @@
 /* test_log_sectors.c: bad sectors. Pages of chosen files cannot be read. Nothing that was stable is cut or taken for a torn
  * tail, and nobody meets a signal: no file of a log is read through a map. */
 #include "base/failpoint.h"
+#include "log/writer.h"
 #include "sector_kit.h"
 
 /* ---- below what is known to be stable ---- */

@@ -2,7 +2,7 @@
  * was true at some time. */
 #include <fcntl.h>
 
-#include "log/private.h"
+#include "log/writer.h"
 #include "log_kit.h"
 
 enum { SEGMENT = 32768, PAYLOAD = 200 };

@@ -1,4 +1,4 @@
-/* test_reader.c: the reading side of stream.h: laps, damage, pins, copies, scans; and bytes that no correct writer
+/* test_reader.c: the reading side of stream/stream.h: laps, damage, pins, copies, scans; and bytes that no correct writer
  * leaves. */
 #include "stream_kit.h"
 

@@ -2,7 +2,8 @@
  * left is mended: the store is told, nothing stays open, and what it had been told is stable is there. torture_syscalls.c
  * strikes the system calls among each other and at random; here none is left out, and memory runs out too. */
 #include "fault_kit.h"
-#include "log/private.h"
+#include "log/head.h"
+#include "log/segment.h"
 #include "log_kit.h"
 
 enum { SEGMENT = 16384, PAYLOAD = 100, LIVES = 6, EACH = 8 };

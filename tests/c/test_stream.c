@@ -1,4 +1,4 @@
-/* test_stream.c: the writing side of stream.h, rule by rule, and the tools that read a stream whose source is gone. */
+/* test_stream.c: the writing side of stream/stream.h, rule by rule, and the tools that read a stream whose source is gone. */
 #include "stream_kit.h"
 
 static const uint64_t starts[] = {0, (UINT64_C(1) << 63) - (UINT64_C(1) << 15), UINT64_C(0) - (UINT64_C(1) << 20),

@@ -1,4 +1,4 @@
-/* test_stream_kill.c: a source that dies at any failpoint leaves whole messages, and nothing else (stream.h, 1, 2, 5). */
+/* test_stream_kill.c: a source that dies at any failpoint leaves whole messages, and nothing else (stream/stream.h, 1, 2, 5). */
 #include "base/failpoint.h"
 #include "stream_kit.h"
 

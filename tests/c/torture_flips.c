@@ -2,7 +2,7 @@
  * flip, it costs the record that it lies in and no other, and a reader is never given the bit.
  *
  * The planted bug is a checksum that fits whatever the payload has become: then check says nothing, and readers are given the bit. */
-#include "log/private.h"
+#include "log/frame.h"
 #include "log_kit.h"
 
 enum { FILE_BYTES = 65536, DATA = 8192, GRANULES = (FILE_BYTES - DATA) / HF_GRANULE, PAYLOAD = 100, READ_EVERY = 41 };

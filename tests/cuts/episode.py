@@ -252,7 +252,7 @@ class Episode:
             self._go_on(verb, int(what))
 
     def _rests(self, store: str) -> bool:
-        """A spare has its name when it is synced (csrc/log_roll.c)."""
+        """A spare has its name when it is synced (csrc/log/roll.c)."""
         if not self.journal.highest + 1 == self.journal.sent >= int.from_bytes(self._limit[:8], "little"):
             return False
         return any((self._machine.disk(store) / "store" / "logs").glob("*/spare"))

@@ -206,7 +206,7 @@ size_t fuzz_seed(unsigned number, uint8_t *out, size_t room)
     for (uint32_t i = 0; i < 10; i++) {
         int last = number == 0 || i % 3 == 2 || i == 9, first = number == 0 || i % 3 == 0;
         uint32_t payload = i * 17 % 90;
-        struct hf_frame f = {.commit = hf_commit_word(at, sizeof f + payload),
+        struct hf_frame f = {.commit = hf_ring_commit_word(at, sizeof f + payload),
                              .sequence_number = 5 + i,
                              .timestamp_ns = i,
                              .flags = (uint16_t)((first ? HF_FRAME_FIRST : 0) | (last ? HF_FRAME_LAST : 0)),

@@ -65,7 +65,7 @@ static void mend_frames(struct hf_stream_header *h, uint8_t *ring, unsigned flag
         if (length < sizeof f || length > RING_BYTES / 4) {
             return;
         }
-        f.commit = hf_commit_word(position, length);
+        f.commit = hf_ring_commit_word(position, length);
         f.sequence_number = flags & MEND_NUMBERS ? sqn : f.sequence_number;
         memcpy(ring + at, &f, sizeof f);
         position += hf_frame_span(length);

@@ -1,11 +1,13 @@
-/* log_object.c: see log_object.h. The rules that are checked are log.h's: whoever reads on gets on, what is read is whole messages
+/* log_object.c: see log_object.h. The rules that are checked are log/log.h's: whoever reads on gets on, what is read is whole messages
  * in order, an open mends for good, and what is appended after it is there. */
 #include "log_object.h"
 #include "log_kit.h"
 #include "quick.h"
 
 #include "base/process.h"
-#include "log/private.h"
+#include "log/frame.h"
+#include "log/head.h"
+#include "log/segment.h"
 
 enum { STEPS = 4096, BUFFER = 1 << 17, WORD = 64 };
 #define NUMBER_MAX (UINT64_C(1) << 50) /* times 1000 it is a timestamp of log_kit.h */
@@ -82,7 +84,7 @@ static void mend_frames(uint8_t *frames, uint64_t bytes, uint64_t position, uint
         if (length < sizeof f || room > bytes - at) {
             return;
         }
-        f.commit = hf_commit_word(position + at, length);
+        f.commit = hf_log_commit_word(position + at, length);
         memcpy(frames + at, &f, sizeof f);
         memset(frames + at + length, 0, room - length);
         f.crc = hf_crc32c(hf_crc32c(seed, frames + at, HF_CRC_BYTES), frames + at + sizeof f, length - sizeof f);

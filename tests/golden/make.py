@@ -33,7 +33,7 @@ FILE_BYTES, HEADER_BYTES, PAGE = 16384, 8192, 4096
 FIRST, LAST, CONTROL = 1, 2, 4
 SYNC, LOST = 1, 2
 STRUCT_HASH = {SEGMENT: 0x7942F497, HEAD: 0x897F273F, FILL: 0x7106DF3F}
-"""Of layout version 1, by kind of file (csrc/segment.h: hf_struct_hash)."""
+"""Of layout version 1, by kind of file (csrc/base/layout.h: hf_struct_hash)."""
 HEAD_HASH = 0x0208C605
 """Of version 2."""
 

@@ -42,7 +42,7 @@ def content(number: int, size: int) -> bytes:
 
 
 def frames_of(block: bytes) -> list[tuple[int, int, bytes]]:
-    """(number, index, payload) of each frame, decoded here once more from csrc/layout.h."""
+    """(number, index, payload) of each frame, decoded here once more from csrc/base/layout.h."""
     found, at = [], 0
     while at < len(block):
         frame = ffi.from_buffer("struct hf_frame *", block[at : at + GRANULE])

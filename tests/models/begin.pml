@@ -1,8 +1,8 @@
 /* begin.pml: incarnations, BEGIN, drain before answer and the clamping of acks, for 1 store (default) or 3 with a
  * quorum of 2 (-DTHREE).
  *
- * Mirrors: DESIGN 13 and 14; csrc/log.h hf_log_begin and struct hf_head (begins, next_sqn), csrc/drain.h (publish,
- * then ack), csrc/layout.h struct hf_board_line ack. Source = register, BEGIN, create the ring, send, and die
+ * Mirrors: DESIGN 13 and 14; csrc/log/log.h hf_log_begin and struct hf_head (begins, next_sqn), csrc/store/drain.h (publish,
+ * then ack), csrc/base/layout.h struct hf_board_line ack. Source = register, BEGIN, create the ring, send, and die
  * anywhere; Store = adopt BEGINs, drain rings, catch up from peers, ack, be killed and restart; Receiver = read the
  * ring in place or, what is older, the logs.
  *

@@ -1,8 +1,8 @@
 /* board.pml: the claim of a board's line: turns, the two owner words, death anywhere, release, and reuse by another participant, beside
  * a reader that copies a line.
  *
- * Mirrors: csrc/board.c take_turn, find_own, find_unused, find_silent, describe, end_turn, hf_board_release, try_copy. A claimer is a
- * process with one claim; its owner words are FIRST and SECOND. Death is proved by a free lock (csrc/process.h), so it is
+ * Mirrors: csrc/board/board.c take_turn, find_own, find_unused, find_silent, describe, end_turn, hf_board_release, try_copy. A claimer is a
+ * process with one claim; its owner words are FIRST and SECOND. Death is proved by a free lock (csrc/base/process.h), so it is
  * certain and final; who has ended is dead, too. Of the details there are four: ack, uuid, name and, stored last,
  * since (the time of the claim). Any line whose owner is dead may be the longest silent.
  *

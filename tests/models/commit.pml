@@ -1,7 +1,7 @@
 /* commit.pml: the commit word, the zeroed next word and the trail, against copying readers that may be lapped and a
  * source that may be killed between any two stores.
  *
- * Mirrors: csrc/stream.h rules 1, 2, 4, 5 and csrc/layout.h struct hf_frame. Source = hf_source_send (grant, payload,
+ * Mirrors: csrc/stream/stream.h rules 1, 2, 4, 5 and csrc/base/layout.h struct hf_frame. Source = hf_source_send (grant, payload,
  * next word zeroed, commit, tail); Reader = hf_reader_receive / hf_reader_copy (word, copy, acquire fence, trail);
  * Walker = hf_stream_end and the store that drains a dead source's ring.
  *

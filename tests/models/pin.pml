@@ -1,7 +1,7 @@
 /* pin.pml: zero-copy views: the trail handshake, eviction after a timeout, and a reader that moves to the next
  * incarnation's ring.
  *
- * Mirrors: csrc/stream.h rule 3 and struct hf_board_line pin, pin_stream; Source = the grant of hf_source_send (store
+ * Mirrors: csrc/stream/stream.h rule 3 and struct hf_board_line pin, pin_stream; Source = the grant of hf_source_send (store
  * trail, look at every pin, HF_PINNED and retry, timeout, write); Reader = hf_reader_batch and hf_reader_unpin.
  *
  * The ring has 4 granules, a message is one granule, a grant one message. The source's send does not wait: it returns

@@ -1,7 +1,7 @@
 /* wake.pml: sleep and wake under TSO, where the source pays no fence: two readers that sleep for the stream, and a
  * source that sleeps for acks.
  *
- * Mirrors: csrc/wait.h hf_line_sleeps, hf_board_source_waits and hf_board_wait, csrc/board.h hf_board_wake_slow and hf_board_ack,
+ * Mirrors: csrc/board/wait.h hf_line_sleeps, hf_board_source_waits and hf_board_wait, csrc/board/board.h hf_board_wake_slow and hf_board_ack,
  * hf_bell_read, hf_bell_ring, hf_bell_wait. Without membarrier (hf_stream_header.fenced): -DFENCED, where the waker
  * fences itself and so does the sleeper.
  *
@@ -19,7 +19,7 @@
  * takes it by exchange.
  *
  * -DDOZES: a reader's sleep may end by itself, NAPS times; the reader then leaves its flag set, looks, and sleeps on
- * without another barrier, unless its bell has rung meanwhile (csrc/reader.c dozes). A message that it finds clears the
+ * without another barrier, unless its bell has rung meanwhile (csrc/stream/reader.c dozes). A message that it finds clears the
  * flag. With naps without end nothing would ever be lost for good.
  *
  * Property: no lost wake-up: no state where a process sleeps and nothing more can happen before everything has been

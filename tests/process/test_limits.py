@@ -30,7 +30,7 @@ TESTS = Path(__file__).resolve().parents[1]
 SHORT = 90.0
 OPTIONS = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 18, "ume_flight_size": 1000}
 LAYOUT_VERSION_AT = 8
-"""Offset in every object's preamble (layout.h)."""
+"""Offset in every object's preamble (base/layout.h)."""
 
 
 def scene(name: str, *arguments: str, mounts: tuple[str, ...] = (), base: Path | None = None) -> None:

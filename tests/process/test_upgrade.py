@@ -30,7 +30,7 @@ STEPS = {
     "b": ["head.synced"],
     "c": ["head.written", "head.written", "head.synced"],
 }
-"""Where each store is killed while it makes a head anew (csrc/log_head_file.c); at the last one it has the new head."""
+"""Where each store is killed while it makes a head anew (csrc/log/head_file.c); at the last one it has the new head."""
 STORES = list(STEPS)
 
 

@@ -1,4 +1,4 @@
-"""Shared memory: rings and boards, word by word as far as readers and writers race (csrc/stream.h, csrc/board.h).
+"""Shared memory: rings and boards, word by word as far as readers and writers race (csrc/stream/stream.h, csrc/board/board.h).
 
 One fragment takes one slot of a ring: position = number - start. A slot has a commit word, 0 or its position + 1, and a
 payload: the message that the fragment is of.

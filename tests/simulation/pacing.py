@@ -1,4 +1,5 @@
-"""A receiver-paced repository: the real rules (engine/receiver_paced.py), carried out as engine/pacing.py and csrc/drain.c do.
+"""A receiver-paced repository: the real rules (engine/receiver_paced.py), carried out as by engine/pacing.py and
+csrc/store/drain.c.
 
 A fragment is a byte.
 """

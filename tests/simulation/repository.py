@@ -1,4 +1,4 @@
-"""One source at one store: its log, its line, and the ring that is drained (engine/repository.py, refill.py, csrc/drain.c).
+"""One source at one store: its log, its line, and the ring that is drained (engine/repository.py, refill.py, csrc/store/drain.c).
 
 Everything here runs on the store's drain thread, or in between while that does not run.
 """

@@ -1,4 +1,4 @@
-"""A source process: the real registration over a simulated ring (engine/outbound.py, csrc/send.c).
+"""A source process: the real registration over a simulated ring (engine/outbound.py, csrc/stream/send.c).
 
 Two threads: the context's (links, timers, stability) and the program's, which sends.
 """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MESSAGES = 400
 PAYLOAD = 96
 DATA = 8192
-"""Of a segment file: where its first frame lies (layout.h)."""
+"""Of a segment file: where its first frame lies (base/layout.h)."""
 
 
 def run(lab: Lab) -> Outcome:

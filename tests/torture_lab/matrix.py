@@ -417,7 +417,7 @@ def beginnings(segment: bytes) -> Iterator[tuple[int, int]]:
 
 FIRST_SEGMENT = "seg-0000000000000000"
 FRAMES_AT = 8192
-"""Of a segment file: where its first frame lies (layout.h)."""
+"""Of a segment file: where its first frame lies (base/layout.h)."""
 
 
 def _finds_early_publication(lab: Lab) -> bool:

@@ -1,4 +1,4 @@
-"""The numpy dtypes are what the C compiler made of layout.h."""
+"""The numpy dtypes are what the C compiler made of base/layout.h."""
 
 from __future__ import annotations
 

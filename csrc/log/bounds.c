@@ -1,0 +1,50 @@
+/* bounds.c: what a reader may take from each segment of its list: up to which position, and up to which number. See reader.c. */
+#include "log/reader.h"
+#include "log/head.h"
+
+uint64_t hf_logr_void_from(const struct hf_logr *r, int64_t i)
+{
+    uint64_t own = hf_void_from(r->segs, r->count, i, r->begins, r->begin_count);
+    return hf_void_tail(&r->segs[i], r->told, (uint64_t)r->told_count, own);
+}
+
+uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end)
+{
+    const struct hf_seg *s = &r->segs[i];
+    uint64_t upper = s->limit;
+    if (i + 1 < r->count && r->segs[i + 1].base < upper) {
+        upper = r->segs[i + 1].base;
+    }
+    return end < upper ? end : upper;
+}
+
+uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t published)
+{
+    uint64_t first = published;
+    for (int64_t j = i + 1; j < r->count; j++) {
+        if (r->segs[j].state == HF_SEG_GOOD && r->segs[j].first_sqn < first) {
+            first = r->segs[j].first_sqn;
+        }
+    }
+    return first;
+}
+
+int hf_logr_missing_behind(const struct hf_logr *r, int64_t i, uint64_t position, uint64_t end)
+{
+    if (i + 1 < r->count) {
+        return r->segs[i + 1].state != HF_SEG_GOOD || r->segs[i + 1].base != position;
+    }
+    return position < end;
+}
+
+int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position)
+{
+    if (!q->fresh) {
+        return HF_LOGR_RETRY;
+    }
+    *q->next = hf_logr_first_behind(r, i, q->published);
+    if (hf_logr_missing_behind(r, i, position, q->end)) {
+        return HF_DAMAGED;
+    }
+    return *q->next < q->published ? HF_GONE : HF_AGAIN;
+}
