@@ -73,7 +73,7 @@ test: ## everything below: lint types litmus coverage asan tsan py-asan fuzz, a 
 	@$(MAKE) --no-print-directory spark-test
 
 # Headers with a cffi region are tables set by hand; the formatter would take them apart.
-C_FILES = $(shell grep -L 'cffi: begin' $(CSRC)) $(wildcard tests/c/*.[ch] tests/fuzz/*.[ch] tests/torture_lab/*.[ch] perf/c/*.[ch])
+C_FILES = $(shell grep -L 'cffi: begin' $(CSRC)) $(sort $(shell find tests perf -name '*.[ch]'))
 PY_FILES := bindings engine tests perf csrc
 
 lint: $(VENV)/stamp ## ruff and clang-format

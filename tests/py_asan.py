@@ -14,6 +14,7 @@ expects to die.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
 import shutil
@@ -22,10 +23,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evidence import record
 from process.leftovers import remove_objects
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "py-asan"
@@ -70,7 +74,7 @@ def write_receive(bug: str) -> None:
     (BUILD / bug).mkdir(exist_ok=True)
     for old in (BUILD / bug).glob("*.c"):  # the Makefile compiles all that lie there
         old.unlink()
-    for path in (ROOT / "csrc" / "python").glob("*.c"):
+    for path in map(ROOT.joinpath, _build_core().sources("_receive")):
         text = path.read_text()
         if bug in PLANTED and PLANTED[bug].file == path.name:
             if text.count(PLANTED[bug].right) != 1:
@@ -81,10 +85,12 @@ def write_receive(bug: str) -> None:
 
 def write_core(module: str) -> None:
     """Below the build directory."""
-    sys.path.append(str(ROOT / "csrc"))
-    from build_core import emit
+    _build_core().emit(f"holdfast.{module}", BUILD / f"{module}.c")
 
-    emit(f"holdfast.{module}", BUILD / f"{module}.c")
+
+def _build_core() -> ModuleType:
+    sys.path.append(str(ROOT / "csrc"))
+    return importlib.import_module("build_core")
 
 
 def _package(bug: str) -> Path:

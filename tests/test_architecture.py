@@ -215,20 +215,6 @@ def test_every_interface_of_the_core_has_a_c_test() -> None:
     assert sorted(interfaces - included) == []
 
 
-def test_headers_include_each_other_in_one_direction() -> None:
-    uses = {
-        path.relative_to(ROOT / "csrc").as_posix(): set(
-            re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE)
-        )
-        for path in (ROOT / "csrc").rglob("*.h")
-    }
-    assert any(uses.values())
-    while ready := {name for name, needs in uses.items() if not needs & set(uses)}:
-        for name in ready:
-            del uses[name]
-    assert uses == {}, "these headers include each other in a circle"
-
-
 SYNCS = re.compile(
     r"\b(fsync|fdatasync|sync_file_range|msync|syncfs)\s*\(|\bos\.(sync|fsync|fdatasync)\b|\bO_D?SYNC\b|\blib\.hf_sync\b"
 )

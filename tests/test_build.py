@@ -74,9 +74,14 @@ def test_a_wheel_made_from_the_source_distribution_holds_the_package_and_nothing
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.splitlines()[-1]
 
+    for listed in ROOT.glob("*.egg-info/SOURCES.txt"):  # what an earlier build shipped would be shipped again
+        listed.unlink()
     with tarfile.open(tmp_path / build("sdist", ROOT)) as archive:
         archive.extractall(tmp_path, filter="data")
-    wheel = build("wheel", next(path for path in tmp_path.iterdir() if path.is_dir()))
+    unpacked_source = next(path for path in tmp_path.iterdir() if path.is_dir())
+    shipped = {path.relative_to(unpacked_source) for path in (unpacked_source / "csrc").rglob("*.[ch]")}
+    assert shipped == {path.relative_to(ROOT) for path in (ROOT / "csrc").rglob("*.[ch]")}
+    wheel = build("wheel", unpacked_source)
     assert "-cp311-abi3-linux" in wheel
     with zipfile.ZipFile(tmp_path / wheel) as unpacked:
         packed = {name for name in unpacked.namelist() if ".dist-info/" not in name}
