@@ -1,4 +1,5 @@
-/* bounds.c: what a reader may take from each segment of its list: up to which position, and up to which number. See reader.c. */
+/* bounds.c: what a reader may take from each segment of its list: up to which position, and up to which
+ * number. See reader.c. */
 #include "log/reader.h"
 #include "log/head.h"
 

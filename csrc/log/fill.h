@@ -1,5 +1,5 @@
-/* fill.h: fills: files beside the segments with what those had lost; found and opened (fill_file.c), written (fill.c), pruned
- * (fill_prune.c). */
+/* fill.h: fills: files beside the segments with what those had lost; found and opened (fill_file.c), written
+ * (fill.c), pruned (fill_prune.c). */
 #ifndef HF_LOG_FILL_H
 #define HF_LOG_FILL_H
 #include "log/segment.h"

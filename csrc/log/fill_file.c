@@ -1,5 +1,5 @@
-/* fill_file.c: the files of fills: their names, their headers, and opening one as a segment. fill.c writes them. See hf_fill_header
- * in layout.h. */
+/* fill_file.c: the files of fills: their names, their headers, and opening one as a segment. fill.c writes
+ * them. See hf_fill_header in layout.h. */
 #include "log/fill.h"
 #include "base/crc32c.h"
 #include "log/frame.h"

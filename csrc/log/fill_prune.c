@@ -1,4 +1,5 @@
-/* fill_prune.c: removes the fills that nobody needs any more: damaged, let go, or void in this log. See fill.c. */
+/* fill_prune.c: removes the fills that nobody needs any more: damaged, let go, or void in this log. See
+ * fill.c. */
 #include "log/reader.h"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* identity.c: whether a segment's file, or a fill's, is still the one that was listed. A name alone says nothing of that: files are
- * recycled, and a fill may be replaced by one of the same range. */
+/* identity.c: whether a segment's file, or a fill's, is still the one that was listed. A name alone says
+ * nothing of that: files are recycled, and a fill may be replaced by one of the same range. */
 #include "log/fill.h"
 
 #include <string.h>

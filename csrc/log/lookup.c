@@ -1,4 +1,5 @@
-/* lookup.c: finds the number that is asked for in the segments that a reader has listed, and has it copied. See reader.c. */
+/* lookup.c: finds the number that is asked for in the segments that a reader has listed, and has it copied.
+ * See reader.c. */
 #include "log/reader.h"
 #include "log/frame.h"
 #include "log/head.h"

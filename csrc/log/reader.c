@@ -1,7 +1,7 @@
 /* reader.c: reading a log from any process, with or without its store. See log.h rule 7.
  *
- * A reader reads a block into its own memory and verifies it there; so it does with the head, each time it looks. What it cannot verify has one of three
- * causes, told apart by listing the directory again: the segment was sealed here and another one follows; the file
+ * A reader reads a block into its own memory and verifies it there; so it does with the head, each time it
+ * looks. What it cannot verify has one of three causes, told apart by listing the directory again: the segment was sealed here and another one follows; the file
  * was recycled under us (its name or uuid is gone: the bytes were rewritten after that, so a name that is still
  * there proves the bytes were its own); or it is damage. So a call that meets trouble refreshes its list once and
  * tries again before it says so. */

@@ -1,6 +1,7 @@
-/* reader.h: the reader's side of a log, from above: reader.c answers the calls of log.h. It reads on in a fill (fill_read.c) or
- * finds a number in the segments (lookup.c) and copies from there (copy.c), within what each segment has (bounds.c). How far the
- * log goes the head tells, or a walk (beyond.c); head and list are looked at again where something has changed (refresh.c). */
+/* reader.h: the reader's side of a log, from above: reader.c answers the calls of log.h. It reads on in a
+ * fill (fill_read.c) or finds a number in the segments (lookup.c) and copies from there (copy.c), within what
+ * each segment has (bounds.c). How far the log goes the head tells, or a walk (beyond.c); head and list are
+ * looked at again where something has changed (refresh.c). */
 #ifndef HF_LOG_READER_H
 #define HF_LOG_READER_H
 #include "log/fill.h"

@@ -1,5 +1,5 @@
-/* refresh.c: what a reader knows of a log's directory, looked at again: the head that has the name now, and the lists of segments and
- * fills. See reader.c. */
+/* refresh.c: what a reader knows of a log's directory, looked at again: the head that has the name now, and
+ * the lists of segments and fills. See reader.c. */
 #include "log/reader.h"
 #include "base/failpoint.h"
 #include "log/head.h"

@@ -1,4 +1,5 @@
-/* roll.c: the store's cold side of a log: the active segment is sealed, and the next one begins in the file that spare.c made.
+/* roll.c: the store's cold side of a log: the active segment is sealed, and the next one begins in the file
+ * that spare.c made.
  *
  * Roll, and what a crash leaves after each step:
  *   1. the next file is there, under `spare` or `roll-new`, with its whole size      -> open adopts or removes it

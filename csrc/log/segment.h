@@ -1,5 +1,5 @@
-/* segment.h: a segment's file: its name, its header and seal, its index (segment.c), and whether it is still the same
- * (identity.c). Fills are read as segments, too (fill.h). */
+/* segment.h: a segment's file: its name, its header and seal, its index (segment.c), and whether it is still
+ * the same (identity.c). Fills are read as segments, too (fill.h). */
 #ifndef HF_LOG_SEGMENT_H
 #define HF_LOG_SEGMENT_H
 #include "log/window.h"

@@ -1,8 +1,8 @@
-/* spare.c: the file that the next segment is made of: made and mapped ahead by a helper thread, or recycled from a retired one. Its
- * file is `spare`, while it is made `spare-new`.
+/* spare.c: the file that the next segment is made of: made and mapped ahead by a helper thread, or recycled
+ * from a retired one. Its file is `spare`, while it is made `spare-new`.
  *
- * A retired file (retire.c) is renamed to `spare`. Its header is rewritten only after the directory is synced; else a power cut could
- * leave its old name on a new header. */
+ * A retired file (retire.c) is renamed to `spare`. Its header is rewritten only after the directory is
+ * synced; else a power cut could leave its old name on a new header. */
 #include "log/writer.h"
 #include "base/atomic.h"
 #include "base/failpoint.h"

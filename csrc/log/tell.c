@@ -1,5 +1,5 @@
-/* tell.c: what a store writes into its log's head, a word at a time and in the order of its calls; and its syncs. Where one of them
- * fails, the log is poisoned (poison.c).
+/* tell.c: what a store writes into its log's head, a word at a time and in the order of its calls; and its
+ * syncs. Where one of them fails, the log is poisoned (poison.c).
  *
  * A log at level disk writes with pwrite: a store through a mapping, on a file system that was remounted read-only after an error
  * (errors=remount-ro), is SIGBUS, which ends the store with all its other logs. Its own mapping of the head is to read, and shows

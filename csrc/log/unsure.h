@@ -1,4 +1,5 @@
-/* unsure.h: a log whose end nobody knows, because the disk does not give it (unsure.c). hf_log_sure is in log.h. */
+/* unsure.h: a log whose end nobody knows, because the disk does not give it (unsure.c). hf_log_sure is in
+ * log.h. */
 #ifndef HF_LOG_UNSURE_H
 #define HF_LOG_UNSURE_H
 #include "log/log.h"

@@ -1,4 +1,5 @@
-/* window.h: the bytes of a log's files, read into private memory (window.c): a bad sector is damage, and no signal. */
+/* window.h: the bytes of a log's files, read into private memory (window.c): a bad sector is damage, and no
+ * signal. */
 #ifndef HF_LOG_WINDOW_H
 #define HF_LOG_WINDOW_H
 #include "base/layout.h"

@@ -1,5 +1,5 @@
-/* writer.h: the store's side of a log: append.c, spare.c, roll.c and retire.c work on one struct hf_log, and tell.c says in the
- * head what they did. See log.h for the rules. */
+/* writer.h: the store's side of a log: append.c, spare.c, roll.c and retire.c work on one struct hf_log, and
+ * tell.c says in the head what they did. See log.h for the rules. */
 #ifndef HF_LOG_WRITER_H
 #define HF_LOG_WRITER_H
 #include "log/log.h"
