@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from . import events
 from .batch import Batch
 from .context import Context
-from .engine.context import ContextStats
+from .engine.client.context import ContextStats
 from .engine.errors import (
     CallableStoreError,
     ClosedError,
@@ -36,15 +36,15 @@ from .engine.errors import (
     UsageError,
     WouldBlockError,
 )
-from .engine.smart_source import SmartSource
-from .engine.source import Claim, InFlight, Source, SourceStats, StoreStats
+from .engine.source.smart_source import SmartSource
+from .engine.source.source import Claim, InFlight, Source, SourceStats, StoreStats
 from .message import Ack, Message
 from .receiver import Receiver, ReceiverStats
 
 if TYPE_CHECKING:
     from .callable_store import store_main, store_main_shutdown
-    from .engine.store_config import StoreConfig
-    from .engine.store_topics import TopicOptions
+    from .engine.options.store_config import StoreConfig
+    from .engine.options.topic_rules import TopicOptions
     from .spawn import StoreProcess, spawn_store
 
 __version__ = "0.1.0"
@@ -99,9 +99,9 @@ __all__ = [
 ]
 
 _STORES = {
-    "StoreConfig": ".engine.store_config",
+    "StoreConfig": ".engine.options.store_config",
     "StoreProcess": ".spawn",
-    "TopicOptions": ".engine.store_topics",
+    "TopicOptions": ".engine.options.topic_rules",
     "spawn_store": ".spawn",
     "store_main": ".callable_store",
     "store_main_shutdown": ".callable_store",

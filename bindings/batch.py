@@ -9,9 +9,9 @@ from .engine.printable import printable
 from .message import Ack
 
 if TYPE_CHECKING:
-    from .engine.columns import Entries
-    from .engine.feed import View
-    from .engine.inbound import Inbound
+    from .engine.log.columns import Entries
+    from .engine.receiver.delivery_controller import Inbound
+    from .engine.receiver.feed import View
     from .receiver import Receiver
 
 __all__ = ["Batch"]

@@ -8,9 +8,9 @@ import threading
 from typing import TYPE_CHECKING, TypeAlias
 
 from .daemon.events import EVENTS, SIGNALS, STOP
-from .engine import occupancy
+from .engine.client import process_role
 from .engine.errors import CallableStoreError, ConfigError, Error, UsageError
-from .engine.store_config import StoreConfig
+from .engine.options.store_config import StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,10 +32,10 @@ def store_main(argv: Given) -> int:
         CallableStoreError: one of the rules above is broken, or somebody else handles one of these signals.
         Error: the store cannot start, such as ConfigError or DirectoryInUseError. UsageError: arguments that it does not have.
     """
-    if not occupancy.is_store():  # that it runs already is what matters more
+    if not process_role.is_store():  # that it runs already is what matters more
         _require_main_thread()
         _require_own_signals()
-    occupancy.become_store()
+    process_role.become_store()
     ran = True
     try:
         return run_given(argv)
@@ -43,7 +43,7 @@ def store_main(argv: Given) -> int:
         ran = False
         raise
     finally:
-        occupancy.end_store(ran=ran)
+        process_role.end_store(ran=ran)
 
 
 def store_main_shutdown() -> None:

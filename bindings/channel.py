@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from .engine.channel import ChannelReader, ChannelWriter
+from .engine.channel.channel import ChannelReader, ChannelWriter
 from .engine.errors import CorruptionError, MessageTooLargeError, UsageError
-from .engine.waiting import check_timeout
+from .engine.native.waiting import check_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from .engine.channel import Block
+    from .engine.channel.channel import Block
 
 __all__ = ["ShmChannel"]
 

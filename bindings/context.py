@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .config import Configuration
-from .engine.context import Context as Driver
-from .engine.options import as_given
+from .engine.client.context import Context as Driver
+from .engine.options.resolve import as_given
 from .receiver import Receiver
 from .throttled import ThrottledReceiver
 

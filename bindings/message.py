@@ -10,11 +10,11 @@ import warnings
 from typing import TYPE_CHECKING, Self
 
 from .engine.errors import ClosedError, UsageError
+from .engine.memory.message_slot import ITERATED, Slot
 from .engine.printable import printable
-from .engine.slot import ITERATED, Slot
 
 if TYPE_CHECKING:
-    from .engine.inbound import Inbound
+    from .engine.receiver.delivery_controller import Inbound
     from .receiver import Receiver
 
 __all__ = ["Ack", "Message"]

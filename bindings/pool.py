@@ -7,7 +7,7 @@ from collections import deque
 from sys import getrefcount
 from typing import TYPE_CHECKING
 
-from .engine.columns import Entries
+from .engine.log.columns import Entries
 from .message import Message
 
 if TYPE_CHECKING:

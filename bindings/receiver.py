@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from .awaited import AwaitedMessages
 from .batch import Batch
 from .counters import ReceiverStats
-from .engine.columns import FRAME_MIN
 from .engine.errors import ClosedError, UsageError
+from .engine.log.columns import FRAME_MIN
+from .engine.native.waiting import PLAIN, check_timeout, nanoseconds
 from .engine.printable import printable
-from .engine.receiver import Receiver as Driver
-from .engine.waiting import PLAIN, check_timeout, nanoseconds
+from .engine.receiver.receiver import Receiver as Driver
 from .pool import EntriesPool, MessagePool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
-    from .engine.columns import Entries
-    from .engine.context import Context
-    from .engine.feed import View
-    from .engine.inbound import Inbound
-    from .engine.options import Options
+    from .engine.client.context import Context
+    from .engine.log.columns import Entries
+    from .engine.options.resolve import Options
+    from .engine.receiver.delivery_controller import Inbound
+    from .engine.receiver.feed import View
     from .message import Message
 
 __all__ = ["Receiver", "ReceiverStats"]

@@ -29,11 +29,11 @@ import msgspec
 from .callable_store import Given, run_given, words_of
 from .daemon.events import EVENTS, SIGNALS, STOP
 from .daemon.ready import decode, encode
-from .engine import occupancy
+from .engine.client import process_role
 from .engine.errors import CallableStoreError, Error, ForkedHandleError, UsageError
-from .engine.store_config import StoreConfig, check_config
-from .engine.store_topics import TopicOptions
-from .engine.waiting import check_timeout
+from .engine.native.waiting import check_timeout
+from .engine.options.store_config import StoreConfig, check_config
+from .engine.options.topic_rules import TopicOptions
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -259,7 +259,7 @@ def main() -> int:
             return 1
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # what the starting thread had blocked
         threading.Thread(target=_watch, args=(pidfd,), daemon=True).start()
-        occupancy.become_store()
+        process_role.become_store()
         EVENTS.ready = lambda: _tell(said, None)
         return run_given(config)
     except (Error, OSError) as error:

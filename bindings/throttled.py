@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .engine.outstanding import CountedExplicitWindow, CountedWindow, Outstanding
-from .engine.receiver import FOR_EVER_NS
+from .engine.receiver.delivery_limit import CountedExplicitWindow, CountedWindow, Outstanding
+from .engine.receiver.receiver import FOR_EVER_NS
 from .receiver import Receiver
 
 if TYPE_CHECKING:
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .batch import Batch
-    from .engine.acks import Window
-    from .engine.context import Context
-    from .engine.inbound import Inbound
-    from .engine.options import Options
+    from .engine.client.context import Context
+    from .engine.options.resolve import Options
+    from .engine.receiver.ack_window import Window
+    from .engine.receiver.delivery_controller import Inbound
     from .message import Message
 
 __all__ = ["ThrottledReceiver"]

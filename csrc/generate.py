@@ -229,7 +229,7 @@ def main(arguments: list[str]) -> int:
 
 def option_tables() -> str:
     """The reference of the options. Imported last: the package needs a layout that fits its sources."""
-    from holdfast.engine.option_reference import reference
+    from holdfast.engine.options.reference import reference
     from holdfast.spark.options import table
 
     return f"{reference()}\n\n### Spark\n\n{table()}\n"

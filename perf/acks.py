@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from holdfast.engine import kernels
-from holdfast.engine.acks import AckWindow
+from holdfast.engine.native import kernels
+from holdfast.engine.receiver.ack_window import AckWindow
 
 from .cli import Script, run_one
 from .harness import Reading

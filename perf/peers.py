@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import holdfast as hf
-from holdfast.engine.domain import SHM_DIR, Domain
+from holdfast.engine.memory.domain import SHM_DIR, Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import holdfast as hf
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
 
 from .consumer import Consumer, numbered_rows
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import holdfast as hf
-from holdfast.engine.store import Store
+from holdfast.engine.store.store import Store
 
 from .cli import Script, run_one
 from .harness import Reading

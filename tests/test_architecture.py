@@ -1,10 +1,4 @@
-"""The house's rules about itself (DESIGN 4): who imports whom, how long a file is, what is tested.
-
-    bindings -> engine drivers -> engine machines
-                      |-> kernels -> layout -> core -> the compiled module
-
-A rule is a function from a module's name and source to what it breaks; each is shown to bite on a planted violation.
-"""
+"""The house's rules about itself (DESIGN 4): how long a file is, what is tested, what stays out. test_rooms.py: who imports whom."""
 
 from __future__ import annotations
 
@@ -19,47 +13,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"holdfast.engine": ROOT / "engine", "holdfast": ROOT / "bindings"}
 
-CORE = ["core", "layout", "kernels"]
-"""The way down to the compiled module, lowest first: each may import those before it."""
-MACHINES = {
-    "acks",
-    "coverage",
-    "errors",
-    "events",
-    "flight",
-    "lifetimes",
-    "liveness",
-    "network_options",
-    "notices",
-    "option_reference",
-    "option_table",
-    "option_values",
-    "options",
-    "outstanding",
-    "printable",
-    "pulse",
-    "proxies",
-    "quorum",
-    "receiver_paced",
-    "receiver_registration",
-    "reconcile",
-    "recovery",
-    "registration",
-    "registration_events",
-    "resting",
-    "retention",
-    "scrub_plan",
-    "source_registration",
-    "store_config",
-    "store_topics",
-    "reports",
-    "voting",
-}
-"""Decisions over values. Every other module of the engine is a driver."""
-IMPURE = {"asyncio", "fcntl", "io", "mmap", "os", "pathlib", "posix_ipc", "select", "shutil", "signal", "socket"}
-IMPURE |= {"subprocess", "tempfile", "time"}
-MAY = {("acks", "mmap"), ("acks", "kernels"), ("acks", "core")}
-"""acks: its record ring is anonymous mapped memory, its kernel counts in it, and the loop in C writes one of its fields."""
 SLOW = {"google_crc32c", "lxml", "matplotlib", "numba", "psutil", "pyarrow", "pyspark", "rich", "typer"}
 BANNED_MODULES = {"bindings", "engine", "marshal", "multiprocessing.shared_memory", "pickle"}
 LINES_MAX = 500
@@ -91,91 +44,6 @@ def imports(name: str, source: str, *, package: bool = False) -> set[str]:
             base = ".".join([*up, node.module] if node.module else up)
             found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
     return found
-
-
-def engine_part(imported: str) -> str:
-    """``quorum`` for holdfast.engine.quorum and what is in it, else the empty string."""
-    parts = imported.split(".")
-    return parts[2] if parts[:2] == ["holdfast", "engine"] and len(parts) > 2 else ""
-
-
-def wrong_direction(name: str, source: str, *, package: bool = False) -> list[str]:
-    """Imports of ``name`` that point up or sideways."""
-    wanted = imports(name, source, package=package)
-    parts = {part for imported in wanted if (part := engine_part(imported))}
-    roots = {imported.partition(".")[0] for imported in wanted}
-    core = {"_core", "_receive"} & {imported.split(".")[1] for imported in wanted if imported.startswith("holdfast.")}
-    part = engine_part(name)
-    own = engine_stems()
-    if not part:
-        below = {*CORE, "status"}
-        return sorted(f"bindings reach down to {other}" for other in (parts & below) | core)
-    wrong = {f"{part} imports the compiled module" for _ in core if part != "core"}
-    wrong |= {f"{part} imports the bindings" for imported in wanted if is_binding(imported)}
-    if part in MACHINES:
-        others = {other for other in parts & own if other not in MACHINES | {part} and (part, other) not in MAY}
-        wrong |= {f"{part} is a machine and imports {other}" for other in others}
-        wrong |= {f"{part} is a machine and imports {other}" for other in roots & IMPURE if (part, other) not in MAY}
-    elif part in CORE:
-        allowed = {*CORE[: CORE.index(part)], part, "status", "errors", "private_directory"}
-        wrong |= {f"{part} imports {other}" for other in parts & own if other not in allowed}
-    return sorted(wrong)
-
-
-def engine_stems() -> set[str]:
-    return {path.stem for path in (ROOT / "engine").glob("*.py")} | {"events"} | MACHINES | set(CORE)
-
-
-def is_binding(imported: str) -> bool:
-    parts = imported.split(".")
-    return parts[0] == "holdfast" and len(parts) > 1 and parts[1] not in {"engine", "_core", "_core_fp", "_receive"}
-
-
-PLANTED = [
-    ("holdfast.engine.quorum", "from . import source", "quorum is a machine and imports source"),
-    ("holdfast.engine.quorum", "from .source import Source", "quorum is a machine and imports source"),
-    ("holdfast.engine.events.source", "from ..core import lib", "events is a machine and imports core"),
-    ("holdfast.engine.retention", "import time", "retention is a machine and imports time"),
-    ("holdfast.engine.recovery", "def f():\n    from os import path", "recovery is a machine and imports os"),
-    ("holdfast.engine.registration", "import mmap", "registration is a machine and imports mmap"),
-    ("holdfast.engine.layout", "from .kernels import scan", "layout imports kernels"),
-    ("holdfast.engine.kernels", "from . import store", "kernels imports store"),
-    ("holdfast.engine.source", "from .._core import lib", "source imports the compiled module"),
-    ("holdfast.engine.source", "from holdfast import Context", "source imports the bindings"),
-    ("holdfast.engine.source", "from ..aio import wait", "source imports the bindings"),
-    ("holdfast.source", "from .engine.core import ffi", "bindings reach down to core"),
-    ("holdfast.columns", "from holdfast.engine import layout", "bindings reach down to layout"),
-    ("holdfast.cli.stat", "from .._core import lib", "bindings reach down to _core"),
-]
-
-
-@pytest.mark.parametrize(("name", "source", "broken"), PLANTED)
-def test_a_planted_import_is_found(name: str, source: str, broken: str) -> None:
-    assert broken in wrong_direction(name, source)
-
-
-@pytest.mark.parametrize(
-    ("name", "source"),
-    [
-        ("holdfast.engine.acks", "import mmap\nfrom . import kernels\nfrom .errors import UsageError"),
-        ("holdfast.engine.source", "import os, time\nfrom .core import lib\nfrom . import quorum, kernels"),
-        ("holdfast.engine.retention", "from .events.source import MessageStable"),
-        ("holdfast.source", "from .engine.source import Source\nfrom .engine import events"),
-    ],
-)
-def test_a_proper_import_passes(name: str, source: str) -> None:
-    assert wrong_direction(name, source) == []
-
-
-def test_imports_point_down() -> None:
-    checked = modules()
-    broken = [
-        f"{name}: {line}"
-        for name, path in checked
-        for line in wrong_direction(name, path.read_text(), package=path.name == "__init__.py")
-    ]
-    assert broken == []
-    assert {engine_part(name) for name, _ in checked} >= {"quorum", "retention", "core"}
 
 
 def test_nobody_imports_a_banned_module() -> None:
@@ -238,13 +106,13 @@ def test_a_planted_sync_is_found(source: str) -> None:
 
 
 def test_one_place_makes_durable() -> None:
-    """What failed is never asked again: so nobody syncs by himself (csrc/base/sync.h, engine/sync.py)."""
+    """What failed is never asked again: so nobody syncs by himself (csrc/base/sync.h, engine/native/sync.py)."""
     assert syncs("hf_sync(fd, HF_SYNC_DATA); /* fsync() */\nself._sync(sync_data, fd)  # os.fsync(fd)") == []
     python = [path for _, path in modules()]
     assert {path.relative_to(ROOT).parts[0] for path in python} == {"engine", "bindings"}
     files = [*sorted((ROOT / "csrc").rglob("*.[ch]")), *python]
     broken = {str(path.relative_to(ROOT)) for path in files if syncs(path.read_text())}
-    assert broken == {"csrc/base/sync.c", "engine/sync.py"}
+    assert broken == {"csrc/base/sync.c", "engine/native/sync.py"}
 
 
 MAPS = re.compile(r"\b(mmap|mmap64|mremap|hf_map_attach)\s*\(")
@@ -271,7 +139,7 @@ def test_no_segment_of_a_log_is_read_through_a_map() -> None:
     found = {path.relative_to(ROOT / "csrc").as_posix() for path in files if maps(path.read_text())}
     assert found == {*MAPPERS, "base/map.h"}, "base/map.h: its prototype"
     engine = {path.name for path in sorted((ROOT / "engine").rglob("*.py")) if "import mmap" in path.read_text()}
-    assert engine == {"acks.py"}, "which maps no file"
+    assert engine == {"ack_window.py"}, "which maps no file"
 
 
 def test_the_changelog_names_the_layout_version() -> None:

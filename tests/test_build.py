@@ -55,7 +55,7 @@ def test_the_environment_chooses_the_build(monkeypatch: pytest.MonkeyPatch, vari
         monkeypatch.delenv("HOLDFAST_FAILPOINTS", raising=False)
     else:
         monkeypatch.setenv("HOLDFAST_FAILPOINTS", variable)
-    code = "import sys, holdfast.engine.core; print(*(m for m in sys.modules if m.startswith('holdfast._core')))"
+    code = "import sys, holdfast.engine.native.core; print(*(m for m in sys.modules if m.startswith('holdfast._core')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {name.removesuffix(".lib") for name in done.stdout.split()} == {module}
 

@@ -17,11 +17,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engine import survey
-from ..engine.check import check_store
-from ..engine.compare import compare_stores
-from ..engine.domain import Domain
-from ..engine.sweep import sweep
+from ..engine.log.check import check_store
+from ..engine.log.compare import compare_stores
+from ..engine.memory.domain import Domain
+from ..engine.tools import snapshot
+from ..engine.tools.gc import sweep
 from .demo_actor import ENDS, Actor, DemoError
 from .demo_data import flights, save
 from .demo_pipeline import Archiving, archive_is_good, audits_are_good, missing, report_is_good
@@ -75,7 +75,7 @@ class Play:
 
     def look(self) -> None:
         """Reads where everything stands: the source from shared memory, the receivers from what they wrote down."""
-        sources = [row for row in survey.take(self._domain).sources if row.topic == TOPIC]
+        sources = [row for row in snapshot.take(self._domain).sources if row.topic == TOPIC]
         if sources:
             self._see("sent", sources[0].next)
             self._see("stable", sources[0].stable + 1)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engine.errors import ConfigError
-from ..engine.store_repair import repair_stores
+from ..engine.tools.store_repair import repair_stores
 from .demo_actor import Actor, DemoError
 from .demo_worker import TOPIC
 from .lines import say

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..engine.doctor import examine
-from ..engine.domain import Domain
+from ..engine.memory.domain import Domain
+from ..engine.tools.doctor import examine
 from .lines import say, say_json
 
 __all__ = ["diagnose"]

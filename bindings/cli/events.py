@@ -7,10 +7,10 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..engine import survey
-from ..engine.changes import Change, changes
-from ..engine.domain import Domain
+from ..engine.memory.domain import Domain
 from ..engine.printable import json_text, printable
+from ..engine.tools import snapshot
+from ..engine.tools.snapshot_diff import Change, changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +22,10 @@ def show(follow: bool, json: bool, interval: float, name: str | None) -> int:
     """What is there, as what has come; with ``follow`` then every change, one look in ``interval`` seconds."""
     tell = _tell_json if json else _tell
     domain = Domain(name, join=False, make=name is None)
-    before: survey.Survey | None = None
+    before: snapshot.Survey | None = None
     try:
         while True:
-            after = survey.take(domain)
+            after = snapshot.take(domain)
             _tell_all(changes(before, after, time.time_ns()), tell)
             before = after
             if not follow:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..engine.domain import Domain
 from ..engine.errors import ConfigError
-from ..engine.sweep import Item, sweep
+from ..engine.memory.domain import Domain
+from ..engine.tools.gc import Item, sweep
 from .lines import say
 from .pipeline_spark import needed
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..engine import wire
-from ..engine.domain import Domain
+from ..engine.control import wire
+from ..engine.control.request import FIRST, ask
 from ..engine.errors import ConfigError, RegIdInUseError
-from ..engine.store_request import FIRST, ask
+from ..engine.memory.domain import Domain
 from .lines import say
 
 if TYPE_CHECKING:

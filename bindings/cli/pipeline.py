@@ -10,11 +10,11 @@ from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engine.domain import Domain
 from ..engine.errors import NotRegisteredError, UsageError
-from ..engine.option_values import integer
+from ..engine.memory.domain import Domain
+from ..engine.options.values import integer
 from ..engine.printable import printable
-from ..engine.survey import running_stores
+from ..engine.tools.snapshot import running_stores
 from .lines import say, say_json
 from .options import pairs
 from .pipeline_spark import needed, spark_session

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..engine import survey
-from ..engine.domain import Domain
 from ..engine.errors import NotRegisteredError, RegistrationTimeout
+from ..engine.memory.domain import Domain
 from ..engine.printable import json_text
+from ..engine.tools import snapshot
 from .options import Membership, pairs
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def receive_lines(
 
 def _check_somebody_is_there(place: Domain, topic: str) -> None:
     """Nobody can accept this receiver: say so, instead of waiting for ever."""
-    picture = survey.take(place)
+    picture = snapshot.take(place)
     if any(store.state == "running" for store in picture.stores):
         return
     if any(source.alive and source.topic == topic and not source.stores for source in picture.sources):
@@ -91,7 +91,7 @@ class _End:
 
     def reached(self, receiver: Receiver) -> bool:
         """Asked when nothing came for a while. Raises RegistrationTimeout when a source does not let us in."""
-        wanted = {row.uuid: row.next for row in survey.take(self._place).sources if row.topic == self._topic}
+        wanted = {row.uuid: row.next for row in snapshot.take(self._place).sources if row.topic == self._topic}
         at = {inbound.uuid.hex(): inbound.feed.next for inbound in receiver.inbounds if inbound.feed is not None}
         missing = wanted.keys() - at.keys()
         if missing and time.monotonic() > self._deadline:

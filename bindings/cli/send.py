@@ -8,16 +8,16 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ..engine.domain import Domain
 from ..engine.errors import ConfigError, NotRegisteredError
-from ..engine.survey import running_stores
+from ..engine.memory.domain import Domain
+from ..engine.tools.snapshot import running_stores
 from .options import Membership, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
-    from ..engine.source import Source
+    from ..engine.source.source import Source
 
 __all__ = ["send_lines"]
 

@@ -6,9 +6,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ..engine import survey
-from ..engine.domain import Domain
+from ..engine.memory.domain import Domain
 from ..engine.printable import printable
+from ..engine.tools import snapshot
 from .lines import say_json
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from ..engine.waits import Wait
+    from ..engine.control.waits import Wait
 
 __all__ = ["show", "table"]
 
@@ -34,9 +34,9 @@ def show(json: bool, watch: float | None, name: str | None) -> int:
     return 0
 
 
-def _pictures(domain: Domain, watch: float | None) -> Iterator[survey.Survey]:
+def _pictures(domain: Domain, watch: float | None) -> Iterator[snapshot.Survey]:
     while True:
-        yield survey.take(domain)
+        yield snapshot.take(domain)
         if watch is None:
             return
         time.sleep(watch)
@@ -63,13 +63,13 @@ def _show_tables(domain: Domain, watch: float | None) -> None:
             live.update(_group(picture), refresh=True)
 
 
-def _print(console: Console, picture: survey.Survey) -> None:
+def _print(console: Console, picture: snapshot.Survey) -> None:
     if not console.is_terminal:
         console.width = 250  # a pipe has no width: cut nothing
     console.print(_group(picture))
 
 
-def _group(picture: survey.Survey) -> RenderableType:
+def _group(picture: snapshot.Survey) -> RenderableType:
     from rich.console import Group
 
     if not picture.sources and not picture.stores and not picture.waiting:
@@ -89,7 +89,7 @@ def _group(picture: survey.Survey) -> RenderableType:
     return Group(*parts)
 
 
-def _source(row: survey.SourceRow) -> Sequence[str]:
+def _source(row: snapshot.SourceRow) -> Sequence[str]:
     stores = ", ".join(f"{at.name} ({', '.join(_remarks(at))})" for at in row.stores)
     return (
         row.topic, row.state, _session(row.session_id), ", ".join(f"{k}:{v}" for k, v in row.registration_ids.items()),
@@ -97,7 +97,7 @@ def _source(row: survey.SourceRow) -> Sequence[str]:
     )  # fmt: skip
 
 
-def _receiver(row: survey.ReceiverRow) -> Sequence[str]:
+def _receiver(row: snapshot.ReceiverRow) -> Sequence[str]:
     return (
         row.topic, "live" if row.alive else "gone", _session(row.session_id), str(row.ack), str(row.lag),
         str(row.delivered), str(row.redelivered), str(row.lapped), _pid(row.pid, row.alive),
@@ -108,13 +108,13 @@ def _waiting(wait: Wait) -> Sequence[str]:
     return wait.topic, _session(wait.session_id), str(wait.pid), wait.why
 
 
-def _store(row: survey.StoreRow) -> Sequence[str]:
+def _store(row: snapshot.StoreRow) -> Sequence[str]:
     kept = str(row.sources) if row.sources >= 0 else "?"
     state = f"{row.state}, read-only" if row.read_only else row.state
     return (row.name, state, row.type, kept, _pid(row.pid, row.state == "running"), row.directory)
 
 
-def _remarks(at: survey.StorePosition) -> Iterator[str]:
+def _remarks(at: snapshot.StorePosition) -> Iterator[str]:
     """How far it is behind, where that is known, and what is not as usual."""
     if at.lag is not None:
         yield str(at.lag)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..engine.domain import Domain
 from ..engine.errors import ConfigError, DirectoryInUseError
-from ..engine.store import adopt_empty
-from ..engine.store_config import is_store_name
-from ..engine.store_info import read_info
+from ..engine.log.info_file import read_info
+from ..engine.memory.domain import Domain
+from ..engine.options.store_config import is_store_name
+from ..engine.store.store import adopt_empty
 from .lines import say
 
 __all__ = ["adopt"]

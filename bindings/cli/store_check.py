@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..engine.check import LogReport, StoreReport, check_store
-from ..engine.compare import Comparison, compare_stores
+from ..engine.log.check import LogReport, StoreReport, check_store
+from ..engine.log.compare import Comparison, compare_stores
 from .lines import say, say_json
 
 if TYPE_CHECKING:
-    from ..engine.store_repair import RepairedStore
+    from ..engine.tools.store_repair import RepairedStore
 
 __all__ = ["check_stores", "compare_logs", "print_findings", "print_heading", "print_json"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ..engine.dump import Hole, KeptMessage, KeptSource, kept_messages, kept_sources
 from ..engine.errors import UsageError
+from ..engine.log.dump import Hole, KeptMessage, KeptSource, kept_messages, kept_sources
 from .lines import say, say_json
 
 if TYPE_CHECKING:

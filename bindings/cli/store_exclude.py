@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engine import wire
-from ..engine.domain import Domain
+from ..engine.control import wire
+from ..engine.control.request import FIRST, ask
 from ..engine.errors import ConfigError, DirectoryInUseError, Error, NotRegisteredError, UsageError
-from ..engine.register import every_store
-from ..engine.store_info import read_info
-from ..engine.store_request import FIRST, ask
-from ..engine.store_state import StateFile, StoreDirectory
+from ..engine.log.info_file import read_info
+from ..engine.log.register import every_store
+from ..engine.log.state_file import StateFile, StoreDirectory
+from ..engine.memory.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

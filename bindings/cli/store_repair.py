@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..engine.store_repair import RepairedLog, repair_stores
+from ..engine.tools.store_repair import RepairedLog, repair_stores
 from .lines import say
 from .store_check import DAMAGED, print_findings, print_heading, print_json
 
 if TYPE_CHECKING:
-    from ..engine.repair import Gap
+    from ..engine.log.repair import Gap
 
 __all__ = ["repair"]
 

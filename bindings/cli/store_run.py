@@ -12,15 +12,15 @@ from ..daemon.config import DaemonConfig
 from ..daemon.events import EVENTS
 from ..daemon.process import Affinity, detach
 from ..daemon.run import run_daemon
-from ..engine import occupancy
+from ..engine.client import process_role
 from ..engine.errors import CallableStoreError, ConfigError, UsageError
-from ..engine.store_config import StoreConfig
+from ..engine.options.store_config import StoreConfig
 from .options import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..engine.store import Store
+    from ..engine.store.store import Store
 
 __all__ = ["RunArguments", "run_store"]
 
@@ -61,7 +61,7 @@ def run_store(given: RunArguments) -> int:
     processors = Affinity(affinity) if affinity else None
     tell = None
     if given.detach:
-        if occupancy.is_store():
+        if process_role.is_store():
             raise CallableStoreError("a callable store does not leave its process (--detach)", hint="spawn_store()")
         tell = detach()
         if tell is None:

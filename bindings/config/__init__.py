@@ -1,4 +1,4 @@
-"""Configuration files: UM's flat file and UM's XML file. What the options mean is in ``engine/option_table.py``."""
+"""Configuration files: UM's flat file and UM's XML file. What the options mean is in ``engine/options/table.py``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from ..engine.option_table import CONTEXT
-from ..engine.options import Layer
+from ..engine.options.resolve import Layer
+from ..engine.options.table import CONTEXT
 from .flat import FlatFile
 from .text import read
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..engine.option_table import WILDCARD
+from ..engine.options.table import WILDCARD
 from .section import Section
 from .text import Word
 
 if TYPE_CHECKING:
-    from ..engine.options import Layer
+    from ..engine.options.resolve import Layer
     from .text import Text
 
 __all__ = ["FlatFile"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..engine import option_values as values
 from ..engine.errors import ConfigError
-from ..engine.network_options import has_no_effect
-from ..engine.option_table import BY_ANY_NAME, CONTEXT, RECEIVER, SOURCE, WILDCARD, Option
-from ..engine.options import Layer, Rule, check_value, find
+from ..engine.options import values
+from ..engine.options.resolve import Layer, Rule, check_value, find
+from ..engine.options.table import BY_ANY_NAME, CONTEXT, RECEIVER, SOURCE, WILDCARD, Option
+from ..engine.options.unsupported import has_no_effect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..engine.option_table import CONTEXT, SOURCE, WILDCARD
+from ..engine.options.table import CONTEXT, SOURCE, WILDCARD
 from .section import Section
 from .text import Word, near
 from .tree import Node, parse
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ..engine.errors import ConfigError
-    from ..engine.options import Layer
+    from ..engine.options.resolve import Layer
     from .text import Text
 
 __all__ = ["XmlFile"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..engine.store_config import StoreConfig
+    from ..engine.options.store_config import StoreConfig
 
 __all__ = ["MEGA", "DaemonConfig", "LogConfig"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engine.errors import ConfigError, Error
-from ..engine.private_directory import open_regular
+from ..engine.native.private_directory import open_regular
 from .rolling import Rolling
 
 if TYPE_CHECKING:

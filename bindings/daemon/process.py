@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Self
 
 from ..engine.errors import ConfigError, DirectoryInUseError
-from ..engine.private_directory import open_regular
+from ..engine.native.private_directory import open_regular
 from .ready import decode, encode
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from ..engine.errors import ReadOnlyError
-from ..engine.store import Store
+from ..engine.store.store import Store
 from .events import ENDED, ROLL
 from .log_file import DaemonLog, local_time, utc_time
 from .process import Affinity, PidFile, become

@@ -7,11 +7,11 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from ..engine.errors import ConfigError
-from ..engine.network_options import REMOVED, has_no_effect
-from ..engine.option_table import BY_ANY_NAME, CONTEXT, RECEIVER, SOURCE, STORE
-from ..engine.options import check_value, find
-from ..engine.store_config import PORT_MAX, StoreConfig, check_name, is_store_name, port_name
-from ..engine.store_topics import RESTORE_HOURS_MAX, TopicOptions, Topics
+from ..engine.options.resolve import check_value, find
+from ..engine.options.store_config import PORT_MAX, StoreConfig, check_name, is_store_name, port_name
+from ..engine.options.table import BY_ANY_NAME, CONTEXT, RECEIVER, SOURCE, STORE
+from ..engine.options.topic_rules import RESTORE_HOURS_MAX, TopicOptions, Topics
+from ..engine.options.unsupported import REMOVED, has_no_effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ..engine.kept_topics import cut_points, first_number_since, logs_away
-from ..engine.records import Gap, Records
+from ..engine.log.catalog import cut_points, first_number_since, logs_away
+from ..engine.log.column_reader import Gap, Records
 from .decode import Decoder, bits_of
 from .errors import DataLossError
 from .losses import check_away, query_of, record, skip
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from ..engine.kept_topics import TopicSource
+    from ..engine.log.catalog import TopicSource
     from .options import Options, ValueFormat
     from .pushdown import Narrowing
     from .splits import Span

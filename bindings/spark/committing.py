@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engine.errors import CorruptionError, UsageError
-from ..engine.sync import sync_directory
+from ..engine.native.sync import sync_directory
 from . import staging
 from .keeping import opened
 from .ledger import Intent, Ledger, LedgerInUseError, Piece, Share, rows_below

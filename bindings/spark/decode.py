@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ..engine.records import Columns
+    from ..engine.log.column_reader import Columns
     from .options import ValueFormat
     from .record_ddl import Field
     from .splits import Range

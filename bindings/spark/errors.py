@@ -9,7 +9,7 @@ from ..engine.errors import Error
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..engine.sight import Away
+    from ..engine.log.sight import Away
 
 __all__ = ["DataLossError", "MalformedError", "PlacementError", "StoresAwayError"]
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from ..engine.errors import ConfigError, ForeignOwnerError
-from ..engine.private_directory import movable_at, private_directory
+from ..engine.native.private_directory import movable_at, private_directory
 
 __all__ = ["JAVA_MIN", "ensure_java", "version_of"]
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from ..engine.errors import CorruptionError, Error, SystemCallError
-from ..engine.private_directory import open_private, open_regular
-from ..engine.sync import Doubt, sync_directory
+from ..engine.native.private_directory import open_private, open_regular
+from ..engine.native.sync import Doubt, sync_directory
 from .staging import Rows, StagedFile
 from .whole_file import WholeFile
 from .written_place import WrittenPlace  # noqa: TC001  (msgspec reads it)

@@ -13,7 +13,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from ..engine.errors import CorruptionError, ForeignOwnerError
-from ..engine.sweep import Item
+from ..engine.tools.gc import Item
 from .alive import ALIVE, over
 from .batch_writer import ONCE
 from .ledger import Ledger, LedgerInUseError

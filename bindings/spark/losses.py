@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..engine.coverage import Spans
-from ..engine.domain import domain_directory
 from ..engine.errors import CorruptionError, Error
-from ..engine.private_directory import open_private, open_regular, read_regular
-from ..engine.turn import take_turn
+from ..engine.memory.domain import domain_directory
+from ..engine.memory.turn import take_turn
+from ..engine.native.private_directory import open_private, open_regular, read_regular
+from ..engine.rules.intervals import Spans
 from .errors import DataLossError, StoresAwayError
 from .selection import stores_of
 from .whole_file import WholeFile
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from pathlib import Path
 
-    from ..engine.sight import Away
+    from ..engine.log.sight import Away
     from .options import Options
 
 __all__ = ["Loss", "Losses", "check_away", "losses_in", "query_of", "record", "skip"]

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
 from ..engine.errors import ConfigError
-from ..engine.option_values import SESSION_MAX, integer
+from ..engine.options.values import SESSION_MAX, integer
 from .offsets import EARLIEST, LATEST, NUMBER_MAX, Named, Place, named_numbers, place
 from .record_ddl import Field, record_fields
 

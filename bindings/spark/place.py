@@ -5,7 +5,7 @@ the paths that it was told, never those that ``$HOLDFAST_DIR`` gives where it ru
 things:
 
 * the boot: memory and files of another machine, or of this one before it was booted again, are not there;
-* directories by device and inode, as the names in shared memory have the domain's (engine/domain.py): a bind mount into a
+* directories by device and inode, as the names in shared memory have the domain's (engine/memory/domain.py): a bind mount into a
   container keeps both, and a directory that only has the same path has others;
 * stores by the uuid in their directories, and what is read of them by device and inode of the directory of their logs, which may
   be on another volume. One that cannot be read here and now is not taken for another one, as long as one of
@@ -24,17 +24,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engine.domain import Domain, domain_directory
 from ..engine.errors import CorruptionError
-from ..engine.kept_topics import directory_uuid
-from ..engine.store_info import read_info
+from ..engine.log.catalog import directory_uuid
+from ..engine.log.info_file import read_info
+from ..engine.memory.domain import Domain, domain_directory
 from .errors import PlacementError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..engine.kept_topics import StoreLog
-    from ..engine.store_info import StoreInfo
+    from ..engine.log.catalog import StoreLog
+    from ..engine.log.info_file import StoreInfo
 
 __all__ = ["Directory", "Place", "StorePlace", "boot_id", "place_of_logs", "place_of_write"]
 

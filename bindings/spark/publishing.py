@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..context import Context
 from ..engine.errors import ConfigError, NotRegisteredError, RegIdInUseError, RegistrationTimeout
-from ..engine.kept_topics import topic_sources
-from ..engine.option_values import SESSION_MAX
-from ..engine.private_directory import open_private, open_regular
+from ..engine.log.catalog import topic_sources
+from ..engine.native.private_directory import open_private, open_regular
+from ..engine.options.values import SESSION_MAX
 from .options import ENGINE, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from ..engine.kept_topics import TopicSource
-    from ..engine.source import Source
+    from ..engine.log.catalog import TopicSource
+    from ..engine.source.source import Source
     from .options import Options
 
 __all__ = ["Publisher", "session_of", "slot"]

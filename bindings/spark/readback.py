@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from ..engine.errors import CorruptionError, StabilityTimeout
-from ..engine.records import Gap, Records
+from ..engine.log.column_reader import Gap, Records
 from .decode import payloads_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ..engine.kept_topics import TopicSource
+    from ..engine.log.catalog import TopicSource
 
 __all__ = ["read_back"]
 

@@ -6,8 +6,8 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Literal
 
-from ..engine.domain import domain_directory
-from ..engine.kept_topics import first_number_since, topic_sources
+from ..engine.log.catalog import first_number_since, topic_sources
+from ..engine.memory.domain import domain_directory
 from .errors import StoresAwayError
 from .offsets import EARLIEST, LATEST
 from .options import OptionError
@@ -15,7 +15,7 @@ from .options import OptionError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ..engine.kept_topics import TopicSource
+    from ..engine.log.catalog import TopicSource
     from .offsets import Named, Place, Positions
     from .options import Options
 

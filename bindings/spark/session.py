@@ -15,8 +15,8 @@ import time
 from typing import TYPE_CHECKING
 
 from ..context import Context
-from ..engine.ack_only import AckOnlyReceiver
 from ..engine.errors import Error
+from ..engine.receiver.ack_only import AckOnlyReceiver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

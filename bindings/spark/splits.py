@@ -17,8 +17,8 @@ from .selection import stores_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ..engine.kept_topics import StoreLog, TopicSource
-    from ..engine.sight import Away
+    from ..engine.log.catalog import StoreLog, TopicSource
+    from ..engine.log.sight import Away
     from .options import Options
     from .place import Place
 

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..engine.errors import CorruptionError, UsageError
-from ..engine.private_directory import open_private, open_regular
-from ..engine.sync import sync_data
+from ..engine.native.private_directory import open_private, open_regular
+from ..engine.native.sync import sync_data
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -37,9 +37,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..engine.errors import ConfigError, NoDomainError
-from ..engine.kept_topics import cut_points
-from ..engine.records import Gap, Records
-from ..engine.sight import stores_away
+from ..engine.log.catalog import cut_points
+from ..engine.log.column_reader import Gap, Records
+from ..engine.log.sight import stores_away
 from .admission import Backlog, Patience, admitted, records_for
 from .batch_reader import plan_of, read_range
 from .errors import DataLossError, StoresAwayError
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ..engine.kept_topics import TopicSource
-    from ..engine.sight import Away
+    from ..engine.log.catalog import TopicSource
+    from ..engine.log.sight import Away
     from .offsets import Positions
     from .splits import Range, Span
 

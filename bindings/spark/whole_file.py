@@ -1,8 +1,8 @@
 """A small file that is replaced as a whole: a crash leaves the one before, or the new one.
 
 Who sees the new one does not know whether it is on disk: the sync of its name may have failed, and the next one would return 0
-(engine/sync.py); or its writer was killed before it. So a doubt lies beside it, from before the rename until that sync is done.
-Whoever finds one writes what is there anew, as a new file, before it counts.
+(engine/native/sync.py); or its writer was killed before it. So a doubt lies beside it, from before the rename until that sync is
+done. Whoever finds one writes what is there anew, as a new file, before it counts.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from ..engine.private_directory import open_regular
-from ..engine.sync import Doubt, sync_data, sync_directory
+from ..engine.native.private_directory import open_regular
+from ..engine.native.sync import Doubt, sync_data, sync_directory
 
 if TYPE_CHECKING:
     from pathlib import Path

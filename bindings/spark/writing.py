@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType
 
-from ..engine.domain import SHM_DIR, Domain, domain_directory
 from ..engine.errors import UsageError
-from ..engine.private_directory import private_directory
+from ..engine.memory.domain import SHM_DIR, Domain, domain_directory
+from ..engine.native.private_directory import private_directory
 from .place import place_of_write
 from .publishing import Publisher, slot
 from .staging import StagedFile, entered, stage

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..engine.domain import Domain
-from ..engine.option_values import store_addresses, store_names
-from ..engine.store_info import read_info
+from ..engine.log.info_file import read_info
+from ..engine.memory.domain import Domain
+from ..engine.options.values import store_addresses, store_names
 from .errors import PlacementError
 from .options import ENGINE, OptionError
 from .place import boot_id

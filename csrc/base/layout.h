@@ -1,7 +1,7 @@
 /* layout.h: every byte that two processes share, on shared memory or on disk.
  *
  * This file is the single specification. The text between the cffi markers is compiled by C, parsed by cffi, and turned into
- * numpy dtypes and Numba record types (engine/layout.py); csrc/README.md's byte tables are generated from it. Nothing else
+ * numpy dtypes and Numba record types (engine/native/layout.py); csrc/README.md's byte tables are generated from it. Nothing else
  * repeats an offset. Inside the markers: fixed-width integers, arrays, nested structs and enums only. Padding is explicit and
  * named _pad*. Atomicity lives at the access (atomic.h), not in the declaration.
  *

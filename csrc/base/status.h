@@ -1,5 +1,5 @@
 /* status.h: the closed set of results. A function returns a value >= 0, or one of these, or -1000 - errno for a failed system
- * call. engine/status.py is the only place that turns them into Python errors. */
+ * call. engine/native/status.py is the only place that turns them into Python errors. */
 #ifndef HF_BASE_STATUS_H
 #define HF_BASE_STATUS_H
 #include <errno.h>

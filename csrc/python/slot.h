@@ -34,7 +34,7 @@ struct gate {
 
 struct passed {
     PyObject_HEAD
-    unsigned long long passed_below; /* see engine/acks.py */
+    unsigned long long passed_below; /* see engine/receiver/ack_window.py */
 };
 
 struct counts {

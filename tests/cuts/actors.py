@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from cuts.content import FRAGMENT, digest, fragments, life_of, message
 
 import holdfast as hf
-from holdfast.engine.core import lib
-from holdfast.engine.domain import SHM_DIR
+from holdfast.engine.memory.domain import SHM_DIR
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ import subprocess
 import uuid
 from typing import TYPE_CHECKING, Self
 
-from holdfast.engine.domain import SHM_DIR
+from holdfast.engine.memory.domain import SHM_DIR
 
 if TYPE_CHECKING:
     import random

@@ -17,7 +17,7 @@ from holdfast.channel import _batch_of
 from holdfast.engine.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from holdfast.engine.channel import Block
+    from holdfast.engine.channel.channel import Block
 
 __all__ = ["WORDS", "run_block", "seeds_block"]
 

@@ -20,18 +20,18 @@ from fuzz import blocks
 from holdfast.config import Configuration
 from holdfast.config.text import Text, Word, read
 from holdfast.daemon.store_xml import StoreFile
-from holdfast.engine import wire
-from holdfast.engine.core import lib
+from holdfast.engine.control import wire
 from holdfast.engine.errors import ConfigError, CorruptionError
-from holdfast.engine.options import resolve
-from holdfast.engine.store_info import StoreInfo, read_info
-from holdfast.engine.store_state import ReceiverState, SourceState, State, StateFile
+from holdfast.engine.log.info_file import StoreInfo, read_info
+from holdfast.engine.log.state_file import ReceiverState, SourceState, State, StateFile
+from holdfast.engine.native.core import lib
+from holdfast.engine.options.resolve import resolve
 from holdfast.spark import offsets, options, record_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.engine.domain import Domain
+    from holdfast.engine.memory.domain import Domain
 
 __all__ = ["TARGETS", "Target"]
 

@@ -11,10 +11,10 @@ import pytest
 from golden import make
 
 import holdfast as hf
-from holdfast.engine.core import CData, ffi, lib
-from holdfast.engine.status import check
-from holdfast.engine.store import Store, StoreConfig
-from holdfast.engine.store_state import StateFile
+from holdfast.engine.log.state_file import StateFile
+from holdfast.engine.native.core import CData, ffi, lib
+from holdfast.engine.native.status import check
+from holdfast.engine.store.store import Store, StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

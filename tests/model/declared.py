@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.engine.quorum import Groups
-from holdfast.engine.reconcile import FOR_EVER
-from holdfast.engine.reports import Configuration
-from holdfast.engine.voting import Written
+from holdfast.engine.rules.election import Written
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.reconcile import FOR_EVER
+from holdfast.engine.rules.reports import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from holdfast.engine.quorum import Intergroup, Intragroup
+    from holdfast.engine.rules.quorum import Intergroup, Intragroup
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.engine.reconcile import LogView, Table, void_from
+from holdfast.engine.rules.reconcile import LogView, Table, void_from
 
 if TYPE_CHECKING:
-    from holdfast.engine.store_state import SourceState
+    from holdfast.engine.log.state_file import SourceState
 
 
 class Kept(NamedTuple):

@@ -1,9 +1,9 @@
 """Histories of one source: lives on changing lists of stores, which are away, unreadable, wiped, and restored from backups;
 with a register that is lost, or restored, alone or together with a store.
 
-Run by the product: :func:`holdfast.engine.voting.decide`, the promises of a store's state, the BEGIN tables. Modelled: what a
-store holds, who reaches whom, who reads whose files. The judge counts copies by rules of its own, in :meth:`Declared.stable`, and
-knows each message by its content:
+Run by the product: :func:`holdfast.engine.rules.election.decide`, the promises of a store's state, the BEGIN tables. Modelled:
+what a store holds, who reaches whom, who reads whose files. The judge counts copies by rules of its own, in
+:meth:`Declared.stable`, and knows each message by its content:
 
 * a number that was stable is given to nobody else, while any log has what it was, whether that can be read now or not;
 * where all copies of it went with wiped or restored directories, it is given again only if the decision says so;
@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING
 from model.declared import Register
 from model.disk import Disk, Kept
 
-from holdfast.engine import voting
-from holdfast.engine.quorum import Groups
-from holdfast.engine.reconcile import Table, after_begin, void_from
-from holdfast.engine.registration import Grant
-from holdfast.engine.reports import Configuration, Seen, farthest
-from holdfast.engine.store_state import SourceState
+from holdfast.engine.log.state_file import SourceState
+from holdfast.engine.rules import election
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.reconcile import Table, after_begin, void_from
+from holdfast.engine.rules.registration import Grant
+from holdfast.engine.rules.reports import Configuration, Seen, farthest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from model.choices import Choices
     from model.declared import Declared
 
-    from holdfast.engine.quorum import Consensus
+    from holdfast.engine.rules.quorum import Consensus
 
-    Question = Callable[[], tuple[voting.Decision | None, dict[int, Grant]]]
+    Question = Callable[[], tuple[election.Decision | None, dict[int, Grant]]]
 
 OURS = b"o" * 16
 
@@ -85,7 +85,7 @@ class World:
         """What was lost with it was all that knew of something stable."""
         self.events = 0
         """In the middle of lives."""
-        self.instead: Callable[[Register], voting.Decision | None] = lambda _: None
+        self.instead: Callable[[Register], election.Decision | None] = lambda _: None
         """What would have been decided with another register: ``whole`` is what was to be written before."""
         self.forgetful: set[str] = set()
         self.told: set[int] = set()
@@ -197,7 +197,7 @@ class World:
     def ask(
         self, declared: Declared, up: Collection[str], grants: dict[int, Grant], hidden: Collection[str],
         behavior: Consensus, claimant: bytes,
-    ) -> voting.Decision | None:  # fmt: skip
+    ) -> election.Decision | None:  # fmt: skip
         """The product's decision."""
         place = {name: index for index, name in enumerate(declared.stores)}
         empty = {  # dead, and their state can be read and knows nothing; a wiped one is not the store that was known
@@ -207,7 +207,7 @@ class World:
         }
         seated = {place[name] for name in declared.seats(up)}
         register = {OURS: self.register.written}
-        return voting.decide(
+        return election.decide(
             declared.groups,
             seated,
             grants,
@@ -221,7 +221,7 @@ class World:
     def decide(
         self, declared: Declared, up: Collection[str], hidden: Collection[str], blind: bool, behavior: Consensus,
         claimant: bytes,
-    ) -> tuple[voting.Decision | None, dict[int, Grant]]:  # fmt: skip
+    ) -> tuple[election.Decision | None, dict[int, Grant]]:  # fmt: skip
         """What a claimant comes to, who asks until all have promised what it is to open; and the last answers."""
         grants = self.answers(declared, up, blind, hidden, claimant, 0)
         found = self.ask(declared, up, grants, hidden, behavior, claimant)
@@ -230,7 +230,7 @@ class World:
             found = self.ask(declared, up, grants, hidden, behavior, claimant)
         return found, grants
 
-    def _instead(self, disks: dict[str, Disk], question: Question, register: Register) -> voting.Decision | None:
+    def _instead(self, disks: dict[str, Disk], question: Question, register: Register) -> election.Decision | None:
         now = self.disks, self.register
         self.disks, self.register = copy.deepcopy(disks), register
         try:
@@ -238,7 +238,7 @@ class World:
         finally:
             self.disks, self.register = now
 
-    def lost(self, text: str, by: Callable[[voting.Decision], bool]) -> None:
+    def lost(self, text: str, by: Callable[[election.Decision], bool]) -> None:
         """A number is, ``by`` a decision. Raises LostError, or OnlyWrittenError."""
 
         without = self.instead(Register()) if self.parted else None
@@ -272,7 +272,7 @@ class World:
         if found.uuid != OURS and self.begun:
             return True  # a source of its own: who asked knows nothing of the other one
         seats = declared.seats(up) & set(up)
-        lives = voting.lives(grants, {OURS: self.register.written}, OURS)
+        lives = election.lives(grants, {OURS: self.register.written}, OURS)
         told = {name: life for name, life in lives.items() if name in seats}
         self._write(declared, found.incarnation, told)
         reached = choices.pick([sorted(seats), sorted(seats)[:1], []])
@@ -297,7 +297,7 @@ class World:
         if self.damaged:
             self.instead = partial(self._instead, copy.deepcopy(self.disks), question)
 
-    def _part(self, found: voting.Decision) -> None:
+    def _part(self, found: election.Decision) -> None:
         self.told |= {number for number in self.stable if found.forgot and number >= found.start_sqn}
         self.parted = self.damaged and _gist(found) != _gist(self.instead(self.whole))
 
@@ -312,7 +312,7 @@ class World:
             register.declare(declared, incarnation, lives)
 
     def happen(
-        self, declared: Declared, up: Collection[str], begun: list[str], found: voting.Decision, told: dict[str, int],
+        self, declared: Declared, up: Collection[str], begun: list[str], found: election.Decision, told: dict[str, int],
         choices: Choices,
     ) -> bool:  # fmt: skip
         """In the middle of a life a store dies and a backup takes its seat, one comes late, or one starts again. ``begun`` is who
@@ -351,7 +351,7 @@ class World:
                 self.disks[name].state = state
 
     def begin(
-        self, name: str, declared: Declared, found: voting.Decision, told: dict[str, int], claimant: bytes = b""
+        self, name: str, declared: Declared, found: election.Decision, told: dict[str, int], claimant: bytes = b""
     ) -> bool:
         """BEGIN at a store; False: it refuses. ``claimant``: of a source that is not open yet at any other one."""
         disk = self.disks[name]
@@ -380,11 +380,11 @@ class World:
         return True
 
     def refuses(self, state: SourceState, incarnation: int, claimant: bytes) -> bool:
-        """As the desk does (engine/store_sources.py)."""
+        """As the desk does (engine/store/sources.py)."""
         another = incarnation == state.promised and claimant != state.promised_to
         return incarnation < state.promised or another
 
-    def judge_start(self, found: voting.Decision) -> None:
+    def judge_start(self, found: election.Decision) -> None:
         """Numbers from the start on are given to new messages."""
         for number in [number for number in self.stable if number >= found.start_sqn]:
             left = [name for name, disk in self.disks.items() if self._has(disk, number)]
@@ -416,7 +416,7 @@ class World:
         return kept is not None and kept.content == self.stable[number]
 
     def send(
-        self, declared: Declared, begun: list[str], found: voting.Decision, choices: Choices, hidden: set[str],
+        self, declared: Declared, begun: list[str], found: election.Decision, choices: Choices, hidden: set[str],
         count: int = 1,
     ) -> None:  # fmt: skip
         """Who has begun reads what it lacks from those that can be read; the ``count``th message of the life, and those before
@@ -472,7 +472,7 @@ class World:
         for number, content in self.stable.items():
             left = {name: disk for name, disk in self.disks.items() if self._has(disk, number)}
 
-            def void(by: voting.Decision, n: int = number, copies: Collection[Disk] = left.values()) -> bool:
+            def void(by: election.Decision, n: int = number, copies: Collection[Disk] = left.values()) -> bool:
                 return bool(copies) and all(n in disk.void(table_of(by)) for disk in copies)
 
             if void(found):
@@ -481,18 +481,18 @@ class World:
                 )
 
 
-def _makes_void(number: int, kept: Kept, decision: voting.Decision) -> bool:
+def _makes_void(number: int, kept: Kept, decision: election.Decision) -> bool:
     return number >= void_from(table_of(decision), kept.incarnation)
 
 
-def _renumbers(number: int, decision: voting.Decision, *, silently: bool = False) -> bool:
+def _renumbers(number: int, decision: election.Decision, *, silently: bool = False) -> bool:
     return number >= decision.start_sqn and not (silently and decision.forgot)
 
 
-def _gist(decision: voting.Decision | None) -> tuple[object, ...]:
+def _gist(decision: election.Decision | None) -> tuple[object, ...]:
     return () if decision is None else (decision.uuid, decision.start_sqn, decision.begins, bool(decision.forgot))
 
 
-def table_of(decision: voting.Decision) -> Table:
+def table_of(decision: election.Decision) -> Table:
     """The BEGINs, with the one that is decided."""
     return (*decision.begins, (decision.incarnation, decision.start_sqn))

@@ -11,9 +11,9 @@ from typing import Any
 from model.persistence_world import Message, Receiver, Source, World
 
 from holdfast.engine.events import source as events
-from holdfast.engine.notices import NoticeConfig
-from holdfast.engine.quorum import Groups
-from holdfast.engine.retention import RetentionConfig
+from holdfast.engine.rules.notification import NoticeConfig
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.retention import RetentionConfig
 
 SESSIONS = (11, 12)
 NAMES = ("start_store", "crash_store", "drain", "save_acks", "start_source", "crash_source", "send", "refresh", "overwrite",

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from holdfast.engine import acks, recovery
-from holdfast.engine import registration as reg
 from holdfast.engine.events.source import ConfirmationFlags
-from holdfast.engine.notices import NoticeConfig, Notices
-from holdfast.engine.notices import Receiver as Confirmer
-from holdfast.engine.quorum import Groups
-from holdfast.engine.receiver_registration import ReceiverRegistration
-from holdfast.engine.retention import Retention, RetentionConfig
-from holdfast.engine.source_registration import SourceRegistration
-from holdfast.engine.store_registry import Registry
-from holdfast.engine.store_state import State
+from holdfast.engine.log.state_file import State
+from holdfast.engine.receiver import ack_window
+from holdfast.engine.rules import registration as reg
+from holdfast.engine.rules import start_and_gap
+from holdfast.engine.rules.notification import NoticeConfig, Notices
+from holdfast.engine.rules.notification import Receiver as Confirmer
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.receiver_registration import ReceiverRegistration
+from holdfast.engine.rules.retention import Retention, RetentionConfig
+from holdfast.engine.rules.source_registration import SourceRegistration
+from holdfast.engine.store.registry import Registry
 
 if TYPE_CHECKING:
-    from holdfast.engine.store_state import ReceiverState, SourceState
+    from holdfast.engine.log.state_file import ReceiverState, SourceState
 
 FOR_EVER = 2**63
 SOURCE_SESSION = 7
@@ -256,7 +257,7 @@ class Receiver:
     def __init__(self, world: World, session: int, confirms: bool) -> None:
         self.world, self.session, self.confirms = world, session, confirms
         self.machine = ReceiverRegistration(Groups.single(1), 3_000_000_000, "majority")
-        self.window: acks.AckWindow | None = None
+        self.window: ack_window.AckWindow | None = None
         self.uuid, self.registration_id = world.fresh_uuid(), 0
         self.next = 0
         self.held: list[tuple[int, Message]] = []
@@ -276,8 +277,8 @@ class Receiver:
         world = self.world
         assert world.ring is not None
         high = max(world.ring.next, world.store.appended) - 1
-        start = recovery.start_number(low, high, 0, low).sequence_number
-        self.window, self.next = acks.AckWindow(start, slots=4), start
+        start = start_and_gap.start_number(low, high, 0, low).sequence_number
+        self.window, self.next = ack_window.AckWindow(start, slots=4), start
         before = world.board.get(self.uuid)
         ack = max(start, before.ack if before is not None else 0)
         world.board[self.uuid] = Line(start, ack, world.ring.incarnation, self.registration_id, self.confirms)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from holdfast.engine import coverage, kernels, notices, recovery
-from holdfast.engine.store_registry import Registry
+from holdfast.engine.native import kernels
+from holdfast.engine.rules import intervals, notification, start_and_gap
+from holdfast.engine.store.registry import Registry
 
 if TYPE_CHECKING:
     import contextlib
@@ -29,36 +30,36 @@ def ack_beyond_a_gap() -> contextlib.AbstractContextManager[Any]:
 
 def release_before_confirmation() -> contextlib.AbstractContextManager[Any]:
     """One confirmation too few will do."""
-    real = coverage.first_missing
+    real = intervals.first_missing
 
     def fewer(floor: int, needed: int, members: Any) -> int:
         return real(floor, max(1, needed - 1), members) if needed > 1 else 2**40
 
-    return mock.patch("holdfast.engine.retention.first_missing", fewer)
+    return mock.patch("holdfast.engine.rules.retention.first_missing", fewer)
 
 
 def recovery_starts_one_late() -> contextlib.AbstractContextManager[Any]:
     """Off by one at the seam: behind the first message that was not acknowledged."""
-    real = recovery.start_number
+    real = start_and_gap.start_number
 
-    def late(low: int, high: int, maximum: int, chosen: int) -> recovery.Start:
+    def late(low: int, high: int, maximum: int, chosen: int) -> start_and_gap.Start:
         start = real(low, high, maximum, chosen)
-        return recovery.Start(min(start.sequence_number + 1, high + 1), start.limited, start.clamped)
+        return start_and_gap.Start(min(start.sequence_number + 1, high + 1), start.limited, start.clamped)
 
-    return mock.patch.object(recovery, "start_number", late)
+    return mock.patch.object(start_and_gap, "start_number", late)
 
 
 def client_data_lost_on_fragment_two() -> contextlib.AbstractContextManager[Any]:
     """Only the first fragment's events bring it back."""
-    real = notices.Records.told
+    real = notification.Records.told
 
-    def told(self: notices.Records, low: int, high: int, unit: notices.Unit) -> Iterator[notices.Told]:
+    def told(self: notification.Records, low: int, high: int, unit: notification.Unit) -> Iterator[notification.Told]:
         for each in real(self, low, high, unit):
             record = self._find(each.last)
             second = unit == "fragment" and record is not None and (each.last - record.first) % record.fragments
             yield each._replace(client_data=None) if second else each
 
-    return mock.patch.object(notices.Records, "told", told)
+    return mock.patch.object(notification.Records, "told", told)
 
 
 def reg_id_handed_to_two() -> contextlib.AbstractContextManager[Any]:

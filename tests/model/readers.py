@@ -1,6 +1,6 @@
 """What a reader makes of the stores of a history: a receiver's logs, or Spark, at a moment when some cannot be read.
 
-Run by the product: :func:`holdfast.engine.believed.tables_by_states`. The judge goes by its own book of what is stable:
+Run by the product: :func:`holdfast.engine.log.believed.tables_by_states`. The judge goes by its own book of what is stable:
 
 * a number below which all tables that may hold agree is never read as something else than it was when it was stable;
 * what is stable there is not hidden, where a store that can be read has it;
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 from model.histories import LostError
 
-from holdfast.engine.believed import Kept, tables_by_states
-from holdfast.engine.reconcile import void_from
-from holdfast.engine.reports import agreed_below
+from holdfast.engine.log.believed import Kept, tables_by_states
+from holdfast.engine.rules.reconcile import void_from
+from holdfast.engine.rules.reports import agreed_below
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from model.histories import World
 
-    from holdfast.engine.reconcile import Table
+    from holdfast.engine.rules.reconcile import Table
 
 
 def judge_readers(world: World) -> None:

@@ -14,12 +14,12 @@ from model.declared import Declared
 from model.histories import LostError, OnlyWrittenError, World
 from model.readers import judge_readers
 
-from holdfast.engine import voting
-from holdfast.engine.believed import tables_by_states
-from holdfast.engine.quorum import Groups
-from holdfast.engine.reconcile import LogView, newest_table
-from holdfast.engine.registration import Grant
-from holdfast.engine.reports import least_impossible
+from holdfast.engine.log.believed import tables_by_states
+from holdfast.engine.rules import election
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.reconcile import LogView, newest_table
+from holdfast.engine.rules.registration import Grant
+from holdfast.engine.rules.reports import least_impossible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -183,8 +183,8 @@ def backups_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unknown_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(voting, "FOR_EVER", 0)
-    monkeypatch.setattr("holdfast.engine.reports.FOR_EVER", 0)
+    monkeypatch.setattr(election, "FOR_EVER", 0)
+    monkeypatch.setattr("holdfast.engine.rules.reports.FOR_EVER", 0)
 
 
 def forgetful_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def forgetful_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
         numbers = {**logs.numbers, **dict.fromkeys(logs.forgot, 0)}
         return least_impossible(logs.configurations, numbers), numbers
 
-    monkeypatch.setattr(voting, "_least", least)
+    monkeypatch.setattr(election, "_least", least)
 
 
 def old_lists_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def promises_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 def only_the_newest_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """An orphan BEGIN holds: what promises keep from happening, and what right_table sees where it happened all the same."""
     monkeypatch.setattr(
-        voting, "right_table", lambda views, *_: newest_table(view.begins for view in views.values() if view)
+        election, "right_table", lambda views, *_: newest_table(view.begins for view in views.values() if view)
     )
 
 
@@ -243,7 +243,7 @@ def readers_take_unknown_for_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def restored_is_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(voting, "_missed", lambda *_: None)
+    monkeypatch.setattr(election, "_missed", lambda *_: None)
 
 
 def a_seat_change_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:

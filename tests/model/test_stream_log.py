@@ -22,8 +22,8 @@ from model.conftest import LONG, PROFILE, chosen_seed
 from model.reference import GRANULE, Message, Model, at, behind, fragments
 from model.world import RING, World
 
-from holdfast.engine.core import CData, ffi, lib
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.native.core import CData, ffi, lib
 
 if TYPE_CHECKING:
     from pathlib import Path

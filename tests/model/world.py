@@ -7,10 +7,10 @@ import secrets
 import shutil
 from typing import TYPE_CHECKING
 
-from holdfast.engine.core import CData, ffi, lib
-from holdfast.engine.domain import Domain, open_object, unlink_object
-from holdfast.engine.segments import Bells, attach_stream, own_board
-from holdfast.engine.status import check
+from holdfast.engine.memory.domain import Domain, open_object, unlink_object
+from holdfast.engine.memory.mapping import Bells, attach_stream, own_board
+from holdfast.engine.native.core import CData, ffi, lib
+from holdfast.engine.native.status import check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,8 +1,8 @@
 /* claim.pml: who may open which incarnation, and where it starts, while stores are away, cannot be read, are killed and are
  * wiped. 3 stores, a quorum of 2.
  *
- * Mirrors: engine/voting.py decide, engine/reports.py least_impossible, engine/store_state.py promise, the desk's begin in
- * engine/store_sources.py, engine/reconcile.py newest_table and after_begin. Ring, board and drain are begin.pml's: here a reboot
+ * Mirrors: engine/rules/election.py decide, engine/rules/reports.py least_impossible, engine/log/state_file.py promise, the desk's begin in
+ * engine/store/sources.py, engine/rules/reconcile.py newest_table and after_begin. Ring, board and drain are begin.pml's: here a reboot
  * may always have taken them.
  *
  * One claimant after another: the one before is dead, as its free lock proves. A claimant asks the stores that are up. Each

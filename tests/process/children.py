@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from process import worker
 
-from holdfast.engine import kernels, store
-from holdfast.engine.core import lib
+from holdfast.engine.native import kernels
+from holdfast.engine.native.core import lib
+from holdfast.engine.store import store
 
 if TYPE_CHECKING:
     from process.worker import Settings

@@ -11,8 +11,8 @@ from process.command import Program
 from process.standing import Scene
 
 import holdfast as hf
-from holdfast.engine import register
-from holdfast.engine.store import Store, StoreConfig
+from holdfast.engine.log import register
+from holdfast.engine.store.store import Store, StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,8 +19,8 @@ import pytest
 from process.conftest import ThreadStore
 
 import holdfast as hf
-from holdfast.engine.domain import SHM_DIR, Domain
-from holdfast.engine.store import StoreConfig
+from holdfast.engine.memory.domain import SHM_DIR, Domain
+from holdfast.engine.store.store import StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable

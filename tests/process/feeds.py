@@ -8,22 +8,22 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.engine.core import CData, Gate, ffi, lib
-from holdfast.engine.directory import Directory
-from holdfast.engine.domain import Domain, open_object, unlink_object
-from holdfast.engine.feed import Feed
-from holdfast.engine.logs import FOR_EVER, ONLY_DECLARED, Logs
-from holdfast.engine.recovery import Gap
-from holdfast.engine.segments import Bells, Mapping, own_board
-from holdfast.engine.slot import Slot
-from holdfast.engine.status import check
-from holdfast.engine.store_state import SourceState, State, StateFile
+from holdfast.engine.log.reader import FOR_EVER, ONLY_DECLARED, Logs
+from holdfast.engine.log.state_file import SourceState, State, StateFile
+from holdfast.engine.memory.discovery import Directory
+from holdfast.engine.memory.domain import Domain, open_object, unlink_object
+from holdfast.engine.memory.mapping import Bells, Mapping, own_board
+from holdfast.engine.memory.message_slot import Slot
+from holdfast.engine.native.core import CData, Gate, ffi, lib
+from holdfast.engine.native.status import check
+from holdfast.engine.receiver.feed import Feed
+from holdfast.engine.rules.start_and_gap import Gap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.engine.feed import Listener
-    from holdfast.engine.logs import Bounds
+    from holdfast.engine.log.reader import Bounds
+    from holdfast.engine.receiver.feed import Listener
 
 GRANULE = 32
 RECORDS = 8192

@@ -22,17 +22,17 @@ import numpy as np
 from process.feeds import payload
 from process.oracle import ROW, Content, Finding
 
-from holdfast.engine.columns import entries_array, new_entries
-from holdfast.engine.core import CData, Gate, ffi, lib
-from holdfast.engine.directory import Directory
-from holdfast.engine.domain import Domain, open_object
 from holdfast.engine.errors import EvictedError
-from holdfast.engine.feed import Feed
-from holdfast.engine.logs import Logs
-from holdfast.engine.recovery import Gap
-from holdfast.engine.segments import Bells, Mapping, UnpublishedError, attach_stream, own_board
-from holdfast.engine.slot import Slot
-from holdfast.engine.status import check
+from holdfast.engine.log.columns import entries_array, new_entries
+from holdfast.engine.log.reader import Logs
+from holdfast.engine.memory.discovery import Directory
+from holdfast.engine.memory.domain import Domain, open_object
+from holdfast.engine.memory.mapping import Bells, Mapping, UnpublishedError, attach_stream, own_board
+from holdfast.engine.memory.message_slot import Slot
+from holdfast.engine.native.core import CData, Gate, ffi, lib
+from holdfast.engine.native.status import check
+from holdfast.engine.receiver.feed import Feed
+from holdfast.engine.rules.start_and_gap import Gap
 
 if TYPE_CHECKING:
     from collections.abc import Callable

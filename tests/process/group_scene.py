@@ -18,8 +18,8 @@ from process.spawn import Rows, Traces, Worker, kill, until
 from process.torture_core import Log
 from process.worker import LIMIT, SENT, STABLE, START
 
-from holdfast.engine.compare import compare_stores
-from holdfast.engine.core import lib
+from holdfast.engine.log.compare import compare_stores
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -79,7 +79,7 @@ def main() -> None:
     """See the module."""
     from process.conftest import ThreadStore
 
-    from holdfast.engine.store_config import StoreConfig
+    from holdfast.engine.options.store_config import StoreConfig
 
     settings: dict[str, dict[str, Any]] = json.loads(sys.argv[1])
     running: dict[str, ThreadStore] = {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.engine.core import ffi
-from holdfast.engine.logs import Block, Logs
-from holdfast.engine.store_info import log_range
+from holdfast.engine.log.info_file import log_range
+from holdfast.engine.log.reader import Block, Logs
+from holdfast.engine.native.core import ffi
 
 if TYPE_CHECKING:
     from process.conftest import ThreadStore

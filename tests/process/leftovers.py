@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from holdfast.engine.domain import SHM_DIR, Domain, unlink_object
+from holdfast.engine.memory.domain import SHM_DIR, Domain, unlink_object
 
 __all__ = ["objects_of", "remove_objects"]
 

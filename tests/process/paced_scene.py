@@ -21,7 +21,7 @@ from process.oracle import Content, Finding
 from process.worker import LIMIT
 
 from holdfast.engine.errors import CorruptionError
-from holdfast.engine.store_state import StateFile
+from holdfast.engine.log.state_file import StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

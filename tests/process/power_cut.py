@@ -69,8 +69,8 @@ def main() -> None:
     from process.house import House
 
     import holdfast as hf
-    from holdfast.engine.domain import Domain, unlink_object
-    from holdfast.engine.store_config import StoreConfig
+    from holdfast.engine.memory.domain import Domain, unlink_object
+    from holdfast.engine.options.store_config import StoreConfig
 
     where, case = Path(sys.argv[1]), json.loads(sys.argv[2])
     image, copy, disk = where / "disk.img", where / "copy.img", where / "disk"

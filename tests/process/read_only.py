@@ -19,8 +19,8 @@ from process.feeds import Log
 from process.receiving import SHORT, take
 
 import holdfast as hf
-from holdfast.engine.core import lib
-from holdfast.engine.logs import Block, Logs
+from holdfast.engine.log.reader import Block, Logs
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from process.read_only import mounted
 from process.receiving import SHORT, take
 
 import holdfast as hf
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
 
 COUNT = 100
 OPTIONS = {"ume_store_name": ["a"], "ring_size": 1 << 17}

@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import holdfast as hf
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

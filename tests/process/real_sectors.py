@@ -14,9 +14,9 @@ from pathlib import Path
 
 from process.feeds import Log
 
-from holdfast.engine.check import check_log
-from holdfast.engine.core import ffi, lib
-from holdfast.engine.logs import Block, Logs
+from holdfast.engine.log.check import check_log
+from holdfast.engine.log.reader import Block, Logs
+from holdfast.engine.native.core import ffi, lib
 
 UUID = b"source of a test"
 COUNT, PAGE, FIBMAP = 2000, 4096, 1

@@ -10,7 +10,7 @@ import holdfast as hf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.engine.domain import Domain
+    from holdfast.engine.memory.domain import Domain
 
 SHORT = 90.0
 """Seconds that no wait here needs; a test that gets there has failed."""

@@ -1,4 +1,4 @@
-"""Registers of sources that a test writes by hand (engine/register.py)."""
+"""Registers of sources that a test writes by hand (engine/log/register.py)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from process.changed_lists import SESSION
 
-from holdfast.engine.domain import Domain
-from holdfast.engine.quorum import Groups
-from holdfast.engine.register import SourceRegister
+from holdfast.engine.log.register import SourceRegister
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.rules.quorum import Groups
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from process.spawn import Rows, Traces, Worker, kill, until
 from process.torture_core import Log
 from process.worker import LIMIT, SENT, STABLE, START
 
-from holdfast.engine.core import lib
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

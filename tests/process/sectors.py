@@ -13,10 +13,10 @@ from process.test_repair import NAMES, PAYLOAD, clean, filled, held, log_of, pla
 from process.three import waits
 
 import holdfast as hf
-from holdfast.engine.check import check_log, check_store
-from holdfast.engine.domain import Domain, unlink_object
-from holdfast.engine.reconcile import LogView
-from holdfast.engine.store_info import Unknown, peer_view
+from holdfast.engine.log.check import check_log, check_store
+from holdfast.engine.log.info_file import Unknown, peer_view
+from holdfast.engine.memory.domain import Domain, unlink_object
+from holdfast.engine.rules.reconcile import LogView
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from process.feeds import Log
 
-from holdfast.engine.store_state import SourceState, State, StateFile
+from holdfast.engine.log.state_file import SourceState, State, StateFile
 
 if TYPE_CHECKING:
     from pathlib import Path

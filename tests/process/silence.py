@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.engine.pulse import Pulse
+from holdfast.engine.rules.heartbeat import Pulse
 
 if TYPE_CHECKING:
     import holdfast as hf

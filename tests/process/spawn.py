@@ -16,9 +16,9 @@ from process.children import Child
 from process.oracle import Content, Finding, Stuck
 from process.worker import LIFE, LIMIT, RECORD, STOP, WORDS, Settings, open_words
 
-from holdfast.engine.core import ffi, lib
-from holdfast.engine.domain import Domain
-from holdfast.engine.segments import UnpublishedError, attach_board, attach_stream
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.memory.mapping import UnpublishedError, attach_board, attach_stream
+from holdfast.engine.native.core import ffi, lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

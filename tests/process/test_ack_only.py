@@ -13,10 +13,10 @@ from process.receiving import SESSION, Told, send, source, take, until
 from process.three import everywhere
 
 import holdfast as hf
-from holdfast.engine import survey
-from holdfast.engine.ack_only import AckOnlyReceiver
-from holdfast.engine.domain import Domain
 from holdfast.engine.events import receiver as events
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.receiver.ack_only import AckOnlyReceiver
+from holdfast.engine.tools import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HOLDER = """
 import sys, time, holdfast as hf
-from holdfast.engine.ack_only import AckOnlyReceiver
+from holdfast.engine.receiver.ack_only import AckOnlyReceiver
 ctx = hf.Context(session_id=int(sys.argv[1]))
 rcv = AckOnlyReceiver(ctx, "quotes")
 for line in sys.stdin:
@@ -36,10 +36,10 @@ for line in sys.stdin:
 """
 
 
-def rows(topic: str = "quotes") -> list[survey.ReceiverRow]:
+def rows(topic: str = "quotes") -> list[snapshot.ReceiverRow]:
     domain = Domain(None, join=False)
     try:
-        return [row for row in survey.take(domain).receivers if row.topic == topic]
+        return [row for row in snapshot.take(domain).receivers if row.topic == topic]
     finally:
         domain.close()
 

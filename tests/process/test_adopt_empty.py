@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from process.command import one_error, run
 
-from holdfast.engine.store_state import StateFile
+from holdfast.engine.log.state_file import StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

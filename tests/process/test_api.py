@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.engine import kernels
+from holdfast.engine.native import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable

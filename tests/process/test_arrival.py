@@ -9,10 +9,10 @@ from process.feeds import Ring, Stage, numbers, payload
 from process.receiving import SESSION, SHORT, Told, send, source, until
 
 import holdfast as hf
-from holdfast.engine.acks import AckWindow, ExplicitWindow
-from holdfast.engine.arrival import ArrivalFeed, ArrivalWindow
-from holdfast.engine.columns import new_entries
 from holdfast.engine.events import receiver as events
+from holdfast.engine.log.columns import new_entries
+from holdfast.engine.receiver.ack_window import AckWindow, ExplicitWindow
+from holdfast.engine.receiver.arrival_order import ArrivalFeed, ArrivalWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,8 +18,8 @@ from process.programs import Example, wait
 
 import holdfast as hf
 from holdfast.daemon.events import ENDED, ROLL, STOP, Events
-from holdfast.engine.check import check_store
-from holdfast.engine.domain import Domain
+from holdfast.engine.log.check import check_store
+from holdfast.engine.memory.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ import holdfast as hf
 config = hf.StoreConfig("a", sys.argv[1])
 def ready():
     import time
-    from holdfast.engine.domain import Domain
+    from holdfast.engine.memory.domain import Domain
     domain = Domain(join=False)
     while not domain.socket_path("a").exists(): time.sleep(0.005)
 def soon(what):

@@ -15,13 +15,13 @@ from process.spawn import Traces, Worker, stand_still, until
 from process.three import SHORT, SOURCE, everywhere, send
 
 import holdfast as hf
-from holdfast.engine.core import ffi, lib
-from holdfast.engine.domain import Domain
+from holdfast.engine.control.waits import waiting
 from holdfast.engine.events import receiver as events
-from holdfast.engine.reconcile import Refill
-from holdfast.engine.refill import Filling
-from holdfast.engine.store_info import log_reader
-from holdfast.engine.waits import waiting
+from holdfast.engine.log.info_file import log_reader
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.native.core import ffi, lib
+from holdfast.engine.rules.reconcile import Refill
+from holdfast.engine.store.catch_up import Filling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -420,7 +420,7 @@ def copied(message: hf.Message) -> tuple[int, bytes]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store never gives up waiting for a peer."""
-    monkeypatch.setattr("holdfast.engine.refill.Refill", partial(Refill, patience_ns=10**18))
+    monkeypatch.setattr("holdfast.engine.store.catch_up.Refill", partial(Refill, patience_ns=10**18))
 
 
 @pytest.mark.usefixtures("patient")

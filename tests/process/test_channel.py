@@ -20,10 +20,10 @@ from process.timed import Calls, median_ns, timed
 
 import holdfast as hf
 from holdfast.channel import ShmChannel
-from holdfast.engine.channel import CAPACITY_MAX, CAPACITY_MIN, LIFE, ChannelReader, ChannelWriter
-from holdfast.engine.channel_names import channel_uuid
-from holdfast.engine.domain import Domain, open_object
-from holdfast.engine.sweep import sweep
+from holdfast.engine.channel.channel import CAPACITY_MAX, CAPACITY_MIN, LIFE, ChannelReader, ChannelWriter
+from holdfast.engine.channel.names import channel_uuid
+from holdfast.engine.memory.domain import Domain, open_object
+from holdfast.engine.tools.gc import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.channel import ShmChannel
-from holdfast.engine.channel import ChannelWriter
+from holdfast.engine.channel.channel import ChannelWriter
 
 SMALL = 1 << 18
 

@@ -14,18 +14,18 @@ from process.command import run
 from process.receiving import until
 
 import holdfast as hf
-from holdfast.engine.channel import ChannelReader, ChannelWriter
-from holdfast.engine.domain import SHM_DIR, Domain
-from holdfast.engine.segments import Mapping
+from holdfast.engine.channel.channel import ChannelReader, ChannelWriter
+from holdfast.engine.memory.domain import SHM_DIR, Domain
+from holdfast.engine.memory.mapping import Mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WAIT = 90.0
-MISSING = "holdfast.engine.channel_names.missing"
+MISSING = "holdfast.engine.channel.names.missing"
 READ = """
 import logging
-from holdfast.engine.channel import ChannelReader
+from holdfast.engine.channel.channel import ChannelReader
 logging.basicConfig(format="%(message)s")
 with ChannelReader("t") as reader:
     while (block := reader.read()) is not None:

@@ -16,7 +16,7 @@ from process.command import COMMAND, SHORT, Program, one_error, run, stat, until
 from process.spawn import stand_still
 
 from holdfast.cli import main
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

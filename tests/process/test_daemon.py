@@ -21,9 +21,9 @@ import holdfast as hf
 from holdfast.daemon.config import DaemonConfig
 from holdfast.daemon.events import Events
 from holdfast.daemon.run import run_daemon
-from holdfast.engine.check import check_store
-from holdfast.engine.domain import Domain
-from holdfast.engine.drainer import Drainer
+from holdfast.engine.log.check import check_store
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.store.drainer import Drainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,7 +191,7 @@ def test_a_stop_drains_what_nobody_has_looked_at_yet(
 
 SLOW = """
 import sys, time
-from holdfast.engine.store import Store
+from holdfast.engine.store.store import Store
 def close(self):
     print("closing", flush=True)
     time.sleep(60)

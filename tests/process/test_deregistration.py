@@ -14,9 +14,9 @@ from process.spawn import until
 from process.three import everywhere
 
 import holdfast as hf
-from holdfast.engine.core import ffi, lib
-from holdfast.engine.deregistration import SourceDeregistration
-from holdfast.engine.segments import attach_board, join_board, read_lines
+from holdfast.engine.control.deregistration import SourceDeregistration
+from holdfast.engine.memory.mapping import attach_board, join_board, read_lines
+from holdfast.engine.native.core import ffi, lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-    from holdfast.engine.domain import Domain
-    from holdfast.engine.segments import Mapping
+    from holdfast.engine.memory.domain import Domain
+    from holdfast.engine.memory.mapping import Mapping
 
 SHORT = 90.0
 SOURCE = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}

@@ -12,8 +12,8 @@ from process.command import one_error, run
 
 import holdfast as hf
 from holdfast.cli.store_dump import item_line, number_range
-from holdfast.engine.dump import kept_messages, kept_sources
-from holdfast.engine.marks import MarkFile
+from holdfast.engine.log.dump import kept_messages, kept_sources
+from holdfast.engine.log.undeliverable import MarkFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

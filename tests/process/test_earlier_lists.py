@@ -1,5 +1,5 @@
 """Stores that a source has declared before, or that took part only later in a life: what they may have is neither numbered again
-nor called lost (engine/register.py, DESIGN 14, 30)."""
+nor called lost (engine/log/register.py, DESIGN 14, 30)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from process.leftovers import remove_objects
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import wire
-from holdfast.engine.domain import Domain
-from holdfast.engine.reconcile import BEGINS_MAX, FOR_EVER
-from holdfast.engine.register_file import RegisterFile
-from holdfast.engine.registration import Phase
-from holdfast.engine.sight import on_record
-from holdfast.engine.store_request import FIRST, ask
+from holdfast.engine.control import wire
+from holdfast.engine.control.request import FIRST, ask
+from holdfast.engine.log.register_file import RegisterFile
+from holdfast.engine.log.sight import on_record
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.rules.reconcile import BEGINS_MAX, FOR_EVER
+from holdfast.engine.rules.registration import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable

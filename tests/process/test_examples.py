@@ -12,8 +12,8 @@ import pytest
 from process.programs import Example, wait
 from process.receiving import until_no_ring
 
-from holdfast.engine import survey
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.tools import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,12 +60,12 @@ def place(domain: str) -> Iterator[Domain]:
 
 
 @pytest.fixture
-def look(place: Domain) -> Callable[[], survey.Survey]:
+def look(place: Domain) -> Callable[[], snapshot.Survey]:
     """Who is in the domain, and who has acknowledged what."""
-    return lambda: survey.take(place)
+    return lambda: snapshot.take(place)
 
 
-def stand_still(source: Example, look: Callable[[], survey.Survey], messages: int) -> None:
+def stand_still(source: Example, look: Callable[[], snapshot.Survey], messages: int) -> None:
     """So many are sent, and no more: it would end, and nobody could kill it then."""
     wait(f"{messages} messages", lambda: any(row.next >= messages for row in look().sources), source.alive)
     source.process.send_signal(signal.SIGSTOP)
@@ -75,7 +75,7 @@ def stand_still(source: Example, look: Callable[[], survey.Survey], messages: in
 
 
 def test_the_minimal_receiver_gets_what_the_minimal_source_has_sent(
-    run: Callable[..., Example], run_store: Any, look: Callable[[], survey.Survey]
+    run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey]
 ) -> None:
     run_store()
     run("ume_example_src --interval 0")
@@ -85,7 +85,7 @@ def test_the_minimal_receiver_gets_what_the_minimal_source_has_sent(
 
 
 def test_a_static_registration_id_goes_on_after_a_kill_and_is_refused_to_a_second(
-    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], survey.Survey]
+    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey]
 ) -> None:
     run_store()
     first = start("ume_example_src_2 --interval 0.2")
@@ -103,7 +103,7 @@ def test_a_static_registration_id_goes_on_after_a_kill_and_is_refused_to_a_secon
 
 
 def test_saved_registration_ids_of_three_stores_let_a_killed_source_resume(
-    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], survey.Survey],
+    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey],
     tmp_path: Path,
 ) -> None:  # fmt: skip
     stores = [run_store(name) for name in "abc"]
@@ -128,7 +128,7 @@ def test_saved_registration_ids_of_three_stores_let_a_killed_source_resume(
 
 
 def test_a_receiver_with_a_chosen_registration_id_resumes_behind_its_acks(
-    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], survey.Survey]
+    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey]
 ) -> None:
     run_store()
     source = start("ume_example_src_2 --interval 0.2")
@@ -152,7 +152,7 @@ def test_a_receiver_with_a_chosen_registration_id_resumes_behind_its_acks(
 
 
 def test_a_receiver_with_saved_registration_ids_resumes_behind_its_acks(
-    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], survey.Survey],
+    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey],
     tmp_path: Path,
 ) -> None:  # fmt: skip
     stores = [run_store(name) for name in "abc"]
@@ -260,7 +260,7 @@ def test_explicit_acks_come_every_n_messages(
 
 
 def test_a_session_id_recovers_a_killed_receiver_and_is_refused_to_a_second(
-    start: Callable[..., Example], run_store: Any, look: Callable[[], survey.Survey]
+    start: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey]
 ) -> None:
     run_store()
     source = start("umesrc -t a -M 100000 -m 50 -d 0 flights")
@@ -295,7 +295,7 @@ def test_umercv_starts_where_it_is_told_and_ends_with_its_source(
 
 
 def test_deregistered_objects_are_forgotten(
-    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], survey.Survey]
+    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey]
 ) -> None:
     run_store()
     run("umesrc -t a:500 -M 6 -d 0 flights")

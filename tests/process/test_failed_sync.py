@@ -15,10 +15,10 @@ from process.silence import NEVER, may_fall_silent
 from process.spawn import Worker, until
 
 import holdfast as hf
-from holdfast.engine.core import lib
-from holdfast.engine.status import error_of
-from holdfast.engine.store_holdings import UnusableLogError
-from holdfast.engine.store_state import SourceState
+from holdfast.engine.log.state_file import SourceState
+from holdfast.engine.native.core import lib
+from holdfast.engine.native.status import error_of
+from holdfast.engine.store.holdings import UnusableLogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from process.feeds import PATIENCE_S, Ring, Stage, numbers
 
-from holdfast.engine.columns import new_entries, read_only_bytes
+from holdfast.engine.log.columns import new_entries, read_only_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ from process.command import SHORT
 from process.spawn import Traces, Worker, until
 
 import holdfast as hf
-from holdfast.engine.core import lib
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,6 @@ import pytest
 from process.standing import OPTIONS, RING, SHORT, Events, Scene, refused, take, until
 
 import holdfast as hf
-from holdfast.engine.core import ffi, lib
 from holdfast.engine.events import (
     FlightSizeNotification,
     FlightSizeState,
@@ -21,6 +20,7 @@ from holdfast.engine.events import (
     Wakeup,
 )
 from holdfast.engine.events.source import ReclaimedFlags, StableFlags
+from holdfast.engine.native.core import ffi, lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable

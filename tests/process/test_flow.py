@@ -15,10 +15,10 @@ from process.receiving import SHORT, send, source, until
 from process.timed import Calls, median_ns, timed
 
 import holdfast as hf
-from holdfast.engine.core import Block, Counts, Flow, Gate, Passed, Served
-from holdfast.engine.core import Slot as Cells
-from holdfast.engine.ring_reader import RingReader
-from holdfast.engine.waiting import STRATEGIES
+from holdfast.engine.native.core import Block, Counts, Flow, Gate, Passed, Served
+from holdfast.engine.native.core import Slot as Cells
+from holdfast.engine.native.waiting import STRATEGIES
+from holdfast.engine.receiver.ring_reader import RingReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

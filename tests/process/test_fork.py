@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import holdfast as hf
-from holdfast.engine.core import CData, ffi, lib
-from holdfast.engine.domain import Domain, open_object, unlink_object
-from holdfast.engine.segments import Bells, Mapping, own_board
+from holdfast.engine.memory.domain import Domain, open_object, unlink_object
+from holdfast.engine.memory.mapping import Bells, Mapping, own_board
+from holdfast.engine.native.core import CData, ffi, lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import holdfast as hf
-from holdfast.engine.core import ffi
+from holdfast.engine.native.core import ffi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +142,7 @@ def test_a_batch_of_any_number_takes_memory_for_what_can_be_there(
                 made.append(int(rest[0]))
             return new(kind, *rest)
 
-    monkeypatch.setattr("holdfast.engine.columns.ffi", Counting())
+    monkeypatch.setattr("holdfast.engine.log.columns.ffi", Counting())
     receiver = ctx.receiver("quotes")
     src.send_batch(np.zeros((500, 0), np.uint8))
     for maximum in (2**31, 2**70):

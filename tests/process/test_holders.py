@@ -13,7 +13,7 @@ from process.events import Events
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine.core import lib
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,8 @@ from process.spawn import until
 from process.three import SHORT, SOURCE, everywhere, send, waits
 
 import holdfast as hf
-from holdfast.engine import log_ends, private_directory
+from holdfast.engine.log import end
+from holdfast.engine.native import private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,7 +51,7 @@ class HungDisk:
         self._patch.setattr(private_directory, "open_log", open_log)
 
     def is_known_after(self, ns: int) -> None:
-        self._patch.setattr(log_ends, "STUCK_NS", ns)
+        self._patch.setattr(end, "STUCK_NS", ns)
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[HungDisk]:
     made.is_known_after(FOR_EVER)
     yield made
     made.goes_on.set()
-    until("no walk is left", lambda: not any(log_ends._running.values()))
+    until("no walk is left", lambda: not any(end._running.values()))
 
 
 def test_a_store_serves_others_while_a_walk_hangs_and_then_goes_on_without_that_disk(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import turn_loop as module
-from holdfast.engine.core import lib
+from holdfast.engine.client import turn_loop as module
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     import pytest

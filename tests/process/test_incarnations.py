@@ -17,9 +17,9 @@ from process.feeds import Ring, Stage
 from process.receiving import SESSION, SHORT, Told, send, source, take, until
 
 import holdfast as hf
-from holdfast.engine.core import lib
-from holdfast.engine.domain import SHM_DIR
 from holdfast.engine.events import receiver as events
+from holdfast.engine.memory.domain import SHM_DIR
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,7 +145,7 @@ DYING = """
 import os, signal
 import holdfast as hf
 from holdfast.engine import wire
-from holdfast.engine.outbound import Outbound
+from holdfast.engine.source.session import Outbound
 
 def stop_at_begun(self, store, answer, answered=Outbound._answered):
     if isinstance(answer, wire.Begun):

@@ -13,7 +13,7 @@ from process.shelves import Shelves
 
 import holdfast as hf
 from holdfast import StoreConfig
-from holdfast.engine.kept_topics import (
+from holdfast.engine.log.catalog import (
     StoreLog,
     TopicSource,
     cut_points,
@@ -21,8 +21,8 @@ from holdfast.engine.kept_topics import (
     first_number_since,
     topic_sources,
 )
-from holdfast.engine.quorum import INTERGROUP, INTRAGROUP, Intergroup, Intragroup
-from holdfast.engine.store_state import StateFile
+from holdfast.engine.log.state_file import StateFile
+from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Intergroup, Intragroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

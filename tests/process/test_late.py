@@ -1,4 +1,4 @@
-"""A number that is late (engine/late.py): it is no longer waited for when the operator has given up who may have it."""
+"""A number that is late (engine/receiver/late.py): it is no longer waited for when the operator has given up who may have it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from process.spawn import until
 from process.three import SHORT, SOURCE, send
 
 import holdfast as hf
-from holdfast.engine.store_info import had
+from holdfast.engine.log.info_file import had
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,8 +11,8 @@ import pytest
 from process.receiving import SESSION, SHORT, Told, send, source, until
 
 import holdfast as hf
-from holdfast.engine.acks import AckWindow
 from holdfast.engine.events import receiver as events
+from holdfast.engine.receiver.ack_window import AckWindow
 from holdfast.message import Message
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import pytest
 from process.leftovers import remove_objects
 
 import holdfast as hf
-from holdfast.engine.domain import SHM_DIR, Domain
-from holdfast.engine.segments import attach_stream
-from holdfast.engine.store import Store, StoreConfig
+from holdfast.engine.memory.domain import SHM_DIR, Domain
+from holdfast.engine.memory.mapping import attach_stream
+from holdfast.engine.store.store import Store, StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,12 +17,12 @@ import pytest
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import survey
-from holdfast.engine.core import ffi, lib
-from holdfast.engine.domain import Domain
 from holdfast.engine.events.info import ReceivingContextFlags, ReceivingContextInfo
-from holdfast.engine.segments import own_board
-from holdfast.engine.sweep import sweep
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.memory.mapping import own_board
+from holdfast.engine.native.core import ffi, lib
+from holdfast.engine.tools import snapshot
+from holdfast.engine.tools.gc import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -312,7 +312,7 @@ def test_the_line_of_a_context_counts_for_nothing_else(run_store: Callable[..., 
         until("the context is told", lambda: told.came)
         source.wait_stable(timeout=SHORT)
 
-        seen = survey.take(ctx.domain)
+        seen = snapshot.take(ctx.domain)
         assert [row.session_id for row in seen.receivers] == [42]
         assert (seen.sources[0].stable, len(seen.sources[0].stores)) == (0, 1)
         (repository,) = store.store.drainer.repositories.values()

@@ -1,4 +1,4 @@
-"""Repair and comparison of logs that the tests write by hand (engine/repair.py, engine/compare.py)."""
+"""Repair and comparison of logs that the tests write by hand (engine/log/repair.py, engine/log/compare.py)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from process.feeds import Log
 
-from holdfast.engine import compare
-from holdfast.engine.check import check_log
-from holdfast.engine.compare import compare_stores
-from holdfast.engine.core import lib
-from holdfast.engine.repair import Gap, LogRepair
-from holdfast.engine.scrub_plan import Range
-from holdfast.engine.unsure import readable
+from holdfast.engine.log import compare
+from holdfast.engine.log.check import check_log
+from holdfast.engine.log.compare import compare_stores
+from holdfast.engine.log.repair import Gap, LogRepair
+from holdfast.engine.log.unsure import readable
+from holdfast.engine.native.core import lib
+from holdfast.engine.rules.scrub_schedule import Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

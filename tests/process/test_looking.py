@@ -13,8 +13,8 @@ from process.command import COMMAND, run, until
 from process.receiving import SHORT, send, source, take
 
 import holdfast as hf
-from holdfast.engine import doctor, survey
-from holdfast.engine.domain import SHM_DIR, Domain
+from holdfast.engine.memory.domain import SHM_DIR, Domain
+from holdfast.engine.tools import doctor, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ def test_a_store_in_reserve_is_idle_and_counts_for_nothing(run_store: Callable[.
     run_store("b")
     with hf.Context() as ctx:
         source(ctx, 3, ume_store_name=["a", "b"], ume_store_group=["0:1"])
-        (row,) = survey.take(ctx.domain).sources
+        (row,) = snapshot.take(ctx.domain).sources
         assert [(at.name, at.state, at.stable) for at in row.stores] == [("a", "active", 2), ("b", "idle", None)]
         assert [at.lag for at in row.stores] == [0, None], "nothing is known of a log of b's"
         assert (row.stable, row.unstable) == (2, 0)

@@ -12,8 +12,8 @@ from process.events import Events
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine.domain import SHM_DIR, Domain
-from holdfast.engine.store_info import log_range
+from holdfast.engine.log.info_file import log_range
+from holdfast.engine.memory.domain import SHM_DIR, Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +151,7 @@ def test_a_log_that_cannot_be_looked_at_is_not_taken_for_removed(
             looked.append(path)
             raise PermissionError(13, "Permission denied", str(path))
 
-        monkeypatch.setattr("holdfast.engine.store_holdings._inode", refuse)
+        monkeypatch.setattr("holdfast.engine.store.holdings._inode", refuse)
         until("the store has looked twice", lambda: len(looked) > 1)
         number = source.send(b"on")
         source.wait_stable(timeout=SHORT)

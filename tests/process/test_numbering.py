@@ -13,11 +13,11 @@ from process.spawn import until
 from process.three import hide_peers, waits
 
 import holdfast as hf
-from holdfast.engine import wire
-from holdfast.engine.core import lib
-from holdfast.engine.domain import Domain
-from holdfast.engine.store_sources import SourceDesk
-from holdfast.engine.store_state import State, StateFile
+from holdfast.engine.control import wire
+from holdfast.engine.log.state_file import State, StateFile
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.native.core import lib
+from holdfast.engine.store.sources import SourceDesk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-    from holdfast.engine.store_clients import Client
+    from holdfast.engine.store.clients import Client
 
 SHORT = 90.0
 SOURCE = {"ring_size": 1 << 17, "fragment_size": 4096, "ume_registration_interval": 100}

@@ -10,7 +10,7 @@ from process.receiving import SESSION, SHORT, Told, options, take, until
 
 import holdfast as hf
 from holdfast.engine.events import receiver as events
-from holdfast.engine.store_state import SourceState, State, StateFile
+from holdfast.engine.log.state_file import SourceState, State, StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

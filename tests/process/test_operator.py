@@ -12,9 +12,9 @@ from process.spawn import until
 
 import holdfast as hf
 from holdfast.cli.operate import deregister, mark, numbers
-from holdfast.engine import wire
-from holdfast.engine.store_request import FIRST, ask
-from holdfast.engine.store_state import ReceiverState
+from holdfast.engine.control import wire
+from holdfast.engine.control.request import FIRST, ask
+from holdfast.engine.log.state_file import ReceiverState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

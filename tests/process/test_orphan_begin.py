@@ -22,15 +22,15 @@ from process.three import everywhere
 from process.three import send as send_more
 
 import holdfast as hf
-from holdfast.engine.compare import compare_stores
 from holdfast.engine.events import receiver as events
-from holdfast.engine.kept_topics import TopicSource, topic_sources
-from holdfast.engine.logs import Block, Logs
-from holdfast.engine.reconcile import FOR_EVER
-from holdfast.engine.records import Columns, Gap, Records
-from holdfast.engine.sight import on_record
-from holdfast.engine.store_info import published_below
-from holdfast.engine.store_state import SourceState
+from holdfast.engine.log.catalog import TopicSource, topic_sources
+from holdfast.engine.log.column_reader import Columns, Gap, Records
+from holdfast.engine.log.compare import compare_stores
+from holdfast.engine.log.info_file import published_below
+from holdfast.engine.log.reader import Block, Logs
+from holdfast.engine.log.sight import on_record
+from holdfast.engine.log.state_file import SourceState
+from holdfast.engine.rules.reconcile import FOR_EVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,12 +15,12 @@ from process.receiving import until_no_ring
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine.domain import Domain
-from holdfast.engine.registrar import Registrar
-from holdfast.engine.repository import Repository
-from holdfast.engine.store import StoreConfig
-from holdfast.engine.store_info import Place, StoreInfo, earlier_logs, peer_places, write_info
-from holdfast.engine.store_state import SourceState
+from holdfast.engine.log.info_file import Place, StoreInfo, earlier_logs, peer_places, write_info
+from holdfast.engine.log.state_file import SourceState
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.receiver.registrar import Registrar
+from holdfast.engine.store.repository import Repository
+from holdfast.engine.store.store import StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,19 +23,22 @@ import holdfast as hf
 from holdfast.daemon.config import LogConfig
 from holdfast.daemon.log_file import DaemonLog, local_time
 from holdfast.daemon.process import PidFile
-from holdfast.engine import directory as directory_module
-from holdfast.engine import kernels, segments, store_holdings, survey
-from holdfast.engine import sweep as sweep_module
-from holdfast.engine.channel import CAPACITY_MIN, ChannelReader, ChannelWriter
-from holdfast.engine.channel_names import channel_uuid
-from holdfast.engine.directory import Directory
-from holdfast.engine.doctor import examine
-from holdfast.engine.domain import SHM_DIR, Domain, open_object
-from holdfast.engine.private_directory import open_log, private_directory
-from holdfast.engine.segments import attach_board, attach_stream
-from holdfast.engine.store_info import log_range, log_view
-from holdfast.engine.store_state import StoreDirectory
-from holdfast.engine.sweep import sweep
+from holdfast.engine.channel.channel import CAPACITY_MIN, ChannelReader, ChannelWriter
+from holdfast.engine.channel.names import channel_uuid
+from holdfast.engine.log.info_file import log_range, log_view
+from holdfast.engine.log.state_file import StoreDirectory
+from holdfast.engine.memory import discovery as directory_module
+from holdfast.engine.memory import mapping
+from holdfast.engine.memory.discovery import Directory
+from holdfast.engine.memory.domain import SHM_DIR, Domain, open_object
+from holdfast.engine.memory.mapping import attach_board, attach_stream
+from holdfast.engine.native import kernels
+from holdfast.engine.native.private_directory import open_log, private_directory
+from holdfast.engine.store import holdings
+from holdfast.engine.tools import gc as sweep_module
+from holdfast.engine.tools import snapshot
+from holdfast.engine.tools.doctor import examine
+from holdfast.engine.tools.gc import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +118,7 @@ def test_another_users_ring_is_no_source(forged: list[str], domain_here: Domain)
                 message.release()
         assert got == [b"true"]
     assert len(forged) == 2
-    assert survey.take(domain_here).sources == []
+    assert snapshot.take(domain_here).sources == []
 
 
 def test_another_users_objects_are_not_opened(forged: list[str], domain_here: Domain) -> None:
@@ -152,7 +155,7 @@ def test_who_reads_on_after_the_name_is_gone_is_let(domain_here: Domain) -> None
         opened = open_object(stream)
         (SHM_DIR / stream).unlink()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(segments, "open_object", lambda *_, **__: opened)
+            patch.setattr(mapping, "open_object", lambda *_, **__: opened)
             attach_stream(stream).close()
 
 
@@ -202,12 +205,12 @@ def test_ten_thousand_names_of_others_cost_no_opening(domain_here: Domain, monke
             opened.append(name)
             return open_object(name, **how)
 
-        for module in (segments, directory_module, sweep_module):
+        for module in (mapping, directory_module, sweep_module):
             monkeypatch.setattr(module, "open_object", counted)
         ours = {item.kind for item in domain_here.objects()}
         assert ours == {"stream", "board", "bells"}
         assert len(Directory(domain_here).sources()) == 1
-        assert len(survey.take(domain_here).sources) == 1
+        assert len(snapshot.take(domain_here).sources) == 1
         sweep(domain_here, dry_run=True)
         assert opened
         assert {os.stat(SHM_DIR / name).st_uid for name in opened} == {0}
@@ -252,7 +255,7 @@ def test_root_takes_back_a_name_that_others_have_taken(domain_here: Domain) -> N
 
 
 def test_whoever_is_not_root_is_told_who_has_the_name(domain_here: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "evict", lambda _: False)
+    monkeypatch.setattr(mapping, "evict", lambda _: False)
     stranger("file", SHM_DIR / domain_here.bells_name, 4096)
     with pytest.raises(hf.ForeignOwnerError, match=f"belongs to uid {STRANGER}"):
         hf.Context()
@@ -303,7 +306,7 @@ def test_a_memory_store_takes_no_directory_of_another_users(
 def test_who_is_not_root_is_told_whose_directory_it_is(
     run_store: Callable[..., ThreadStore], domain_here: Domain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_holdings, "evict", lambda _: False)
+    monkeypatch.setattr(holdings, "evict", lambda _: False)
     stranger("directory", domain_here.memory_logs("a"))
     run_store()
     with hf.Context() as ctx:

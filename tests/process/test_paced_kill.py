@@ -11,7 +11,7 @@ import pytest
 from process.paced_scene import PacedGroupScene
 from process.spawn import Worker, until
 
-from holdfast.engine.core import lib
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

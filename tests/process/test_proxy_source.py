@@ -13,8 +13,8 @@ from process.spawn import Worker, until
 from process.worker import LIMIT, STABLE
 
 import holdfast as hf
-from holdfast.engine import survey
-from holdfast.engine.store_state import State, StateFile
+from holdfast.engine.log.state_file import State, StateFile
+from holdfast.engine.tools import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def standing(*stores: ThreadStore) -> list[str]:
 
 def shown(ctx: hf.Context) -> list[str]:
     """As a stranger sees it."""
-    return [at.name for row in survey.take(ctx.domain).sources for at in row.stores if at.proxy]
+    return [at.name for row in snapshot.take(ctx.domain).sources for at in row.stores if at.proxy]
 
 
 def identities(tmp_path: Path) -> None:

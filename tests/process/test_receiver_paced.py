@@ -10,7 +10,7 @@ from process.spawn import until
 from process.three import everywhere
 
 import holdfast as hf
-from holdfast.engine.core import lib
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ from process.command import run as command
 from process.receiving import SESSION, Told, source, take, until
 
 import holdfast as hf
+from holdfast.engine.control.waits import wait_files, waiting
 from holdfast.engine.events import receiver as events
-from holdfast.engine.waits import wait_files, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

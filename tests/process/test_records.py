@@ -16,10 +16,10 @@ from process.receiving import SHORT, options, until
 from process.shelves import Shelves
 
 import holdfast as hf
-from holdfast.engine import columns
-from holdfast.engine.kept_topics import TopicSource, topic_sources
-from holdfast.engine.marks import MarkFile
-from holdfast.engine.records import FRAGMENTED, Columns, Gap, Records
+from holdfast.engine.log import columns
+from holdfast.engine.log.catalog import TopicSource, topic_sources
+from holdfast.engine.log.column_reader import FRAGMENTED, Columns, Gap, Records
+from holdfast.engine.log.undeliverable import MarkFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

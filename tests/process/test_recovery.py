@@ -9,13 +9,13 @@ import pytest
 from process.receiving import SESSION, SHORT, Told, acked, send, source, take, until
 
 import holdfast as hf
-from holdfast.engine.core import ffi, lib
-from holdfast.engine.domain import Domain
 from holdfast.engine.events import RecoverySequenceNumberInfo
 from holdfast.engine.events import receiver as events
 from holdfast.engine.events.info import RecoveryInfoFlags
-from holdfast.engine.feed import Feed
-from holdfast.engine.segments import attach_board
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.memory.mapping import attach_board
+from holdfast.engine.native.core import ffi, lib
+from holdfast.engine.receiver.feed import Feed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,9 @@ def test_a_start_beyond_the_newest_is_noticed_in_the_log(
         message = first.receive(SHORT)
         assert message is not None
         with monkeypatch.context() as patched:
-            patched.setattr("holdfast.engine.inbound.Inbound.published", lambda *_: 100)  # or the ack would be refused
+            patched.setattr(
+                "holdfast.engine.receiver.delivery_controller.Inbound.published", lambda *_: 100
+            )  # or the ack would be refused
             message.extract_ack().send(99)
         first.close()
         told = Told()

@@ -19,7 +19,7 @@ import pytest
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import kernels
+from holdfast.engine.native import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

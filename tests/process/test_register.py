@@ -1,5 +1,5 @@
-"""The host's register of what sources have declared (engine/register.py): where a list changes and the one store that knew both
-lists is wiped, the stable messages of the other list are not numbered again."""
+"""The host's register of what sources have declared (engine/log/register.py): where a list changes and the one store that knew
+both lists is wiped, the stable messages of the other list are not numbered again."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from process.register_kit import OTHER, PAIR, UUID, file_of, source_register
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import register, register_file
-from holdfast.engine.domain import Domain
-from holdfast.engine.quorum import Groups
-from holdfast.engine.register import SourceRegister, elsewhere
-from holdfast.engine.register_file import Entry, RegisterFile, line_of
-from holdfast.engine.store_receivers import ReceiverDesk
+from holdfast.engine.log import register, register_file
+from holdfast.engine.log.register import SourceRegister, elsewhere
+from holdfast.engine.log.register_file import Entry, RegisterFile, line_of
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.store.receivers import ReceiverDesk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from process.register_kit import UUID, file_of, source_register
 
-from holdfast.engine.register_file import RegisterFile, read_file
+from holdfast.engine.log.register_file import RegisterFile, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,11 +16,11 @@ from process.command import Program, run
 from process.receiving import SHORT, options, send, until
 
 import holdfast as hf
-from holdfast.engine.check import check_store
-from holdfast.engine.compare import compare_stores
-from holdfast.engine.core import ffi
-from holdfast.engine.logs import Block, Logs
-from holdfast.engine.repair import LogRepair
+from holdfast.engine.log.check import check_store
+from holdfast.engine.log.compare import compare_stores
+from holdfast.engine.log.reader import Block, Logs
+from holdfast.engine.log.repair import LogRepair
+from holdfast.engine.native.core import ffi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -278,8 +278,8 @@ def test_a_memory_store_is_repaired(run_store: Run, tmp_path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from holdfast.engine.core import lib
-from holdfast.engine.repair import LogRepair
+from holdfast.engine.native.core import lib
+from holdfast.engine.log.repair import LogRepair
 lib.hf_failpoint_arm(sys.argv[1].encode())
 with LogRepair(Path(sys.argv[2]), [Path(sys.argv[3])]) as repair:
     repair.run()

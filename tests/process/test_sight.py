@@ -12,12 +12,12 @@ from process.receiving import SHORT, options, until
 
 import holdfast as hf
 from holdfast.cli.store_exclude import exclude
-from holdfast.engine.domain import Domain, domain_directory
-from holdfast.engine.kept_topics import TopicSource, logs_away, topic_sources
-from holdfast.engine.reconcile import BEGINS_MAX, FOR_EVER
-from holdfast.engine.register import Entry, entries_of, register_directory
-from holdfast.engine.sight import on_record, stores_away
-from holdfast.engine.store_state import SourceState
+from holdfast.engine.log.catalog import TopicSource, logs_away, topic_sources
+from holdfast.engine.log.register import Entry, entries_of, register_directory
+from holdfast.engine.log.sight import on_record, stores_away
+from holdfast.engine.log.state_file import SourceState
+from holdfast.engine.memory.domain import Domain, domain_directory
+from holdfast.engine.rules.reconcile import BEGINS_MAX, FOR_EVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

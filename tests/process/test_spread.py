@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from process.feeds import Stage
 
-from holdfast.engine import logs
+from holdfast.engine.log import reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ SHARE = 300 << 10
 
 @pytest.fixture
 def stage(tmp_path: Path, domain: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setattr(logs, "SHARE_BYTES", SHARE)
+    monkeypatch.setattr(reader, "SHARE_BYTES", SHARE)
     made = Stage(tmp_path, domain)
     yield made
     made.close()

@@ -16,13 +16,13 @@ from process import power_cut
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine.check import check_store
-from holdfast.engine.compare import compare_stores
-from holdfast.engine.domain import Domain, unlink_object
-from holdfast.engine.kept_topics import topic_sources
-from holdfast.engine.logs import Block, Logs
-from holdfast.engine.reconcile import LogView
-from holdfast.engine.store_info import log_range, peer_view
+from holdfast.engine.log.catalog import topic_sources
+from holdfast.engine.log.check import check_store
+from holdfast.engine.log.compare import compare_stores
+from holdfast.engine.log.info_file import log_range, peer_view
+from holdfast.engine.log.reader import Block, Logs
+from holdfast.engine.memory.domain import Domain, unlink_object
+from holdfast.engine.rules.reconcile import LogView
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,13 +14,13 @@ from process.spawn import until
 from process.three import everywhere
 
 import holdfast as hf
-from holdfast.engine.core import lib
-from holdfast.engine.store_state import StateFile
+from holdfast.engine.log.state_file import StateFile
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.engine.store_state import ReceiverState, SourceState
+    from holdfast.engine.log.state_file import ReceiverState, SourceState
 
 SHORT = 90.0
 SOURCE = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
@@ -278,7 +278,9 @@ def line_of(store: ThreadStore) -> tuple[int, int, int]:
 def test_a_store_that_the_ring_lapped_counts_for_nothing_that_it_lost(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.repository.Repository.peers", lambda *_: [])  # its peers' logs cannot be read
+    monkeypatch.setattr(
+        "holdfast.engine.store.repository.Repository.peers", lambda *_: []
+    )  # its peers' logs cannot be read
     stores = {name: run_store(name, "disk") for name in "abc"}
     options = {
         **SOURCE, "ume_store_name": list("abc"), "ume_registration_interval": 100, "ring_size": 1 << 16, "fragment_size": 1024

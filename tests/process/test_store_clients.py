@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine import wire
-from holdfast.engine.core import lib
-from holdfast.engine.domain import Domain
+from holdfast.engine.control import wire
 from holdfast.engine.errors import ForeignOwnerError
-from holdfast.engine.segments import Bells
-from holdfast.engine.store import DEAF_S
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.memory.mapping import Bells
+from holdfast.engine.native.core import lib
+from holdfast.engine.store.store import DEAF_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast as hf
-from holdfast.engine.domain import Domain
-from holdfast.engine.store import Store, StoreConfig
-from holdfast.engine.store_config import is_store_name
-from holdfast.engine.store_info import read_info
-from holdfast.engine.sweep import sweep
+from holdfast.engine.log.info_file import read_info
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.options.store_config import is_store_name
+from holdfast.engine.store.store import Store, StoreConfig
+from holdfast.engine.tools.gc import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,7 +129,7 @@ def test_another_name_yields_to_the_store_whose_name_it_is(opened: Callable[...,
 def test_what_a_killed_store_leaves_of_its_other_names_is_swept(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
-from holdfast.engine.store import Store, StoreConfig
+from holdfast.engine.store.store import Store, StoreConfig
 Store(StoreConfig("a", sys.argv[1], port=10313, type="memory")).open()
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -13,10 +13,10 @@ from process.spawn import until
 from process.three import everywhere
 
 import holdfast as hf
-from holdfast.engine.core import ffi, lib
-from holdfast.engine.status import check
-from holdfast.engine.store import Store, StoreConfig
-from holdfast.engine.store_topics import TopicOptions
+from holdfast.engine.native.core import ffi, lib
+from holdfast.engine.native.status import check
+from holdfast.engine.options.topic_rules import TopicOptions
+from holdfast.engine.store.store import Store, StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,11 +17,11 @@ from process.feeds import Ring, Stage
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import wire
-from holdfast.engine.core import lib
-from holdfast.engine.domain import Domain, unlink_object
-from holdfast.engine.store import Store, StoreConfig
-from holdfast.engine.store_info import log_view
+from holdfast.engine.control import wire
+from holdfast.engine.log.info_file import log_view
+from holdfast.engine.memory.domain import Domain, unlink_object
+from holdfast.engine.native.core import lib
+from holdfast.engine.store.store import Store, StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -229,7 +229,7 @@ def test_a_holder_whose_death_is_found_while_its_end_waits_to_be_read(
     """A claim and the dead holder's end are read in one turn of the control loop, the claim first."""
     store = run_store("a")
     code = (
-        "import sys, msgspec, holdfast as hf; from holdfast.engine.core import lib\n"
+        "import sys, msgspec, holdfast as hf; from holdfast.engine.native.core import lib\n"
         "ctx = hf.Context(session_id=5, options={'operational_mode': 'sequential'})\n"
         "src = ctx.source('t', options={'ume_store_name': ['a', 'b', 'c']})\n"
         "while not src.registration_ids: ctx.poll(0.01)\n"

@@ -1,4 +1,4 @@
-"""Repair of stores that do not run, from directories that the tests write by hand (engine/store_repair.py)."""
+"""Repair of stores that do not run, from directories that the tests write by hand (engine/tools/store_repair.py)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from process.shelves import Shelves
 
-from holdfast.engine.check import StoreReport, check_store
-from holdfast.engine.domain import Domain
 from holdfast.engine.errors import ConfigError, DirectoryInUseError
-from holdfast.engine.repair import Gap
-from holdfast.engine.store_info import StoreInfo, write_info
-from holdfast.engine.store_repair import RepairedStore, repair_stores
-from holdfast.engine.store_state import StateFile, StoreDirectory
+from holdfast.engine.log.check import StoreReport, check_store
+from holdfast.engine.log.info_file import StoreInfo, write_info
+from holdfast.engine.log.repair import Gap
+from holdfast.engine.log.state_file import StateFile, StoreDirectory
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.tools.store_repair import RepairedStore, repair_stores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

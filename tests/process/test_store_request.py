@@ -1,4 +1,4 @@
-"""One request to a store, as the tools send it, and stores that do not answer as they should (engine/store_request.py)."""
+"""One request to a store, as the tools send it, and stores that do not answer as they should (engine/control/request.py)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine import wire
-from holdfast.engine.domain import Domain
+from holdfast.engine.control import wire
+from holdfast.engine.control.request import FIRST, ask
 from holdfast.engine.errors import (
     Error,
     NotRegisteredError,
@@ -19,7 +19,7 @@ from holdfast.engine.errors import (
     RegistrationTimeout,
     UsageError,
 )
-from holdfast.engine.store_request import FIRST, ask
+from holdfast.engine.memory.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,9 +9,9 @@ import pytest
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine.core import lib
 from holdfast.engine.events import source as events
-from holdfast.engine.repair import LogRepair
+from holdfast.engine.log.repair import LogRepair
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a sweep finds, takes and leaves, and why: objects made by hand, of owners that are dead (engine/sweep.py)."""
+"""What a sweep finds, takes and leaves, and why: objects made by hand, of owners that are dead (engine/tools/gc.py)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 from process.feeds import Ring, Stage
 
-from holdfast.engine import sweep as module
-from holdfast.engine.core import ffi, lib
-from holdfast.engine.domain import SHM_DIR, Domain, open_object
 from holdfast.engine.errors import ForeignOwnerError
-from holdfast.engine.quorum import Groups
-from holdfast.engine.segments import own_board
-from holdfast.engine.source_ring import SriStore, write_sri
-from holdfast.engine.store_info import StoreInfo, write_info
-from holdfast.engine.store_state import State, StateFile
-from holdfast.engine.sweep import Item, sweep
+from holdfast.engine.log.info_file import StoreInfo, write_info
+from holdfast.engine.log.state_file import State, StateFile
+from holdfast.engine.memory.domain import SHM_DIR, Domain, open_object
+from holdfast.engine.memory.mapping import own_board
+from holdfast.engine.memory.new_ring import SriStore, write_sri
+from holdfast.engine.native.core import ffi, lib
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.tools import gc as module
+from holdfast.engine.tools.gc import Item, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

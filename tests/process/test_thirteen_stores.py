@@ -15,8 +15,8 @@ from process.silence import NEVER, may_fall_silent
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import survey
-from holdfast.engine.compare import compare_stores
+from holdfast.engine.log.compare import compare_stores
+from holdfast.engine.tools import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +117,7 @@ def test_the_specifications_three_groups_survive_what_e2_allows_and_refuse_to_se
         src = ctx.source("quotes", on_event=events)
         check(src, town)
         assert src.registration_ids == {f"127.0.0.1:{p}": GROUPS[g][p] for p, g in PORTS.items()}
-        (row,) = survey.take(ctx.domain).sources
+        (row,) = snapshot.take(ctx.domain).sources
         assert (row.stable, [at.group for at in row.stores]) == (0, list(PORTS.values()))
 
         # Whole houses, by kill -9: one store of each group; then two; then three, which is too much for each.

@@ -18,10 +18,10 @@ from process.events import Events
 from process.spawn import Worker, stand_still, until
 
 import holdfast as hf
-from holdfast.engine import turn
-from holdfast.engine.channel import ChannelWriter
-from holdfast.engine.doctor_turns import standing_still
-from holdfast.engine.domain import Domain
+from holdfast.engine.channel.channel import ChannelWriter
+from holdfast.engine.memory import turn
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.tools.doctor_turns import standing_still
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,8 +69,8 @@ def waits_for(fd: int) -> int:
     """Whom somebody waits for who wants a turn that is another one's. Raises AssertionError where that is for ever."""
     now = itertools.count(step=turn.PATIENCE_NS // 10)
     with (
-        mock.patch("holdfast.engine.turn.time.monotonic_ns", side_effect=now),
-        mock.patch("holdfast.engine.turn.time.sleep", side_effect=[None] * 30),
+        mock.patch("holdfast.engine.memory.turn.time.monotonic_ns", side_effect=now),
+        mock.patch("holdfast.engine.memory.turn.time.sleep", side_effect=[None] * 30),
     ):
         try:
             turn.take_turn(fd, "here")

@@ -17,10 +17,10 @@ from process.test_numbering import SHORT, SOURCE, has_begun, incarnation, read
 from process.three import everywhere, waits
 
 import holdfast as hf
-from holdfast.engine.core import ffi
-from holdfast.engine.domain import Domain, unlink_object
-from holdfast.engine.repository import Repository
-from holdfast.engine.store_sources import SourceDesk
+from holdfast.engine.memory.domain import Domain, unlink_object
+from holdfast.engine.native.core import ffi
+from holdfast.engine.store.repository import Repository
+from holdfast.engine.store.sources import SourceDesk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-    from holdfast.engine import wire
-    from holdfast.engine.reconcile import Table
-    from holdfast.engine.store_clients import Client
+    from holdfast.engine.control import wire
+    from holdfast.engine.rules.reconcile import Table
+    from holdfast.engine.store.clients import Client
 
 SEAT_AND_BACKUP = {
     **SOURCE,

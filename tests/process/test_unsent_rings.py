@@ -11,8 +11,8 @@ import pytest
 from process.receiving import until_no_ring
 
 import holdfast as hf
-from holdfast.engine.domain import Domain
-from holdfast.engine.old_streams import unlink_unsent
+from holdfast.engine.log.stale_rings import unlink_unsent
+from holdfast.engine.memory.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,10 +15,10 @@ import pytest
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import repository
-from holdfast.engine.repository import Repository
-from holdfast.engine.store_info import log_range, log_view, peer_view
-from holdfast.engine.wire import Deregistered, OperatorDeregister, Refused
+from holdfast.engine.control.wire import Deregistered, OperatorDeregister, Refused
+from holdfast.engine.log.info_file import log_range, log_view, peer_view
+from holdfast.engine.store import repository
+from holdfast.engine.store.repository import Repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

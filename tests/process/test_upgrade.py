@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 from process.spawn import until
 
-from holdfast.engine.check import check_store
-from holdfast.engine.core import lib
+from holdfast.engine.log.check import check_store
+from holdfast.engine.native.core import lib
 from perf.released import NoHistoryError, released
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def test_every_role_is_replaced_under_load(
 
 OPEN_IT = """
 import os, sys
-from holdfast.engine.core import ffi, lib
+from holdfast.engine.native.core import ffi, lib
 config, log = ffi.new("struct hf_log_config *"), ffi.new("struct hf_log **")
 ffi.memmove(config.uuid, bytes.fromhex(os.path.basename(sys.argv[1])), 16)
 config.level = lib.HF_LEVEL_DISK

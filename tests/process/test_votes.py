@@ -15,9 +15,9 @@ from process.spawn import until
 from process.three import SHORT, SOURCE, everywhere, hide_peers, send, waits
 
 import holdfast as hf
-from holdfast.engine.core import lib
-from holdfast.engine.domain import Domain, unlink_object
-from holdfast.engine.registrar import Registrar
+from holdfast.engine.memory.domain import Domain, unlink_object
+from holdfast.engine.native.core import lib
+from holdfast.engine.receiver.registrar import Registrar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +134,7 @@ def test_what_a_receiver_has_acknowledged_was_there_also_where_a_log_is_behind(
         answers = Registrar.answers
         behind = lambda self: [msgspec.structs.replace(one, high_sqn=5) for one in answers(self)]  # noqa: E731
         monkeypatch.setattr(Registrar, "answers", behind)
-        monkeypatch.setattr("holdfast.engine.directory.Directory.next_sqn", lambda *_: 0)  # no ring says more
+        monkeypatch.setattr("holdfast.engine.memory.discovery.Directory.next_sqn", lambda *_: 0)  # no ring says more
         events = Events()
         ctx.receiver("quotes", on_event=events)
         assert events.wait("RegistrationComplete").sequence_number == 8
@@ -221,7 +221,7 @@ def test_a_backup_shows_after_a_reboot_also_where_it_is_opened_as_often_as_what_
 ) -> None:  # fmt: skip
     """The board, which says what the store acknowledged, is gone; its peers remember in which life they met it."""
     steps = itertools.count()  # its life has a greater number than that one
-    monkeypatch.setattr("holdfast.engine.store_state.secrets.randbelow", lambda _: next(steps))
+    monkeypatch.setattr("holdfast.engine.log.state_file.secrets.randbelow", lambda _: next(steps))
     stores = {name: run_store(name, "disk") for name in "abc"}
     here, backup = tmp_path / "store-b", tmp_path / "backup"
     with hf.Context(session_id=7) as ctx:
@@ -232,7 +232,7 @@ def test_a_backup_shows_after_a_reboot_also_where_it_is_opened_as_often_as_what_
         stores["b"].stop()
         shutil.copytree(here, backup)
         stores["b"] = run_store("b", "disk")
-        # It waits for all three: a life is told by the BEGIN that follows its grant (engine/store_state.py, lives).
+        # It waits for all three: a life is told by the BEGIN that follows its grant (engine/log/state_file.py, lives).
         with ctx.source("quotes", options={**SOURCE, "ume_registration_interval": 60_000}) as src:
             src.wait_registered(SHORT)
             sent += send(src, 5)

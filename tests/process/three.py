@@ -9,14 +9,15 @@ import pytest
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine import repository, store_info
+from holdfast.engine.log import info_file
+from holdfast.engine.store import repository
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.engine.domain import Domain
-    from holdfast.engine.store_info import Lives, Place
-    from holdfast.engine.store_state import SourceState
+    from holdfast.engine.log.info_file import Lives, Place
+    from holdfast.engine.log.state_file import SourceState
+    from holdfast.engine.memory.domain import Domain
 
 __all__ = ["SHORT", "SOURCE", "everywhere", "hide_peers", "send", "waits"]
 
@@ -41,7 +42,7 @@ def hide_peers(monkeypatch: pytest.MonkeyPatch, uuid: bytes, hidden: Path) -> No
 
     The logs themselves stay: a living store whose log is removed notices it, and has lost what it acknowledged.
     """
-    places_of = store_info.peers_of
+    places_of = info_file.peers_of
 
     def peers_of(domain: Domain, source: SourceState, own: bytes, others: Lives) -> list[Place]:
         places = places_of(domain, source, own, others)

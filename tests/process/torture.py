@@ -33,7 +33,7 @@ from process.oracle import Finding, Stuck
 from process.torture_core import Episode, Tally
 from process.torture_group import GroupKills
 
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

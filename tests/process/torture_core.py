@@ -30,11 +30,11 @@ from process.forked import ACK_EVERY, BATCH, BEGUN, LIMIT, RECEIVER_UUID, SENT, 
 from process.oracle import ROW, Content, Finding, Lives, Stuck
 from process.points import ROLES, failpoints
 
-from holdfast.engine.columns import entries_array, new_entries
-from holdfast.engine.core import CData, ffi, lib
-from holdfast.engine.domain import SHM_DIR, Domain, unlink_object
-from holdfast.engine.segments import Mapping, UnpublishedError, attach_board, attach_stream
-from holdfast.engine.status import check
+from holdfast.engine.log.columns import entries_array, new_entries
+from holdfast.engine.memory.domain import SHM_DIR, Domain, unlink_object
+from holdfast.engine.memory.mapping import Mapping, UnpublishedError, attach_board, attach_stream
+from holdfast.engine.native.core import CData, ffi, lib
+from holdfast.engine.native.status import check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -221,7 +221,7 @@ class _Receiver:
 
 
 def _store(settings: Settings, words: NDArray[np.uint64]) -> None:
-    from holdfast.engine.store import Store, StoreConfig
+    from holdfast.engine.store.store import Store, StoreConfig
 
     store = Store(StoreConfig(settings.name, settings.directory, type=settings.kind, options=settings.options))
     if settings.segment_bytes:  # no option: a test that filled the usual ones would take minutes

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from simulation.disk import DISK, MEMORY
 from simulation.world import MS
 
-from holdfast.engine.quorum import INTERGROUP, INTRAGROUP
-from holdfast.engine.receiver_paced import BLOCKING, NON_BLOCKING, Terms
+from holdfast.engine.options.receiver_paced import BLOCKING, NON_BLOCKING, Terms
+from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP
 
 if TYPE_CHECKING:
     from simulation.world import World
 
-    from holdfast.engine.quorum import Consensus, Intergroup, Intragroup
+    from holdfast.engine.rules.quorum import Consensus, Intergroup, Intragroup
 
 INTERVAL_NS = 40 * MS
 """ume_registration_interval."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from simulation.memory import LOST, Message
 
-from holdfast.engine import reconcile
+from holdfast.engine.rules import reconcile
 
 if TYPE_CHECKING:
     from simulation.world import World

@@ -1,12 +1,12 @@
-"""Deregistration, as the real machine asks for it (engine/deregistration.py, um_semantics F.7); and the operator's."""
+"""Deregistration, as the real machine asks for it (engine/control/deregistration.py, um_semantics F.7); and the operator's."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.engine import wire
-from holdfast.engine.deregistration import ReceiverDeregistration, SourceDeregistration
-from holdfast.engine.registration import Grant
+from holdfast.engine.control import wire
+from holdfast.engine.control.deregistration import ReceiverDeregistration, SourceDeregistration
+from holdfast.engine.rules.registration import Grant
 
 if TYPE_CHECKING:
     from simulation.machine import Machine
@@ -76,7 +76,7 @@ class ReceiverLeaving(ReceiverDeregistration):
 
 
 def deregister(store: Store, client: Any, request: wire.Deregister) -> Any:
-    """What a store does (engine/store_sources.py, store_receivers.py)."""
+    """What a store does (engine/store/sources.py, receivers.py)."""
     source = store.registry.source(request.source)
     if source is None and request.role == "source":
         source = store.registry.source(request.uuid)

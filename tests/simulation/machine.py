@@ -10,8 +10,8 @@ from simulation.disk import Directory
 from simulation.truth import Truth
 from simulation.world import World
 
-from holdfast.engine.quorum import Groups
-from holdfast.engine.store_state import State
+from holdfast.engine.log.state_file import State
+from holdfast.engine.rules.quorum import Groups
 
 if TYPE_CHECKING:
     from simulation.disk import Log

@@ -1,4 +1,4 @@
-"""A receiver-paced repository: the real rules (engine/receiver_paced.py), carried out as by engine/pacing.py and
+"""A receiver-paced repository: the real rules (engine/options/receiver_paced.py), carried out as by engine/store/pacer.py and
 csrc/store/drain.c.
 
 A fragment is a byte.
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from simulation.memory import LOST
 
-from holdfast.engine.receiver_paced import BLOCKING, Pacing
+from holdfast.engine.options.receiver_paced import BLOCKING, Pacing
 
 if TYPE_CHECKING:
     from simulation.memory import Message
     from simulation.repository import Repository
 
-    from holdfast.engine.receiver_paced import Terms
+    from holdfast.engine.options.receiver_paced import Terms
 
 
 def size(message: Message) -> int:

@@ -13,19 +13,19 @@ from simulation.memory import Board, Line, Ring
 from simulation.planting import Patch, bug
 from simulation.world import MS, World
 
-from holdfast.engine import (
-    coverage,
-    kernels,
+from holdfast.engine.log.state_file import SourceState
+from holdfast.engine.native import kernels
+from holdfast.engine.rules import (
+    election,
+    intervals,
     quorum,
     reconcile,
-    recovery,
     registration,
     retention,
     source_registration,
-    voting,
+    start_and_gap,
 )
-from holdfast.engine.store_registry import Registry
-from holdfast.engine.store_state import SourceState
+from holdfast.engine.store.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -284,14 +284,14 @@ def records_are_never_void() -> Any:
 @bug(13)
 def an_incarnation_is_used_twice() -> Any:
     """It is counted from what the first store says, and nobody looks who has used it."""
-    real = voting.decide
+    real = election.decide
 
     def decide(groups: Any, seated: Any, grants: Any, *rest: Any) -> Any:
         decision = real(groups, seated, grants, *rest)
         first = next(iter(grants.values())).incarnation
         return decision._replace(incarnation=first + 1) if decision is not None else None
 
-    return Patch(voting, "decide", decide), Patch(
+    return Patch(election, "decide", decide), Patch(
         source.Source, "unused", lambda _self, _uuid, incarnation: incarnation
     )
 
@@ -320,7 +320,7 @@ def a_dead_ring_is_unlinked_too_soon() -> Any:
 @bug(15)
 def who_has_forgotten_votes() -> Any:
     """Wiped and restored stores outvote the one that remembers."""
-    return Patch(voting, "learners", lambda _grants: set())
+    return Patch(election, "learners", lambda _grants: set())
 
 
 # Files ----------------------------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def half_is_a_quorum() -> Any:
 @bug(0)
 def one_store_is_enough() -> Any:
     """Stable is what the first store has."""
-    real = coverage.first_missing
+    real = intervals.first_missing
     return Patch(quorum, "first_missing", lambda floor, _needed, members: real(floor, 1, members))
 
 
@@ -377,11 +377,11 @@ def released_before_it_is_confirmed() -> Any:
 @bug(0)
 def a_receiver_starts_at_the_highest_ack() -> Any:
     """One store that knows more than a receiver has had decides; here, by one too many."""
-    real = recovery.start_number
+    real = start_and_gap.start_number
 
-    def start(low: int, high: int, maximum: int, chosen: int) -> recovery.Start:
+    def start(low: int, high: int, maximum: int, chosen: int) -> start_and_gap.Start:
         found = real(low, high, maximum, chosen)
-        return recovery.Start(min(found.sequence_number + 1, high + 1), found.limited, found.clamped)
+        return start_and_gap.Start(min(found.sequence_number + 1, high + 1), found.limited, found.clamped)
 
     return Patch(receiver, "start_number", start)
 

@@ -10,20 +10,21 @@ import msgspec
 from simulation import leaving, pacing, receiver, store
 from simulation.planting import Patch, bug
 
-from holdfast.engine import receiver_paced, retention
-from holdfast.engine.coverage import Spans
-from holdfast.engine.flight import Flight
-from holdfast.engine.notices import Notices
-from holdfast.engine.proxies import Proxies
-from holdfast.engine.receiver_registration import ReceiverRegistration
-from holdfast.engine.store_registry import Registry
+from holdfast.engine.options import receiver_paced
+from holdfast.engine.rules import retention
+from holdfast.engine.rules.flight import Flight
+from holdfast.engine.rules.intervals import Spans
+from holdfast.engine.rules.notification import Notices
+from holdfast.engine.rules.proxy_source import Proxies
+from holdfast.engine.rules.receiver_registration import ReceiverRegistration
+from holdfast.engine.store.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from holdfast.engine.coverage import Interval
-    from holdfast.engine.registration import Action
-    from holdfast.engine.store_state import SourceState
+    from holdfast.engine.log.state_file import SourceState
+    from holdfast.engine.rules.intervals import Interval
+    from holdfast.engine.rules.registration import Action
 
 # A store's retention --------------------------------------------------------------------------------------------------------
 

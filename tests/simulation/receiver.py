@@ -1,4 +1,5 @@
-"""A receiver process: the real registration, start and gap rules (engine/inbound.py, registrar.py, feed.py, logs.py).
+"""A receiver process: the real registration, start and gap rules (engine/receiver/delivery_controller.py, registrar.py, feed.py,
+reader.py).
 
 Two threads: the context's (links, the SRI, acks) and the program's, which receives and consumes.
 """
@@ -14,12 +15,13 @@ from simulation.link import Link
 from simulation.memory import LOST, NO_PIN, RECEIVER, Line, Message, Ring, Sri
 from simulation.world import Process
 
-from holdfast.engine import reconcile, wire
-from holdfast.engine import registration as reg
-from holdfast.engine.acks import AckWindow
-from holdfast.engine.receiver_registration import ReceiverRegistration
-from holdfast.engine.recovery import Gap, start_number
-from holdfast.engine.reports import Configuration, agreed_below, readers_tables
+from holdfast.engine.control import wire
+from holdfast.engine.receiver.ack_window import AckWindow
+from holdfast.engine.rules import reconcile
+from holdfast.engine.rules import registration as reg
+from holdfast.engine.rules.receiver_registration import ReceiverRegistration
+from holdfast.engine.rules.reports import Configuration, agreed_below, readers_tables
+from holdfast.engine.rules.start_and_gap import Gap, start_number
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -395,7 +397,7 @@ class Inbound:
             self.lose(onward - 1)
 
     def tables(self) -> list[reconcile.Table]:
-        """As engine/logs.py asks for them."""
+        """As engine/log/reader.py asks for them."""
         names = self.machine.config.names
         logs = {name: self.machine.log_of(name, self.uuid) for name in names}
         views = {

@@ -1,4 +1,5 @@
-"""One source at one store: its log, its line, and the ring that is drained (engine/repository.py, refill.py, csrc/store/drain.c).
+"""One source at one store: its log, its line, and the ring that is drained (engine/store/repository.py, catch_up.py,
+csrc/store/drain.c).
 
 Everything here runs on the store's drain thread, or in between while that does not run.
 """
@@ -12,7 +13,7 @@ from simulation.disk import DISK
 from simulation.memory import LOST, STORE, Board, Line, Message, Ring
 from simulation.pacing import Pacer
 
-from holdfast.engine import reconcile
+from holdfast.engine.rules import reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from simulation.disk import Log
     from simulation.store import Store
 
-    from holdfast.engine.store_state import SourceState
+    from holdfast.engine.log.state_file import SourceState
 
 BLOCK = 4
 """Messages that are staged at once."""
@@ -111,7 +112,7 @@ class Repository:
                 self._look_for_more()
 
     def _look_again(self) -> None:
-        """Nothing is read here: do the peers have more (engine/resting.py)?"""
+        """Nothing is read here: do the peers have more (engine/rules/resting.py)?"""
         if self.source.incarnation and self.world.now >= self._look_at:
             self._look_at = self.world.now + PATIENCE_NS
             if self.log.next < self.store.report(self.source, self).end:

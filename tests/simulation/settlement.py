@@ -1,4 +1,5 @@
-"""What becomes of a source's messages after they were sent: the real retention, notices and flight (engine/settlement.py)."""
+"""What becomes of a source's messages after they were sent: the real retention, notices and flight
+(engine/source/settlement.py)."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from simulation.config import CHECK_NS
 from simulation.told import Told
 
 from holdfast.engine.events.source import ConfirmationFlags
-from holdfast.engine.flight import Flight, InFlight, Limits, Refused
-from holdfast.engine.notices import NoticeConfig, Notices
-from holdfast.engine.notices import Receiver as Confirmer
-from holdfast.engine.retention import Retention, RetentionConfig
+from holdfast.engine.rules.flight import Flight, InFlight, Limits, Refused
+from holdfast.engine.rules.notification import NoticeConfig, Notices
+from holdfast.engine.rules.notification import Receiver as Confirmer
+from holdfast.engine.rules.retention import Retention, RetentionConfig
 
 if TYPE_CHECKING:
     from simulation.memory import Board, Line, Message, Ring

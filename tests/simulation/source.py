@@ -1,4 +1,4 @@
-"""A source process: the real registration over a simulated ring (engine/outbound.py, csrc/stream/send.c).
+"""A source process: the real registration over a simulated ring (engine/source/session.py, csrc/stream/send.c).
 
 Two threads: the context's (links, timers, stability) and the program's, which sends.
 """
@@ -14,11 +14,11 @@ from simulation.memory import NO_PIN, Board, Line, Message, Ring, Sri
 from simulation.settlement import Settlement
 from simulation.world import Process
 
-from holdfast.engine import registration as reg
-from holdfast.engine import wire
-from holdfast.engine.grants import grant_of
-from holdfast.engine.quorum import INTERGROUP, INTRAGROUP
-from holdfast.engine.source_registration import SourceRegistration
+from holdfast.engine.control import wire
+from holdfast.engine.control.grants import grant_of
+from holdfast.engine.rules import registration as reg
+from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP
+from holdfast.engine.rules.source_registration import SourceRegistration
 
 if TYPE_CHECKING:
     from collections.abc import Generator

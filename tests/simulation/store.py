@@ -1,6 +1,6 @@
 """A store process: the real registry, state, reconciliation and refill, over simulated files, sockets and memory.
 
-The glue follows engine/store_sources.py and store_receivers.py. Two threads: control and drain (repository.py).
+The glue follows engine/store/sources.py and receivers.py. Two threads: control and drain (repository.py).
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from simulation.link import Hello, Welcome
 from simulation.repository import Repository
 from simulation.world import Process
 
-from holdfast.engine import reconcile, wire
-from holdfast.engine.grants import peer_log
-from holdfast.engine.proxies import Proxies, elected
-from holdfast.engine.registration import Refusal
-from holdfast.engine.reports import Seen, farthest
-from holdfast.engine.store_registry import Registry
-from holdfast.engine.store_state import SourceState, State
+from holdfast.engine.control import wire
+from holdfast.engine.control.grants import peer_log
+from holdfast.engine.log.state_file import SourceState, State
+from holdfast.engine.rules import reconcile
+from holdfast.engine.rules.proxy_source import Proxies, elected
+from holdfast.engine.rules.registration import Refusal
+from holdfast.engine.rules.reports import Seen, farthest
+from holdfast.engine.store.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from simulation.memory import Line
     from simulation.world import Connection
 
-    from holdfast.engine.store_state import ReceiverState
+    from holdfast.engine.log.state_file import ReceiverState
 
 TOPIC = "t"
 Key = tuple[str, bytes, bytes]
@@ -116,7 +117,7 @@ class Store:
             yield
 
     def look_at_proxies(self) -> None:
-        """Is a source dead, and this store the one that stands in for it (engine/store_expiry.py)?"""
+        """Is a source dead, and this store the one that stands in for it (engine/store/expiry.py)?"""
         for source in filter(self.takes_part, self.state.sources):
             held = self.is_held(source)
             due = self.proxies.due(source.uuid, held, ACTIVITY_NS, self.world.now)
@@ -232,7 +233,7 @@ class Store:
         )  # fmt: skip
 
     def seen(self, source: SourceState, repository: Repository) -> list[Seen]:
-        """How far each declared store's log goes, its own among them (engine/store_info.py seen_at)."""
+        """How far each declared store's log goes, its own among them (engine/log/info_file.py seen_at)."""
         machine = self.machine
         seen = [Seen(self.name, self.name, repository.view())]
         for name in source.stores:
@@ -271,7 +272,7 @@ class Store:
         return next((each for each in sources if each.uuid == uuid), SourceState(uuid, "", 0, 0))
 
     def never_held(self, name: str, uuid: bytes) -> bool:
-        """By this store's files (engine/store_info.py)."""
+        """By this store's files (engine/log/info_file.py)."""
         kept = self.remembered(name, uuid)
         if kept is None:
             return False

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine import registration as reg
-from holdfast.engine.quorum import INTERGROUP, INTRAGROUP, Groups, Holdings
-from holdfast.engine.source_registration import SourceRegistration
+from holdfast.engine.rules import registration as reg
+from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Groups, Holdings
+from holdfast.engine.rules.source_registration import SourceRegistration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.engine.quorum import Intergroup, Intragroup
+    from holdfast.engine.rules.quorum import Intergroup, Intragroup
 
 INTERVAL_NS = 1000
 SIZES = range(1, 6)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from simulation.memory import LOST, Message, Ring
 from simulation.world import InvariantError
 
-from holdfast.engine.receiver_paced import BLOCKING
+from holdfast.engine.options.receiver_paced import BLOCKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simulation.disk import Directory
     from simulation.world import Process, World
 
-    from holdfast.engine.store_state import SourceState
+    from holdfast.engine.log.state_file import SourceState
 
 
 class Sent(NamedTuple):

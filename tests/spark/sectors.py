@@ -9,7 +9,7 @@ import pytest
 from process.sectors import COUNT, SENT, kept, spoil_page
 from spark.stream_kit import ALL, read, readers
 
-from holdfast.engine.records import Records
+from holdfast.engine.log.column_reader import Records
 from holdfast.spark.batch_reader import BatchReader
 from holdfast.spark.errors import DataLossError
 from holdfast.spark.options import parse
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-    from holdfast.engine.kept_topics import StoreLog
+    from holdfast.engine.log.catalog import StoreLog
     from holdfast.spark.stream_reader import StreamReader
 
     Run = Callable[..., ThreadStore]

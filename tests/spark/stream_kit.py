@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from holdfast.engine import survey
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.tools import snapshot
 from holdfast.spark import session as session_module
 from holdfast.spark import stream_reader as stream_reader_module
 from holdfast.spark.offsets import positions_of
@@ -68,6 +68,6 @@ def acks() -> list[int]:
     """First number that is not acknowledged, of each receiver with SESSION; as stat shows it."""
     domain = Domain(None, join=False)
     try:
-        return [row.ack + 1 for row in survey.take(domain).receivers if row.session_id == SESSION]
+        return [row.ack + 1 for row in snapshot.take(domain).receivers if row.session_id == SESSION]
     finally:
         domain.close()

@@ -15,8 +15,8 @@ from process.receiving import send, source
 from spark.archive_driver import Settings, command
 
 import holdfast as hf
-from holdfast.engine import survey
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.tools import snapshot
 from holdfast.spark.errors import StoresAwayError
 from holdfast.spark.offsets import as_offset
 from holdfast.spark.pipeline.archive import Archived, ArchiveError, archive
@@ -57,7 +57,7 @@ def acknowledged() -> list[int]:
     """First number that is not, of each source that the session has."""
     domain = Domain(None, join=False)
     try:
-        return sorted(row.ack + 1 for row in survey.take(domain).receivers if row.session_id == SESSION)
+        return sorted(row.ack + 1 for row in snapshot.take(domain).receivers if row.session_id == SESSION)
     finally:
         domain.close()
 

@@ -11,8 +11,8 @@ import pytest
 from process.shelves import Shelves
 
 import holdfast as hf
-from holdfast.engine.check import check_store
-from holdfast.engine.store_state import ReceiverState
+from holdfast.engine.log.check import check_store
+from holdfast.engine.log.state_file import ReceiverState
 from holdfast.spark.pipeline import evidence
 from holdfast.spark.pipeline.audit import AuditCheckpoint, audit
 from holdfast.spark.pipeline.checkpoint import CheckpointFile, CheckpointInUseError

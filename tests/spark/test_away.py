@@ -13,9 +13,9 @@ from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read, readers
 
 import holdfast as hf
 from holdfast.cli.store_exclude import exclude
-from holdfast.engine.domain import Domain, domain_directory
-from holdfast.engine.kept_topics import TopicSource, topic_sources
-from holdfast.engine.register import register_directory
+from holdfast.engine.log.catalog import TopicSource, topic_sources
+from holdfast.engine.log.register import register_directory
+from holdfast.engine.memory.domain import Domain, domain_directory
 from holdfast.spark.batch_reader import BatchReader
 from holdfast.spark.errors import DataLossError, StoresAwayError
 from holdfast.spark.losses import losses_in

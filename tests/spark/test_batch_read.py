@@ -19,8 +19,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import holdfast as hf
-from holdfast.engine.domain import domain_directory
-from holdfast.engine.kept_topics import topic_sources
+from holdfast.engine.log.catalog import topic_sources
+from holdfast.engine.memory.domain import domain_directory
 from holdfast.spark.batch_reader import BatchReader, FilteringBatchReader
 from holdfast.spark.errors import DataLossError
 from holdfast.spark.losses import losses_in

@@ -29,7 +29,7 @@ print("done")
 """
 KEPT = """
 import json
-from holdfast.engine.kept_topics import topic_sources
+from holdfast.engine.log.catalog import topic_sources
 counts = {}
 for source in topic_sources(None):
     counts[source.topic] = counts.get(source.topic, 0) + source.any_next

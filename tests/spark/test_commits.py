@@ -28,7 +28,7 @@ from spark.writes import (
 )
 
 import holdfast as hf
-from holdfast.engine.domain import SHM_DIR, Domain, domain_directory, unlink_object
+from holdfast.engine.memory.domain import SHM_DIR, Domain, domain_directory, unlink_object
 from holdfast.spark import keeping
 from holdfast.spark.alive import let_go
 from holdfast.spark.batch_writer import BatchWriter

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from holdfast.engine.records import Columns
+from holdfast.engine.log.column_reader import Columns
 from holdfast.spark.decode import Decoder, bits_of
 from holdfast.spark.errors import MalformedError
 from holdfast.spark.options import parse

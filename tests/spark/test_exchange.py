@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 from holdfast.channel import ShmChannel
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
 from holdfast.spark import exchange
 from holdfast.spark.batch_reader import BatchReader, plan_of, read_range
 from holdfast.spark.exchange import map_ranges, over_ranges, publish_partitions

@@ -10,7 +10,7 @@ from process.command import run
 from spark.three_stores import House, published
 from spark.writes import OPTIONS, TOPIC_VALUE, Query, batch_tasks, commit_and_die, rows, write
 
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
 from holdfast.spark import keeping
 from holdfast.spark.alive import let_go
 from holdfast.spark.batch_writer import BatchWriter

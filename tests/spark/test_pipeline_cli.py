@@ -21,8 +21,8 @@ from process.shelves import Shelves
 from holdfast.cli import pipeline
 from holdfast.cli.demo_data import flights
 from holdfast.cli.pipeline_spark import needed
-from holdfast.engine.domain import Domain
-from holdfast.engine.kept_topics import topic_sources
+from holdfast.engine.log.catalog import topic_sources
+from holdfast.engine.memory.domain import Domain
 from holdfast.engine.printable import printable
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from spark.three_stores import NAMES, published
 from spark.writes import OPTIONS, TOPIC_VALUE, Query, batch_tasks, by_topic, rows, staged
 
-from holdfast.engine.domain import Domain, domain_directory
+from holdfast.engine.memory.domain import Domain, domain_directory
 from holdfast.spark import place as place_module
 from holdfast.spark.batch_reader import BatchReader
 from holdfast.spark.batch_writer import BatchWriter

@@ -10,7 +10,7 @@ import pytest
 from process.shelves import Shelves
 
 import holdfast as hf
-from holdfast.engine.kept_topics import TopicSource, topic_sources
+from holdfast.engine.log.catalog import TopicSource, topic_sources
 from holdfast.spark.readback import read_back
 
 if TYPE_CHECKING:

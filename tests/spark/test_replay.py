@@ -14,8 +14,8 @@ from process.shelves import Shelves
 from spark.replays import replay_and_die
 
 import holdfast as hf
-from holdfast.engine.kept_topics import topic_sources
-from holdfast.engine.records import Gap, Records
+from holdfast.engine.log.catalog import topic_sources
+from holdfast.engine.log.column_reader import Gap, Records
 from holdfast.spark.errors import DataLossError
 from holdfast.spark.pipeline import replay
 from holdfast.spark.pipeline.checkpoint import CheckpointFile

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast.engine.kept_topics import StoreLog, TopicSource
+from holdfast.engine.log.catalog import StoreLog, TopicSource
 from holdfast.spark import selection
 from holdfast.spark.options import OptionError, parse
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.kept_topics import StoreLog, TopicSource
+from holdfast.engine.log.catalog import StoreLog, TopicSource
 from holdfast.spark.options import parse
 from holdfast.spark.place import boot_id
 from holdfast.spark.splits import ENOUGH, TASKS, Range, split

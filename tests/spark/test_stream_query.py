@@ -15,9 +15,9 @@ from process.command import stat
 from process.receiving import send, source
 
 import holdfast as hf
-from holdfast.engine import survey
-from holdfast.engine.domain import Domain, domain_directory
-from holdfast.engine.kept_topics import topic_sources
+from holdfast.engine.log.catalog import topic_sources
+from holdfast.engine.memory.domain import Domain, domain_directory
+from holdfast.engine.tools import snapshot
 from holdfast.spark.losses import losses_in
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ def sent(count: int) -> list[tuple[int, bytes]]:
     return [(number, b"%d" % number) for number in range(count)]
 
 
-def receivers() -> list[survey.ReceiverRow]:
+def receivers() -> list[snapshot.ReceiverRow]:
     """Of the session, one for each source."""
     domain = Domain(None, join=False)
     try:
-        return [row for row in survey.take(domain).receivers if row.session_id == SESSION]
+        return [row for row in snapshot.take(domain).receivers if row.session_id == SESSION]
     finally:
         domain.close()
 

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read, readers
 
 import holdfast as hf
-from holdfast.engine.domain import domain_directory
-from holdfast.engine.kept_topics import topic_sources
+from holdfast.engine.log.catalog import topic_sources
+from holdfast.engine.memory.domain import domain_directory
 from holdfast.spark import stream_reader as stream_reader_module
 from holdfast.spark.errors import DataLossError
 from holdfast.spark.losses import losses_in

@@ -12,9 +12,9 @@ from process.receiving import send, source, until
 from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read, readers
 
 import holdfast as hf
-from holdfast.engine import survey
-from holdfast.engine.domain import Domain
-from holdfast.engine.kept_topics import topic_sources
+from holdfast.engine.log.catalog import topic_sources
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.tools import snapshot
 from holdfast.spark import session as session_module
 from holdfast.spark.offsets import as_offset
 
@@ -223,7 +223,7 @@ def test_a_query_without_a_session_registers_nothing(
     end = query.latestOffset(passed(query.initialOffset()), ALL)
     query.commit(passed(end))
     domain = Domain(None, join=False)
-    assert survey.take(domain).receivers == []
+    assert snapshot.take(domain).receivers == []
     domain.close()
 
 

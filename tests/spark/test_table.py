@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.engine.sync import sync_data, sync_directory
+from holdfast.engine.native.sync import sync_data, sync_directory
 from holdfast.spark import whole_file
 from holdfast.spark.pipeline import table as table_module
 from holdfast.spark.pipeline.checkpoint import CheckpointInUseError

@@ -10,8 +10,8 @@ from process.receiving import source
 from spark.stream_kit import ALL, numbers, passed, read, readers
 
 import holdfast as hf
-from holdfast.engine.domain import domain_directory
-from holdfast.engine.kept_topics import TopicSource, topic_sources
+from holdfast.engine.log.catalog import TopicSource, topic_sources
+from holdfast.engine.memory.domain import domain_directory
 from holdfast.spark.batch_reader import BatchReader
 from holdfast.spark.errors import DataLossError
 from holdfast.spark.losses import losses_in

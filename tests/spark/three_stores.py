@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from process.conftest import ThreadStore
 
-from holdfast.engine.kept_topics import TopicSource, topic_sources
-from holdfast.engine.records import Gap, Records
-from holdfast.engine.store import StoreConfig
+from holdfast.engine.log.catalog import TopicSource, topic_sources
+from holdfast.engine.log.column_reader import Gap, Records
+from holdfast.engine.store.store import StoreConfig
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -31,9 +31,9 @@ from spark.archive_driver import Settings, command
 
 from holdfast.cli.demo_data import flights, save
 from holdfast.cli.demo_worker import STORES, TOPIC
-from holdfast.engine import survey
-from holdfast.engine.domain import Domain
-from holdfast.engine.sweep import sweep
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.tools import snapshot
+from holdfast.engine.tools.gc import sweep
 from holdfast.spark.pipeline.committed import committed
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ class ArchiveTorture:
         return (done[0] + 1, sum(done[1].values())) if done is not None else (0, 0)
 
     def _acknowledged(self) -> int:
-        return max((row.ack + 1 for row in survey.take(self._domain).receivers if row.session_id == SESSION), default=0)
+        return max(
+            (row.ack + 1 for row in snapshot.take(self._domain).receivers if row.session_id == SESSION), default=0
+        )
 
     def _check_acknowledged(self) -> int:
         """In this order: the checkpoint only grows."""

@@ -20,7 +20,7 @@ from process.oracle import Finding
 from process.spawn import until
 from process.worker import SENT
 
-from holdfast.engine.core import lib
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from torture_lab.lab import Lab, Outcome

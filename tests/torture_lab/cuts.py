@@ -63,7 +63,7 @@ PLANTED = {
         "one and a backup", [B_GOES_ON, Life([("mount", "b"), *A_ALONE])], "logr.believe_head=mutant"
     ),
     "a store that cannot be read counts as empty": Planted(
-        "one and a backup", [B_GOES_ON, Life(A_ALONE)], patched="holdfast.engine.voting._least"
+        "one and a backup", [B_GOES_ON, Life(A_ALONE)], patched="holdfast.engine.rules.election._least"
     ),
     "a sync is believed behind one that failed": Planted(
         "one", [Life([*A_RESTS, ("vanish", "a"), ("moves", 100)])], "log.believe=mutant"

@@ -18,9 +18,9 @@ from fuzz.targets import seeds_wire
 from process.oracle import Finding, Stuck
 from process.spawn import DEADLINE_S
 
-from holdfast.engine import wire
-from holdfast.engine.domain import Domain
+from holdfast.engine.control import wire
 from holdfast.engine.errors import CorruptionError
+from holdfast.engine.memory.domain import Domain
 from torture_lab.load import in_steps, store_in
 
 if TYPE_CHECKING:

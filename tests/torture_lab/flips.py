@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from process.feeds import Log
 
-from holdfast.engine import store_state
-from holdfast.engine.check import check_log
-from holdfast.engine.core import ffi, lib
 from holdfast.engine.errors import CorruptionError
-from holdfast.engine.repair import LogRepair
-from holdfast.engine.store_info import log_reader
-from holdfast.engine.store_state import ReceiverState, SourceState, State, StateFile
+from holdfast.engine.log import state_file
+from holdfast.engine.log.check import check_log
+from holdfast.engine.log.info_file import log_reader
+from holdfast.engine.log.repair import LogRepair
+from holdfast.engine.log.state_file import ReceiverState, SourceState, State, StateFile
+from holdfast.engine.native.core import ffi, lib
 from torture_lab.lab import Lab, Outcome
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ def run(lab: Lab) -> Outcome:
     flip_state(lab, outcome)
     flip_logs(lab, outcome, lab.figure(20, 500, 20_000))
     blind = Outcome()
-    checksum = store_state._checksum
-    store_state._checksum = lambda *_: 0  # planted: a sum that sums up nothing
+    checksum = state_file._checksum
+    state_file._checksum = lambda *_: 0  # planted: a sum that sums up nothing
     try:
         flip_state(lab, blind, tell=False)
     finally:
-        store_state._checksum = checksum
+        state_file._checksum = checksum
     outcome.plant(caught=bool(blind.findings))
     return outcome
 

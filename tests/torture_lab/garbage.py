@@ -18,8 +18,8 @@ from process.oracle import Finding
 from process.spawn import Worker, until
 
 import holdfast as hf
-from holdfast.engine.domain import SHM_DIR, Domain
-from holdfast.engine.segments import Bells
+from holdfast.engine.memory.domain import SHM_DIR, Domain
+from holdfast.engine.memory.mapping import Bells
 from torture_lab.load import OPTIONS, in_steps, objects, store_in
 
 if TYPE_CHECKING:

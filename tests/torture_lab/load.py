@@ -10,7 +10,7 @@ from process.oracle import Finding
 from process.spawn import DEADLINE_S, Worker
 
 import holdfast as hf
-from holdfast.engine.domain import Domain
+from holdfast.engine.memory.domain import Domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

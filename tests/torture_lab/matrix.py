@@ -30,7 +30,7 @@ from process.points import CSRC, failpoints
 from process.spawn import until
 from process.worker import STOP
 
-from holdfast.engine.core import ffi, lib
+from holdfast.engine.native.core import ffi, lib
 from torture_lab.lab import LOST, Lab, Outcome
 
 if TYPE_CHECKING:

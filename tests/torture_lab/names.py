@@ -12,7 +12,7 @@ from process.group_scene import GroupScene
 from process.leftovers import remove_objects
 from process.spawn import until
 
-from holdfast.engine.domain import SHM_DIR, unlink_object
+from holdfast.engine.memory.domain import SHM_DIR, unlink_object
 from torture_lab.load import in_steps, objects
 
 if TYPE_CHECKING:

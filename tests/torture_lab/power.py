@@ -24,8 +24,8 @@ from process.oracle import Finding
 from process.points import ROLES
 from process.torture_core import Episode, Log, Tally
 
-from holdfast.engine.core import ffi, lib
-from holdfast.engine.domain import SHM_DIR, Domain
+from holdfast.engine.memory.domain import SHM_DIR, Domain
+from holdfast.engine.native.core import ffi, lib
 from torture_lab.lab import LOST, Lab, Outcome
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.events.source import ConfirmationFlags, MessageStable
-from holdfast.engine.notices import NoticeConfig, Notices, Receiver
-from holdfast.engine.quorum import Groups, Intragroup
-from holdfast.engine.retention import Retention, RetentionConfig
+from holdfast.engine.rules.notification import NoticeConfig, Notices, Receiver
+from holdfast.engine.rules.quorum import Groups, Intragroup
+from holdfast.engine.rules.retention import Retention, RetentionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-from holdfast.engine import acks, kernels
-from holdfast.engine.acks import AckWindow, ExplicitWindow
 from holdfast.engine.errors import UsageError
+from holdfast.engine.native import kernels
+from holdfast.engine.receiver import ack_window
+from holdfast.engine.receiver.ack_window import AckWindow, ExplicitWindow
 
 
 def window_with(count: int, start: int = 0, slots: int = 8) -> tuple[AckWindow, list[int]]:
@@ -285,7 +286,7 @@ def test_what_was_acknowledged_at_once_is_not_told_again_by_the_timer() -> None:
 
 def test_an_acknowledgement_does_not_wait_for_ever_for_another_threads_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep may have been interrupted by a finalizer that waits for this very acknowledgement."""
-    monkeypatch.setattr(acks, "LOOK_S", 0.001)
+    monkeypatch.setattr(ack_window, "LOOK_S", 0.001)
     window, slots = window_with(1)
     window.consumed(slots[0])
     inside, leave = threading.Event(), threading.Event()

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.changes import Change, changes
-from holdfast.engine.survey import ReceiverRow, SourceRow, StorePosition, StoreRow, Survey
+from holdfast.engine.tools.snapshot import ReceiverRow, SourceRow, StorePosition, StoreRow, Survey
+from holdfast.engine.tools.snapshot_diff import Change, changes
 
 
 def survey(*rows: object) -> Survey:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.quorum import Groups
-from holdfast.engine.receiver_registration import ReceiverRegistration
-from holdfast.engine.reconcile import LogView
-from holdfast.engine.registration import (
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.receiver_registration import ReceiverRegistration
+from holdfast.engine.rules.reconcile import LogView
+from holdfast.engine.rules.registration import (
     REFUSED_RETRY_NS,
     Abandon,
     Announce,
@@ -21,13 +21,13 @@ from holdfast.engine.registration import (
     Refusal,
     RefusedBy,
 )
-from holdfast.engine.reports import Seen
-from holdfast.engine.source_registration import SourceRegistration
+from holdfast.engine.rules.reports import Seen
+from holdfast.engine.rules.source_registration import SourceRegistration
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from holdfast.engine.registration import Action
+    from holdfast.engine.rules.registration import Action
 
 INTERVAL = 3_000_000_000
 OURS = b"o" * 16

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.config import Configuration
 from holdfast.engine.errors import ConfigError
-from holdfast.engine.options import Options, resolve
+from holdfast.engine.options.resolve import Options, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path

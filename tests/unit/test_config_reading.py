@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from holdfast.config import Configuration
 from holdfast.config.text import BYTES_MAX
 from holdfast.engine.errors import ConfigError
-from holdfast.engine.option_table import ROWS
-from holdfast.engine.options import resolve
+from holdfast.engine.options.resolve import resolve
+from holdfast.engine.options.table import ROWS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.config import Configuration
 from holdfast.engine.errors import ConfigError
-from holdfast.engine.options import Options, resolve
+from holdfast.engine.options.resolve import Options, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.coverage import Interval, Spans, first_missing, lacking
+from holdfast.engine.rules.intervals import Interval, Spans, first_missing, lacking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from holdfast.engine import wire
-from holdfast.engine.deregistration import RETRY_NS, Deregistration, check_deregister
+from holdfast.engine.control import wire
+from holdfast.engine.control.deregistration import RETRY_NS, Deregistration, check_deregister
 from holdfast.engine.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.engine.link import StoreLink
+    from holdfast.engine.control.link import StoreLink
 
 NOW = 10**12
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine import doctor
-from holdfast.engine.core import lib
-from holdfast.engine.doctor import Finding, file_system, removes_ipc
-from holdfast.engine.domain import SHM_DIR, Domain
 from holdfast.engine.errors import CorruptionError
+from holdfast.engine.memory.domain import SHM_DIR, Domain
+from holdfast.engine.native.core import lib
+from holdfast.engine.tools import doctor
+from holdfast.engine.tools.doctor import Finding, file_system, removes_ipc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 import posix_ipc
 import pytest
 
-from holdfast.engine.domain import Domain, base_directory, domain_directory, open_object, unlink_object, unlink_source
 from holdfast.engine.errors import ConfigError, ForeignOwnerError, NoDomainError
+from holdfast.engine.memory.domain import (
+    Domain,
+    base_directory,
+    domain_directory,
+    open_object,
+    unlink_object,
+    unlink_source,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,9 @@ import errno
 
 import pytest
 
-from holdfast.engine import errors, status
-from holdfast.engine.core import ffi, lib
+from holdfast.engine import errors
+from holdfast.engine.native import status
+from holdfast.engine.native.core import ffi, lib
 
 SAMPLES: list[tuple[errors.Error, str, bool, int]] = [
     (errors.Error("something"), "HF_ERROR", False, 1),

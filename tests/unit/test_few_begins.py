@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from holdfast.engine import voting
-from holdfast.engine.quorum import Groups
-from holdfast.engine.reconcile import LogView, Table, after_begin, newest_table, void_from
-from holdfast.engine.registration import Grant
-from holdfast.engine.reports import Configuration, Seen, farthest, right_table
-from holdfast.engine.store_state import SourceState
-from holdfast.engine.voting import Decision, decide
+from holdfast.engine.log.state_file import SourceState
+from holdfast.engine.rules import election
+from holdfast.engine.rules.election import Decision, decide
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.reconcile import LogView, Table, after_begin, newest_table, void_from
+from holdfast.engine.rules.registration import Grant
+from holdfast.engine.rules.reports import Configuration, Seen, farthest, right_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,12 +211,12 @@ def test_what_was_stable_stays_what_it_was(groups: Groups, reboots: bool, blind:
 
 
 def unknown_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.voting._least", lambda _: (0, {}))
+    monkeypatch.setattr("holdfast.engine.rules.election._least", lambda _: (0, {}))
 
 
 def only_the_newest_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """An orphan BEGIN holds: what promises keep from happening, and what right_table sees where it happened all the same."""
-    for module in (voting, sys.modules[__name__]):
+    for module in (election, sys.modules[__name__]):
         monkeypatch.setattr(
             module, "right_table", lambda views, *_: newest_table(view.begins for view in views.values() if view)
         )

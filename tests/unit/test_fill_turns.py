@@ -1,4 +1,4 @@
-"""Many logs of one store catch up at once: how much of that is done between two rounds of the drain (engine/drainer.py)."""
+"""Many logs of one store catch up at once: how much of that is done between two rounds of the drain (engine/store/drainer.py)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import drainer as module
-from holdfast.engine.core import lib
-from holdfast.engine.drainer import FILL_NS, Drainer
-from holdfast.engine.scrub_plan import Range
+from holdfast.engine.native.core import lib
+from holdfast.engine.rules.scrub_schedule import Range
+from holdfast.engine.store import drainer as module
+from holdfast.engine.store.drainer import FILL_NS, Drainer
 
 
 class Clock:

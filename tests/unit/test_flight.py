@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from holdfast.engine.flight import Flight, InFlight, Limits, Refused
+from holdfast.engine.rules.flight import Flight, InFlight, Limits, Refused
 
 LIMITS = Limits(3, 100, 1000)
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.retention_kit import SECOND, Kit, receiver
 
-from holdfast.engine.coverage import Spans
 from holdfast.engine.events.source import MessageReclaimed, ReclaimedFlags
-from holdfast.engine.retention import RECEIVERS_MAX, SPANS_MAX
+from holdfast.engine.rules.intervals import Spans
+from holdfast.engine.rules.retention import RECEIVERS_MAX, SPANS_MAX
 
 START = 7
 STORES = 3

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine import kernels
+from holdfast.engine.native import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.engine import layout
-from holdfast.engine.core import ffi, lib
+from holdfast.engine.native import layout
+from holdfast.engine.native.core import ffi, lib
 
 ROOT = Path(__file__).resolve().parents[2]
 STRUCTS = sorted((layout.SHARED | layout.PRIVATE).items())

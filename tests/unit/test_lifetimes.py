@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.lifetimes import Absences, Look, Now, Timers, forget_after_ns
+from holdfast.engine.rules.expiry import Absences, Look, Now, Timers, forget_after_ns
 
 MS = 1_000_000
 KEY = (b"source",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engine.events.info import ReceivingContextFlags
-from holdfast.engine.liveness import Came, Line, Liveness, Went
+from holdfast.engine.rules.liveness import Came, Line, Liveness, Went
 
 TIMEOUT = 1000
 TMO, EOF = ReceivingContextFlags.TMO, ReceivingContextFlags.EOF

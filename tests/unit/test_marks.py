@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.marks import marked_numbers
+from holdfast.engine.log.undeliverable import marked_numbers
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from holdfast.engine.events.source import (
     ReclaimedFlags,
     StableFlags,
 )
-from holdfast.engine.notices import DROP_AT, Records, Sent
-from holdfast.engine.quorum import Groups, Intergroup
-from holdfast.engine.retention import LATE_MAX
+from holdfast.engine.rules.notification import DROP_AT, Records, Sent
+from holdfast.engine.rules.quorum import Groups, Intergroup
+from holdfast.engine.rules.retention import LATE_MAX
 
 STORE, USER, WHOLE = StableFlags.STORE, StableFlags.USER, StableFlags.WHOLE_MESSAGE_STABLE
 GROUP = StableFlags.INTRAGROUP_STABLE | StableFlags.INTERGROUP_STABLE | StableFlags.STABLE

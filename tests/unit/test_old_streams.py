@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.engine import old_streams, store_expiry
-from holdfast.engine.core import ffi, lib
-from holdfast.engine.domain import ObjectName
 from holdfast.engine.errors import Error, LayoutMismatchError, SharedMemoryFullError, SystemCallError
-from holdfast.engine.old_streams import OldStreams, _Left, living_ring
-from holdfast.engine.quorum import Groups
-from holdfast.engine.store_expiry import Expiry
+from holdfast.engine.log import stale_rings
+from holdfast.engine.log.stale_rings import OldStreams, _Left, living_ring
+from holdfast.engine.memory.domain import ObjectName
+from holdfast.engine.native.core import ffi, lib
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.store import expiry
+from holdfast.engine.store.expiry import Expiry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ STORES = [bytes([number]) * 16 for number in range(3)]
 def gone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that were removed."""
     names: list[str] = []
-    monkeypatch.setattr(old_streams, "unlink_object", names.append)
+    monkeypatch.setattr(stale_rings, "unlink_object", names.append)
     return names
 
 
@@ -85,19 +86,19 @@ def test_a_ring_that_cannot_be_looked_at_now_is_not_nobodys(monkeypatch: pytest.
     domain: Any = SimpleNamespace(objects=lambda _: [ring])
     exhausted: list[Error] = [NO_DESCRIPTORS, SharedMemoryFullError(1 << 20, 0)]
     for error in exhausted:
-        monkeypatch.setattr(old_streams, "attach_stream", refusing(error))
+        monkeypatch.setattr(stale_rings, "attach_stream", refusing(error))
         with pytest.raises(type(error)):
             living_ring(domain, STORES[0])
     for other in (LayoutMismatchError("1", "2"), FileNotFoundError("ring")):
-        monkeypatch.setattr(old_streams, "attach_stream", refusing(other))
+        monkeypatch.setattr(stale_rings, "attach_stream", refusing(other))
         assert living_ring(domain, STORES[0]) is None
 
 
 def test_no_store_is_elected_by_a_log_that_cannot_be_looked_at_now(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    expiry: Any = SimpleNamespace(_began={})
-    monkeypatch.setattr(store_expiry, "log_view", refusing(NO_DESCRIPTORS))
+    knows_nobody: Any = SimpleNamespace(_began={})
+    monkeypatch.setattr(expiry, "log_view", refusing(NO_DESCRIPTORS))
     with pytest.raises(SystemCallError):
-        Expiry._has_begun(expiry, STORES[0], tmp_path)
-    assert not Expiry._has_begun(expiry, STORES[0], tmp_path / "gone")
+        Expiry._has_begun(knows_nobody, STORES[0], tmp_path)
+    assert not Expiry._has_begun(knows_nobody, STORES[0], tmp_path / "gone")

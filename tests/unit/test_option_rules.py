@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine.errors import ConfigError
-from holdfast.engine.option_values import Group
-from holdfast.engine.options import Layer, Rule, resolve
+from holdfast.engine.options.resolve import Layer, Rule, resolve
+from holdfast.engine.options.values import Group
 
 NAMES = [f"s{i}" for i in range(25)]
 

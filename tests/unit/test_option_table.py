@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine.errors import ConfigError
-from holdfast.engine.network_options import has_no_effect
-from holdfast.engine.option_reference import reference
-from holdfast.engine.option_table import BY_ANY_NAME, ROWS, WHOLE_STORE
-from holdfast.engine.options import resolve
+from holdfast.engine.options.reference import reference
+from holdfast.engine.options.resolve import resolve
+from holdfast.engine.options.table import BY_ANY_NAME, ROWS, WHOLE_STORE
+from holdfast.engine.options.unsupported import has_no_effect
 
 C, S, R = ("context",), ("source",), ("receiver",)
 SR, CSR = ("source", "receiver"), ("context", "source", "receiver")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine.errors import ConfigError
-from holdfast.engine.option_table import ROWS
-from holdfast.engine.option_values import Group, StoreAddress
-from holdfast.engine.options import resolve
+from holdfast.engine.options.resolve import resolve
+from holdfast.engine.options.table import ROWS
+from holdfast.engine.options.values import Group, StoreAddress
 
 MIB = 1 << 20
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine.outstanding import CountedExplicitWindow, CountedWindow, Outstanding
+from holdfast.engine.receiver.delivery_limit import CountedExplicitWindow, CountedWindow, Outstanding
 
 
 @pytest.fixture

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 import pytest
 
-from holdfast.engine import register, store_sources, wire
-from holdfast.engine.core import lib
-from holdfast.engine.option_values import GROUPS_MAX, NAME_MAX, SESSION_MAX, STORES_MAX
-from holdfast.engine.quorum import Groups
-from holdfast.engine.receiver_paced import Wanted
-from holdfast.engine.reconcile import BEGINS_MAX
-from holdfast.engine.reports import Configuration
-from holdfast.engine.store_state import LIVES_MAX, SERVED_MAX, SourceState
-from holdfast.engine.voting import Written
+from holdfast.engine.control import wire
+from holdfast.engine.log import register
+from holdfast.engine.log.state_file import LIVES_MAX, SERVED_MAX, SourceState
+from holdfast.engine.native.core import lib
+from holdfast.engine.options.receiver_paced import Wanted
+from holdfast.engine.options.values import GROUPS_MAX, NAME_MAX, SESSION_MAX, STORES_MAX
+from holdfast.engine.rules.election import Written
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.reconcile import BEGINS_MAX
+from holdfast.engine.rules.reports import Configuration
+from holdfast.engine.store import sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +50,7 @@ def numbered(count: int, start: int = 0) -> dict[str, int]:
     return dict.fromkeys(names(count, start), MOST)
 
 
-OTHERS = store_sources.OTHERS_MAX
+OTHERS = sources.OTHERS_MAX
 TOPIC = filled(int(lib.HF_TOPIC_MAX) - 1)
 PATH = filled(PATH_MAX, "/")
 LONG = filled(1 << 20)
@@ -191,7 +193,7 @@ def test_a_source_tells_so_many_stores_of_earlier_lists_however_many_identities_
 def test_a_store_remembers_so_many_stores_of_earlier_lists_those_with_the_latest_messages() -> None:
     source = SourceState(UUID, "t", 7, 0, others={f"s{number}": 100 + number for number in range(2 * OTHERS)})
     request = wire.Begin(1, UUID, 2, 500, "stream", ["a"], others={"latest": 1000})
-    found = store_sources._others(source, request, 0)
+    found = sources._others(source, request, 0)
     assert len(found) == OTHERS
     assert found == {"latest": 1000} | {f"s{n}": 100 + n for n in range(OTHERS + 1, 2 * OTHERS)}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from holdfast.engine import kernels
+from holdfast.engine.native import kernels
 from perf import acks, floors
 from perf.cli import verdict
 from perf.floors import FLOORS, Floor, Side, judge

@@ -14,8 +14,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.cli.outcome import run
+from holdfast.engine.control.wire import Refused
 from holdfast.engine.printable import LOGGERS, json_text, printable
-from holdfast.engine.wire import Refused
 
 ROOT = Path(__file__).resolve().parents[2]
 NASTY = "a\x1b]0;owned\x07\n\x85b\u202ec\u2028\x7f\U000e0041"
@@ -65,7 +65,7 @@ def test_every_logger_of_the_package_escapes() -> None:
 
 def test_the_verbs_show_a_topic_escaped(domain: str, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code = (
-        "import sys, holdfast as hf\nfrom holdfast.engine.store import Store, StoreConfig\n"
+        "import sys, holdfast as hf\nfrom holdfast.engine.store.store import Store, StoreConfig\n"
         "import threading\nstore = Store(StoreConfig('a', sys.argv[1], sys.argv[2]))\nstore.open()\n"
         "thread = threading.Thread(target=store.run)\nthread.start()\n"
         "ctx = hf.Context(domain=sys.argv[2])\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.proxies import Change, Proxies, elected, proxy_refusal
+from holdfast.engine.rules.proxy_source import Change, Proxies, elected, proxy_refusal
 
 SOURCE = b"s" * 16
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16

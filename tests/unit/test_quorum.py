@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.quorum import INTERGROUP, INTRAGROUP, Consensus, Groups, Intergroup, Intragroup, quorum
+from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Consensus, Groups, Intergroup, Intragroup, quorum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.quorum import INTERGROUP, INTRAGROUP, Groups, Holdings, Intergroup, Intragroup
+from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Groups, Holdings, Intergroup, Intragroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

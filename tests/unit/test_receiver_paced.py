@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.receiver_paced import (
+from holdfast.engine.options.receiver_paced import (
     BLOCKING,
     NON_BLOCKING,
     Pacing,
@@ -17,8 +17,8 @@ from holdfast.engine.receiver_paced import (
     changed,
     mode_refusal,
 )
-from holdfast.engine.registration import Refusal
-from holdfast.engine.store_topics import TopicOptions, Topics
+from holdfast.engine.options.topic_rules import TopicOptions, Topics
+from holdfast.engine.rules.registration import Refusal
 
 KIB = 1 << 10
 ALLOWED = {

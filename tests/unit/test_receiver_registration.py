@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from unit.test_registration import INTERVAL, OURS, THEIRS, grant, receiver
 
-from holdfast.engine.quorum import Groups
-from holdfast.engine.receiver_registration import ReceiverRegistration
-from holdfast.engine.registration import REFUSED_RETRY_NS, Ask, Complete, Grant, Granted, Refusal, Unresponsive, Waits
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.receiver_registration import ReceiverRegistration
+from holdfast.engine.rules.registration import (
+    REFUSED_RETRY_NS,
+    Ask,
+    Complete,
+    Grant,
+    Granted,
+    Refusal,
+    Unresponsive,
+    Waits,
+)
 
 
 def test_a_receiver_completes_at_its_low_number_once() -> None:

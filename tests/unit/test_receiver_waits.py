@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from unit.test_registration import INTERVAL, grant, receiver
 
-from holdfast.engine.receiver_registration import PATIENCE_NS, REGISTERED, TOLD_AGAIN, ReceiverRegistration
-from holdfast.engine.refusals import refusal_error
-from holdfast.engine.registration import Complete, Refusal, Waits
+from holdfast.engine.control.refusals import refusal_error
+from holdfast.engine.rules.receiver_registration import PATIENCE_NS, REGISTERED, TOLD_AGAIN, ReceiverRegistration
+from holdfast.engine.rules.registration import Complete, Refusal, Waits
 
 UNKNOWN = Refusal("unknown_source", "the source has not registered with this store yet")
 AGAIN = TOLD_AGAIN * INTERVAL

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from holdfast.engine.core import lib
-from holdfast.engine.reconcile import (
+from holdfast.engine.native.core import lib
+from holdfast.engine.rules.reconcile import (
     BEGINS_MAX,
     DONE,
     FOR_EVER,

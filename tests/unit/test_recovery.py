@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.recovery import Gap, Start, limited_low, start_number
+from holdfast.engine.rules.start_and_gap import Gap, Start, limited_low, start_number
 
 
 def plain(number: int) -> Start:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from holdfast.engine.quorum import Groups
-from holdfast.engine.registration import REFUSED_RETRY_NS, Action, Ask, Grant, Granted, Refusal, RefusedBy
-from holdfast.engine.source_registration import SourceRegistration
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.registration import REFUSED_RETRY_NS, Action, Ask, Grant, Granted, Refusal, RefusedBy
+from holdfast.engine.rules.source_registration import SourceRegistration
 
 INTERVAL = 3_000_000_000
 UUID = b"o" * 16

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine import wire
-from holdfast.engine.quorum import Groups
-from holdfast.engine.refusals import refusal_error, refusal_of
-from holdfast.engine.registration import Grant
-from holdfast.engine.source_registration import SourceRegistration
+from holdfast.engine.control import wire
+from holdfast.engine.control.refusals import refusal_error, refusal_of
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.registration import Grant
+from holdfast.engine.rules.source_registration import SourceRegistration
 
 
 def said(text: str, store: str = "a", code: str = "busy") -> str:

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.engine.errors import RegistrationError
 from holdfast.engine.events.source import RegistrationSuccessFlags
-from holdfast.engine.quorum import Groups
-from holdfast.engine.receiver_registration import ReceiverRegistration
-from holdfast.engine.registration import (
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.receiver_registration import ReceiverRegistration
+from holdfast.engine.rules.registration import (
     REFUSED_RETRY_NS,
     REG_ID_MAX,
     Announce,
@@ -23,7 +23,7 @@ from holdfast.engine.registration import (
     Unresponsive,
     checked_registration_id,
 )
-from holdfast.engine.source_registration import SourceRegistration
+from holdfast.engine.rules.source_registration import SourceRegistration
 
 INTERVAL = 3_000_000_000
 OURS, THEIRS = b"o" * 16, b"t" * 16

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from holdfast.engine.quorum import INTERGROUP, Groups, Intergroup, Intragroup
-from holdfast.engine.reconcile import FOR_EVER, LogView, Table
-from holdfast.engine.reports import (
+from holdfast.engine.rules.quorum import INTERGROUP, Groups, Intergroup, Intragroup
+from holdfast.engine.rules.reconcile import FOR_EVER, LogView, Table
+from holdfast.engine.rules.reports import (
     Configuration,
     Declared,
     Seen,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.engine.resting import LOOK_NS, Resting
+from holdfast.engine.rules.resting import LOOK_NS, Resting
 
 START = 10**18
 

@@ -14,9 +14,9 @@ from holdfast.engine.events.source import (
     NotStableFlags,
     ReclaimedFlags,
 )
-from holdfast.engine.notices import Notices
-from holdfast.engine.quorum import Groups, Intragroup
-from holdfast.engine.retention import RECEIVERS_MAX, Ages, Retention, RetentionConfig
+from holdfast.engine.rules.notification import Notices
+from holdfast.engine.rules.quorum import Groups, Intragroup
+from holdfast.engine.rules.retention import RECEIVERS_MAX, Ages, Retention, RetentionConfig
 
 FORCED = ReclaimedFlags.FORCED
 

@@ -1,10 +1,10 @@
-"""When logs are looked through, and how fast (engine/scrub_plan.py)."""
+"""When logs are looked through, and how fast (engine/rules/scrub_schedule.py)."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.scrub_plan import RETRY_MAX_NS, RETRY_NS, WHOLE, Allowance, Plan, Range, Turn
+from holdfast.engine.rules.scrub_schedule import RETRY_MAX_NS, RETRY_NS, WHOLE, Allowance, Plan, Range, Turn
 
 S = 1_000_000_000
 A, B = b"a", b"b"

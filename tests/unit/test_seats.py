@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.pulse import Pulse
-from holdfast.engine.quorum import Groups, Intergroup, Intragroup
-from holdfast.engine.reconcile import LogView
-from holdfast.engine.registration import (
+from holdfast.engine.rules.heartbeat import Pulse
+from holdfast.engine.rules.quorum import Groups, Intergroup, Intragroup
+from holdfast.engine.rules.reconcile import LogView
+from holdfast.engine.rules.registration import (
     REFUSED_RETRY_NS,
     Abandon,
     Action,
@@ -23,8 +23,8 @@ from holdfast.engine.registration import (
     Seated,
     Unresponsive,
 )
-from holdfast.engine.reports import Seen
-from holdfast.engine.source_registration import SourceRegistration
+from holdfast.engine.rules.reports import Seen
+from holdfast.engine.rules.source_registration import SourceRegistration
 
 INTERVAL = 3_000_000_000
 SILENCE, LOOK = 1000, 100

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from holdfast.engine.errors import ConfigError
-from holdfast.engine.options import Options, resolve
-from holdfast.engine.smart_source import smart_options
+from holdfast.engine.options.resolve import Options, resolve
+from holdfast.engine.source.smart_source import smart_options
 
 
 def settled(**given: object) -> Options:

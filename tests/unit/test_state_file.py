@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import store_state, sync
-from holdfast.engine.core import lib
-from holdfast.engine.store_state import LIVES_MAX, ReceiverState, SourceState, State, StateFile
-from holdfast.engine.sync import Doubt, make_directory, sync_log_directory
+from holdfast.engine.log import state_file
+from holdfast.engine.log.state_file import LIVES_MAX, ReceiverState, SourceState, State, StateFile
+from holdfast.engine.native import sync
+from holdfast.engine.native.core import lib
+from holdfast.engine.native.sync import Doubt, make_directory, sync_log_directory
 
 
 class Disk:
@@ -33,8 +34,8 @@ class Disk:
         """Numbers of syncs."""
         self._kept: list[int] = []
         """Descriptors, so that no inode is another file's later."""
-        patch.setattr(store_state, "sync_data", self._sync)
-        patch.setattr(store_state, "sync_directory", self._sync_directory)
+        patch.setattr(state_file, "sync_data", self._sync)
+        patch.setattr(state_file, "sync_directory", self._sync_directory)
 
     def _failing(self) -> bool:
         self.syncs += 1
@@ -182,13 +183,13 @@ def test_a_directory_whose_name_may_not_be_on_disk_is_made_again(
         raise OSError(errno.EIO, "planted")
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.engine.sync.sync_directory", fails)
+        patch.setattr("holdfast.engine.native.sync.sync_directory", fails)
         with pytest.raises(OSError, match="planted"):
             make_directory(log)
     assert not log.exists()
     log.mkdir()
     before = os.open(log, os.O_RDONLY)
-    monkeypatch.setattr("holdfast.engine.sync.sync_directory", synced.append)
+    monkeypatch.setattr("holdfast.engine.native.sync.sync_directory", synced.append)
     make_directory(log)
     assert log.stat().st_ino != os.fstat(before).st_ino
     assert synced == [tmp_path]
@@ -267,7 +268,7 @@ def test_a_store_that_is_killed_while_it_writes_its_first_state_is_a_new_one(
 
     state = State("a", bytes(16), 7, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(store_state if call == "sync_data" else os, call, dies)
+        patch.setattr(state_file if call == "sync_data" else os, call, dies)
         with pytest.raises(KilledError):
             StateFile(tmp_path).save(state)
     assert any(tmp_path.iterdir())

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.engine.option_table import RECEIVER, SOURCE, STORE
-from holdfast.engine.options import find, resolve
-from holdfast.engine.store_config import check_config
+from holdfast.engine.options.resolve import find, resolve
+from holdfast.engine.options.store_config import check_config
+from holdfast.engine.options.table import RECEIVER, SOURCE, STORE
 
 MONTH_MS = 30 * 24 * 3600 * 1000
 

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.engine import survey
-from holdfast.engine.doctor import examine
-from holdfast.engine.domain import Domain
-from holdfast.engine.logs import Block, Logs
-from holdfast.engine.store_info import (
+from holdfast.engine.log.info_file import (
     StoreInfo,
     Unknown,
     excluded_by,
@@ -23,7 +19,11 @@ from holdfast.engine.store_info import (
     read_info,
     write_info,
 )
-from holdfast.engine.store_state import SourceState, State, StateFile
+from holdfast.engine.log.reader import Block, Logs
+from holdfast.engine.log.state_file import SourceState, State, StateFile
+from holdfast.engine.memory.domain import Domain
+from holdfast.engine.tools import snapshot
+from holdfast.engine.tools.doctor import examine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def test_an_info_file_that_no_store_writes_is_none_and_the_doctor_says_so(place:
     place.info_path("a").write_text(json.dumps({**WRITTEN, **wrong}))
     assert read_info(place, "a") is None
     assert not knows_nothing(place, "a", "t", 7, 0)
-    (row,) = survey.take(place).stores
+    (row,) = snapshot.take(place).stores
     assert (row.name, row.state) == ("a", "unknown")
     said = [finding for finding in examine(place) if "store a: its info file cannot be read" in finding.found]
     assert [finding.ok for finding in said] == [False]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.lifetimes import Timers
-from holdfast.engine.registration import REG_ID_MAX, Refusal
-from holdfast.engine.store_registry import Registry
-from holdfast.engine.store_state import ReceiverState, SourceState, State
+from holdfast.engine.log.state_file import ReceiverState, SourceState, State
+from holdfast.engine.rules.expiry import Timers
+from holdfast.engine.rules.registration import REG_ID_MAX, Refusal
+from holdfast.engine.store.registry import Registry
 
 NEVER_SEEN = b"x" * 16
 

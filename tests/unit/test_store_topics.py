@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine.errors import ConfigError
-from holdfast.engine.store_topics import TopicOptions, Topics, kept_type
+from holdfast.engine.options.topic_rules import TopicOptions, Topics, kept_type
 
 MIB = 1 << 20
 

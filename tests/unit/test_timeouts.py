@@ -13,7 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.channel import ShmChannel
-from holdfast.engine.waiting import check_timeout, deadline_of
+from holdfast.engine.native.waiting import check_timeout, deadline_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

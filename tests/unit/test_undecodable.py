@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 
-from holdfast.engine import wire
-from holdfast.engine.core import lib
+from holdfast.engine.control import wire
 from holdfast.engine.errors import CorruptionError
-from holdfast.engine.store_info import StoreInfo, read_info
-from holdfast.engine.store_state import _HEADER, _MAGIC, State, StateFile
+from holdfast.engine.log.info_file import StoreInfo, read_info
+from holdfast.engine.log.state_file import _HEADER, _MAGIC, State, StateFile
+from holdfast.engine.native.core import lib
 from holdfast.spark.offsets import place, positions_of
 from holdfast.spark.options import OptionError, parse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.engine.domain import Domain
+    from holdfast.engine.memory.domain import Domain
 
 UUID = bytes(16)
 DEEP = b"\x91" * 100_000 + b"\xc0"

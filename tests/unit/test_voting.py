@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.quorum import Groups
-from holdfast.engine.reconcile import FOR_EVER, LogView
-from holdfast.engine.registration import Grant
-from holdfast.engine.reports import Configuration, Seen
-from holdfast.engine.voting import Decision, Written, decide, learners, obstacle
+from holdfast.engine.rules.election import Decision, Written, decide, learners, obstacle
+from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.reconcile import FOR_EVER, LogView
+from holdfast.engine.rules.registration import Grant
+from holdfast.engine.rules.reports import Configuration, Seen
 
 OURS, THEIRS, OTHER = b"o" * 16, b"t" * 16, b"x" * 16
 NAMES = "abcde"
@@ -177,7 +177,7 @@ def test_it_says_whom_it_waits_for_and_what_to_do(answers: list[Grant | None], t
     assert obstacle(Groups.single(3), range(3), given, NAMES) == text
 
 
-# What is not known (engine/reports.py) ---------------------------------------------------------------------------------------
+# What is not known (engine/rules/reports.py) ------------------------------------------------------------------------------------
 
 ONE = ((1, 0),)
 
@@ -290,7 +290,7 @@ def test_a_store_of_an_older_version_does_not_speak_for_a_log_that_another_one_h
     assert (found.incarnation, found.start_sqn, found.begins) == (9, 200, again)
 
 
-# What the host's register adds (engine/register.py) --------------------------------------------------------------------------
+# What the host's register adds (engine/log/register.py) -------------------------------------------------------------------------
 
 
 def registered(*lists: tuple[str, int], grants: dict[int, Grant], names: str) -> Decision | None:

@@ -1,6 +1,6 @@
 """Whether the stores of a domain have what they should have: every number once, the same at each of them, and acknowledged.
 
-Everything is read from files and shared memory, beside stores that run or with all of them dead (engine/kept_topics.py). Each
+Everything is read from files and shared memory, beside stores that run or with all of them dead (engine/log/catalog.py). Each
 range of numbers is read from every store that has it (evidence.py), in this process or by the tasks of a Spark session: only
 ranges, and what was found in them, cross into the JVM.
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...engine.kept_topics import cut_points, topic_sources
-from ...engine.records import Columns, Records
+from ...engine.log.catalog import cut_points, topic_sources
+from ...engine.log.column_reader import Columns, Records
 from ..options import Options
 from ..selection import unknown_topic
 from ..splits import range_of, split
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ...engine.kept_topics import StoreLog, TopicSource
+    from ...engine.log.catalog import StoreLog, TopicSource
     from ..splits import Range
     from .standing import Standing
 

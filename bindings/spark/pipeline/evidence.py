@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from ...engine.records import Columns, Gap, Records, Why
+from ...engine.log.column_reader import Columns, Gap, Records, Why
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from ...engine.kept_topics import StoreLog
+    from ...engine.log.catalog import StoreLog
     from ..splits import Range
 
     Rows = NDArray[np.int64]

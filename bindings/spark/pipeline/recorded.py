@@ -18,8 +18,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ...engine.errors import ConfigError, CorruptionError
-from ...engine.kept_topics import logs_away
-from ...engine.records import Gap, Records
+from ...engine.log.catalog import logs_away
+from ...engine.log.column_reader import Gap, Records
 from ..decode import payloads_of
 from ..errors import DataLossError
 from ..losses import skip
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ...engine.kept_topics import TopicSource
+    from ...engine.log.catalog import TopicSource
 
 __all__ = ["ArchiveInput", "Input", "LogInput", "Messages", "Position", "Recording", "merged", "opened"]
 

@@ -6,17 +6,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...engine import survey
-from ...engine.domain import Domain
-from ...engine.dump import kept_sources
-from ...engine.kept_topics import topic_sources
+from ...engine.log.catalog import topic_sources
+from ...engine.log.dump import kept_sources
+from ...engine.memory.domain import Domain
+from ...engine.tools import snapshot
 from .findings import Finding, ReceiverStanding, Sample, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ...engine.kept_topics import TopicSource
+    from ...engine.log.catalog import TopicSource
     from .findings import Kind
 
 __all__ = ["Standing", "standing"]
@@ -145,7 +145,7 @@ def standing(domain: str | None, directories: Sequence[Path], wanted: Callable[[
         return Standing("", time.time_ns(), found, ends, {}, [], frozenset(), False, receivers)
     place = Domain(domain, join=False, make=False)
     try:
-        seen, stores = survey.take(place), {store.name: store for store in survey.store_files(place)}
+        seen, stores = snapshot.take(place), {store.name: store for store in snapshot.store_files(place)}
     finally:
         place.close()
     rows = {row.uuid: row for row in seen.sources}
@@ -166,7 +166,7 @@ def standing(domain: str | None, directories: Sequence[Path], wanted: Callable[[
 
 
 def _without_log(
-    row: survey.SourceRow, stores: Mapping[str, survey.StoreFiles], source: TopicSource | None
+    row: snapshot.SourceRow, stores: Mapping[str, snapshot.StoreFiles], source: TopicSource | None
 ) -> list[str]:
     """Stores that should have one: the source counts them, or its last BEGIN told of them; and they keep its messages."""
     uuid = bytes.fromhex(row.uuid)
@@ -181,7 +181,7 @@ def _without_log(
     ]
 
 
-def _nowhere(row: survey.SourceRow, stores: Sequence[str]) -> Finding:
+def _nowhere(row: snapshot.SourceRow, stores: Sequence[str]) -> Finding:
     key = f"{next(iter(row.registration_ids.values()), 0)}/{row.uuid[:8]}"
     text = f"none of its stores has a log of this source: {', '.join(stores)}"
     return Finding("absent", row.topic, key, ",".join(stores), "", 0, row.next, text)

@@ -24,7 +24,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from ...engine.errors import ConfigError
-from ...engine.sync import sync_data, sync_directory
+from ...engine.native.sync import sync_data, sync_directory
 from .checkpoint import CheckpointFile
 from .committed import committed, query_id
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ...engine.coverage import Spans
+from ...engine.rules.intervals import Spans
 from .findings import Finding, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ...engine.kept_topics import TopicSource
+    from ...engine.log.catalog import TopicSource
     from .evidence import Divergence, Hole, RangeLook
     from .findings import Kind
 

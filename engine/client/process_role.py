@@ -1,0 +1,80 @@
+"""What a process is: one that has contexts, or a callable store. Never both: a store owns the process's signals and its end.
+
+A forked child begins without either.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from ..errors import CallableStoreError
+
+if TYPE_CHECKING:
+    from ..control.host import Host
+
+__all__ = ["admit", "become_store", "dismiss", "end_store", "is_store"]
+
+
+class _Occupancy:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.contexts: weakref.WeakSet[Host] = weakref.WeakSet()
+        self.store = False
+        self.was_store = False
+
+
+_process = _Occupancy()
+os.register_at_fork(after_in_child=_process.__init__)  # type: ignore[misc]  # as new: the lock may have been held
+
+
+def admit(context: Host) -> None:
+    """A context begins. Raises CallableStoreError where a callable store runs."""
+    with _process.lock:
+        if _process.store:
+            raise CallableStoreError(
+                "a context in the process of a callable store", hint="use contexts in another process: spawn_store()"
+            )
+        _process.contexts.add(context)
+
+
+def dismiss(context: Host) -> None:
+    """It is closed."""
+    with _process.lock:
+        _process.contexts.discard(context)
+
+
+def become_store() -> None:
+    """This process is a callable store from now on.
+
+    Raises:
+        CallableStoreError: it has a context, it is one already, or it was one before.
+    """
+    with _process.lock:
+        if _process.store:
+            raise CallableStoreError(
+                "a callable store runs in this process already", hint="a process each: spawn_store()"
+            )
+        if _process.was_store:
+            raise CallableStoreError(
+                "store_main() runs once in a process", hint="a process for each run: spawn_store()"
+            )
+        if _process.contexts:
+            name = next(iter(_process.contexts)).name
+            raise CallableStoreError(
+                f"store_main() in a process that has a context ({name})",
+                hint="close it first, or run the store in another process: spawn_store()",
+            )
+        _process.store = True
+
+
+def end_store(*, ran: bool) -> None:
+    """It has ended; there will be no other one in this process, unless this one could not start."""
+    _process.store, _process.was_store = False, ran
+
+
+def is_store() -> bool:
+    """A callable store runs in this process."""
+    return _process.store

@@ -1,0 +1,178 @@
+"""A context's connection to one store: requests out, answers in, and the news when it comes or goes.
+
+The link keeps trying for as long as the context lives, so that a store that returns is found by itself. Everything runs on the
+context's thread. A broken link means "look at the lock now" (DESIGN 12): the store is dead only if its lock is free.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import CorruptionError, ForeignOwnerError
+from ..native.core import lib
+from . import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..memory.domain import Domain
+
+__all__ = ["LinkListener", "StoreLink"]
+
+RETRY_NS = 50_000_000
+
+
+class LinkListener(Protocol):
+    """Who wants to know: a source or a receiver."""
+
+    def link_up(self, link: StoreLink) -> None:
+        """The store has said who it is; requests may be sent."""
+
+    def link_down(self, link: StoreLink) -> None:
+        """The link broke; nothing that was asked will be answered."""
+
+    def expelled(self, link: StoreLink) -> None:
+        """The store's operator has deregistered it, or the source that it is of, there: asked again, the store says so."""
+
+    def concerns(self, source: bytes) -> bool:
+        """It is this source, or a receiver of it."""
+
+
+class StoreLink:
+    """See the module. ``welcome`` is what the store said of itself, None while the link is down."""
+
+    def __init__(self, domain: Domain, name: str, bell: int) -> None:
+        self.domain = domain
+        self.name = name
+        self.welcome: wire.Welcome | None = None
+        self.listeners: list[LinkListener] = []
+        self._path = os.fspath(domain.socket_path(name))
+        self._bell = bell
+        self._sock: socket.socket | None = None
+        self._next_try_ns = 0
+        self._ids = 0
+        self._asked: dict[int, Callable[[wire.Answer], None]] = {}
+
+    @property
+    def up(self) -> bool:
+        """The store answers."""
+        return self.welcome is not None
+
+    def next_id(self) -> int:
+        """An id for a request."""
+        self._ids += 1
+        return self._ids
+
+    def ask(self, request: wire.Request, then: Callable[[wire.Answer], None]) -> bool:
+        """Sends a request; ``then`` gets its answer, or is dropped with the link. False when the link is down."""
+        if self._sock is None or not self.up:
+            return False
+        self._asked[request.id] = then  # type: ignore[union-attr]  # every request but Hello has one
+        return self._send(request)
+
+    def _send(self, request: wire.Request) -> bool:
+        assert self._sock is not None
+        try:
+            self._sock.send(wire.encode(request))
+        except OSError:
+            self._break()
+            return False
+        return True
+
+    def turn(self, now_ns: int) -> int:
+        """Connects if it is time, and takes in what has arrived. Returns the number of packets."""
+        if self._sock is None:
+            if now_ns < self._next_try_ns:
+                return 0
+            self._next_try_ns = now_ns + RETRY_NS
+            if not self._connect():
+                return 0
+        count = 0
+        while self._sock is not None:
+            try:
+                packet = self._sock.recv(wire.PACKET_MAX)
+            except BlockingIOError:
+                break
+            except OSError:
+                packet = b""
+            if not packet:
+                self._break()
+                break
+            count += 1
+            self._take(packet)
+        return count
+
+    def _connect(self) -> bool:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.setblocking(False)
+        try:
+            sock.connect(self._path)
+            wire.check_peer(sock)
+        except (OSError, ForeignOwnerError):
+            sock.close()
+            return False
+        if lib.hf_process_check(self.domain.fd) != lib.HF_OK:  # what is asked for now might be granted to the dead
+            sock.close()
+            return False
+        self._sock = sock
+        pid = os.getpid()
+        hello = wire.Hello(wire.PROTOCOL, lib.hf_process_token(), pid, lib.hf_process_start(pid), self._bell)
+        return self._send(hello)
+
+    def _take(self, packet: bytes) -> None:
+        try:
+            answer = wire.decode_answer(packet)
+        except CorruptionError:
+            self._break()
+            return
+        if isinstance(answer, wire.Welcome):
+            if answer.protocol != wire.PROTOCOL:
+                self._break()
+                return
+            self.welcome = answer
+            for listener in list(self.listeners):
+                listener.link_up(self)
+            return
+        if isinstance(answer, wire.Expelled):
+            for listener in [each for each in self.listeners if each.concerns(answer.source)]:
+                listener.expelled(self)
+            return
+        then = self._asked.pop(answer.id, None)
+        if then is not None:
+            then(answer)
+
+    def _break(self) -> None:
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            sock.close()
+        self._asked.clear()
+        if self.welcome is not None:
+            self.welcome = None
+            for listener in list(self.listeners):
+                listener.link_down(self)
+
+    def settle(self, timeout_ns: int, clock: Callable[[], int]) -> None:
+        """Takes in answers until nothing is asked any more or the time is over: at close, off the hot path."""
+        deadline = clock() + timeout_ns
+        while self._asked and self._sock is not None and clock() < deadline:
+            self._sock.settimeout(max(deadline - clock(), 1) / 1e9)
+            try:
+                packet = self._sock.recv(wire.PACKET_MAX)
+            except OSError as error:
+                if error.errno == errno.EINTR:
+                    continue
+                return
+            if not packet:
+                self._break()
+                return
+            self._take(packet)
+        if self._sock is not None:
+            self._sock.setblocking(False)
+
+    def close(self) -> None:
+        """Closes the socket without telling the listeners."""
+        self.listeners.clear()
+        self._break()

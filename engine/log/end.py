@@ -1,0 +1,173 @@
+"""Opening a log to read it, and how far it goes where nobody keeps it: such an end is walked to (csrc/log/beyond.c).
+
+A walk verifies up to a whole segment, 64 MiB. Nobody does that twice: where one reader of this process has got, the next one of
+the same log goes on. And no drain thread does it first: a thread of its own walks ahead.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..native import private_directory
+from ..native.core import CData, ffi, lib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = ["WALK_S", "OpenLog", "Refusal", "Walk", "is_stuck", "open_log"]
+
+STUCK_NS = 5_000_000_000
+"""A walk that goes on for longer has met a disk that does not answer, or a log of which nobody waits for the end."""
+WALK_S = 0.2
+"""A walk takes less, as a rule. A thread that others wait for waits so long, and looks again later."""
+MARKS_MAX = 4096
+"""Logs whose marks are remembered; the oldest make room."""
+HEADS: dict[int, str] = {
+    lib.HF_AGAIN: "it has no head",
+    lib.HF_DAMAGED: "its head is damaged",
+    lib.HF_LAYOUT: "it is of another layout version",
+}
+
+_marks: dict[tuple[int, int], CData] = {}
+"""By device and inode of a log's directory: struct hf_log_mark *, never changed."""
+_running: dict[str, list[int]] = {}
+"""By directory of logs: since when (CLOCK_MONOTONIC, ns) each walk there goes on."""
+_lock = threading.Lock()
+
+
+def _forget() -> None:
+    """A child has none of the parent's threads."""
+    global _lock
+    _lock = threading.Lock()
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+class Refusal(NamedTuple):
+    """Why a log cannot be opened: a status of the core."""
+
+    status: int
+
+    @property
+    def number(self) -> int:
+        """Its errno; not above 0 if it is none."""
+        return int(lib.HF_ERRNO) - self.status
+
+    def __str__(self) -> str:
+        if self.status <= lib.HF_ERRNO:
+            return os.strerror(self.number)
+        return HEADS.get(self.status, f"its head cannot be read (status {self.status})")
+
+
+class OpenLog(NamedTuple):
+    """A ``struct hf_logr *``, to be closed by who opened it."""
+
+    log: CData
+    inode: int
+    """Of its directory."""
+    key: tuple[int, int]
+
+    def end(self) -> tuple[int, int]:
+        """What hf_logr_end says: its status, and the number. What was walked is remembered."""
+        number = ffi.new("uint64_t *")
+        status = int(lib.hf_logr_end(self.log, number))
+        mark = ffi.new("struct hf_log_mark *")
+        lib.hf_logr_mark(self.log, mark)
+        if mark.end:
+            _marks.pop(self.key, None)
+            _marks[self.key] = mark
+            while len(_marks) > MARKS_MAX:
+                _marks.pop(next(iter(_marks)), None)
+        return status, int(number[0])
+
+    def close(self) -> None:
+        """Unmaps."""
+        lib.hf_logr_close(self.log)
+
+
+def open_log(path: str | os.PathLike[str]) -> OpenLog | Refusal:
+    """The log in this directory, from where its end was walked to before."""
+    out = ffi.new("struct hf_logr **")
+    try:
+        fd = private_directory.open_log(path)
+    except OSError as refused:
+        return Refusal(int(lib.HF_ERRNO) - (refused.errno or 0))
+    try:
+        place = os.fstat(fd)
+        status = int(lib.hf_logr_open(fd, out))
+    finally:
+        os.close(fd)
+    if status != lib.HF_OK:
+        return Refusal(status)
+    opened = OpenLog(out[0], place.st_ino, (place.st_dev, place.st_ino))
+    mark = _marks.get(opened.key)
+    if mark is not None:
+        lib.hf_logr_resume(opened.log, mark)
+    return opened
+
+
+class Walk:
+    """Walks to the ends of these logs. Then who looks at them walks only what has come since.
+
+    The logs of one directory have a thread of their own: where a disk does not answer, only its logs are waited for.
+    """
+
+    def __init__(self, paths: Iterable[str | Path]) -> None:
+        of_directory: dict[str, list[str]] = {}
+        for path in [os.fspath(each) for each in paths]:
+            of_directory.setdefault(os.path.dirname(path), []).append(path)
+        self._walks = {
+            directory: _start(directory, logs) for directory, logs in of_directory.items() if not is_stuck(logs[0])
+        }
+
+    def over(self, timeout: float = 0) -> bool:
+        """Each log was walked, or its disk does not answer (:func:`is_stuck`). Waits so many seconds for it."""
+        wait(self._walks.values(), timeout)
+        return all(walk.done() or _hangs(directory) for directory, walk in self._walks.items())
+
+
+def is_stuck(path: str | Path) -> bool:
+    """The disk of this log does not answer: whoever reads there hangs. How far the log goes is unknown, as if it were away."""
+    return _hangs(os.path.dirname(path))
+
+
+def _hangs(directory: str) -> bool:
+    now = time.monotonic_ns()
+    with _lock:
+        return any(now - since >= STUCK_NS for since in _running.get(directory, ()))
+
+
+def _start(directory: str, paths: list[str]) -> Future[None]:
+    walk: Future[None] = Future()
+    since = time.monotonic_ns()
+    with _lock:
+        _running.setdefault(directory, []).append(since)
+
+    def run() -> None:
+        try:
+            _walk(paths)
+        except BaseException as error:
+            walk.set_exception(error)
+        else:
+            walk.set_result(None)
+        finally:
+            with _lock:
+                _running.get(directory, [since]).remove(since)
+
+    threading.Thread(target=run, name="holdfast-walk", daemon=True).start()  # a disk that hangs holds no exit up
+    return walk
+
+
+def _walk(paths: list[str]) -> None:
+    for path in paths:
+        opened = open_log(path)
+        if isinstance(opened, OpenLog):
+            opened.end()
+            opened.close()

@@ -1,0 +1,484 @@
+"""What a store remembers: RegIDs, sessions, source identities and their incarnations, receivers and their acks.
+
+``state.0`` and ``state.1`` are written alternately, each a header, a CRC-32C and one msgpack record, and synced before the
+answer that depends on it leaves the store (DESIGN 23). A crash while one is written leaves the other, and so does a power cut:
+the other is on disk before. Acks are saved lazily, without a sync of their own: until then they stand on the source's board,
+which survives every process.
+
+After a sync that failed nobody knows which bytes and names of a slot are on disk, and no later sync tells
+(engine/native/sync.py): both slots are written once more, each as a new file under its name, before one is written in place
+again. A crash before leaves a doubt, and the next process goes on with that.
+
+Only one store uses a directory: it holds an fcntl lock on ``lock`` for life. A store that starts while its disk is read-only
+cannot open ``lock`` for writing, and a write lock needs that. It holds two others instead (:class:`StoreDirectory`).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import struct
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeVar
+
+import msgspec
+
+from ..control.wire import UNDECODABLE
+from ..errors import CorruptionError, DirectoryInUseError, FencedError, ReadOnlyError
+from ..native.core import lib
+from ..native.private_directory import open_private, open_regular, read_regular
+from ..native.sync import Doubt, sync_data, sync_directory
+from ..options.receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
+from ..rules.reconcile import BEGINS_MAX, Table, after_begin, void_from
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from ..native.core import CData
+
+__all__ = ["ReceiverState", "SourceState", "State", "StateFile", "StoreDirectory"]
+
+_T = TypeVar("_T")
+_HEADER = struct.Struct("<8sIIQI4x")
+_FLOCK = struct.Struct("hhqqi4x")
+_MAGIC = b"HFSTATE1"
+_STATE_MAX = 1 << 28
+LIVES_MAX = 64
+SERVED_MAX = 100
+"""Exclusions that a store remembers to have learned after. One that is older and told again makes it learn once more."""
+LIFE_STEP = 1 << 20
+"""How far a life's number is at most from the one before."""
+
+
+class ReceiverState(msgspec.Struct):
+    """A receiver of one source."""
+
+    uuid: bytes
+    registration_id: int
+    session_id: int
+    ack: int
+    """Everything below is acknowledged."""
+    activity_timeout: int = 0
+    state_lifetime: int = 0
+    """Milliseconds, as its first registration asked for them; 0 = the store's."""
+    gone_ns: int = 0
+    """CLOCK_REALTIME since which nobody holds this registration; 0 = somebody does, or nobody has looked."""
+    paced: int = 0
+    """ume_receiver_paced_persistence, as its first registration said: 1 blocking, 2 non-blocking."""
+    joined: bool = True
+    """Its line on the board was seen. Until then ``ack`` is only what it was granted, and no reason to begin there."""
+
+
+class Acked(NamedTuple):
+    """What a receiver's line on the board says that it has."""
+
+    number: int
+    """Everything below, by the BEGINs that the store knows."""
+    joined: bool
+    """It says itself where it went on: so this holds also where it is less than what the store has written down."""
+
+
+class SourceState(msgspec.Struct):
+    """A source identity and its newest BEGIN."""
+
+    uuid: bytes
+    topic: str
+    registration_id: int
+    session_id: int
+    incarnation: int = 0
+    start_sqn: int = 0
+    begins: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """(incarnation, start), newest last, the last BEGINS_MAX of them (engine/rules/reconcile.py): what an ack of an older
+    incarnation is clamped by."""
+    stores: list[str] = msgspec.field(default_factory=list)
+    receivers: list[ReceiverState] = msgspec.field(default_factory=list)
+    activity_timeout: int = 0
+    state_lifetime: int = 0
+    gone_ns: int = 0
+    """These three as in :class:`ReceiverState`."""
+    lost_below: int = 0
+    """Number behind the last one that this store knows it never had: its board line must not count for those."""
+    late_join: bool = True
+    """False: the source does not want receivers to recover anything."""
+    repository: str = ""
+    """``disk``, ``memory`` or ``no-cache``: as its first registration made it; "" = nobody wrote it down."""
+    paced: Wanted | None = None
+    """Receiver-paced, as its first registration asked for it."""
+    proxy: bool = False
+    """A store is to stand in for it when it is dead."""
+    learner: bool = False
+    """It has lost what it acknowledged, and has no say before it has caught up (DESIGN 15)."""
+    peers: dict[str, int] = msgspec.field(default_factory=dict)
+    """Store -> the life that it was in, as the last BEGIN told (DESIGN 15)."""
+    directories: dict[str, str] = msgspec.field(default_factory=dict)
+    """Store -> its directory at the last BEGIN: so its files are found when its info file is gone, after a reboot (DESIGN 14)."""
+    sizes: list[int] = msgspec.field(default_factory=list)
+    groups: list[int] = msgspec.field(default_factory=list)
+    """Declared size by group number, and the group of each of ``stores``."""
+    intragroup: int = 0
+    intergroup: int = 0
+    """What the groups must agree on, by number (engine/rules/quorum.py INTRAGROUP, INTERGROUP)."""
+    promised: int = 0
+    """The greatest incarnation that some claimant was told it may open: no BEGIN below it is taken from another one."""
+    promised_to: bytes = b""
+    """That claimant."""
+    served: list[int] = msgspec.field(default_factory=list)
+    """Exclusions by the operator after which this store has become a learner."""
+    readmitted: dict[str, int] = msgspec.field(default_factory=dict)
+    """Store -> its exclusion that is over: a start was decided with it, so from then on that store is waited for again."""
+    others: dict[str, int] = msgspec.field(default_factory=dict)
+    """Stores of earlier lists -> the number below which they may have messages that no declared store has (DESIGN 30)."""
+    taken: list[int] = msgspec.field(default_factory=list)
+    """Lives that this directory has not had, since it was restored from a copy: with a BEGIN it has taken part all the same."""
+    declared: int = 0
+    """The incarnation whose BEGIN named ``stores``. Its peers may have told it of a later one, whose list it does not know."""
+
+    def promise(self, claimant: bytes, seen: int, least: int) -> bool:
+        """Promises ``claimant`` an incarnation: greater than all that were ``seen`` or promised to others, ``least`` or more.
+
+        One claimant is promised the same again as long as that holds. True: it is news, to be on disk before it is told.
+        """
+        floor = seen if claimant and claimant == self.promised_to else max(seen, self.promised)
+        promised = max(floor + 1, least, self.promised)
+        if (promised, claimant) == (self.promised, self.promised_to):
+            return False
+        self.promised, self.promised_to = promised, claimant
+        return True
+
+    def learn(self, exclusions: Iterable[int]) -> bool:
+        """The operator has excluded this store meanwhile: it has no say before it has caught up. True: it is news."""
+        fresh = set(exclusions) - set(self.served)
+        self.served = [*self.served, *sorted(fresh)][-SERVED_MAX:]
+        self.learner |= bool(fresh)
+        return bool(fresh)
+
+    def take_over(self, life: int) -> None:
+        """A BEGIN has told it of a life that its directory has not had."""
+        self.taken = [*self.taken, life][-LIVES_MAX:]
+
+    def excluded(self, stores: Mapping[str, int]) -> dict[str, int]:
+        """Of ``stores``, which the operator has excluded, those without which nothing has begun here since."""
+        return {name: number for name, number in stores.items() if self.readmitted.get(name) != number}
+
+    def readmit(self, stores: Mapping[str, int]) -> bool:
+        """A BEGIN is taken in: the excluded ``stores`` are waited for again at the next start. True: it is news."""
+        back = self.excluded(stores)
+        self.readmitted.update(back)
+        return bool(back)
+
+    def begin(self, incarnation: int, start_sqn: int) -> None:
+        """Takes in BEGIN(incarnation, start_sqn): records from there on are void in older incarnations, and so are acks."""
+        self.take(after_begin(self.begins, (), incarnation, start_sqn))
+
+    def take(self, table: Table) -> None:
+        """Takes in a whole table of BEGINs, at least as new as its own.
+
+        Another thread may save meanwhile. The table comes last: one that is not the log's is mended from that at the next start.
+        """
+        clamp = void_from(table, self.incarnation)
+        for receiver in list(self.receivers):
+            receiver.ack = min(receiver.ack, clamp)
+        self.lost_below = min(self.lost_below, clamp)
+        self.incarnation, self.start_sqn = table[-1]
+        self.begins = list(table)
+
+    def clamp(self, ack: int, incarnation: int) -> int:
+        """An ack that was stored under ``incarnation``, as it stands now: below the start of every incarnation since."""
+        since = [start for number, start in self.begins if number > incarnation]
+        if len(since) == BEGINS_MAX:
+            return 0  # older than what is remembered
+        return min([ack, *since])
+
+    def acked(self, line: CData) -> Acked:
+        """What a receiver's line says, a copy (``struct hf_board_line``). Its range is there before the ack of its start is."""
+        ack = int(line.ack)
+        return Acked(self.clamp(ack, int(line.ack_stream)), line.to_sqn > 0 and line.from_sqn <= ack)
+
+
+class State(msgspec.Struct):
+    """The whole record."""
+
+    name: str
+    uuid: bytes
+    opened: int
+    """This life of the store: each opening of the directory is one, with a greater number (DESIGN 15)."""
+    next_registration_id: int
+    sources: list[SourceState] = msgspec.field(default_factory=list)
+    adopted: int = -1
+    """The life after which the operator lets it vote although it knows nothing (`holdfast store adopt-empty`)."""
+    going: list[bytes] = msgspec.field(default_factory=list)
+    """Sources that are forgotten already, and whose files may still be there: removing goes on after a crash."""
+    lives: list[int] = msgspec.field(default_factory=list)
+    """The last LIVES_MAX, this one at the end. What a copy of a running store lacks of the life that it was made in does not show
+    by them, nor what came in a life that no BEGIN has told to a peer: while the board lasts, the store's own line shows it."""
+
+    excluded: dict[str, int] = msgspec.field(default_factory=dict)
+    """Stores that the operator has excluded (`holdfast store exclude`) -> the number of that exclusion: nobody waits for them."""
+
+    def lives_for(self, source: SourceState | None) -> list[int]:
+        """Lives that the directory has had, or has taken over for this source; oldest first."""
+        had = self.lives or range(self.opened + 1)
+        return sorted({*had, *(source.taken if source is not None else ())})
+
+    @property
+    def adopts_empty(self) -> bool:
+        """The operator's word holds in this life of the store: who is wiped later has to be adopted again."""
+        return self.adopted == (self.lives[-2] if len(self.lives) > 1 else 0)
+
+    def live(self) -> None:
+        """The directory is opened once more. The number is no other life's: a restored backup that is opened as often as the
+        directory that it replaces has not had the lives that its peers remember of that one."""
+        self.lives = self.lives or list(range(1, self.opened + 1))
+        self.opened += 1 + secrets.randbelow(LIFE_STEP)
+        self.lives = [*self.lives, self.opened][-LIVES_MAX:]
+
+
+class StateFile:
+    """The two slots in a directory. One writer.
+
+    ``doubts``: the directory where it is remembered that a sync failed (:attr:`Domain.doubts`). Without it nobody knows, and
+    each slot is written as a new file.
+    ``sealed``: its store has started on a disk that was read-only. Nothing is saved, also when the disk can be
+    written again: the logs are not open for writing.
+    """
+
+    def __init__(self, directory: Path, doubts: Path | None = None, *, sealed: bool = False) -> None:
+        self.directory = directory
+        self.sealed = sealed
+        self._doubts = doubts
+        self._anew = {0, 1} if doubts is None else set[int]()
+        """Slots that are to be written as new files."""
+        self._generation = 0
+        self._on_disk = True
+        """The newest slot is."""
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def load(self) -> State | None:
+        """The newest valid slot, or None in a new directory.
+
+        Raises:
+            CorruptionError: there are slots, and none is valid.
+        """
+        slots = [self._read(index) for index in range(2)]
+        valid = [slot for slot in slots if isinstance(slot, tuple)]
+        if not valid:
+            if any(slot is not None for slot in slots):
+                raise CorruptionError(
+                    f"{self.directory}: neither state.0 nor state.1 is valid; the logs are untouched",
+                    hint="restore the directory from a backup, or remove both to start without state",
+                )
+            self._anew = {0, 1}
+            return None
+        self._generation, state = max(valid, key=lambda slot: slot[0])
+        self._on_disk = False  # who knows how it was written
+        doubt = self._doubt(state)
+        if doubt is not None and doubt:
+            self._anew = {0, 1}
+        return state
+
+    def _doubt(self, state: State) -> Doubt | None:
+        return None if self._doubts is None else Doubt(self._doubts / state.uuid.hex())
+
+    def _read(self, index: int) -> tuple[int, State] | str | None:
+        path = self.directory / f"state.{index}"
+        try:
+            data = read_regular(path, _HEADER.size + _STATE_MAX)
+        except FileNotFoundError:
+            return None
+        if len(data) < _HEADER.size:
+            return "short"
+        magic, length, crc, generation, _ = _HEADER.unpack_from(data)
+        body = data[_HEADER.size : _HEADER.size + length]
+        if magic != _MAGIC or length > _STATE_MAX or len(body) != length:
+            return "header"
+        if crc != _checksum(generation, body):
+            return "crc"
+        try:
+            return generation, msgspec.msgpack.decode(body, type=State)
+        except UNDECODABLE as error:
+            return str(error)
+
+    def save(self, state: State, *, sync: bool = True) -> None:
+        """Writes the older slot. With ``sync``, it is on disk when this returns. Raises ReadOnlyError, OSError.
+
+        A slot that is new gets its name when it is whole: a store that is killed in its first microseconds left one that is not
+        valid, and no other.
+        """
+        self._check_seal()
+        body = self._encoder.encode(state)
+        generation = self._generation + 1
+        data = _HEADER.pack(_MAGIC, len(body), _checksum(generation, body), generation, 0) + body
+        with _writing(self.directory):
+            sync = self._put(generation, data, state, sync=sync)
+        self._generation, self._on_disk = generation, sync
+
+    def _put(self, generation: int, data: bytes, state: State, *, sync: bool) -> bool:
+        """Writes a slot. True: it is on disk."""
+        path = self.directory / f"state.{generation % 2}"
+        if generation % 2 in self._anew or not path.exists():
+            self._replace(path, data, state)
+            self._trust(generation % 2, state)
+            return True
+        if not self._on_disk:
+            self._sync_newest(state)
+        self._write(path, os.O_CREAT, data, state, sync=sync)
+        return sync
+
+    def require_writable(self) -> None:
+        """Raises ReadOnlyError while the disk is read-only. The disk is asked, in the way in which a save asks it."""
+        self._check_seal()
+        newest = self.directory / f"state.{self._generation % 2}"
+        with _writing(self.directory), suppress(FileNotFoundError):
+            os.close(os.open(newest, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+
+    def _check_seal(self) -> None:
+        if self.sealed:
+            raise ReadOnlyError(str(self.directory), since_start=True)
+
+    def _replace(self, path: Path, data: bytes, state: State) -> None:
+        made = self.directory / "state.new"
+        made.unlink(missing_ok=True)
+        self._write(made, os.O_CREAT | os.O_EXCL, data, state, sync=True)
+        made.rename(path)
+        self._sync(sync_directory, self.directory, state)
+
+    def _write(self, path: Path, flags: int, data: bytes, state: State, *, sync: bool) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.pwrite(fd, data[written:], written)
+            if sync:
+                self._sync(sync_data, fd, state)
+        finally:
+            os.close(fd)
+
+    def _sync_newest(self, state: State) -> None:
+        fd = os.open(self.directory / f"state.{self._generation % 2}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            self._sync(sync_data, fd, state)
+        finally:
+            os.close(fd)
+        self._on_disk = True
+
+    def _sync(self, function: Callable[[_T], None], what: _T, state: State) -> None:
+        try:
+            function(what)
+        except OSError:
+            self._anew = {0, 1}
+            doubt = self._doubt(state)
+            if doubt is not None:
+                doubt.set()
+            raise
+
+    def _trust(self, slot: int, state: State) -> None:
+        doubt = self._doubt(state)
+        if doubt is not None and slot in self._anew:
+            self._anew.discard(slot)
+            if not self._anew:
+                doubt.clear()
+
+
+def _checksum(generation: int, body: bytes) -> int:
+    """Over both: each bit of the 64 of the generation changes it, or an old slot could pass for the newest."""
+    return int(lib.hf_crc32c((generation ^ generation >> 32) & 0xFFFFFFFF, body, len(body)))
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """What the kernel says of a disk that is read-only, in the form of those who are told."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EROFS:
+            raise ReadOnlyError(str(directory)) from error
+        raise
+
+
+def _read_held(fd: int) -> bool:
+    asked = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    return bool(_FLOCK.unpack(asked)[0] == fcntl.F_RDLCK)
+
+
+class StoreDirectory:
+    """A store's directory, held exclusively.
+
+    ``may_read``: on a disk that is read-only it is held to be read (:attr:`read_only`), under two locks that a file
+    which is open for reading can have. A shared fcntl lock excludes who comes to write: a store that starts when the
+    disk can be written again, or one that writes through another mount. An flock excludes the next reader. Both are
+    of this open file: no other descriptor that is closed drops them.
+
+    Raises:
+        ReadOnlyError: its disk is read-only, and it is not to be read, or no store has ever run in it.
+        DirectoryInUseError: another store, in this process or another one, holds it.
+        ForeignOwnerError: it is another user's, or others may write to it.
+    """
+
+    _held: ClassVar[set[tuple[int, int]]] = set()
+
+    def __init__(self, path: Path, *, may_read: bool = False) -> None:
+        self.path = path
+        self.read_only = False
+        with ExitStack() as opened:
+            directory = open_private(path, links=True, hint=f"choose one that uid {os.geteuid()} may write to")
+            opened.callback(os.close, directory)
+            os.close(open_private(path / "logs", at=directory, links=True))
+            found = os.fstat(directory)
+            self._key = (found.st_dev, found.st_ino)
+            if self._key in self._held:
+                raise DirectoryInUseError(os.getpid(), str(path))
+            fd = self._open_lock(directory, may_read=may_read)
+        try:
+            self._lock(fd)
+        except OSError:
+            holder = os.pread(fd, 32, 0).split()
+            named = not _read_held(fd) and holder and holder[0].isdigit()  # a reader cannot write its pid
+            os.close(fd)
+            raise DirectoryInUseError(int(holder[0]) if named else 0, str(path)) from None
+        if not self.read_only:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+        self._held.add(self._key)
+
+    def _open_lock(self, directory: int, *, may_read: bool) -> int:
+        path = self.path / "lock"
+        with _writing(self.path):
+            try:
+                return open_regular(path, os.O_RDWR | os.O_CREAT, at=directory)
+            except OSError as error:
+                if error.errno != errno.EROFS or not may_read:
+                    raise
+                with suppress(FileNotFoundError):
+                    fd = open_regular(path, os.O_RDONLY, at=directory)
+                    self.read_only = True
+                    return fd
+                raise
+
+    def _lock(self, fd: int) -> None:
+        if self.read_only:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0))
+        else:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def check_lock(self) -> None:
+        """Raises FencedError when the lock is not there any more: another store may be at work here."""
+        if not self.read_only and lib.hf_lock_held(self._fd) != 1:
+            raise FencedError(str(self.path))
+
+    def close(self) -> None:
+        """Lets the next store in. Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._held.discard(self._key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,54 @@
+"""When the messages of a log were sent: which ones are younger than others (um_semantics I.1 restore-last, I.3 age threshold)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .info_file import log_range
+from .reader import Block, Logs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["first_sent_since", "first_since"]
+
+
+def first_since(path: Path, age_ns: int) -> int | None:
+    """The first number of this log that is at most so much older than its newest message; None: it holds no message.
+
+    By bisection: a log's time stamps ascend, unless the clock was set back meanwhile. Any thread, any process.
+    """
+    found = log_range(path)
+    logs, block = Logs([str(path)]), Block()
+    try:
+        low, high = found or (0, 0)
+        newest = _sent(logs, block, high - 1, high) if low < high else None
+        if newest is None:
+            return None
+        return first_sent_since(logs, block, low, high, newest[1] - age_ns)
+    finally:
+        logs.close()
+
+
+def first_sent_since(logs: Logs, block: Block, low: int, high: int, time_ns: int) -> int:
+    """As :func:`first_since`, in [low, high), for a time (CLOCK_REALTIME); ``high``: there is none."""
+    while low < high:
+        middle = (low + high) // 2
+        sent = _sent(logs, block, middle, high)
+        if sent is not None and sent[1] < time_ns:
+            low = sent[0] + 1
+        else:
+            high = middle
+    return low
+
+
+def _sent(logs: Logs, block: Block, number: int, stop: int) -> tuple[int, int] | None:
+    """Number and time of the first readable message from ``number`` on, below ``stop``; the number is its last one."""
+    while number < stop:
+        if logs.read(number, block):
+            entry = block.entries[block.index]
+            return int(entry.sequence_number), int(entry.timestamp_ns)
+        if not logs.behind:
+            return None
+        number = max(number + 1, min(logs.behind))
+    return None

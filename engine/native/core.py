@@ -1,0 +1,31 @@
+"""The compiled core. Everything in the engine that needs C imports ``ffi`` and ``lib`` from here.
+
+``holdfast._core`` is the release module. A development build also has ``holdfast._core_fp``: the same sources with
+failpoints compiled in. A process that was started with ``HOLDFAST_FAILPOINTS`` set uses that one; a spec in it arms
+them (csrc/base/failpoint.h, hf_failpoint_arm), an empty one does not. Wheels lack the module: the variable fails there,
+loudly.
+
+``holdfast._receive`` (csrc/python) has what Python and C both write of each message that is received, and the loop of an
+iteration. It calls whichever core this process uses.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..._receive import ITERATED, Block, Counts, Flow, Gate, Passed, Served, Slot
+
+__all__ = ["ITERATED", "Block", "CData", "Counts", "Flow", "Gate", "Passed", "Served", "Slot", "ffi", "lib"]
+
+if TYPE_CHECKING:
+    from ..._core import CData, ffi, lib
+else:
+    _failpoints = os.environ.get("HOLDFAST_FAILPOINTS")
+    if _failpoints is None:
+        from ..._core import ffi, lib
+    else:
+        from ..._core_fp import ffi, lib
+
+        lib.hf_failpoint_arm(_failpoints.encode())
+    CData = ffi.CData

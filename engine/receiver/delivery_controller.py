@@ -1,0 +1,484 @@
+"""One source at one receiver (UM's delivery controller): its board line, where it starts, what it tells, and its acks.
+
+The context's thread runs everything here but what says otherwise: the feed, and what it tells, are the receiving thread's.
+Registration with the source's stores is registrar.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import TurnHeldError
+from ..events import info as callbacks
+from ..events import receiver as events
+from ..log.info_file import published_below
+from ..log.reader import FOR_EVER, Logs
+from ..memory import nameless
+from ..memory.mapping import Mapping, join_board
+from ..memory.sri import Watch
+from ..native.core import Counts, ffi, lib
+from ..options.receiver_paced import BLOCKING
+from ..printable import printable
+from ..rules.quorum import Groups
+from ..rules.reconcile import void_from
+from ..rules.start_and_gap import Gap, Start, limited_low, start_number
+from .arrival_order import ArrivalFeed, ArrivalWindow
+from .feed import Feed
+from .late import Late
+from .registrar import Registrar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..control import wire
+    from ..control.link import StoreLink
+    from ..memory.discovery import Found
+    from ..rules import registration as reg
+    from .ack_window import Window
+    from .feed import Listener
+    from .ports import ReceiverPort
+
+__all__ = ["Inbound"]
+
+_log = logging.getLogger("holdfast")
+
+
+class Inbound(Counts):
+    """See the module. ``feed`` is None until registration is complete."""
+
+    def __init__(self, receiver: ReceiverPort, found: Found) -> None:
+        self.receiver = receiver
+        self.found = found
+        self.uuid = found.uuid
+        self.topic = found.topic
+        self.source = f"holdfast:{found.topic}:{found.uuid.hex()[:12]}"
+        self.client_data: object = None
+        self.feed: Feed | ArrivalFeed | None = None
+        self.live: Feed | None = None
+        """The feed that reads the ring in place."""
+        self.window: Window | ArrivalWindow | None = None
+        self.failure: Exception | None = None
+        self.noticed = False
+        """The program's create callback has returned, so its delete callback is due one day."""
+        self.dozing = False
+        """The context's thread sleeps without an ack timer: the next delivery must stir it."""
+        self.delivered = self.redelivered = 0
+        context, options = receiver.context, receiver.options
+        self.watch = Watch(context.directory, context.domain, found.uuid)
+        self.streaming = not (options.ume_use_store and found.stores)
+        """No stores: nothing but the ring, and no acks that anybody keeps."""
+        groups = Groups.single(0) if self.streaming else found.groups
+        self.registrar = Registrar(self, () if self.streaming else found.stores, groups, found.incarnation)
+        self._prefix_only = options.ordered_delivery == -1
+        """A store keeps one number: what was delivered ahead must not acknowledge what is still to be recovered."""
+        self._acking = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
+        self._incarnation = 0
+        """Of the newest ring that the receiving thread was sent to."""
+        self._begun = 0, 0
+        """(incarnation, its first number) that acks are stored under."""
+        self.skipped: tuple[int, int] | None = None
+        """[first, start): what this start has skipped, as long as nothing was acknowledged since."""
+        self.board: Mapping | None = None
+        self.line = -1
+        self._left = False
+        self._late = Late(self)
+        self._waiting: reg.Complete | None = None
+        """Registered, without a line on the board: another process stands still while it is its turn."""
+        self._again_ns = 0
+        self._named_ns = 0
+        self._nameless = False
+        """The board that this receiver acknowledges on has lost its name."""
+
+    @property
+    def ready(self) -> bool:
+        """Messages may be received."""
+        return self.feed is not None
+
+    def __repr__(self) -> str:
+        at = f"next={self.feed.next}" if self.feed is not None else "registering"
+        return printable(f"<Inbound {self.source} {at}>")
+
+    def tell(self, event: object) -> None:
+        """Queues an event."""
+        self.receiver.tell(event)
+
+    # The context's thread -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """First turn."""
+        self.registrar.start()
+
+    def tick(self, now_ns: int) -> None:
+        """Timers of the registration; what has become of the source."""
+        if self.failure is not None:
+            return
+        self.watch.begun = self._begun[0]
+        sri = self.watch.look(now_ns)
+        if sri is not None and not self.streaming:
+            self.registrar.follow(sri)
+        self.registrar.tick(now_ns)
+        self._late.look()
+        if now_ns - self._named_ns >= nameless.LOOK_NS:
+            self._named_ns = now_ns
+            self._look_at_name()
+        if self._waiting is not None and now_ns >= self._again_ns:
+            waiting, self._waiting = self._waiting, None
+            self.complete(waiting)
+        if self.watch.incarnation != self._incarnation:
+            self._incarnation = self.watch.incarnation
+            self.receiver.wake()  # there is a ring to look into
+        feed = self.live
+        ring = feed.ring if feed is not None else None
+        if feed is None or ring is None or feed.newer:
+            return
+        gone = not self.watch.ring or self.watch.incarnation > ring.incarnation
+        dead = self.watch.orphaned >= ring.incarnation and feed.orphaned < self.watch.orphaned
+        if gone or dead:
+            feed.orphaned = self.watch.orphaned
+            feed.newer = True
+            self.receiver.wake()
+
+    def _look_at_name(self) -> None:
+        """Acks go on to whoever has this board. The source's next life has another one, which this receiver is not on."""
+        gone = self.board is not None and not self.board.is_named()
+        if gone and not self._nameless and self.board is not None:
+            text = nameless.removed(self.board.name, "receiver")
+            text += ": when the source is made again, close this receiver and make it again, too"
+            self.tell(events.RegistrationError(self.topic, self.source, text, ""))
+        self._nameless = gone
+        self._say_nameless()
+
+    def _say_nameless(self) -> None:
+        note = None
+        identity = self.registrar.identity()[0].hex() if self.registrar.answers() else ""
+        if self._nameless and self.board is not None:
+            note = nameless.Nameless(self.board.name, "receiver", self.uuid.hex(), self.topic, os.getpid(), identity)
+        nameless.say(self.receiver.context.domain, f"receiver {self.uuid.hex()} {identity}", note)
+
+    def found_again(self, found: Found) -> None:
+        """A store knows the source, too: perhaps a newer incarnation than the ring shows that a dead store has left."""
+        if not self.streaming and found.stores:
+            self.registrar.follow_store(found)
+
+    def gone(self) -> bool:
+        """The source was deregistered: read to its end, and neither a ring nor a log of it is left."""
+        feed = self.live
+        return feed is not None and feed.ended and not self.watch.ring and feed.logs.gone()
+
+    def fail(self, error: Exception) -> None:
+        """Registration failed for good."""
+        self.failure = error
+        self.receiver.context.waits.show(self, None)
+        self.receiver.failed(self.topic, self.source, error)
+
+    def refusal(self, since_ns: int = 0) -> reg.Refusal | None:
+        """Why a store refuses, if one does; as :meth:`Registration.refusal`."""
+        return self.registrar.refusal(since_ns)
+
+    def complete(self, action: reg.Complete) -> None:
+        """Takes a board line, decides where to start, and lets the receiving thread in."""
+        try:
+            self._join()
+            low = action.sequence_number
+            high = self._high(low)
+            start = self._start(low, high)
+        except TurnHeldError as error:  # who holds it lives: it is not taken, but waited for
+            self._waiting = action
+            self._again_ns = time.monotonic_ns() + self.receiver.options.ume_registration_interval * 1_000_000
+            self.tell(events.RegistrationError(self.topic, self.source, str(error), "", error.pid))
+            return
+        except Exception as error:
+            self.fail(error)
+            return
+        assert self.board is not None
+        self._begun = self._known_begin()
+        position = start.sequence_number if self.streaming else low if action.position is None else action.position
+        self._open(start.sequence_number, high + 1, skips=position < start.sequence_number)
+        self._cover(min(position, high + 1), start.sequence_number)
+        flags = events.RegistrationCompleteFlags
+        said = flags(0) if action.all_stores else flags.QUORUM
+        if start.limited:
+            said |= flags.RXREQMAX
+        session = self.registrar.source_session_id()
+        if session:
+            said |= flags.SRC_SID
+        self.tell(events.RegistrationComplete(self.topic, self.source, said, start.sequence_number, session))
+        if self.skipped is not None and self.receiver.options.ume_receiver_paced_persistence:
+            self.tell(events.Skipped(self.topic, self.source, self.skipped[0], self.skipped[1] - 1))
+        self.tell(events.BeginOfStream(self.topic, self.source))
+        self.receiver.joined(self.uuid)
+        self.receiver.context.joined(self.uuid, self.board, self.registrar.session_id)
+
+    def _join(self) -> None:
+        """Claims a line on the board, and says there what this receiver's acks mean."""
+        context, options = self.receiver.context, self.receiver.options
+        who = ffi.new("struct hf_identity *")
+        identity, who.registration_id = self.registrar.identity()
+        ffi.memmove(who.uuid, identity, 16)
+        name = context.name.encode()[:31]
+        ffi.memmove(who.name, name, len(name))
+        who.role, who.bell, who.session_id = lib.HF_ROLE_RECEIVER, context.bells.index, self.registrar.session_id
+        who.user_registration_id = context.options.ume_user_receiver_registration_id
+        if options.ume_allow_confirmed_delivery and options.ume_use_store:
+            who.flags |= lib.HF_LINE_CONFIRMS
+        if options.ordered_delivery == -1:
+            who.flags |= lib.HF_LINE_OUT_OF_ORDER
+        if options.ume_explicit_ack_only:
+            who.flags |= lib.HF_LINE_EXPLICIT
+        self.board, self.line = join_board(context.domain, self.uuid, who)
+
+    def _open(self, start: int, live_from: int, *, skips: bool) -> None:
+        """The feed and its window; in order of arrival there are two of each while there is something to recover."""
+        assert self.board is not None
+        receiver, board = self.receiver, self.board
+        context = receiver.context
+        logs, until = self._logs()
+        patience_ns = receiver.options.retransmit_request_message_timeout * 1_000_000
+        new = not any(answer.old for answer in self.registrar.answers())
+
+        def feed(listener: Listener, line: int, start: int, stop: int) -> Feed:
+            made = Feed(
+                self.uuid, board, context.bells, line, context.directory, Logs(logs, until), start, live_from, self._begun,
+                listener, Gap(patience_ns), time.monotonic_ns, stop,
+            )  # fmt: skip
+            made.skipped, made.late = self._skipped if new else None, self._late.tell
+            return made
+
+        if receiver.options.ordered_delivery == -1 and start < live_from and logs:
+            self.window = ArrivalWindow(receiver.new_window(start), receiver.new_window(live_from), live_from, skips)
+            self.feed = ArrivalFeed(
+                lambda both: (feed(both, -1, start, live_from), feed(both, self.line, live_from, FOR_EVER)), self
+            )
+            self.live = self.feed.live
+        else:
+            self.window = receiver.new_window(start)
+            self.feed = self.live = feed(self, self.line, start, FOR_EVER)
+
+    def _logs(self) -> tuple[list[str], dict[str, int]]:
+        """The source's logs, another one first for each receiver: the reading spreads over the stores' disks. Those of stores of
+        earlier lists come last; below which number these count."""
+        paths, earlier = self.registrar.log_paths(), self.registrar.earlier_logs()
+        first = self.line % len(paths) if paths else 0
+        return [*paths[first:], *paths[:first], *earlier], {path: below for path, (_, below) in earlier.items()}
+
+    def found_logs(self) -> None:
+        """A store has granted: where its log is, is known now."""
+        if self.feed is not None:
+            self.feed.use_logs(*self._logs())
+
+    def _known_begin(self) -> tuple[int, int]:
+        """The BEGIN that the start was chosen under: the newest that holds by the stores' answers, or the ring's without any."""
+        table = self.registrar.table()
+        if table:
+            return table[-1]
+        header = self.receiver.context.directory.header(self.uuid)
+        return (int(header.pre.incarnation), int(header.start_sqn)) if header is not None else (0, 0)
+
+    def _cover(self, position: int, start: int) -> None:
+        """The line says that everything below ``position`` is acknowledged. What a start behind it skips is not: the program's
+        first acknowledgement covers that, and a next life begins with it until then.
+
+        The line counts from the position on, and for what this identity has acknowledged in an earlier life. One that is new
+        counts from its start: it never had what it skipped, and an acknowledgement must not confirm that.
+        """
+        assert self.board is not None
+        self._rebase()
+        line = lib.hf_board_line_at(self.board.handle, self.line)
+        before = int(line.from_sqn)
+        kept = line.to_sqn > 0 and before <= position <= line.ack
+        old = any(answer.old for answer in self.registrar.answers())
+        lib.hf_line_range(line, before if kept else position if old else max(position, start), FOR_EVER)
+        lib.hf_board_ack(self.board.handle, self.receiver.context.bells.handle, self.line, position, start)
+        line.position = max(int(line.ack), start)  # an earlier life may have been farther
+        if start > line.ack and not self.streaming:
+            self.skipped = int(line.ack), start
+            if self.receiver.options.ume_receiver_paced_persistence == BLOCKING:
+                line.flags |= lib.HF_LINE_SKIPPED
+
+    def _rebase(self) -> None:
+        """The line's ack is of the newest incarnation now. Several may have begun since it was stored: the lowest start cuts."""
+        assert self.board is not None
+        incarnation, start = self._begun
+        under = int(lib.hf_board_line_at(self.board.handle, self.line).ack_stream)
+        cut = min(start, void_from(self.registrar.table(), under))
+        lib.hf_board_rebase(self.board.handle, self.line, incarnation, cut)
+
+    def _high(self, low: int) -> int:
+        """Highest number published so far, -1 for none. The ring says it; where there is none, the logs that can be asked may be
+        behind, and what was acknowledged, up to ``low``, was there."""
+        known = [answer.high_sqn for answer in self.registrar.answers()]
+        published = self.receiver.context.directory.next_sqn(self.uuid)
+        return max([*known, published or low]) - 1
+
+    def _start(self, low: int, high: int) -> Start:
+        """um_semantics F.1. Asks the program's callback, for new receivers too."""
+        options = self.receiver.options
+        late_join = options.use_late_join and options.ume_use_store and self.found.late_join
+        if not late_join:
+            return Start(high + 1, limited=False, clamped=False)
+        maximum = options.retransmit_request_maximum
+        if self.streaming:
+            low = self.receiver.context.directory.start_sqn(self.uuid)
+        chosen = low
+        function = options.ume_recovery_sequence_number_info_function
+        if function is not None:
+            session = self.registrar.source_session_id()
+            flags = callbacks.RecoveryInfoFlags.SRC_SID if session else callbacks.RecoveryInfoFlags(0)
+            info = callbacks.RecoverySequenceNumberInfo(
+                flags, low, limited_low(low, high, maximum), high, self.source, self.client_data, session
+            )
+            function(info)
+            chosen = int(info.low_sequence_number)
+        start = start_number(low, high, maximum, chosen)
+        if start.clamped:
+            _log.warning(
+                "%s: low sequence number %d is beyond the newest, %d: starts at %d, no messages will be recovered",
+                self.source, chosen, high, start.sequence_number,
+            )  # fmt: skip
+        return start
+
+    # What a feed tells: the receiving thread ------------------------------------------------------------------------------
+
+    def lost(self, first: int, last: int) -> None:
+        """Listener: holds no ack back; told one by one, or as one burst."""
+        assert self.window is not None
+        self.receiver.settle()
+        self.window.lost(first, last)
+        if last - first + 1 > self.receiver.options.delivery_control_maximum_burst_loss:
+            self.tell(events.UnrecoverableLossBurst(self.topic, self.source, last))
+        else:
+            for number in range(first, last + 1):
+                self.tell(events.UnrecoverableLoss(self.topic, self.source, number))
+
+    def _skipped(self, first: int, last: int) -> None:
+        """The stores have let these go before this new receiver had looked at its start: it starts behind them."""
+        assert self.window is not None
+        self.window.lost(first, last)
+
+    def began(self) -> None:
+        """Listener."""
+        self.tell(events.BeginOfStream(self.topic, self.source))
+
+    def ended(self) -> None:
+        """Listener."""
+        self.tell(events.EndOfStream(self.topic, self.source))
+
+    def begun(self, incarnation: int, start: int) -> None:
+        """Listener: acks of what is void now must not count for the numbers of the new incarnation."""
+        assert self.window is not None
+        self.receiver.settle()
+        with self._acking:
+            if incarnation > self._begun[0]:
+                self.window.rebase(start)
+                self._begun = incarnation, start
+                if self.skipped is not None and self.skipped[1] > start:
+                    self.skipped = (self.skipped[0], start) if self.skipped[0] < start else None
+
+    def stir(self) -> None:
+        """A message was delivered while the context's thread dozed (receiving thread)."""
+        self.dozing = False
+        self.receiver.context.wake()
+
+    # Acks -----------------------------------------------------------------------------------------------------------------
+
+    def consumed(self, slot: int, number: int) -> None:
+        """The delivery ``slot``, which ends below ``number``, is consumed and acknowledged at once (um_semantics G.1)."""
+        assert self.window is not None
+        if self._prefix_only:
+            self.window.consumed(slot)
+            self.acknowledge()
+        else:
+            self.acknowledge(slot, number)
+            self.window.consumed(slot)
+
+    def acknowledge(self, slot: int = -1, number: int | None = None) -> None:
+        """Stores the ack: everything below ``number``, which the delivery ``slot`` says, or what the window allows.
+
+        Any thread; after close a no-op.
+        """
+        window = self.window
+        if window is not None:
+            self._acknowledge(lambda: window.advance() if number is None else window.valid(slot, number))
+
+    def acknowledge_skipped(self) -> int:
+        """Acknowledges what the start has skipped; how many numbers that was. Any thread."""
+        window, skipped = self.window, self.skipped
+        if window is None or skipped is None:
+            return 0
+        self._acknowledge(lambda: window.ack)
+        return skipped[1] - skipped[0]
+
+    def _acknowledge(self, allowed: Callable[[], int | None]) -> None:
+        """Stores what ``allowed`` says, if anything."""
+        window, board, feed = self.window, self.board, self.feed
+        if window is None or board is None or feed is None or self.registrar.deregistration is not None:
+            return
+        if lib.hf_process_forked(board.handle.token):  # a thread that is not there may hold the lock
+            return
+        with self._acking:  # the incarnation and what is acknowledged under it, together
+            if self._left or self.receiver.context.fence is not None:
+                return
+            lib.hf_board_rebase(board.handle, self.line, *self._begun)
+            ack = allowed()
+            if ack is not None:
+                window.told(ack)
+                lib.hf_board_ack(board.handle, self.receiver.context.bells.handle, self.line, ack, max(ack, feed.next))
+                if self.skipped is not None and ack < self.skipped[1]:  # said by the program, of what it knew before
+                    self.skipped = max(self.skipped[0], ack), self.skipped[1]
+                elif self.skipped is not None:
+                    self.skipped = None
+                    lib.hf_board_line_at(board.handle, self.line).flags &= ~lib.HF_LINE_SKIPPED
+
+    @property
+    def acked(self) -> int:
+        """First number that is not acknowledged."""
+        assert self.window is not None
+        return self.skipped[0] if self.skipped is not None else self.window.ack
+
+    def published(self, number: int) -> int:
+        """Number behind the last one that is known to be published. The logs are read where ``number`` is not known without."""
+        feed, known = self.live, [answer.high_sqn for answer in self.registrar.answers()]
+        end = max([feed.next if feed else 0, self.receiver.context.directory.next_sqn(self.uuid), *known])
+        return max(end, published_below(self._begun, feed.logs.paths)) if feed and number >= end else end
+
+    def report(self, now_ns: int) -> None:
+        """Counters and heartbeat on the line, for stat."""
+        if self.board is None or self.feed is None:
+            return
+        line = lib.hf_board_line_at(self.board.handle, self.line)
+        line.heartbeat_ns = now_ns
+        line.delivered, line.redelivered, line.lapped = self.delivered, self.redelivered, self.feed.lapped
+
+    def lag(self) -> int:
+        """Messages published and not delivered yet."""
+        if self.feed is None:
+            return 0
+        return max(0, self.receiver.context.directory.next_sqn(self.uuid) - self.feed.next)
+
+    # The end --------------------------------------------------------------------------------------------------------------
+
+    def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
+        """What to tell the stores at a clean close."""
+        return self.registrar.leave_requests()
+
+    def close(self, *, feed_is_idle: bool = True) -> None:
+        """Frees the line; its ack stays readable. With a thread that may be in the feed, that goes with its last user."""
+        if self._left:
+            return
+        with self._acking:  # from here on nobody stores an ack: the line may be another one's soon
+            self._left = True
+        self._nameless = False
+        self._say_nameless()
+        self._late.close()
+        self.registrar.close()
+        self.watch.close()
+        if self.feed is not None and feed_is_idle:
+            self.feed.close()
+        if self.board is not None:
+            if self.line >= 0 and self.receiver.context.fence is None:  # it may be another one's by now
+                lib.hf_board_release(self.board.handle, self.line)
+            self.board = None

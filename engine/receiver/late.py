@@ -1,0 +1,65 @@
+"""A number that a receiver waits for: no store that can be read has it, and one that cannot be read may have it (DESIGN 30).
+
+It is told as an event, again after each patience, and shown to `doctor` and `stat` as long as it lasts. It is never lost by that:
+delivery goes on when a store gives the number, when every store has been read and lacks it, or when the operator has given up
+those that may have it (`holdfast store exclude`).
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..control.waits import Wait
+from ..events import receiver as events
+from ..log.info_file import excluded_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .ports import InboundPort
+
+__all__ = ["Late"]
+
+
+class Late:
+    """See the module. Of one receiver and source."""
+
+    def __init__(self, inbound: InboundPort) -> None:
+        self._inbound = inbound
+        self._number: int | None = None
+        """Written by the receiving thread, taken back by the context's."""
+        self._since_ns = 0
+
+    def tell(self, number: int, awaited: Sequence[str]) -> bool:
+        """The number is late: these logs may have it. False: the operator has given them up. The receiving thread."""
+        inbound = self._inbound
+        registrar = inbound.registrar
+        declared = list(enumerate(zip(registrar.stores, registrar.log_paths(), strict=False)))
+        logs = {path: (f"store {index} [{store.name}]", store.name) for index, (store, path) in declared}
+        logs |= {path: (f"store [{name}]", name) for path, (name, _) in registrar.earlier_logs().items()}
+        names = {logs[path][1] for path in awaited if path in logs}
+        if names and names <= excluded_by([Path(path) for path in logs if path not in awaited]):
+            self.close()
+            return False
+        who = ", ".join(logs[path][0] for path in awaited if path in logs) or "a store"
+        text = f"waits for {number}: no store that can be read has it, and {who} may: it cannot be read, or is behind; if it "
+        text += "is gone for good, `holdfast store exclude` its name"
+        if self._number != number:
+            self._number, self._since_ns = number, time.time_ns()
+        inbound.tell(events.RegistrationError(inbound.topic, inbound.source, text, ""))
+        wait = Wait(inbound.topic, inbound.uuid.hex(), inbound.registrar.session_id, self._since_ns, text)
+        inbound.receiver.context.waits.show(self, wait)
+        return True
+
+    def look(self) -> None:
+        """Shows it no longer when delivery has gone on. The context's thread."""
+        feed = self._inbound.feed
+        if self._number is not None and (feed is None or feed.next > self._number):
+            self.close()
+
+    def close(self) -> None:
+        """Nothing is waited for any more. Idempotent."""
+        self._number = None
+        self._inbound.receiver.context.waits.show(self, None)

@@ -1,0 +1,106 @@
+"""What the parts of a receiver need of each other, where each would import the other: one says what it needs, here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..control import wire
+    from ..control.host import Host
+    from ..control.link import StoreLink
+    from ..memory.discovery import Found
+    from ..memory.sri import Watch
+    from ..options.resolve import Options
+    from ..rules import registration as reg
+    from .ack_window import Window
+    from .arrival_order import ArrivalFeed
+    from .feed import Feed
+
+__all__ = ["InboundPort", "ReceiverPort", "RegistrarPort"]
+
+
+class ReceiverPort(Protocol):
+    """A receiver, for each of its sources; what its methods do is said at Receiver."""
+
+    context: Host
+    options: Options
+
+    def new_window(self, start: int) -> Window:
+        """What remembers the deliveries from one more source."""
+
+    def settle(self) -> None:
+        """Something happens behind the message that is being delivered."""
+
+    def tell(self, event: object) -> None:
+        """Queues an event."""
+
+    def joined(self, uuid: bytes) -> None:
+        """Registration with this source is complete."""
+
+    def failed(self, topic: str, source: str, error: Exception) -> None:
+        """Registration with a source failed for good."""
+
+    def wake(self) -> None:
+        """Something happened that a waiting receiver should look at."""
+
+
+class RegistrarPort(Protocol):
+    """The registration of one source, for what shows what it waits for."""
+
+    session_id: int
+
+    @property
+    def stores(self) -> Sequence[NamedStore]:
+        """In the order of store indexes."""
+
+    def log_paths(self) -> list[str]:
+        """Directories of the source's log, one per store."""
+
+    def earlier_logs(self) -> dict[str, tuple[str, int]]:
+        """The source's log at stores that are declared no more."""
+
+
+class NamedStore(Protocol):
+    """A store of the source."""
+
+    link: StoreLink
+
+    @property
+    def name(self) -> str:
+        """The store's."""
+
+
+class InboundPort(Protocol):
+    """One source at a receiver, for its registration; what its methods do is said at Inbound."""
+
+    receiver: ReceiverPort
+    found: Found
+    uuid: bytes
+    topic: str
+    source: str
+    client_data: object
+    failure: Exception | None
+    line: int
+    watch: Watch
+    feed: Feed | ArrivalFeed | None
+
+    @property
+    def registrar(self) -> RegistrarPort:
+        """Its registration."""
+
+    def complete(self, action: reg.Complete) -> None:
+        """The stores have granted enough."""
+
+    def fail(self, error: Exception) -> None:
+        """Registration failed for good."""
+
+    def found_logs(self) -> None:
+        """A store has granted: where its log is, is known now."""
+
+    def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
+        """What to tell the stores at a clean close."""
+
+    def tell(self, event: object) -> None:
+        """Queues an event."""

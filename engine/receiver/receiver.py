@@ -1,0 +1,385 @@
+"""A receiver's slow side: finds the sources of its topic, registers with their stores, acknowledges on a timer.
+
+How messages reach the program (calls, iterators, batches, callbacks) is the binding's; this class is what the context's thread
+turns. Delivery order between several sources is round-robin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..control import wire
+from ..control.deregistration import check_deregister
+from ..control.refusals import refusal_error
+from ..errors import ClosedError, ConfigError, FencedError, RegistrationError
+from ..events import info as callbacks
+from ..events import receiver as events
+from ..memory.discovery import Found
+from ..native import kernels
+from ..native.core import Gate, lib
+from ..native.waiting import STRATEGIES
+from ..rules.quorum import Groups
+from .ack_window import AckWindow, ExplicitWindow
+from .delivery_controller import Inbound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..control.host import Host
+    from ..control.link import StoreLink
+    from ..options.resolve import Options
+    from .ack_window import Window
+
+__all__ = ["Receiver"]
+
+FOR_EVER_NS = 2**62
+FIRST_LOOK_NS = 500_000_000
+"""After so long a receiver that has found no source says so."""
+LIST_AGAIN_NS = 1_000_000_000
+"""How long after a source has appeared the stores are asked again: it may be gone before anybody has seen its ring."""
+LOGS_NS = 50_000_000
+"""How long to sleep at most while no ring serves: a log that goes on rings no bell."""
+WARM_AFTER = 4096
+"""Messages after which the compiled kernels are worth loading."""
+
+
+class Receiver(Gate):
+    """See the module. Subclassed by the binding, which implements :meth:`dispatch` and :meth:`wants_messages`."""
+
+    def __init__(
+        self, context: Host, topic: str | None, pattern: str | None, options: Options,
+        on_event: Callable[[Any], object] | None,
+    ) -> None:  # fmt: skip
+        if (topic is None) == (pattern is None):
+            raise ConfigError("a receiver has a topic or a pattern, not both", hint="ctx.receiver('quotes')")
+        self.context = context
+        self.topic = topic
+        self.pattern = pattern
+        self.options = options
+        self.on_event = on_event
+        self.strategy = STRATEGIES[options.wait_strategy]
+        self.inbounds: tuple[Inbound, ...] = ()
+        """Registered sources; replaced as a whole, so that a receiving thread may iterate over what it took."""
+        self.matches = _matcher(topic, pattern, options.pattern_type)
+        """Tells whether the receiver wants a topic."""
+        self._all: dict[bytes, Inbound] = {}
+        self._asked: dict[StoreLink, int] = {}
+        """Store -> id of the welcome under which it was asked for sources."""
+        self._identities = 0
+        """Directory.seen at the last look."""
+        self._list_again_ns = FOR_EVER_NS
+        self._unanswered: set[StoreLink] = set()
+        self._first_look_ns: int | None = time.monotonic_ns() + FIRST_LOOK_NS
+        """When NoSource is due; None once it is decided."""
+        self._events: list[object] = []
+        self._events_lock = threading.Lock()
+        self._logs_ns = 0
+        """When those who await messages are sent to the logs again."""
+        self._failure: Exception | None = None
+        self._next_ack_ns = 0
+        self._deregistering = False
+        self.closed = False
+        """close() was called."""
+
+    @property
+    def name(self) -> str:
+        """Topic or pattern."""
+        return self.topic if self.topic is not None else f"/{self.pattern}/"
+
+    # The binding's ----------------------------------------------------------------------------------------------------------
+
+    def dispatch(self) -> int:
+        """Delivers messages on the context's thread (callback form). Returns how many."""
+        return 0
+
+    def wants_messages(self) -> bool:
+        """The context's thread must wake when a message comes: callback form, or somebody awaits."""
+        return False
+
+    def new_window(self, start: int) -> Window:
+        """What remembers the deliveries from one more source, from number ``start`` on."""
+        return ExplicitWindow(start) if self.options.ume_explicit_ack_only else AckWindow(start)
+
+    def new_inbound(self, found: Found) -> Inbound:
+        """What registers with one more source, and reads it."""
+        return Inbound(self, found)
+
+    def settle(self) -> None:
+        """Something happens behind the message that is being delivered: it gets its record of the acks first."""
+
+    def not_receiving(self) -> contextlib.AbstractContextManager[object]:
+        """``with`` it, no other thread is inside a feed. It ends soon: a receive looks around every 100 ms."""
+        return contextlib.nullcontext()
+
+    def wake(self) -> None:
+        """Something happened that a waiting receiver should look at."""
+
+    # The context's thread -----------------------------------------------------------------------------------------------------
+
+    def turn(self, now_ns: int) -> int:
+        """Discovery, timers, acks, events, callbacks. Returns the number of things done."""
+        if self.closed:
+            return 0
+        self._discover(now_ns)
+        for inbound in list(self._all.values()):
+            inbound.tick(now_ns)
+            if inbound.gone():
+                self._let_go(inbound)
+        self._first_look(now_ns)
+        if now_ns >= self._next_ack_ns:
+            self._next_ack_ns = now_ns + self.context.options.ume_ack_batching_interval * 1_000_000
+            self.acknowledge(now_ns)
+        return self.dispatch() + self.deliver_events()  # dispatch tells what comes before a message, too
+
+    def deadline(self) -> int:
+        """When the next turn is due at the latest. Without anything to acknowledge there is none: the next delivery stirs."""
+        for inbound in self.inbounds:
+            inbound.dozing = True  # first, so that a delivery after the look at the window stirs
+            inbound.dozing = inbound.window is not None and inbound.window.settled
+        return FOR_EVER_NS if all(inbound.dozing for inbound in self.inbounds) else self._next_ack_ns
+
+    def acknowledge(self, now_ns: int) -> None:
+        """One tick of ACK batching for every source."""
+        delivered = 0
+        for inbound in self.inbounds:
+            inbound.acknowledge()
+            inbound.report(now_ns)
+            delivered += inbound.delivered
+        if delivered >= WARM_AFTER and not kernels.ready():
+            kernels.warm()
+
+    def _discover(self, now_ns: int) -> None:
+        context = self.context
+        for found in context.directory.sources():
+            if self.matches(found.topic):
+                self._found(found)
+        if context.directory.seen != self._identities:
+            self._identities = context.directory.seen
+            self._list_again_ns = now_ns + LIST_AGAIN_NS
+        if now_ns >= self._list_again_ns:
+            self._list_again_ns = FOR_EVER_NS
+            self._asked.clear()
+        for link in context.store_links():
+            if link.welcome is None:
+                self._asked.pop(link, None)
+                self._unanswered.discard(link)
+            elif self._asked.get(link) != id(link.welcome) and self.options.ume_use_store:
+                self._asked[link] = id(link.welcome)
+                self._unanswered.add(link)
+                self._list(link)
+
+    def _list(self, link: StoreLink, after: bytes = b"") -> None:
+        request = wire.ListSources(link.next_id(), self.topic or "", after)
+        link.ask(request, functools.partial(self._listed, link))
+
+    def _listed(self, link: StoreLink, answer: wire.Answer) -> None:
+        if isinstance(answer, wire.Sources) and answer.more:
+            self._list(link, answer.sources[-1].uuid)
+        else:
+            self._unanswered.discard(link)
+        if isinstance(answer, wire.Sources):
+            for info in answer.sources:
+                if self.matches(info.topic) and info.incarnation > 0:
+                    stores = tuple(info.stores)
+                    found = Found(
+                        info.uuid, info.topic, stores, info.session_id, info.incarnation, info.start_sqn,
+                        late_join=info.late_join, groups=Groups.told(info.sizes, info.groups) if info.groups else None,
+                    )  # fmt: skip
+                    known = self._all.get(info.uuid)
+                    if known is not None:
+                        known.found_again(found)
+                    self._found(found)
+
+    def _found(self, found: Found) -> None:
+        if found.uuid in self._all or self._deregistering:
+            return
+        inbound = self.new_inbound(found)
+        self._all[found.uuid] = inbound
+        notify = self.options.source_notification_function
+        if notify is not None:
+            try:
+                info = callbacks.SourceNotificationInfo(found.topic, inbound.source)
+                inbound.client_data = notify[0](info)
+                inbound.noticed = True
+            except Exception as error:
+                inbound.failure = error
+                self.failed(inbound.topic, inbound.source, error)
+                return
+        inbound.start()
+
+    def _first_look(self, now_ns: int) -> None:
+        """NoSource, once: neither shared memory nor any store that can be reached knew a source."""
+        if self._first_look_ns is None or (not self._all and (now_ns < self._first_look_ns or self._unanswered)):
+            return
+        self._first_look_ns = None
+        if not self._all:
+            self.tell(events.NoSource(self.name))
+
+    def _let_go(self, inbound: Inbound) -> None:
+        """The source was deregistered. A thread that receives from it just now does so from what is left."""
+        del self._all[inbound.uuid]
+        self.inbounds = tuple(other for other in self.inbounds if other is not inbound)
+        inbound.close(feed_is_idle=False)
+        self._notify_deleted(inbound)
+
+    def _notify_deleted(self, inbound: Inbound) -> None:
+        if inbound.noticed:
+            inbound.noticed = False
+            info = callbacks.SourceNotificationInfo(inbound.topic, inbound.source, inbound.client_data)
+            self.context.callback(self.options.source_notification_function[1], info, self.options)
+
+    def joined(self, uuid: bytes) -> None:
+        """Registration with this source is complete."""
+        self.inbounds = (*self.inbounds, self._all[uuid])
+        self.context.wake()
+        self.wake()
+
+    def failed(self, topic: str, source: str, error: Exception) -> None:
+        """Registration with a source failed for good: a callback of the program raised, or there is no memory."""
+        reason = str(error) or type(error).__name__  # an assertion may say nothing
+        wrapped = error if isinstance(error, RegistrationError) else RegistrationError(f"{source}: {reason}")
+        wrapped.__cause__ = error
+        self._failure = wrapped
+        self.tell(events.RegistrationError(topic, source, str(wrapped), ""))
+        self.context.callback_failed(error, self.options)
+        self.wake()
+
+    def fenced(self, error: FencedError) -> None:
+        """The process has lost its lock: nothing is delivered or acknowledged any more, for somebody else may do both by now."""
+        for inbound in self._all.values():
+            self.tell(events.RegistrationError(inbound.topic, inbound.source, str(error), ""))
+            if inbound.live is not None:
+                inbound.live.newer = True  # whoever waits at its ring looks around
+        self.inbounds = ()
+        self.wake()
+
+    def failure(self, since_ns: int) -> Exception | None:
+        """Why nothing can be received: a registration failed, or a store refuses. None when there is no such reason.
+
+        ``since_ns``: CLOCK_MONOTONIC; what a store answered to an older question is not believed.
+        """
+        if self._failure is not None:
+            return self._failure
+        if self.inbounds:
+            return None
+        refusals = [said for inbound in list(self._all.values()) if (said := inbound.refusal(since_ns)) is not None]
+        lasting = [refusal for refusal in refusals if refusal.code != "unknown_source"]
+        return refusal_error(lasting[0]) if lasting else None
+
+    def worth_a_look(self) -> bool:
+        """A thread that awaits messages should look: one is there, or no ring serves, and logs were not looked at for a while."""
+        feeds = [inbound.feed for inbound in self.inbounds if inbound.feed is not None]
+        now = time.monotonic_ns()
+        if now >= self._logs_ns and any(feed.ring is None for feed in feeds):
+            self._logs_ns = now + LOGS_NS
+            return True
+        return any(feed.ready() for feed in feeds)
+
+    # Sleeping -----------------------------------------------------------------------------------------------------------------
+
+    def prepare_sleep(self) -> int:
+        """Sets the lines' sleeping flags and looks again. How long to sleep at most, ns: 0 when something is there after all."""
+        nap = FOR_EVER_NS
+        for inbound in self.inbounds:
+            board = inbound.board  # a source that is let go has none any more
+            if board is not None and inbound.feed is not None:
+                nap = min(nap, lib.hf_line_sleeps(board.handle, inbound.line, 1))
+                if inbound.feed.ring is None:
+                    nap = min(nap, LOGS_NS)
+                if inbound.feed.ready():
+                    nap = 0
+        return nap
+
+    def awake(self) -> None:
+        """Clears the flags."""
+        for inbound in self.inbounds:
+            board = inbound.board
+            if board is not None:
+                lib.hf_line_sleeps(board.handle, inbound.line, 0)
+
+    # Events -------------------------------------------------------------------------------------------------------------------
+
+    def tell(self, event: object) -> None:
+        """Queues an event for the context's thread."""
+        if self.on_event is not None:
+            with self._events_lock:
+                self._events.append(event)
+
+    def deliver_events(self) -> int:
+        """Tells what is queued; the context's thread."""
+        with self._events_lock:
+            queued, self._events = self._events, []
+        for event in queued:
+            assert self.on_event is not None
+            self.context.callback(self.on_event, event, self.options)
+        return len(queued)
+
+    # The end ------------------------------------------------------------------------------------------------------------------
+
+    def deregister(self) -> None:
+        """The stores of every source forget this receiver: its acknowledgements (um_semantics F.7).
+
+        Returns at once. ``DeregistrationSuccess`` tells of each store, ``DeregistrationComplete`` of each source whose stores
+        have all answered; a store that is down is asked when it is back, as long as this object lives. Messages of the sources
+        that it has go on coming, but are not acknowledged, and it registers with no other. To register again, make a new
+        receiver.
+
+        Raises:
+            UsageError: it is not registered with any store, or it was called before.
+        """
+        self.context.check_usable()
+        with self.context.turning():
+            if self.closed:
+                raise ClosedError(f"receiver of {self.name}")
+            inbounds = list(self._all.values())
+            check_deregister(self._deregistering, [answer for each in inbounds for answer in each.registrar.answers()])
+            self.acknowledge(0)
+            self._deregistering = True
+            for inbound in inbounds:
+                inbound.registrar.deregister()
+        self.context.wake()
+
+    def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
+        """What to tell the stores at a clean close."""
+        return [request for inbound in self._all.values() for request in inbound.leave_requests()]
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flushes due acks, frees the RegIDs at once. Unreleased messages are not consumed. Idempotent.
+
+        In a forked child it only ends the child's use of it.
+        """
+        if self.context.forked:
+            self.closed = True
+            return
+        with self.context.turning():  # a callback that runs now ends first
+            if self.closed:
+                return
+            self.closed = True
+            self.acknowledge(0)
+            self.context.leave(self, timeout)
+            self.deliver_events()  # what has happened is told; a loss is seen by a receiving thread that may close at once
+        with self.not_receiving():
+            for inbound in self._all.values():
+                inbound.close()
+        with self.context.turning():
+            for inbound in self._all.values():
+                self._notify_deleted(inbound)
+
+
+def _matcher(topic: str | None, pattern: str | None, kind: str) -> Callable[[str], bool]:
+    """UM's wildcard receivers: a regular expression is found anywhere in a topic, a prefix at its start."""
+    if pattern is None:
+        return lambda other: other == topic
+    if kind == "prefix":
+        return lambda other: other.startswith(pattern)
+    try:
+        found = re.compile(pattern).search
+    except re.error as error:
+        hint = "a regular expression, found anywhere in a topic; or pattern_type=prefix"
+        raise ConfigError(f"pattern {pattern!r}: {error}", hint=hint) from error
+    return lambda other: found(other) is not None

@@ -1,0 +1,417 @@
+"""Registers one receiver with the stores of one source, and again when the source's SRI says so (um_semantics B.2, B.3).
+
+The decisions are registration.ReceiverRegistration's; this is its driver, on the context's thread: requests and answers over the
+links, the program's RegID callback, and the events.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..control import wire
+from ..control.deregistration import ReceiverDeregistration
+from ..control.refusals import refusal_of
+from ..control.waits import Wait
+from ..events import info as callbacks
+from ..events import receiver as events
+from ..log.info_file import read_info
+from ..memory.sri import Sri
+from ..rules import registration as reg
+from ..rules.receiver_registration import REGISTERED, ReceiverRegistration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..control.link import StoreLink
+    from ..memory.discovery import Found
+    from ..rules.quorum import Groups
+    from ..rules.reconcile import Table
+    from .ports import InboundPort
+
+__all__ = ["Registered", "Registrar"]
+
+_log = logging.getLogger("holdfast")
+
+
+@dataclass(slots=True)
+class Registered:
+    """One store of the source."""
+
+    link: StoreLink
+    wanted: int | None = None
+    """RegID to ask for, once the program has said it."""
+    answer: wire.ReceiverGranted | None = None
+    """What it granted last; it stays when the store dies."""
+    seen: tuple[int, int] = (0, 0)
+    """(incarnation, version) in the SRI when it granted, or when this receiver last asked because of it."""
+
+    @property
+    def name(self) -> str:
+        """The store's."""
+        return self.link.name
+
+
+class Registrar:
+    """See the module. ``stores``: in the order of store indexes."""
+
+    def __init__(self, inbound: InboundPort, names: Sequence[str], groups: Groups, incarnation: int) -> None:
+        self._inbound = inbound
+        self._receiver = inbound.receiver
+        options, context = self._receiver.options, self._receiver.context
+        self.stores = [Registered(context.link(name)) for name in names]
+        self.session_id = int(options.ume_session_id or context.session_id)
+        self.proposal = secrets.token_bytes(16)
+        """The receiver's identity, if no store knows another one."""
+        self._incarnation = incarnation
+        self._groups = groups
+        """As the newest SRI says."""
+        self._machine = self._new_machine()
+        self.deregistration: ReceiverDeregistration | None = None
+        self._waits_since_ns = 0
+        """CLOCK_REALTIME; 0: it does not wait."""
+        self._names = 0
+        """Grows when the source names other stores: answers to what was asked before go astray."""
+
+    def _new_machine(self) -> ReceiverRegistration:
+        options = self._receiver.options
+        return ReceiverRegistration(
+            self._groups, options.ume_registration_interval * 1_000_000,
+            options.ume_consensus_sequence_number_behavior, stagger=secrets.randbelow(1000) / 1000,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """First turn: links that are up already will not say so again."""
+        if not self.stores:
+            self._inbound.complete(reg.Complete(0, True))
+            return
+        sri = self._inbound.watch.look(time.monotonic_ns())
+        if sri is not None:
+            self.follow(sri)
+        for store in list(self.stores):
+            self._listen(store.link)
+
+    def _listen(self, link: StoreLink) -> None:
+        if self not in link.listeners:
+            link.listeners.append(self)
+        if link.up:
+            self.link_up(link)
+
+    def link_up(self, link: StoreLink) -> None:
+        """LinkListener."""
+        if self.deregistration is not None:
+            self.deregistration.link_up(link)
+            return
+        for index in self._indexes(link):
+            self._act(self._machine.connected(index, time.monotonic_ns()))
+
+    def link_down(self, link: StoreLink) -> None:
+        """LinkListener."""
+        for index in self._indexes(link):
+            self._act(self._machine.disconnected(index))
+
+    def expelled(self, link: StoreLink) -> None:
+        """LinkListener."""
+        self.link_down(link)
+        self.link_up(link)
+
+    def concerns(self, source: bytes) -> bool:
+        """LinkListener."""
+        return self._inbound.uuid == source
+
+    def _indexes(self, link: StoreLink) -> list[int]:
+        return [index for index, store in enumerate(self.stores) if store.link is link]
+
+    def tick(self, now_ns: int) -> None:
+        """Timers."""
+        if self.deregistration is not None:
+            self.deregistration.tick(now_ns)
+            return
+        self._act(self._machine.tick(now_ns))
+        self._show_wait()
+
+    def refusal(self, since_ns: int) -> reg.Refusal | None:
+        """Why a store refuses, if one does; as :meth:`Registration.refusal`."""
+        return self._machine.refusal(since_ns)
+
+    def _act(self, actions: list[reg.Action]) -> None:
+        for action in actions:
+            match action:
+                case reg.Ask(index):
+                    self._ask(index)
+                case reg.Granted(index, grant):
+                    self._granted(index, grant)
+                case reg.GiveUp(index, uuid):
+                    link = self.stores[index].link
+                    link.ask(wire.Leave(link.next_id(), "receiver", self._inbound.uuid, uuid), lambda _: None)
+                case reg.RefusedBy(index, refusal):
+                    self._refused(index, refusal)
+                case reg.Unresponsive():
+                    self._unresponsive(action)
+                case reg.Waits():
+                    self._waits(action)
+                case reg.Complete():
+                    self._inbound.complete(action)
+
+    # Asking ---------------------------------------------------------------------------------------------------------------
+
+    def _ask(self, index: int) -> None:
+        """With a RegID callback the store is first asked for the source: the RegID that it holds is the store's to know."""
+        store, inbound = self.stores[index], self._inbound
+        if store.wanted is None and self._receiver.options.ume_registration_extended_function is not None:
+            if not self.session_id:
+                request = wire.ListSources(store.link.next_id(), inbound.topic, source=inbound.uuid)
+                self._send(index, request, self._listed)
+                return
+            _log.info("topic %r: session ID %#x is in force, so no RegID is asked for", inbound.topic, self.session_id)
+        self._register(index, store.wanted or 0)
+
+    def _listed(self, index: int, answer: wire.Answer) -> None:
+        """The program's callback says what RegID to ask for."""
+        if self.deregistration is not None:
+            return
+        store, inbound = self.stores[index], self._inbound
+        sources = answer.sources if isinstance(answer, wire.Sources) else []
+        held = next((info.registration_id for info in sources), 0)
+        if not held:
+            self._act(self._machine.refused(index, reg.Refusal("unknown_source", "the store does not know it yet")))
+            return
+        function = self._receiver.options.ume_registration_extended_function
+        info = callbacks.RegistrationInfo(
+            callbacks.NoFlags.NONE, held, index, store.name, inbound.source, inbound.client_data
+        )
+        try:
+            store.wanted = reg.checked_registration_id(function(info))
+        except Exception as error:
+            inbound.fail(error)
+            return
+        self._register(index, store.wanted)
+
+    def _register(self, index: int, wanted: int) -> None:
+        store, inbound, options = self.stores[index], self._inbound, self._receiver.options
+        store.wanted = wanted
+        request = wire.RegisterReceiver(
+            store.link.next_id(), inbound.uuid, inbound.topic, wanted, self.session_id, self.proposal,
+            inbound.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
+            options.ume_receiver_paced_persistence, self._machine.asked_as(index),
+        )  # fmt: skip
+        self._send(index, request, self._answered)
+
+    def _send(self, index: int, request: wire.Request, answered: Callable[[int, wire.Answer], None]) -> None:
+        """To one store; its answer goes astray when the source has named other stores meanwhile."""
+        names = self._names
+        self.stores[index].link.ask(request, lambda answer: answered(index, answer) if names == self._names else None)
+
+    def _answered(self, index: int, answer: wire.Answer) -> None:
+        now = time.monotonic_ns()
+        match answer:
+            case wire.ReceiverGranted():
+                store = self.stores[index]
+                store.answer = answer
+                if self.deregistration is not None:  # it crossed the call
+                    self.deregistration.start({index: answer})
+                    return
+                sri = self._inbound.watch.look(now)
+                if sri is not None and index < len(sri.versions):  # what the SRI says by now led to this grant
+                    store.seen = max(store.seen, (sri.incarnation, sri.versions[index]))
+                grant = reg.Grant(
+                    answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.acknowledged_under,
+                    tuple(answer.begins), position=answer.position, high_sqn=answer.high_sqn,
+                    given_up=[i for i, each in enumerate(self.stores) if each.name in answer.excluded],
+                )  # fmt: skip
+                self._act(self._machine.granted(index, grant, now))
+                if sri is not None:
+                    self.follow(sri)
+            case wire.Refused() if self.deregistration is None:
+                self._act(self._machine.refused(index, refusal_of(answer, self.stores[index].name)))
+
+    def _granted(self, index: int, grant: reg.Grant) -> None:
+        store = self.stores[index]
+        assert store.answer is not None
+        flags = events.RegistrationSuccessFlags
+        said = flags(store.answer.flags) | (flags.OLD if grant.old else flags(0))
+        if store.answer.source_session_id:
+            said |= flags.SRC_SID
+        inbound = self._inbound
+        inbound.tell(
+            events.RegistrationSuccess(
+                inbound.topic, inbound.source, said, store.answer.source_registration_id, grant.registration_id,
+                grant.next_sqn, index, store.name, store.answer.source_session_id,
+            )
+        )  # fmt: skip
+        if store.answer.unrecorded:
+            text = f"store {store.name} serves what it has and records nothing: {store.answer.unrecorded}"
+            inbound.tell(events.RegistrationError(inbound.topic, inbound.source, text, store.name))
+        inbound.found_logs()
+
+    def _refused(self, index: int, refusal: reg.Refusal) -> None:
+        if refusal.code != "unknown_source":  # the store has not heard of it yet: asked again
+            inbound, since = self._inbound, refusal.since_ns / 1e9
+            inbound.tell(
+                events.RegistrationError(
+                    inbound.topic, inbound.source, refusal.reason, self.stores[index].name, refusal.pid, since
+                )
+            )
+
+    def _unresponsive(self, said: reg.Unresponsive) -> None:
+        """UM's receivers have no StoreUnresponsive: why they wait is a RegistrationError (um_semantics B.3, L.2)."""
+        inbound, name = self._inbound, self.stores[said.store].name
+        text = f"store {said.store} [{name}] unresponsive" + ("" if said.answered else " - no registration response")
+        text += f"; registered with {said.registered} of its group, {said.required} are needed"
+        inbound.tell(events.RegistrationError(inbound.topic, inbound.source, text, name, 0, 0.0))
+
+    def _waits(self, action: reg.Waits) -> None:
+        inbound = self._inbound
+        hinders = [self.stores[index].name for index, text in action.said if text != REGISTERED]
+        name = hinders[0] if hinders else ""
+        inbound.tell(events.RegistrationError(inbound.topic, inbound.source, self._why_it_waits(action.said), name))
+
+    def _why_it_waits(self, said: Sequence[tuple[int, str]]) -> str:
+        if not said:
+            return "waits: the source is registered with none of its stores"
+        each = "; ".join(f"store {index} [{self.stores[index].name}]: {text}" for index, text in said)
+        registered = sum(text == REGISTERED for _, text in said)
+        return f"waits: registered with {registered} of {len(said)} stores, which are too few: {each}"
+
+    def _show_wait(self) -> None:
+        """To `doctor` and `stat`, as long as it lasts."""
+        inbound, waits = self._inbound, self._receiver.context.waits
+        if not self._machine.waiting or inbound.failure is not None:
+            self._waits_since_ns = 0
+            waits.show(inbound, None)
+            return
+        self._waits_since_ns = self._waits_since_ns or time.time_ns()
+        why = self._why_it_waits(self._machine.said())
+        waits.show(inbound, Wait(inbound.topic, inbound.uuid.hex(), self.session_id, self._waits_since_ns, why))
+
+    # The SRI --------------------------------------------------------------------------------------------------------------
+
+    def follow(self, sri: Sri) -> None:
+        """The SRI has changed: registers again with exactly the stores that the source has registered with since."""
+        if self.deregistration is not None or sri.incarnation < self._incarnation:
+            return
+        inbound = self._inbound
+        names = tuple(store.name for store in self.stores)
+        news = []
+        if sri.incarnation > self._incarnation:
+            self._incarnation = sri.incarnation
+            news.append(f"incarnation {sri.incarnation} began at {sri.start_sqn}")
+        if sri.stores != names:
+            news.append(f"stores {', '.join(sri.stores) or 'none'} instead of {', '.join(names) or 'none'}")
+        if (sri.stores, sri.groups) != (names, self._groups):
+            self._rename(sri.stores, sri.groups)
+        now = time.monotonic_ns()
+        expected = {index for index, version in enumerate(sri.versions) if version > 0}
+        if (
+            not sri.live and not self._machine.complete
+        ):  # it registers with nobody any more: whoever has kept it will do
+            expected = set(range(len(sri.versions)))
+        before = self._machine.seated
+        for word, changed in (("with", expected - before), ("without", before - expected)):
+            if self._machine.complete and changed:
+                news.append(f"{word} {', '.join(sri.stores[index] for index in sorted(changed))}")
+        self._act(self._machine.expect(expected, now))
+        if news:
+            inbound.tell(events.RegistrationChange(inbound.topic, inbound.source, "; ".join(news)))
+        for index, version in enumerate(sri.versions):
+            store = self.stores[index]
+            if version > 0 and (sri.incarnation, version) > store.seen:
+                store.seen = sri.incarnation, version
+                self._act(self._machine.again(index, now))
+
+    def follow_store(self, found: Found) -> None:
+        """A store knows an incarnation whose ring is gone already: its source may have named other stores."""
+        if found.incarnation > self._incarnation:
+            versions = (1,) * len(found.stores)
+            said = Sri(found.incarnation, found.start_sqn, found.stores, found.groups, versions, 0, found.session_id)
+            self.follow(said)
+
+    def _rename(self, names: tuple[str, ...], groups: Groups) -> None:
+        """The source names other stores, or groups them otherwise. Those that stay keep their registration."""
+        context = self._receiver.context
+        before = {store.name: (store, slot) for store, slot in zip(self.stores, self._machine.slots, strict=True)}
+        old = self._machine
+        self.stores = [before[name][0] if name in before else Registered(context.link(name)) for name in names]
+        self._names += 1
+        self._groups = groups
+        self._machine = self._new_machine()
+        self._machine.complete, self._machine.first_ns = old.complete, old.first_ns
+        self._machine.identity = old.identity
+        for index, name in enumerate(names):
+            if name in before and before[name][1].phase is reg.Phase.ACTIVE:
+                self._machine.slots[index] = before[name][1]
+        for name, (store, _) in before.items():
+            if name not in names and self in store.link.listeners:
+                store.link.listeners.remove(self)
+        for store in self.stores:
+            self._listen(store.link)
+
+    # What the stores said -------------------------------------------------------------------------------------------------
+
+    def answers(self) -> list[wire.ReceiverGranted]:
+        """What was granted, in the order of store indexes."""
+        return [store.answer for store in self.stores if store.answer is not None]
+
+    def table(self) -> Table:
+        """The BEGINs that hold, by what was granted; of several tables that may, the one that makes least void."""
+        return self._machine.tables()[-1]
+
+    def source_session_id(self) -> int:
+        """The source's session ID, 0 for none."""
+        found = self._inbound.found
+        return max((answer.source_session_id for answer in self.answers()), default=found.session_id)
+
+    def identity(self) -> tuple[bytes, int]:
+        """uuid and RegID of the receiver."""
+        uuid = self._machine.identity or self.proposal
+        held = [grant for grant in self._machine.grants() if grant.uuid == uuid]
+        return uuid, held[0].registration_id if held else 0
+
+    def log_paths(self) -> list[str]:
+        """Directories of the source's log, one per store: as granted, else as the store's info file says, else empty."""
+        return [store.answer.log if store.answer is not None else self._log_of(store.name) for store in self.stores]
+
+    def earlier_logs(self) -> dict[str, tuple[str, int]]:
+        """The source's log at stores that are declared no more, by its directory: the store, and below which number it counts."""
+        declared, found = set(self.log_paths()), dict[str, tuple[str, int]]()
+        for store, (log, below) in [each for answer in self.answers() for each in answer.others.items()]:
+            if log not in declared and below > found.get(log, ("", 0))[1]:
+                found[log] = store, below
+        return found
+
+    def _log_of(self, name: str) -> str:
+        info = read_info(self._receiver.context.domain, name)
+        return f"{info.logs}/{self._inbound.uuid.hex()}" if info is not None else ""
+
+    # The end --------------------------------------------------------------------------------------------------------------
+
+    def deregister(self) -> None:
+        """The stores that granted forget the receiver; it registers with none from now on."""
+        links, names = [store.link for store in self.stores], [store.name for store in self.stores]
+        self.deregistration = ReceiverDeregistration(
+            self._inbound.uuid, self._inbound.topic, self._inbound.source, self._inbound.tell, links, names
+        )
+        answers = {index: store.answer for index, store in enumerate(self.stores) if store.answer is not None}
+        self.deregistration.start(answers)
+
+    def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
+        """What to tell the stores at a clean close."""
+        if self.deregistration is not None:
+            return []
+        uuid = self._inbound.uuid
+        return [
+            (store.link, wire.Leave(store.link.next_id(), "receiver", uuid, answer.uuid if answer else self.proposal))
+            for store in self.stores
+            for answer in [store.answer]  # without one: a grant may be on its way
+            if store.link.up
+        ]
+
+    def close(self) -> None:
+        """Listens no more, and is not seen waiting."""
+        self._receiver.context.waits.show(self._inbound, None)
+        for store in self.stores:
+            if self in store.link.listeners:
+                store.link.listeners.remove(self)

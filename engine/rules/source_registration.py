@@ -1,0 +1,438 @@
+"""One source's registration with its stores, without I/O (um_semantics B.1, B.4, E; DESIGN 13 to 15). See registration.py.
+
+A source asks every store, and each answers only after the previous owner is dead or gone and its ring is drained. When all that
+have a seat have answered, or enough have and the first interval is over, the source opens the next incarnation where the answers
+say (election.py), makes BEGIN durable at each of them, and may send as long as its groups are complete (quorum.py).
+
+A group has as many seats as its declared size; stores listed beyond it are backups, and idle from the opening on. When a store
+with a seat is unresponsive, the next backup that is there takes the seat, for good: who lost it is a backup from then on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..events.source import RegistrationSuccessFlags
+from . import election
+from . import registration as reg
+from .heartbeat import Pulse
+from .quorum import NO_GROUPS
+from .registration import Action, Grant, Phase, Registration
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from .quorum import Consensus, Groups
+
+__all__ = ["SourceRegistration"]
+
+TAKES_PART = {Phase.ANNOUNCED, Phase.CATCHING_UP, Phase.ACTIVE}
+
+
+class SourceRegistration(Registration):
+    """One source object's registration with its stores. ``groups`` None: it has none, and streams.
+
+    ``incarnation``, ``start_sqn``, ``begins`` and ``uuid`` are fixed when the stream opens; a store that returns later registers
+    again with them. Until then ``uuid`` is a proposal: the identity is the one under which most incarnations have begun.
+    ``anonymous``: it comes without RegID and session ID, so no store can know it. ``names``: of the stores, as declared.
+    A store whose heartbeat stands still for ``silence_ns`` is suspended; it is looked at every ``look_ns``.
+    """
+
+    def __init__(
+        self, groups: Groups | None, interval_ns: int, behavior: Consensus, uuid: bytes, *, stagger: float = 0.0,
+        silence_ns: int = 10_000_000_000, look_ns: int = 500_000_000, anonymous: bool = False, names: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        Registration.__init__(self, groups or NO_GROUPS, interval_ns, behavior, stagger=stagger)
+        self._names = names
+        self.seated = self.groups.first_seats()
+        self.incarnation = 0
+        self.start_sqn = 0
+        self.begins: tuple[tuple[int, int], ...] = ()
+        """BEGINs of earlier incarnations, for stores that missed some (DESIGN 13)."""
+        self.complete = False
+        self.was_complete = False
+        self.uuid = uuid
+        self._anonymous = anonymous
+        self._empty = set(range(len(self.slots))) if anonymous else set()
+        """Stores that know nothing of this source, also without having answered."""
+        self.register = election.NOTHING
+        """What this host's register has; to be read anew before each question."""
+        self.least = 0
+        """The incarnation that stores are asked to promise: the greatest that one has promised, or that a ring has had."""
+        self._told_gone: reg.Forgot | None = None
+        self._open_again_ns = 0
+        self._pulses = [Pulse(silence_ns, look_ns) for _ in self.slots]
+
+    @property
+    def is_open(self) -> bool:
+        """The stream exists."""
+        return self.incarnation > 0
+
+    @property
+    def may_send(self) -> bool:
+        """Registration was completed, and the predicate holds now (um_semantics E.2)."""
+        return self.complete and self._holds()
+
+    def _holds(self) -> bool:
+        return self.is_open and (not self.slots or self._sufficient(self.active()))
+
+    def active(self) -> set[int]:
+        """Stores that are registered now."""
+        return self._in_phase(Phase.ACTIVE)
+
+    def _sufficient(self, stores: Collection[int]) -> bool:
+        return self.groups.complete(stores)
+
+    def keeps_too_little(self) -> bool:
+        """So many of its stores keep no messages that nothing will become stable (um_semantics I.3)."""
+        no_acks = RegistrationSuccessFlags.NOACKS
+        empty = {
+            store for store, slot in enumerate(self.slots) if slot.grant is not None and slot.grant.flags & no_acks
+        }
+        return bool(empty) and not self._sufficient(self.seated - empty)
+
+    def start(self) -> list[Action]:
+        """A source without stores is complete at once: it streams, and nothing is kept."""
+        return [] if self.slots else [reg.Open(1, 0)]
+
+    # Up to the first send -------------------------------------------------------------------------------------------------
+
+    def connected(self, store: int, now_ns: int) -> list[Action]:
+        """A link to the store is up."""
+        if not self._anonymous:  # from now on it may learn something
+            self._empty.discard(store)
+        return Registration.connected(self, store, now_ns) + self._reseat(now_ns)
+
+    def knows_nothing(self, store: int) -> None:
+        """The store is dead, and its state, which can be read, has nothing of this source (DESIGN 14, 15)."""
+        self._empty.add(store)
+
+    def granted(self, store: int, grant: Grant, now_ns: int) -> list[Action]:
+        """The store answered for this identity."""
+        slot = self.slots[store]
+        asked, slot.pending = slot.pending, None
+        if slot.phase is not Phase.ASKED:  # it has no seat any more
+            return [reg.GiveUp(store, grant.uuid)]
+        if asked is not None and asked != self.incarnation:  # from before the opening, or for one that was abandoned
+            return [reg.GiveUp(store, grant.uuid), *self._ask(store, now_ns)]
+        slot.grant, slot.granted_ns = grant, now_ns
+        slot.phase, slot.refusal, slot.gone, slot.refusals = Phase.GRANTED, None, False, 0
+        left = self._give_up()
+        # Not of what is left at once; nor again of what the last one came to nothing for, or of what was only asked again.
+        told = store in self.seated and slot.phase is Phase.GRANTED and not (slot.hollow or slot.again)
+        slot.again = False
+        actions: list[Action] = [reg.Granted(store, grant)] if told else []
+        if self.is_open:
+            return actions + self._announce(store, now_ns)
+        return actions + left + self._open(now_ns)
+
+    def _ask(self, store: int, now_ns: int) -> list[Action]:
+        """One question at a time: what the first of two is granted would refuse the second, and nobody would know who has it."""
+        slot = self.slots[store]
+        if slot.pending is not None:
+            slot.phase = Phase.ASKED
+            return []
+        slot.pending = self.incarnation
+        return Registration._ask(self, store, now_ns)
+
+    def _announce(self, store: int, now_ns: int) -> list[Action]:
+        slot = self.slots[store]
+        slot.phase, slot.asked_ns = Phase.ANNOUNCED, now_ns
+        return [reg.Announce(store)]
+
+    def _claims(self) -> Phase | None:
+        return None if self.is_open else Phase.GRANTED
+
+    def _answers(self, *, last: bool = False) -> dict[int, Grant]:
+        """What stores granted; before the opening backups are among them. ``last``: also of those that are asked again."""
+        return {
+            store: slot.grant
+            for store, slot in enumerate(self.slots)
+            if slot.grant and (slot.phase is Phase.GRANTED or (last and slot.again))
+        }
+
+    def _decision(self) -> election.Decision | None:
+        return election.decide(
+            self.groups, self.seated, self._answers(), self.behavior, self.uuid, self._empty, self._names, self.register
+        )
+
+    def _stuck(self, held: Collection[int], in_use: Collection[int]) -> bool:
+        return Registration._stuck(self, held, in_use) or self._decision() is None
+
+    def _open(self, now_ns: int) -> list[Action]:
+        """An attempt may fail, without memory for example: the next one is made after the interval."""
+        if self.is_open or now_ns < self._open_again_ns:
+            return []
+        if not self.slots:
+            self._open_again_ns = now_ns + self.interval_ns
+            return self.start()
+        granted = self._in_phase(Phase.GRANTED)
+        if not granted or len(granted) <= len(self._in_use() & self.seated):
+            return []
+        if granted != self.seated and not (self._is_over(now_ns) and self._sufficient(granted)):
+            return []
+        decision = self._decision()
+        if decision is None:  # what an operator says, or a disk that is mended, is heard by asking again
+            due = [store for store in self._answers() if now_ns - self.slots[store].granted_ns >= self.interval_ns]
+            return self._ask_again(due, now_ns)
+        if stale := self._stale(decision.uuid):
+            return [each for s in stale for each in (reg.GiveUp(s, decision.uuid), *self._ask(s, now_ns))]
+        incarnation = max(decision.incarnation, self.least)
+        if unpromised := self._promised_less(incarnation):
+            self.least = incarnation
+            return self._ask_again(unpromised, now_ns)
+        self._open_again_ns = now_ns + self.interval_ns
+        self.uuid, self.begins = decision.uuid, decision.begins
+        gone = reg.Forgot(decision.forgot, decision.start_sqn)
+        told: list[Action] = [gone] if decision.forgot and gone != self._told_gone else []
+        self._told_gone = gone
+        return [*told, reg.Open(incarnation, decision.start_sqn)]
+
+    def _ask_again(self, stores: Iterable[int], now_ns: int) -> list[Action]:
+        """Leaves these stores, which have granted, and registers there anew."""
+        actions: list[Action] = []
+        for store in stores:
+            slot = self.slots[store]
+            assert slot.grant is not None
+            slot.again = True
+            actions += [reg.GiveUp(store, slot.grant.uuid), *self._ask(store, now_ns)]
+        return actions
+
+    def _promised_less(self, incarnation: int) -> list[int]:
+        """Stores that could still let a later claimant open an incarnation below this one, or this one itself.
+
+        Then a BEGIN that reaches few stores would be the newest for ever, and make void what becomes stable under that other one.
+        """
+        return [store for store, grant in sorted(self._answers().items()) if 0 < grant.promised < incarnation]
+
+    def lives(self, of: Collection[int] | None = None) -> dict[str, int]:
+        """Stores (``of`` these) that have granted, by their own names -> the life of each, as BEGIN tells it."""
+        grants = {store: slot.grant for store, slot in enumerate(self.slots) if slot.grant is not None}
+        told = election.lives(grants, self.register, self.uuid)
+        names = {grant.name for store, grant in grants.items() if of is None or store in of}
+        return {name: life for name, life in told.items() if name in names}
+
+    def exclusions(self, store: int) -> list[int]:
+        """Of this store by the operator, after which it has to learn."""
+        grants = {index: slot.grant for index, slot in enumerate(self.slots) if slot.grant is not None}
+        return election.to_learn(store, grants, self._names) if store in grants else []
+
+    def beyond(self, incarnation: int, now_ns: int) -> list[Action]:
+        """A ring or a board line shows that somebody has had the incarnation that was to be opened: this one is to be next."""
+        self.least, self._open_again_ns = max(self.least, incarnation), now_ns
+        return self._open(now_ns)
+
+    def _pause_ns(self) -> int:
+        """Shorter for who has the RegID elsewhere: a claimant takes a store in turn with giving up, and may do so in step."""
+        return Registration._pause_ns(self) // (2 if self.was_complete else 1)
+
+    def refusal(self, since_ns: int = 0) -> reg.Refusal | None:
+        """Also: enough stores grant, but may not decide without one that refuses, and not because of another claimant."""
+        found = Registration.refusal(self, since_ns)
+        settled = self._in_phase(Phase.GRANTED, Phase.REFUSED) == self.seated
+        if found is not None or self.is_open or not settled or not self._answers() or self._decision() is not None:
+            return found
+        lasting = {
+            store
+            for store in self._refused_since(since_ns)
+            if (said := self.slots[store].refusal) is not None and said.code not in {"busy", "reg_id_in_use"}
+        }
+        return self._reason(lasting)
+
+    def _stale(self, uuid: bytes) -> list[int]:
+        """Stores that were asked before another one reported more, and now can read its log: their answers are too old to
+        decide by (DESIGN 14). What is less when they are asked again is all that they can know."""
+        reports = {
+            store: (grant.incarnation, grant.next_sqn)
+            for store, grant in self._answers().items()
+            if grant.incarnation and grant.uuid == uuid
+        }
+        most = max(reports.values(), default=(0, 0))
+        since = min((self.slots[store].granted_ns for store in reports if reports[store] == most), default=0)
+        late = [store for store in sorted(self.seated) if reports.get(store, most) < most]
+        return [store for store in late if self.slots[store].asked_ns < since]
+
+    def opened(self, incarnation: int, start_sqn: int, now_ns: int) -> list[Action]:
+        """The stream was created; BEGIN goes to every store that has a seat and granted. Backups are left."""
+        self.incarnation, self.start_sqn = incarnation, start_sqn
+        if not self.slots:
+            self.complete = True
+            return [reg.Complete(start_sqn, True)]
+        actions: list[Action] = []
+        for store, slot in enumerate(self.slots):
+            if store not in self.seated:
+                if slot.phase is Phase.GRANTED and slot.grant is not None:
+                    actions.append(reg.GiveUp(store, slot.grant.uuid))
+                slot.phase, slot.grant = Phase.IDLE, None
+            elif slot.phase is Phase.GRANTED:
+                actions += self._announce(store, now_ns)
+        return actions
+
+    def begun(self, store: int, next_sqn: int, now_ns: int, *, catching_up: bool = False) -> list[Action]:
+        """BEGIN is durable at the store. ``next_sqn``: the source's next number now."""
+        slot = self.slots[store]
+        if slot.grant is not None:
+            slot.grant = replace(slot.grant, uuid=self.uuid)
+        if slot.phase is not Phase.ANNOUNCED:
+            return []
+        slot.phase, slot.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
+        slot.told, slot.same, slot.hollow = None, 0, False
+        return self._complete(next_sqn, now_ns)
+
+    def refused(self, store: int, refusal: reg.Refusal) -> list[Action]:
+        """The store said no. Before anything was sent that may mean that somebody else has begun since the stores granted: to
+        BEGIN, or because so many are in use, or another source's. Then this incarnation is void, and it starts over."""
+        slot = self.slots[store]
+        asked, slot.pending, slot.again = slot.pending, None, False
+        if slot.phase is Phase.ASKED and asked is not None and asked != self.incarnation:
+            return self._ask(store, slot.asked_ns)  # it may be in use by the stream that was opened since
+        if self.was_complete or not self.is_open:
+            return Registration.refused(self, store, refusal)
+        if slot.phase is Phase.ANNOUNCED and refusal.code == "busy":
+            return self._abandon(slot.asked_ns)
+        actions = Registration.refused(self, store, refusal)
+        free, in_use = self.seated - self._in_use() - self._overtaken(), self._in_use() & self.seated
+        half = len(free) <= len(in_use)  # where one group will do, two could be complete
+        hopeless = half or not self._sufficient(free)
+        return actions + self._abandon(slot.asked_ns) if hopeless else actions
+
+    def _overtaken(self) -> set[int]:
+        """Stores where nothing had begun when they granted, and now something has under another identity."""
+        refused = {s for s, slot in enumerate(self.slots) if slot.refusal and slot.refusal.code == "other_source"}
+        return {store for store in refused if (grant := self.slots[store].grant) and not grant.incarnation}
+
+    def _abandon(self, now_ns: int) -> list[Action]:
+        """Its stream must not stay: it is the newest, and has an owner who lives."""
+        self.incarnation, self.begins = 0, ()
+        actions: list[Action] = [reg.Abandon()]
+        for store, slot in enumerate(self.slots):
+            if slot.grant is not None and slot.up and slot.pending is None:
+                actions.append(reg.GiveUp(store, slot.grant.uuid))
+            refused, slot.grant = slot.phase is Phase.REFUSED, None
+            slot.phase = slot.phase if refused else Phase.DOWN
+            if slot.up and not refused:
+                actions += self._ask(store, now_ns)
+        return actions
+
+    def caught_up(self, store: int, next_sqn: int, now_ns: int) -> list[Action]:
+        """The store has what its peers have."""
+        slot = self.slots[store]
+        if slot.phase is not Phase.CATCHING_UP:
+            return []
+        slot.phase = Phase.ACTIVE
+        return self._complete(next_sqn, now_ns)
+
+    def _complete(self, next_sqn: int, now_ns: int) -> list[Action]:
+        """The first time every seat is waited for as long as the interval lasts; after a loss, what the groups need will do."""
+        active = self.active()
+        if not self._holds():  # also by one more: a group that becomes active, and is not complete
+            self.complete = False
+            return []
+        if self.complete:
+            return []
+        if not self.was_complete and active != self.seated and not self._is_over(now_ns):
+            return []
+        self.complete = self.was_complete = True
+        return [reg.Complete(next_sqn, active == self.seated)]
+
+    # Stores that go, and return -------------------------------------------------------------------------------------------
+
+    def disconnected(self, store: int, now_ns: int) -> list[Action]:
+        """The store is dead, or its link broke: it does not count until it has registered again."""
+        slot = self.slots[store]
+        was, slot.up, slot.refusals, slot.same, slot.pending, slot.again = slot.phase, False, 0, 0, None, False
+        if was is Phase.IDLE:
+            return []
+        slot.phase = Phase.DOWN
+        if store not in self.seated:
+            return []
+        told = self._unresponsive(store) if was in TAKES_PART else []
+        slot.gone = True
+        return told + self._reseat(now_ns)
+
+    def look(self, store: int, beat: int, next_sqn: int, now_ns: int, *, catching_up: bool) -> list[Action]:
+        """What the store's line on the board says now; for every store that takes part, every ``look_ns``."""
+        if self._pulses[store].look(beat, now_ns):
+            return self.silent(store, now_ns)
+        caught_up = [] if catching_up else self.caught_up(store, next_sqn, now_ns)
+        return caught_up + self.heard(store, next_sqn, now_ns, catching_up=catching_up)
+
+    def silent(self, store: int, now_ns: int) -> list[Action]:
+        """Its heartbeat has stood still for ume_store_activity_timeout: it does not count until it goes on."""
+        slot = self.slots[store]
+        if slot.phase not in {Phase.CATCHING_UP, Phase.ACTIVE}:
+            return []
+        slot.phase, slot.gone = Phase.SUSPENDED, True
+        return self._unresponsive(store) + self._reseat(now_ns)
+
+    def heard(self, store: int, next_sqn: int, now_ns: int, *, catching_up: bool = False) -> list[Action]:
+        """The heartbeat goes on."""
+        slot = self.slots[store]
+        if slot.phase is Phase.IDLE and slot.gone:
+            slot.gone = False
+            return self._reseat(now_ns)
+        if slot.phase is not Phase.SUSPENDED:
+            return []
+        slot.phase, slot.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
+        return self._complete(next_sqn, now_ns)
+
+    def _unresponsive(self, store: int, *, answered: bool = True) -> list[Action]:
+        lost = self.complete and not self._holds()
+        if lost:
+            self.complete = False
+        number = self.groups.of[store]
+        registered = len(self.active() & set(self.groups.members(number)))
+        return [reg.Unresponsive(store, lost, registered, self.groups.needed(number), answered)]
+
+    def _reseat(self, now_ns: int) -> list[Action]:
+        """Gives each seat whose store is unresponsive to the next backup of its group that is there."""
+        actions: list[Action] = []
+        for store in sorted(self.seated):
+            if not self.slots[store].gone:
+                continue
+            for backup in self.groups.members(self.groups.of[store]):
+                slot = self.slots[backup]
+                if backup in self.seated or not slot.up or slot.gone:
+                    continue
+                self.seated = self.seated - {store} | {backup}
+                actions.append(reg.Seated(backup, store))
+                if self.is_open:
+                    self.slots[store].phase = Phase.IDLE
+                    actions += self._ask(backup, now_ns)
+                elif slot.phase is Phase.GRANTED and slot.grant is not None:
+                    actions += [reg.Granted(backup, slot.grant), *self._open(now_ns)]
+                break
+        return actions
+
+    def tick(self, now_ns: int, next_sqn: int = 0) -> list[Action]:
+        """Asks again what is due; does with fewer stores when the first interval is over; tells who has not answered."""
+        actions = self._retries(now_ns) + self._open(now_ns)
+        if not self.complete:  # also by one less: a group that is not active any more is not waited for
+            actions += self._complete(next_sqn if self.was_complete else self.start_sqn, now_ns)
+        silent = self._overdue(now_ns, Phase.DOWN, Phase.ASKED, Phase.ANNOUNCED)
+        actions += [each for store in silent for each in self._unresponsive(store, answered=False)]
+        return actions + self._reseat(now_ns) if silent else actions
+
+    def waiting_for(self) -> list[int]:
+        """Stores with a seat that do not do their part now."""
+        done = Phase.ACTIVE if self.is_open else Phase.GRANTED
+        return sorted(self.seated - self._in_phase(done))
+
+    def why(self, names: Sequence[str]) -> str:
+        """What it waits for, for a program that has waited long enough. ``names``: of the stores."""
+        refused = [(names[s], self.slots[s].refusal) for s in sorted(self._refused_since(0))]
+        said = [f"{name} refuses: {refusal.text}" for name, refusal in refused if refusal is not None]
+        if said:  # that store is there, and knows why
+            return "; ".join(said)
+        if not self.is_open and (
+            reason := election.obstacle(
+                self.groups, self.seated, self._answers(last=True), names, self._empty, self.register
+            )
+        ):
+            return reason
+        waiting = self.waiting_for()
+        if not waiting:  # each has done its part: what is missing comes now, or came since the caller looked
+            done = [names[store] for store in sorted(self.seated)]
+            return f"{', '.join(done) or 'no store'} {'have' if len(done) > 1 else 'has'} answered"
+        return "waiting for " + ", ".join(names[store] for store in waiting)

@@ -1,0 +1,37 @@
+"""What a source's program is told of its registration: an event per action that has one (um_semantics B.4, B.5, L.1). Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..events import source as events
+from ..rules import registration as reg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["source_event"]
+
+
+def source_event(action: reg.Action, names: Sequence[str]) -> object | None:
+    """The event of this action, None if it has none. `names`: of the stores, by index."""
+    match action:
+        case reg.Granted(store, grant):
+            flags = events.RegistrationSuccessFlags(grant.flags | events.RegistrationSuccessFlags.OLD * grant.old)
+            return events.RegistrationSuccess(flags, grant.registration_id, grant.next_sqn, store, names[store])
+        case reg.Complete(sequence_number, all_stores):
+            complete = events.RegistrationCompleteFlags
+            return events.RegistrationComplete(complete(0) if all_stores else complete.QUORUM, sequence_number)
+        case reg.RefusedBy(store, refusal):
+            return events.RegistrationError(refusal.text, names[store], refusal.pid, refusal.since_ns / 1e9)
+        case reg.Forgot(stores, start_sqn):
+            text = (
+                f"numbering goes on at {start_sqn}; {', '.join(stores)} may have had more and cannot know it any more: messages "
+                f"from {start_sqn} on that were stable only there are gone"
+            )
+            return events.RegistrationError(text, stores[0])
+        case reg.Unresponsive(store, lost, registered, required, answered):
+            text = f"store {store} [{names[store]}] unresponsive"
+            text += (" (quorum lost)" if lost else "") if answered else " - no registration response."
+            return events.StoreUnresponsive(text, names[store], store, lost, registered, required)
+    return None

@@ -1,0 +1,499 @@
+"""A source's slow side (the mirror of delivery_controller.py): registration with its stores, board, stream, events. What becomes
+of messages that were sent is settlement.py.
+
+The context's thread turns it; senders call :meth:`Outbound.refresh` when they wait for room.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..control import wire
+from ..control.deregistration import SourceDeregistration, check_deregister
+from ..control.grants import grant_of
+from ..control.refusals import refusal_of
+from ..errors import ClosedError, FencedError, ForkedHandleError, TurnHeldError
+from ..events import source as events
+from ..events.info import ForceReclaimInfo
+from ..log.info_file import knows_nothing
+from ..log.register import SourceRegister, earlier_stores, elsewhere
+from ..memory import nameless
+from ..memory.domain import unlink_object
+from ..memory.new_ring import SourceRing, SriStore, stream_config, write_sri
+from ..native.core import CData, ffi, lib
+from ..options.receiver_paced import wanted_by
+from ..rules import registration as reg
+from ..rules.quorum import INTERGROUP, INTRAGROUP
+from ..rules.source_registration import SourceRegistration
+from .registration_events import source_event
+from .settlement import UNDER, Settlement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..control.host import Host
+    from ..control.link import StoreLink
+    from ..memory.mapping import Mapping
+    from ..options.resolve import Options
+    from ..options.values import StoreAddress
+
+__all__ = ["Outbound"]
+
+_log = logging.getLogger("holdfast")
+
+FOR_EVER_NS = 2**62
+
+
+class Outbound:
+    """See the module. What it owns of C is NULL before the stream is open and after close."""
+
+    def __init__(self, context: Host, topic: str, options: Options, on_event: Callable[[Any], object] | None) -> None:
+        self.context = context
+        self.topic = topic
+        self.options = options
+        self.on_event = on_event
+        self.stores: tuple[StoreAddress, ...] = options.stores
+        self.names = tuple(str(store) for store in self.stores)
+        self._session = options.ume_session_id or context.session_id
+        self._proposal = secrets.token_bytes(16)
+        """Its identity, if no store knows another one."""
+        registration_ids = [store.registration_id for store in self.stores]
+        named = bool(self._session) or any(registration_ids)
+        self._look_ns = options.ume_store_check_interval * 1_000_000
+        self._machine = SourceRegistration(
+            options.groups, options.ume_registration_interval * 1_000_000,
+            options.ume_consensus_sequence_number_behavior, self._proposal, stagger=secrets.randbelow(1000) / 1000,
+            silence_ns=options.ume_store_activity_timeout * 1_000_000, look_ns=self._look_ns,
+            anonymous=not named, names=self.names,
+        )  # fmt: skip
+        self._register = SourceRegister(
+            context.domain, topic, self._session, registration_ids, self.names, options.groups
+        )
+        self._looked_ns = self._named_ns = 0
+        self._nameless = ""
+        """A name in shared memory that this source needs, and that somebody has removed."""
+        self._nameless_ns = 0
+        if self._session and any(registration_ids):
+            _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
+        self._links: list[StoreLink] = [context.link(name) for name in self.names]
+        self._versions = [0] * len(self.stores)
+        self._board: Mapping | None = None
+        self._handle: CData = ffi.NULL
+        self._direct: CData | None = None
+        """The handle, for sends that nobody has to hear of; None where every message is recorded."""
+        self._name = ""
+        self._settlement: Settlement | None = None
+        self._may_send = False
+        self._closed = False
+        self._deregistration: SourceDeregistration | None = None
+        self._failure: Exception | None = None
+        self._registered = threading.Condition()
+        self._untold = False
+        """A RegistrationComplete is queued that the program has not been told yet."""
+        self._events: list[object] = []
+
+    @property
+    def next_sequence_number(self) -> int:
+        """Number that the next message's first fragment will carry."""
+        return int(lib.hf_source_next(self._handle)) if self._handle else self._machine.start_sqn
+
+    @property
+    def liveness_board(self) -> Mapping | None:
+        """The board to find receiving contexts on; None if this source asks for no confirmations (um_semantics H)."""
+        return self._board if self.options.ume_confirmed_delivery_notification else None
+
+    def refresh(self, *, thorough: bool = False) -> bool:
+        """Reads the board, settles and releases (settlement.py). True when something moved.
+
+        Raises ForkedHandleError in a forked child.
+        """
+        if self.context.forked:
+            raise ForkedHandleError("source")
+        settlement = self._settlement
+        if settlement is None:
+            return False
+        moved = settlement.refresh(thorough=thorough)
+        if settlement.notices.queue:
+            self.context.wake()
+        return moved
+
+    # Registration: the context's thread --------------------------------------------------------------------------------------
+
+    def start(self, now_ns: int) -> None:
+        """First turn."""
+        for link in self._links:
+            link.listeners.append(self)
+            if link.up:
+                self.link_up(link)
+        self._act(self._machine.start(), now_ns)
+
+    def turn(self, now_ns: int) -> int:
+        """Timers, stability and events. Returns the number of things done."""
+        if self._closed:
+            return 0
+        if self._deregistration is not None:
+            self._deregistration.tick(now_ns)
+            return self.deliver_events()
+        if not self._machine.is_open:
+            self._look_at_the_dead(now_ns)
+        self._act(self._machine.tick(now_ns, self.next_sequence_number), now_ns)
+        work = 0
+        if self._settlement is not None:
+            self._look(self._settlement, now_ns)
+            self._look_at_names(now_ns)
+            work = int(self._settlement.turn(now_ns))
+            header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(self._handle).base)
+            header.heartbeat_ns = now_ns
+        return work + self.deliver_events()
+
+    def _look_at_the_dead(self, now_ns: int) -> None:
+        """Registration need not wait for a dead store that knows nothing of this source."""
+        if now_ns - self._looked_ns < self._look_ns:
+            return
+        self._looked_ns = now_ns
+        for index, link in enumerate(self._links):
+            wanted = self.stores[index].registration_id
+            if not link.up and knows_nothing(self.context.domain, link.name, self.topic, wanted, self._session):
+                self._machine.knows_nothing(index)
+
+    def _look_at_names(self, now_ns: int) -> None:
+        """Who has the ring and the board goes on. No name can be given back to them, and another object under the same name would
+        split those who find it from those who have this one: so the program is told what helps."""
+        if now_ns - self._named_ns < nameless.LOOK_NS or self._board is None:
+            return
+        self._named_ns = now_ns
+        gone = self._name if nameless.missing(self._name) else "" if self._board.is_named() else self._board.name
+        again = now_ns - self._nameless_ns >= reg.TELL_AGAIN * self.options.ume_registration_interval * 1_000_000
+        if gone and (gone != self._nameless or again):
+            self._nameless_ns = now_ns
+            text = f"{nameless.removed(gone, 'source')}: {nameless.REMEDY}"
+            self._events.append(events.RegistrationError(text, ""))
+            _log.error("topic %r: %s", self.topic, text)
+        self._nameless = gone
+        uuid = self._machine.uuid.hex()
+        note = nameless.Nameless(gone, "source", uuid, self.topic, os.getpid()) if gone else None
+        nameless.say(self.context.domain, f"source {uuid}", note)
+
+    def _look(self, settlement: Settlement, now_ns: int) -> None:
+        """Do the stores' heartbeats go on, and are they still catching up?"""
+        if now_ns - self._looked_ns < self._look_ns:
+            return
+        self._looked_ns = now_ns
+        self._register.settle(0)
+        for store, (beat, catching_up) in settlement.beats().items():
+            said = self._machine.look(store, beat, self.next_sequence_number, now_ns, catching_up=catching_up)
+            self._act(said, now_ns)
+
+    def wants_acks(self) -> bool:
+        """Somebody listens for events: the context's thread sleeps with the board's flag set."""
+        return self._may_send and (self.on_event is not None or self.options.ume_force_reclaim_function is not None)
+
+    def prepare_sleep(self) -> int:
+        """Sets the flag, looks again. How long to sleep at most, ns: 0 when there is something to do after all."""
+        settlement = self._settlement
+        if self._board is None or settlement is None or not self.wants_acks():
+            return FOR_EVER_NS
+        nap = lib.hf_board_source_waits(self._board.handle, self.context.bells.index)
+        if settlement.refresh() or settlement.notices.queue:
+            return 0
+        return int(nap) if settlement.in_flight()[0].messages else FOR_EVER_NS
+
+    def link_up(self, link: StoreLink) -> None:
+        """LinkListener."""
+        if self._deregistration is not None:
+            self._deregistration.link_up(link)
+            return
+        now = time.monotonic_ns()
+        for index, own in enumerate(self._links):
+            if own is link:
+                self._act(self._machine.connected(index, now), now)
+
+    def link_down(self, link: StoreLink) -> None:
+        """LinkListener."""
+        now = time.monotonic_ns()
+        for index, own in enumerate(self._links):
+            if own is link and self._deregistration is None:
+                self._act(self._machine.disconnected(index, now), now)
+
+    def expelled(self, link: StoreLink) -> None:
+        """LinkListener. A store where it has no seat is not asked, so what it would say is said here."""
+        idle = [
+            i for i, own in enumerate(self._links) if own is link and self._machine.slots[i].phase is reg.Phase.IDLE
+        ]
+        self.link_down(link)
+        self.link_up(link)
+        text = f"the source was deregistered at store {link.name} by its operator; it has no seat there now"
+        self._events += [source_event(reg.RefusedBy(i, reg.Refusal("deregistered", text)), self.names) for i in idle]
+
+    def concerns(self, source: bytes) -> bool:
+        """LinkListener."""
+        return self._machine.uuid == source
+
+    def _act(self, actions: list[reg.Action], now_ns: int) -> None:
+        announced = [action.store for action in actions if isinstance(action, reg.Announce)]
+        for store in announced:  # in one record: receivers do not find a part of them
+            self._versions[store] += 1
+        if announced and self._settlement is not None and self._settlement.begun:
+            self._write_sri()
+        for action in actions:
+            match action:
+                case reg.Ask(store):
+                    self._ask(store)
+                case reg.Open(incarnation, start_sqn):
+                    self._act(self._open(incarnation, start_sqn), now_ns)
+                case reg.Announce(store):
+                    self._announce(store)
+                case reg.Abandon():
+                    self._abandon()
+                case reg.Seated() if self._settlement is not None and self._settlement.begun:
+                    self._write_sri()
+                case reg.GiveUp(store, uuid):
+                    link = self._links[store]
+                    own = self._machine.uuid  # a BEGIN that was refused may have renamed what was granted
+                    link.ask(wire.Leave(link.next_id(), "source", uuid, own), lambda _: None)
+                case _ if (event := source_event(action, self.names)) is not None:
+                    self._events.append(event)
+        complete = any(isinstance(action, reg.Complete) for action in actions)
+        if complete:
+            self._register.complete(self._machine.start_sqn)
+        if complete and self._machine.keeps_too_little():
+            _log.warning("topic %r: its stores are no-cache, so nothing that is sent becomes stable", self.topic)
+        if complete and self.on_event is not None:
+            self._untold = True  # before it may send: wait_registered looks at both
+        self._may_send = self._machine.may_send
+        if actions and self._settlement is not None:
+            self._settlement.registered(self._machine.seated, self._machine.active())
+        if actions:
+            with self._registered:
+                self._registered.notify_all()
+
+    def _ask(self, store: int) -> None:
+        link = self._links[store]
+        machine = self._machine
+        twin = self._twin(store)
+        if twin is not None:
+            text = f"{self.names[store]} is the store {twin} under another name: it would count twice; name it once"
+            self._act(machine.refused(store, reg.Refusal("usage", text)), time.monotonic_ns())
+            return
+        machine.register = self._register.read()
+        request = wire.RegisterSource(
+            link.next_id(), self.topic, self.stores[store].registration_id, self._session, machine.uuid,
+            machine.incarnation, self.options.ume_activity_timeout, self.options.ume_state_lifetime,
+            wanted_by(self.options), self._wants_proxy(store), self._proposal, machine.least, elsewhere(machine.register),
+        )  # fmt: skip
+        link.ask(request, lambda answer: self._answered(store, answer))
+
+    def _wants_proxy(self, store: int) -> bool:
+        """Without a RegID or a session ID nobody could come back for what a proxy keeps (um_semantics J.2)."""
+        return bool(self.options.ume_proxy_source and (self._session or self.stores[store].registration_id))
+
+    def _twin(self, store: int) -> str | None:
+        """Another name in the list that the same store has answered to: by name and by port, for example."""
+        own = self._links[store].welcome
+        for name, link in zip(self.names[:store], self._links, strict=False):
+            if own is not None and link.welcome is not None and link.welcome.uuid == own.uuid:
+                return name
+        return None
+
+    def _answered(self, store: int, answer: wire.Answer) -> None:
+        now = time.monotonic_ns()
+        match answer:
+            case wire.SourceGranted():
+                welcome = self._links[store].welcome
+                grant = grant_of(answer, welcome.name if welcome is not None else "")
+                if self._deregistration is not None:  # it crossed the call
+                    self._machine.slots[store].grant = grant
+                    self._deregistration.add([store])
+                    return
+                self._act(self._machine.granted(store, grant, now), now)
+            case _ if self._deregistration is not None:
+                return
+            case wire.Begun():
+                welcome = self._links[store].welcome
+                settlement = self._settlement
+                if settlement is not None and welcome is not None and settlement.find_store(store, welcome.uuid):
+                    self._write_sri()  # not before: without BEGIN receivers stay with what was before this incarnation
+                begun = self._machine.begun(store, self.next_sequence_number, now, catching_up=answer.catching_up)
+                self._act(begun, now)
+            case wire.Refused():
+                self._act(self._machine.refused(store, refusal_of(answer, self.names[store])), now)
+
+    def _announce(self, store: int) -> None:
+        link = self._links[store]
+        machine = self._machine
+        grant = machine.slots[store].grant
+        self._register.declare(machine.uuid, machine.incarnation, machine.lives({store}))
+        request = wire.Begin(
+            link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self._name, list(self.names),
+            grant.uuid if grant is not None else b"", list(machine.begins), machine.lives(),
+            list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
+            INTERGROUP.index(machine.groups.intergroup), self._proposal, machine.exclusions(store),
+            earlier_stores(machine.register, machine.uuid, machine.start_sqn),
+        )  # fmt: skip
+
+        def answered(answer: wire.Answer) -> None:
+            if machine.incarnation == request.incarnation:  # it was not abandoned since
+                self._answered(store, answer)
+
+        link.ask(request, answered)
+
+    def _ring_bytes(self) -> int:
+        return int(self.options.ring_size)
+
+    def _open(self, incarnation: int, start_sqn: int) -> list[reg.Action]:
+        """Makes the ring. A failure is what ``wait_registered`` raises; it is tried again at the next tick."""
+        context = self.context
+        config = stream_config(self._machine.uuid, self.topic, self._session, self.options)
+        config.start_sqn, config.ring_bytes = start_sqn, self._ring_bytes()
+        try:
+            ring = SourceRing.make(context.domain, context.bells, config, incarnation)
+        except Exception as error:
+            if isinstance(error, TurnHeldError):
+                self._events.append(events.RegistrationError(str(error), "", error.pid))
+            self._failure = error
+            return []
+        self._failure = None
+        if self.stores and ring.incarnation > incarnation:  # nobody has promised that one yet
+            lib.hf_source_close(ring.handle)
+            unlink_object(ring.name)
+            return self._machine.beyond(ring.incarnation, time.monotonic_ns())
+        self._name, self._board = ring.name, ring.board
+        self._settlement = Settlement(
+            ring.handle, ring.board, context.domain.fd, ring.incarnation, start_sqn, self.topic, self.options,
+            listened=self.on_event is not None,
+        )  # fmt: skip
+        self._handle = ring.handle
+        if not self._settlement.notices.records_all:
+            self._direct = ring.handle
+        if not self.stores:
+            self._write_sri()
+        self._register.declare(self._machine.uuid, ring.incarnation, self._machine.lives(self._machine.seated))
+        return self._machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
+
+    def _abandon(self) -> None:
+        """Nothing was sent in it: it goes as if it had not been."""
+        lib.hf_source_close(self._handle)
+        unlink_object(self._name)
+        self._settlement, self._direct, self._handle, self._name = None, None, ffi.NULL, ""
+        self._versions = [0] * len(self.stores)
+
+    def _write_sri(self) -> None:
+        """A store without a seat has version 0: receivers do not wait for it."""
+        said = []
+        for index, address in enumerate(self.stores):
+            welcome, grant = self._links[index].welcome, self._machine.slots[index].grant
+            said.append(
+                SriStore(
+                    self.names[index], welcome.uuid if welcome is not None else b"", grant.registration_id if grant else 0,
+                    address.group, self._versions[index] if index in self._machine.seated else 0,
+                )
+            )  # fmt: skip
+        write_sri(self._handle, said, self._machine.groups)
+        lib.hf_bell_ring_all(self.context.bells.handle)  # receivers of the topic look now
+
+    # Events ---------------------------------------------------------------------------------------------------------------
+
+    def deliver_events(self) -> int:
+        """Delivers what is queued, in order; the context's thread."""
+        settlement = self._settlement
+        queued = _taken(self._events)
+        if settlement is not None:
+            queued += _taken(settlement.notices.queue)
+        for event in queued:
+            if isinstance(event, ForceReclaimInfo):
+                self.context.callback(self.options.ume_force_reclaim_function, event, self.options)
+            else:
+                self.tell_now(event)
+            if event is UNDER and settlement is not None:
+                settlement.under()
+        if self._untold and not self._events:
+            with self._registered:
+                self._untold = False
+                self._registered.notify_all()
+        return len(queued)
+
+    def tell_now(self, event: object) -> None:
+        """Delivers one event on the calling thread."""
+        if self.on_event is not None:
+            self.context.callback(self.on_event, event, self.options)
+
+    # The end --------------------------------------------------------------------------------------------------------------
+
+    def fenced(self, error: FencedError) -> None:
+        """The process has lost its lock: every send raises from now on. What was published is drained as that of the dead."""
+        self._may_send = False
+        self._events.append(events.RegistrationError(str(error), ""))
+        with self._registered:
+            self._registered.notify_all()
+
+    def deregister(self) -> None:
+        """The stores forget this source: its state, and its messages, also those that nobody has acknowledged (um_semantics F.7).
+
+        Returns at once. ``DeregistrationSuccess`` tells of each store that it registered with, ``DeregistrationComplete`` of the
+        end; a store that is down is asked when it is back, as long as this object lives. Sends raise NotRegisteredError from now
+        on, and receivers see EndOfStream. To send again, make a new source.
+
+        Raises:
+            UsageError: it is not registered with any store, or it was called before.
+        """
+        self.context.check_usable()
+        with self.context.turning():
+            if self._closed:
+                raise ClosedError(f"source {self.topic}")
+            granted = [index for index, slot in enumerate(self._machine.slots) if slot.grant is not None]
+            check_deregister(self._deregistration is not None, granted)
+            self._deregistration = SourceDeregistration(
+                self.context.domain, self._machine, self._links, self.names, lambda event: self._events.append(event)
+            )
+            self._may_send = False
+            if self._handle:
+                lib.hf_source_close(self._handle)
+            self._deregistration.add(granted)
+        with self._registered:
+            self._registered.notify_all()
+        self.context.wake()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Closes the stream: stores drain it, receivers read it to its end. Not a deregistration. Idempotent.
+
+        In a forked child it only ends the child's use of it.
+        """
+        if self.context.forked:
+            self._closed, self._may_send = True, False
+            return
+        with self.context.turning():  # a callback that runs now ends first
+            if self._closed:
+                return
+            self._closed, self._may_send = True, False
+            nameless.say(self.context.domain, f"source {self._machine.uuid.hex()}", None)
+            self.context.leave(self, timeout)
+            self.refresh()
+            self.deliver_events()
+        if self._handle:
+            lib.hf_source_close(self._handle)  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
+            if not self._machine.was_complete:  # nothing was sent that a store has to keep
+                unlink_object(self._name)
+        # No store keeps such an identity, so nobody will come back for it; a ring that failed left a board, too.
+        if not self.stores:
+            unlink_object(self.context.domain.board_name(self._machine.uuid))
+
+    def leave_requests(self) -> Iterator[tuple[StoreLink, wire.Leave]]:
+        """What to tell the stores at a clean close."""
+        if self._deregistration is not None:
+            return
+        for index, link in enumerate(self._links):
+            slot = self._machine.slots[index]
+            if link.up and (slot.grant is not None or slot.pending is not None):
+                yield link, wire.Leave(link.next_id(), "source", self._machine.uuid, self._proposal)
+
+
+def _taken(queue: list[object]) -> list[object]:
+    """What is queued; others may append meanwhile."""
+    taken = queue[:]
+    del queue[: len(taken)]
+    return taken

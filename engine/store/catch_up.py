@@ -1,0 +1,175 @@
+"""Fills the hole in one log from the logs of the source's other stores, in place, a slice at a time (engine/rules/reconcile.py).
+
+A store that was away, stopped, or is new has not what the ring has already written over. It reads that from its peers' files,
+oldest number first, and appends it before anything newer: so a log has no holes where a peer had the number. What nobody has
+becomes a LOST record, if every peer could be read. Else it is recorded as a hole: the line counts from behind it, and the
+helper thread asks the peers again until it is filled (engine/log/repair.py). The blocks are verified copies in private memory
+(csrc/log/copy.c) when they are appended, as every block is (DESIGN 18).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..log.believed import newest_of
+from ..log.end import Walk, is_stuck
+from ..log.info_file import lacks
+from ..log.reader import Block, Logs
+from ..rules.reconcile import DONE, FOR_EVER, WAIT, Hole, Lost, Refill, StartAt
+from ..rules.resting import LOOK_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..memory.mapping import Mapping
+    from ..native.core import CData
+    from ..rules.reconcile import Table
+
+__all__ = ["Filling"]
+
+_log = logging.getLogger("holdfast.store")
+
+SLICE_BYTES = 1 << 20
+"""Filled between two rounds of the drain thread: other sources go on being drained."""
+
+
+class LogPort(Protocol):
+    """The log that is filled; what its methods do is said at Repository."""
+
+    path: Path
+    stream: Mapping | None
+
+    @property
+    def info(self) -> CData:
+        """``struct hf_log_info *``."""
+
+    @property
+    def table(self) -> Table:
+        """BEGINs that this store has taken in."""
+
+    def peers(self) -> Sequence[Path]:
+        """Directories of the logs that may have what is missing."""
+
+    def until(self) -> dict[str, int]:
+        """Below which number a peer's log counts; without an entry it counts in full."""
+
+    def right_table(self) -> Table | None:
+        """The BEGINs that hold, by what can be read; None when that is not known."""
+
+    def ring_goes_on(self, held: int) -> int | None:
+        """Where the ring takes over, for a log that holds everything below ``held``."""
+
+    def owner_lives(self) -> bool:
+        """The source of the ring lives."""
+
+    def append(self, frames: CData, size: int) -> None:
+        """Appends verified frames."""
+
+    def lacks_below(self, number: int) -> None:
+        """An empty log begins with ``number``."""
+
+    def lack(self, what: Lost | Hole) -> None:
+        """Records that these numbers are missing."""
+
+
+class Filling:
+    """One hole: from the log's end to the oldest number in the ring, or, without a ring, to where the peers end. On the drain
+    thread."""
+
+    def __init__(self, repository: LogPort) -> None:
+        self._repository = repository
+        paths = [os.fspath(path) for path in repository.peers()]
+        self._logs = Logs(paths, repository.until(), marks=False, judge=newest_of)
+        self._logs.table = repository.table
+        self._logs.begun = repository.table[-1]
+        self._block = Block()
+        self._paths = tuple(paths)
+        self._walked = Walk(paths)
+        """Where the logs of stores end that do not run: found on another thread, before anything is read on this one."""
+        self.held = int(repository.info.appended_sqn)
+        """Everything below is in the log, or will not be."""
+        self._machine = Refill(empty=bool(repository.info.empty))
+        self.waits = False
+        """A store may still give what is due: look again, but not at once."""
+        self._ask_ns = 0
+        self.all_read = True
+        """When it is done: no peer was out of reach."""
+
+    def turn(self, now_ns: int) -> bool:
+        """One slice. True: the hole is filled. Raises Error, OSError: the log takes nothing now; to be called again."""
+        repository, logs, block, filled = self._repository, self._logs, self._block, 0
+        self.waits = False
+        while filled < SLICE_BYTES:
+            goal = repository.ring_goes_on(self.held)
+            if not self._machine.wants(self.held, goal):
+                return True
+            if not self._walked.over():
+                self.waits = True
+                return False
+            stuck = self._leave_out()
+            found = logs.read(self.held, block)
+            if self.newer():  # what is read by that table is not this incarnation's to append
+                self.waits = repository.owner_lives() or not self._holds(now_ns)
+                return not self.waits
+            if found:
+                frames, size = block.frames
+                repository.append(frames, size)
+                self.held = int(repository.info.appended_sqn)
+                self._machine.filled()
+                filled += size
+                continue
+            step = self._machine.missing(self.held, goal, logs.behind, logs.undecided + stuck, now_ns)
+            begun = repository.table[-1]
+            if (
+                isinstance(step, Hole)
+                and not stuck
+                and all(lacks(Path(path), self.held, begun) for path in logs.awaited)
+            ):
+                step = Lost(step.first, step.last)
+            if step == WAIT:
+                self.waits = True
+                return False
+            if step == DONE:
+                self.all_read = not logs.unread and not stuck
+                return True
+            if isinstance(step, StartAt):
+                repository.lacks_below(step.number)
+                self.held = step.number
+            else:
+                why = "no store has them" if isinstance(step, Lost) else "a store that cannot be read now may have them"
+                _log.warning("%s: %d..%d are missing: %s", repository.path, step.first, step.last, why)
+                repository.lack(step)
+                self.held = step.last + 1
+        return False
+
+    def _leave_out(self) -> int:
+        """Nothing is read where a disk does not answer: the drain thread would hang. How many of these logs may have ``held``."""
+        stuck = {path for path in self._paths if is_stuck(path)}
+        paths = tuple(path for path in self._paths if path not in stuck)
+        if paths != self._logs.paths:
+            self._logs.paths = paths
+        return sum(self.held < self._logs.until.get(path, FOR_EVER) for path in stuck)
+
+    def newer(self) -> bool:
+        """A peer knows a newer BEGIN than this store."""
+        return self._logs.begun[0] > self._repository.table[-1][0]
+
+    def _holds(self, now_ns: int) -> bool:
+        """The newer BEGIN may be taken in: it holds, or a ring is to be left. As long as that is not known it is asked for again
+        now and then, since what decides may be in a log that nobody can read now."""
+        repository = self._repository
+        if repository.stream is not None:
+            return True
+        if now_ns < self._ask_ns:
+            return False
+        self._ask_ns = now_ns + LOOK_NS
+        table = repository.right_table() or ()
+        return bool(table) and table[-1][0] > repository.table[-1][0]
+
+    def close(self) -> None:
+        """Unmaps the peers' logs."""
+        self._logs.close()
+        self._block.free()

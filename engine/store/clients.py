@@ -1,0 +1,106 @@
+"""Connections to a store, and what was granted over each of them.
+
+A connection owns a registration until it leaves, or its process is dead. A socket that stays open proves nothing: a child that
+the owner has forked may hold it. The owner's lock decides (DESIGN 12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..native.core import lib
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+
+    from ..control import wire
+
+__all__ = ["Client", "Clients", "Hold", "Key"]
+
+
+class Key(NamedTuple):
+    """A registration. ``uuid``: the participant's; of a source, its own again."""
+
+    role: str
+    """source or receiver."""
+    source: bytes
+    uuid: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A grant."""
+
+    since_ns: int
+    """CLOCK_REALTIME."""
+    proposal: bytes
+    """uuid that the holding object came with: by it, the store knows that object again."""
+    incarnation: int = 0
+    """Of a source: the stream that was open already when it asked; 0 = it was still to open one."""
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, sock: socket.socket, pid: int) -> None:
+        self.sock = sock
+        self.pid = pid
+        self.hello: wire.Hello | None = None
+        self.holds: dict[Key, Hold] = {}
+        self.closed = False
+
+    def leave(self, role: str, source: bytes, uuid: bytes) -> None:
+        """Lets go what an object holds. Of a source, either name is its identity: it takes another one than it proposed."""
+        for key, hold in list(self.holds.items()):
+            names = {key.uuid, hold.proposal}
+            mine = not names.isdisjoint({source, uuid}) if role == "source" else key.source == source and uuid in names
+            if key.role == role and mine:
+                del self.holds[key]
+
+    @property
+    def token(self) -> int:
+        """Of its process, as in an owner word."""
+        return self.hello.token if self.hello is not None else 0
+
+
+class Clients:
+    """All connections of a store. ``drop`` closes one."""
+
+    def __init__(self, domain_fd: int, drop: Callable[[Client], None]) -> None:
+        self._domain_fd = domain_fd
+        self._drop = drop
+        self._all: dict[int, Client] = {}
+
+    def add(self, client: Client) -> None:
+        """A connection was accepted."""
+        self._all[client.sock.fileno()] = client
+
+    def remove(self, client: Client) -> None:
+        """It is about to be closed."""
+        client.closed = True
+        del self._all[client.sock.fileno()]
+
+    def get(self, fd: int) -> Client | None:
+        """The connection with this descriptor, if it was not dropped."""
+        return self._all.get(fd)
+
+    def __iter__(self) -> Iterator[Client]:
+        return iter(list(self._all.values()))
+
+    def owner(self, key: Key) -> Client | None:
+        """The connection that holds this registration; one whose process is dead is dropped."""
+        client = next((client for client in self._all.values() if key in client.holds), None)
+        if client is not None and client.hello is not None:
+            hello = client.hello
+            if lib.hf_process_alive(self._domain_fd, hello.token, hello.pid, hello.start) == 0:
+                self._drop(client)
+                return None
+        return client
+
+    def release(self, source: bytes, uuid: bytes | None = None) -> None:
+        """Nobody holds this source any more, nor a receiver of it; or, with ``uuid``, this one receiver."""
+        for client in self._all.values():
+            for key in [key for key in client.holds if key.source == source and uuid in {None, key.uuid}]:
+                del client.holds[key]

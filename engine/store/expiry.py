@@ -1,0 +1,191 @@
+"""Forgets sources and receivers that are gone for too long: looks every source-check-interval, engine/rules/expiry.py decides."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import Error, SystemCallError
+from ..log.info_file import log_view, read_info
+from ..log.stale_rings import unlink_unsent
+from ..native.core import lib
+from ..rules.expiry import Absences, Now, Timers, forget_after_ns
+from ..rules.proxy_source import Proxies, elected
+from .registry import called
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..log.state_file import ReceiverState, SourceState
+    from ..native.core import CData
+    from ..rules.proxy_source import Change
+    from .holdings import Holdings
+    from .receivers import ReceiverDesk
+    from .sources import SourceDesk
+
+__all__ = ["Expiry"]
+
+_log = logging.getLogger("holdfast.store")
+
+
+UNSENT_S = 2.0
+"""How often rings are looked for that a source left before it had begun."""
+
+
+class Expiry:
+    """See the module; the store's control thread. ``stands_in`` is told for which sources this store does, when that changes."""
+
+    def __init__(
+        self, holdings: Holdings, sources: SourceDesk, receivers: ReceiverDesk, stands_in: Callable[[set[bytes]], None]
+    ) -> None:
+        self._holdings = holdings
+        self._stands_in = stands_in
+        self._sources = sources
+        self._receivers = receivers
+        self._absences = Absences()
+        self.proxies = Proxies()
+        self._ringed: set[bytes] | None = None
+        """Sources with a ring in shared memory, at this look; None: nobody has asked yet."""
+        self._began: dict[bytes, set[tuple[Path, int]]] = {}
+        """Of a source: the stores' logs in which it has begun, with their inode numbers: a wiped store's has another one."""
+        self._interval_s: float = min(rules.options.source_check_interval for rules in holdings.topics.all()) / 1e3
+        # A store that writes nothing cannot forget: at its next start it would know it again. Nor is it a proxy.
+        self.due_s: float = math.inf if holdings.sealed else time.monotonic() + self._interval_s
+        self._unsent_s = self.due_s
+
+    def turn(self) -> None:
+        """One look at everything that is kept, if it is time."""
+        if time.monotonic() < self.due_s:
+            return
+        try:
+            self._look_around()
+        finally:
+            self.due_s = time.monotonic() + self._interval_s
+
+    def _look_around(self) -> None:
+        self._holdings.let_go_by_age()
+        self._let_go_unsent()
+        self._ringed = None
+        changed = False
+        seen = self._holdings.drain_thread(self._see)
+        for source in list(self._holdings.state.sources):
+            lives, lines = seen.get(source.uuid, (False, {}))
+            changed |= self._look(source, lives, lines, Now(time.monotonic_ns(), time.time_ns()))
+        kept = {source.uuid for source in self._holdings.state.sources}
+        self._tell_proxies(self.proxies.keep(kept))
+        self._began = {source: logs for source, logs in self._began.items() if source in kept}
+        if changed:
+            self._holdings.save(sync=False)
+
+    def _let_go_unsent(self) -> None:
+        if time.monotonic() < self._unsent_s:
+            return
+        self._unsent_s = time.monotonic() + UNSENT_S
+        begun = {source.uuid: source.incarnation for source in self._holdings.state.sources}
+        for name in unlink_unsent(self._holdings.domain, begun):
+            _log.info("%s: its source died before it had begun; removed", name)
+
+    def _see(self) -> dict[bytes, tuple[bool, dict[bytes, CData]]]:
+        """Of each source: whether the owner of the stream that is read here lives, and the lines of its receivers."""
+        found = {}
+        for source in self._holdings.state.sources:
+            repository = self._holdings.repository(source.uuid)
+            if repository is not None:
+                found[source.uuid] = repository.owner_lives(), repository.line.receivers() if source.receivers else {}
+        return found
+
+    def _look(self, source: SourceState, lives: bool, lines: dict[bytes, CData], now: Now) -> bool:
+        key = (source.uuid,)
+        held = lives or self._sources.connected(source)
+        options = self._holdings.rules(source).options
+        own = Timers(options.source_activity_timeout, options.source_state_lifetime)
+        after = forget_after_ns(Timers(source.activity_timeout, source.state_lifetime), own)
+        gone_ns, over = self._absences.look(key, held, source.gone_ns, after, now)
+        if over and self._sources.holder(source) is not None:
+            gone_ns, over = self._absences.look(key, True, gone_ns, after, now)
+        if over:
+            _log.info("%s: gone for its lifetime, with its messages", called(source.registration_id, source.session_id))
+            self._absences.forget(key)
+            for receiver in source.receivers:
+                self._absences.forget((source.uuid, receiver.uuid))
+            self._sources.forget(source, names=True)
+            return False
+        if source.proxy and source.incarnation and options.allow_proxy_source:
+            self._look_at_proxy(source, held, own.activity_ms, now)
+        changed = gone_ns != source.gone_ns
+        source.gone_ns = gone_ns
+        known = self._holdings.repository(source.uuid) is not None  # else nobody has looked who has a line
+        for receiver in list(source.receivers) if known else []:
+            changed |= self._look_at_receiver(source, receiver, lines.get(receiver.uuid), now)
+        return changed
+
+    def _look_at_proxy(self, source: SourceState, held: bool, activity_ms: int, now: Now) -> None:
+        after_ns = (source.activity_timeout or activity_ms) * 1_000_000
+        due = self.proxies.due(source.uuid, held, after_ns, now.monotonic_ns)
+        if due and self._lives_elsewhere(source):
+            due = self.proxies.due(source.uuid, True, after_ns, now.monotonic_ns)
+        repository = self._holdings.repository(source.uuid)
+        has = repository is not None and self._has_begun(source.uuid, repository.path)
+        chosen = due and has and elected(self._holdings.state.uuid, self._candidates(source))
+        self._tell_proxies(self.proxies.look(source.uuid, due=due, chosen=chosen))
+
+    def _lives_elsewhere(self, source: SourceState) -> bool:
+        """It goes on with other stores, and this one reads nothing of it."""
+        if self._ringed is None:
+            self._ringed = {item.uuid for item in self._holdings.domain.objects() if item.kind == "stream"}
+        return source.uuid in self._ringed and self._sources.holder(source) is not None
+
+    def _has_begun(self, source: bytes, log: Path) -> bool:
+        """A store that was only asked has an empty log, and so has one that has lost what it had, whatever its state says.
+
+        Raises SystemCallError: this process has run out of something, and nobody is elected by that.
+        """
+        known = self._began.setdefault(source, set())
+        try:
+            name = log, log.stat().st_ino
+            if name not in known and log_view(log) is not None:
+                known.add(name)
+        except SystemCallError:
+            raise
+        except (OSError, Error):
+            return False
+        return name in known
+
+    def _candidates(self, source: SourceState) -> list[bytes]:
+        """The other stores of a source that could stand in for it: they run, allow it, and have its messages."""
+        domain = self._holdings.domain
+        infos = [info for name in source.stores if (info := read_info(domain, name)) is not None and info.proxies]
+        return [
+            info.uuid
+            for info in infos
+            if self._has_begun(source.uuid, Path(info.logs) / source.uuid.hex())
+            and lib.hf_process_alive(domain.fd, info.token, info.pid, info.start) != 0
+        ]
+
+    def _tell_proxies(self, changes: list[Change]) -> None:
+        for source, stands_in, why in changes:
+            what = "proxy source created" if stands_in else "proxy source deleted"
+            known = self._holdings.registry.source(source)
+            name = called(known.registration_id, known.session_id) if known is not None else "source"
+            _log.info("store %s: %s for %s (%s): %s", self._holdings.name, what, name, source.hex(), why)
+        if changes:
+            self._stands_in(self.proxies.standing)
+
+    def _look_at_receiver(self, source: SourceState, receiver: ReceiverState, line: CData | None, now: Now) -> bool:
+        key = (source.uuid, receiver.uuid)
+        held = self._receivers.holder(source, receiver, line) is not None
+        options = self._holdings.rules(source).options
+        own = Timers(options.receiver_activity_timeout, options.receiver_state_lifetime)
+        after = forget_after_ns(Timers(receiver.activity_timeout, receiver.state_lifetime), own)
+        gone_ns, over = self._absences.look(key, held, receiver.gone_ns, after, now)
+        if over:
+            _log.info("%s: gone for its lifetime", called(receiver.registration_id, receiver.session_id))
+            self._absences.forget(key)
+            self._receivers.forget(source, receiver)
+            return False
+        changed = gone_ns != receiver.gone_ns
+        receiver.gone_ns = gone_ns
+        return changed

@@ -1,0 +1,353 @@
+"""What a store keeps, as its desks share it: the state and its file, who is registered, and a log per source."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from ..errors import (
+    CorruptionError,
+    Error,
+    ForeignOwnerError,
+    ReadOnlyError,
+    SharedMemoryFullError,
+    SystemCallError,
+    TurnHeldError,
+)
+from ..log.stale_rings import unlink_unused
+from ..log.timestamps import first_since
+from ..memory.domain import evict
+from ..native.core import CData, ffi, lib
+from ..native.private_directory import open_private
+from ..native.waiting import STRATEGIES
+from ..options.receiver_paced import Terms, agree
+from ..options.topic_rules import kept_type
+from .drainer import Drainer
+from .no_cache import StateOnly
+from .pacer import Pacer
+from .registry import Registry, called
+from .repository import Repository
+from .still_log import StillLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ..log.state_file import SourceState, State, StateFile
+    from ..memory.domain import Domain
+    from ..memory.mapping import Bells
+    from ..options.topic_rules import TopicRules, Topics
+
+__all__ = ["Holdings", "UnusableLogError"]
+
+_log = logging.getLogger("holdfast.store")
+_T = TypeVar("_T")
+
+HOUR_NS = 3600 * 1_000_000_000
+SEGMENT_MIN, SEGMENT_MAX = 1 << 20, 64 << 20
+"""Bytes of a segment file of a receiver-paced source; the largest block fits into either."""
+NUMBERS_BYTES = 1 << 16
+"""Bytes of a segment file that holds no message."""
+
+
+class UnusableLogError(CorruptionError):
+    """A source's log is damaged as a whole, or poisoned by a failed sync (DESIGN 20). The store serves its other sources."""
+
+    def __init__(self, store: str, source: SourceState, why: Error) -> None:
+        name = called(source.registration_id, source.session_id)
+        poisoned = getattr(why, "code", "") == "HF_POISONED"
+        again = "see to the disk: it is tried again each time somebody asks for this source; or " if poisoned else ""
+        super().__init__(
+            f"store {store} cannot open its log of {name} on topic {source.topic!r}: {why.args[0]}",
+            hint=f"{again}move that directory away: the store begins anew, from its peers' logs; or deregister the source there",
+        )
+
+
+class LogRemovedError(CorruptionError):
+    """Somebody has removed the directory of a log that a store had open, or put another one in its place."""
+
+    hint = (
+        "keep what cleans up in /dev/shm, and in the stores' directories, away from them; the store goes on by itself"
+    )
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} was removed while its store lives (RemoveIPC, or rm): what it had is gone, and asked from its peers"
+        )
+
+
+class Holdings:
+    """See the module. ``name`` is the store's, ``logs`` the directory of its logs.
+
+    A memory repository's log lies in shared memory; then its name in ``logs`` is a symbolic link, so that everybody finds every
+    log in one place.
+    """
+
+    def __init__(
+        self, name: str, domain: Domain, bells: Bells, topics: Topics, state: State, file: StateFile, logs: Path
+    ) -> None:
+        self.name = name
+        self.domain = domain
+        self.topics = topics
+        self.state = state
+        self.registry = Registry(state)
+        self.logs = logs
+        self.bells = bells
+        options = topics.store.options
+        self.drainer = Drainer(bells, STRATEGIES[options.wait_strategy], options.holdfast_scrub_interval)
+        self._memory = domain.memory_logs(name)
+        self._file = file
+        self._places: dict[bytes, tuple[int, int]] = {}
+        """Source uuid -> device and inode of the directory of its log, when it was opened."""
+        self.read_only: ReadOnlyError | None = None
+        """The last save met a disk that is read-only, or the store has started on one: what has changed is in memory alone."""
+        self._unsaved = False
+        """Something was to be saved in this life."""
+        if file.sealed:
+            self.read_only = ReadOnlyError(str(file.directory), since_start=True)
+
+    def open(self) -> None:
+        """Opens every log, before the drain thread runs; ends what a crash left half removed."""
+        for uuid in [] if self.sealed else list(self.state.going):
+            self._remove(uuid)
+        for source in self.state.sources:
+            try:
+                self._restore(source)
+            except (Error, OSError) as error:  # it is tried again when somebody asks for this source
+                self.drainer.say(source.uuid, error)
+        learns = any(source.learner for source in self.state.sources)
+        if learns and not self.sealed:  # on disk before its log can look whole again
+            self.save()
+
+    def _restore(self, source: SourceState) -> None:
+        repository = self._open(source)
+        hours = self.rules(source).restore_last
+        if hours != 0 and source.paced is None:  # what a receiver-paced source keeps, somebody waits for
+            repository.release(repository.next_sqn if hours is None else self._younger(source, hours * HOUR_NS))
+
+    @property
+    def sealed(self) -> bool:
+        """The store has started on a disk that is read-only: nothing is written as long as it runs."""
+        return self._file.sealed
+
+    def save_last(self) -> None:
+        """At the store's end. Raises ReadOnlyError where something is not on disk, OSError."""
+        if self._unsaved or not self.sealed:
+            self.save()
+
+    def save(self, *, sync: bool = True) -> None:
+        """The state, into its file. Raises ReadOnlyError, OSError."""
+        self._unsaved = True
+        try:
+            self._file.save(self.state, sync=sync)
+        except ReadOnlyError as error:
+            if self.read_only is None:
+                _log.error("store %s: %s", self.name, error)
+            self.read_only = error
+            raise
+        if self.read_only is not None:
+            _log.warning("store %s: %s can be written again", self.name, self.read_only.directory)
+            self.read_only = None
+
+    def require_writable(self) -> None:
+        """Raises ReadOnlyError, OSError where nothing could be saved."""
+        self._file.require_writable()
+
+    def drain_thread(self, work: Callable[[], _T]) -> _T:
+        """Runs ``work`` where repositories may be touched."""
+        return self.drainer.call(work)
+
+    def repository(self, uuid: bytes) -> Repository | None:
+        """Of a source that is kept."""
+        return self.drainer.repositories.get(uuid)
+
+    def ensure_repository(self, source: SourceState) -> Repository:
+        """The source's repository; its log is created at its first registration.
+
+        Raises:
+            UnusableLogError: the log is there, and takes nothing any more.
+            Error, OSError: it cannot be opened now.
+        """
+        found = self.repository(source.uuid)
+        if found is None:
+            try:
+                found = self.drain_thread(lambda: self._open(source))
+            except (
+                SystemCallError,
+                SharedMemoryFullError,
+                ForeignOwnerError,
+            ):  # no fault of the log: it is tried again
+                raise
+            except Error as error:
+                raise UnusableLogError(self.name, source, error) from error
+            self.drainer.want_spares()
+        return found
+
+    def held(self, source: SourceState) -> int:
+        """Number behind the last message of a source; 0 if its log cannot be opened."""
+        repository = self.repository(source.uuid)
+        return self.drain_thread(lambda: repository.next_sqn) if repository is not None else 0
+
+    def let_go_by_age(self) -> None:
+        """What is older than its topic's repository-age-threshold (um_semantics I.3), of repositories in memory."""
+        for source in self.state.sources:
+            age = self.rules(source).options.repository_age_threshold
+            repository = self.repository(source.uuid)
+            if age and source.repository == "memory" and source.paced is None and repository is not None:
+                below = self._younger(source, age * 1_000_000_000)
+                self.drain_thread(partial(repository.release, below))
+
+    def let_go_removed(self) -> set[bytes]:
+        """Logs whose directory is not where it was (``rm -r /dev/shm/hf.*``, RemoveIPC): nobody finds what is written there.
+
+        Such a log takes nothing any more. Who asks for the source next gets a new log, which catches up from its peers and the
+        ring as a wiped store's does. Returns whose logs these were.
+        """
+        gone = {uuid for uuid in self.drainer.repositories if self._is_gone(uuid)}
+        for uuid in gone:
+            self.drainer.remove(uuid)
+            self.drainer.say(uuid, LogRemovedError(self.logs / uuid.hex()))
+        return gone
+
+    def _is_gone(self, uuid: bytes) -> bool:
+        try:
+            return _inode(self.logs / uuid.hex()) != self._places.get(uuid)
+        except FileNotFoundError:
+            return True
+        except OSError:  # it cannot be looked at, which says nothing
+            return False
+
+    def _younger(self, source: SourceState, age_ns: int) -> int:
+        """The first number that is at most so much older than the newest message; 0 if there is none."""
+        return first_since(self.logs / source.uuid.hex(), age_ns) or 0
+
+    def rules(self, source: SourceState) -> TopicRules:
+        """What holds for a source that is kept."""
+        return self.topics.kept(source.topic)
+
+    def _open(self, source: SourceState) -> Repository:
+        kind: type[Repository]
+        if self.sealed:
+            kind, place, config = StillLog, self.logs / source.uuid.hex(), ffi.new("struct hf_log_config *")
+        else:
+            kind = StateOnly if source.repository == "no-cache" else Repository
+            config = self._log_config(source)  # first: it settles where the log lies
+            place = self._place(source)
+        repository = kind(self.domain, self.bells, source, place, config, self.name, self.state.uuid)
+        with contextlib.suppress(FileNotFoundError):  # removed since: seen at the next look
+            self._places[source.uuid] = _inode(self.logs / source.uuid.hex())
+        terms = self._terms(source) if not self.sealed else None  # a log that stands still lets nothing go
+        if terms is not None:
+            try:
+                repository.pacer = Pacer(repository, terms)
+            except Error:
+                repository.close()
+                raise
+        self.drainer.repositories[source.uuid] = repository
+        return repository
+
+    def _terms(self, source: SourceState) -> Terms | None:
+        """Of a receiver-paced source; None for one that is refused by now: then nothing new comes, and nothing goes."""
+        if source.paced is None:
+            return None
+        terms = agree(source.paced, source.topic, source.repository, self.rules(source))
+        return terms if isinstance(terms, Terms) else None
+
+    def _log_config(self, source: SourceState) -> CData:
+        """``struct hf_log_config *``. Settles what type the source's repository is; the caller saves."""
+        rules = self.rules(source)
+        name = f"{called(source.registration_id, source.session_id)} on topic {source.topic!r}"
+        source.repository, warning = kept_type(rules.type, source.repository, name)
+        if warning:
+            _log.warning("store %s: %s", self.name, warning)
+        terms = self._terms(source)
+        disk = source.repository == "disk" and not (rules.type == "disk" and rules.acknowledge == "memory")
+        if terms is not None and terms.ack_on_reception:
+            disk = False
+        config = ffi.new("struct hf_log_config *")
+        config.level = lib.HF_LEVEL_DISK if disk else lib.HF_LEVEL_MEMORY
+        if source.repository == "no-cache":
+            config.first_segment_bytes = config.max_segment_bytes = NUMBERS_BYTES
+        elif source.paced is None:
+            config.retain_bytes = rules.retain_bytes(source.repository)
+        elif terms is not None:  # what is acknowledged goes by whole segments: they are small beside what is kept
+            config.max_segment_bytes = max(SEGMENT_MIN, min(terms.capacity // 8, SEGMENT_MAX))
+        return config
+
+    def _place(self, source: SourceState) -> Path:
+        """The directory of its log. Of a memory repository it is made here, also after a reboot has emptied the memory."""
+        path = self.logs / source.uuid.hex()
+        if source.repository != "memory":
+            return path
+        real = self._memory / path.name
+        fd = self._open_memory()
+        try:
+            os.close(open_private(real, at=fd))
+        finally:
+            os.close(fd)
+        if not path.is_symlink():
+            path.symlink_to(real)
+        return path
+
+    def _open_memory(self) -> int:
+        """Anybody may have made a directory with this name in shared memory, and filled it."""
+        try:
+            return open_private(self._memory)
+        except Error:
+            if not evict(self._memory.name):
+                raise
+            return open_private(self._memory)
+
+    def forget(self, source: SourceState, *, names: bool) -> None:
+        """State, messages, and the states of its receivers, now and for good; with ``names``, also those in shared memory, if
+        nobody uses them.
+
+        The state goes first: from then on nobody finds the source, and what a crash leaves is removed at the next start. Raises
+        ReadOnlyError, OSError when that cannot be written; then nothing is forgotten.
+        """
+        place = self.state.sources.index(source)
+        del self.state.sources[place]
+        self.state.going.append(source.uuid)
+        try:
+            self.save()
+        except (ReadOnlyError, OSError):  # it is kept, then
+            self.state.going.remove(source.uuid)
+            self.state.sources.insert(place, source)
+            raise
+        self.drainer.remove(source.uuid)
+        self._remove(source.uuid, names=names)
+
+    def rename(self, source: SourceState, uuid: bytes) -> None:
+        """Another identity for a source under which nothing has begun. The caller saves."""
+        old = source.uuid
+        self.drainer.remove(old)
+        source.uuid = uuid
+        self.state.going.append(old)
+        self._remove(old)
+        self.ensure_repository(source)
+
+    def _remove(self, uuid: bytes, *, names: bool = True) -> None:
+        self._places.pop(uuid, None)
+        path = self.logs / uuid.hex()
+        try:
+            for place in (self._memory / path.name, path):
+                if place.is_dir() and not place.is_symlink():
+                    shutil.rmtree(place)
+            if path.is_symlink():
+                path.unlink()
+            if names:
+                unlink_unused(self.domain, uuid)
+        except (OSError, TurnHeldError) as error:
+            _log.warning("%s: not removed yet: %s", path, error)  # tried again at the next start
+            return
+        self.state.going.remove(uuid)
+        self.save(sync=False)
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino

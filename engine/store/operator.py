@@ -1,0 +1,193 @@
+"""A store's desk for its operator: deregistration of what others hold, and marks on messages (um_semantics F.7, I.4, I.8).
+
+Only the user who runs the store gets here (SO_PEERCRED, checked before a byte is decoded). What the operator takes from a living
+process it is told: its object asks again, and is refused with the reason, until it is made anew (um_semantics N 29).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ..control import wire
+from ..log.reader import Block, Logs
+from ..log.undeliverable import RANGES_MAX, MarkFile
+from .clients import Key
+from .registry import called
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..log.state_file import ReceiverState, SourceState
+    from .clients import Client, Clients
+    from .holdings import Holdings
+    from .receivers import ReceiverDesk
+    from .repository import Repository
+    from .sources import SourceDesk
+
+__all__ = ["OperatorDesk"]
+
+_log = logging.getLogger("holdfast.store")
+
+EXPELLED_MAX = 1024
+"""Objects that are refused because the operator has deregistered them; beyond, the oldest is forgotten, and may come again."""
+
+
+class OperatorDesk:
+    """See the module; the store's control thread. ``tell`` sends to a connection what it did not ask for."""
+
+    def __init__(
+        self, holdings: Holdings, clients: Clients, sources: SourceDesk, receivers: ReceiverDesk,
+        tell: Callable[[Client, wire.Answer], None],
+    ) -> None:  # fmt: skip
+        self._holdings = holdings
+        self._clients = clients
+        self._sources = sources
+        self._receivers = receivers
+        self._tell = tell
+        self._expelled: dict[tuple[bytes, int], str] = {}
+        """(uuid, incarnation) of living objects -> what they were called. Gone with the store's process: then they are new."""
+
+    # Deregistration -------------------------------------------------------------------------------------------------------
+
+    def deregister(self, request: wire.OperatorDeregister) -> wire.Answer:
+        """Forgets a source with its messages, or one receiver of it. Refused while a living process holds it, unless forced."""
+        source = self._source(request.registration_id)
+        if source is None:
+            return self._unknown(request.id, request.registration_id)
+        if not request.receiver_registration_id:
+            return self._deregister_source(request, source)
+        receiver = next((r for r in source.receivers if r.registration_id == request.receiver_registration_id), None)
+        if receiver is None:
+            known = ", ".join(str(each.registration_id) for each in source.receivers) or "none"
+            text = (
+                f"RegID {request.receiver_registration_id} is no receiver of RegID {request.registration_id} at store"
+            )
+            return wire.Refused(request.id, "usage", f"{text} {self._holdings.name}; its receivers: {known}")
+        return self._deregister_receiver(request, source, receiver)
+
+    def _deregister_source(self, request: wire.OperatorDeregister, source: SourceState) -> wire.Answer:
+        holdings = self._holdings
+        holder = self._sources.holder(source)
+        if holder is not None and not request.force:
+            return self._held(request.id, source, *holder)
+        stored = holdings.held(source)
+        concerned = self._concerned(source, holder[0] if holder is not None else 0)
+        self._expel((source.uuid, source.incarnation), called(source.registration_id, source.session_id))
+        only_here = set(source.stores) <= {holdings.name}  # else another store may still drain the ring
+        self._sources.forget(source, names=only_here)
+        for client in concerned:
+            self._tell(client, wire.Expelled(source.uuid))
+        return wire.Deregistered(request.id, stored)
+
+    def _deregister_receiver(
+        self, request: wire.OperatorDeregister, source: SourceState, receiver: ReceiverState
+    ) -> wire.Answer:
+        holder = self._receivers.holder_of(source, receiver)
+        if holder is not None and not request.force:
+            return self._held(request.id, receiver, *holder)
+        self._receivers.save_acks()
+        key = Key("receiver", source.uuid, receiver.uuid)
+        concerned = [client for client in self._concerned(source) if key in client.holds]
+        for client in concerned:  # a receiver object is known by the uuid that it proposed
+            self._expel((client.holds[key].proposal, 0), called(receiver.registration_id, receiver.session_id))
+        self._receivers.forget(source, receiver)
+        for client in concerned:
+            self._tell(client, wire.Expelled(source.uuid))
+        return wire.Deregistered(request.id, receiver.ack)
+
+    def _concerned(self, source: SourceState, pid: int = 0) -> list[Client]:
+        """Connections that hold the source, or receivers of it; and those of process ``pid``, which holds it without one: this
+        store has no seat there."""
+        held = [client for client in self._clients if any(key.source == source.uuid for key in client.holds)]
+        return held + [client for client in self._clients if client.pid == pid and client not in held]
+
+    def _expel(self, who: tuple[bytes, int], name: str) -> None:
+        self._expelled[who] = name
+        while len(self._expelled) > EXPELLED_MAX:
+            del self._expelled[next(iter(self._expelled))]
+
+    def refusal(self, request: wire.RegisterSource | wire.RegisterReceiver) -> wire.Refused | None:
+        """Why this object may not register again, if it is one that the operator has deregistered."""
+        who = (request.uuid, request.incarnation if isinstance(request, wire.RegisterSource) else 0)
+        name = self._expelled.get(who)
+        if name is None:
+            return None
+        text = f"{name} was deregistered at store {self._holdings.name} by its operator; make a new object to register again"
+        return wire.Refused(request.id, "deregistered", text)
+
+    # Exclusion ------------------------------------------------------------------------------------------------------------
+
+    def exclude(self, request: wire.Exclude) -> wire.Answer:
+        """Nobody waits for that store any more: what only it has is given up. Durable when it is answered."""
+        holdings = self._holdings
+        if request.store == holdings.name:
+            return wire.Refused(request.id, "usage", f"store {request.store} is this one, and it runs")
+        if len(holdings.state.excluded) >= wire.EXCLUDED_MAX and request.store not in holdings.state.excluded:
+            text = f"store {holdings.name} remembers {wire.EXCLUDED_MAX} exclusions, and takes no more"
+            return wire.Refused(request.id, "usage", text)
+        holdings.state.excluded[request.store] = request.number
+        holdings.save()
+        _log.warning("store %s: %s is excluded by the operator", holdings.name, request.store)
+        concerned = [source for source in holdings.state.sources if request.store in source.stores]
+        said = [(source.topic, source.registration_id, holdings.held(source)) for source in concerned]
+        return wire.Excluded(request.id, said[: wire.EXCLUDED_MAX])
+
+    # Marks ----------------------------------------------------------------------------------------------------------------
+
+    def mark(self, request: wire.Mark) -> wire.Answer:
+        """Durable when it is answered. Whole messages are marked: of one with several numbers, any of them names it."""
+        source = self._source(request.registration_id)
+        if source is None:
+            return self._unknown(request.id, request.registration_id)
+        repository = self._holdings.ensure_repository(source)
+        end = self._holdings.drain_thread(lambda: repository.next_sqn)
+        beyond = [(first, last) for first, last in request.ranges if not first <= last < end]
+        if len(request.ranges) > wire.RANGES_MAX:
+            text = f"{len(request.ranges)} ranges: one request takes {wire.RANGES_MAX}"
+            return wire.Refused(request.id, "usage", text)
+        if beyond or not request.ranges:
+            first, last = beyond[0] if beyond else (0, 0)
+            text = f"numbers {first}..{last}: store {self._holdings.name} has messages of RegID {request.registration_id} below"
+            return wire.Refused(request.id, "usage", f"{text} {end}; mark what it has")
+        whole = [self._whole(repository, first, last) for first, last in request.ranges]
+        file = MarkFile(repository.path)
+        if not file.add(source.incarnation, whole):
+            text = f"{len(request.ranges)} ranges more: a log takes {RANGES_MAX} at most; mark longer ranges"
+            return wire.Refused(request.id, "usage", text)
+        for first, last in whole:
+            _log.warning("%s: numbers %d..%d marked undeliverable by the operator", repository.path, first, last)
+        return wire.Marked(request.id, whole)
+
+    @staticmethod
+    def _whole(repository: Repository, first: int, last: int) -> tuple[int, int]:
+        """The range with all of the messages that it begins and ends in; what cannot be read stays as it was given."""
+        logs, block = Logs([str(repository.path)]), Block()
+        try:
+            for number in (first, last):
+                if logs.read(number, block):
+                    entry = block.entries[block.index]
+                    if entry.first_sequence_number <= number:
+                        first = min(first, int(entry.first_sequence_number))
+                        last = max(last, int(entry.sequence_number))
+        finally:
+            logs.close()
+        return first, last
+
+    # ----------------------------------------------------------------------------------------------------------------------
+
+    def _source(self, registration_id: int) -> SourceState | None:
+        kept = self._holdings.state.sources
+        return next((source for source in kept if source.registration_id == registration_id), None)
+
+    def _unknown(self, request_id: int, registration_id: int) -> wire.Refused:
+        kept = ", ".join(str(source.registration_id) for source in self._holdings.state.sources[: wire.PAGE_MAX])
+        text = f"RegID {registration_id} is no source at store {self._holdings.name}; its sources: {kept or 'none'}"
+        return wire.Refused(request_id, "unknown_source", text)
+
+    def _held(self, request_id: int, kept: SourceState | ReceiverState, pid: int, since_ns: int) -> wire.Refused:
+        name = called(kept.registration_id, kept.session_id)
+        text = f"{name} is held at store {self._holdings.name} (pid {pid})"
+        return wire.Refused(
+            request_id, "reg_id_in_use", text, pid, since_ns, kept.registration_id, kept.session_id
+        )  # fmt: skip

@@ -1,0 +1,164 @@
+"""Who is registered at a store: decisions over its state, without I/O (um_semantics A.2, A.3).
+
+RegIDs are 32-bit numbers of one space per store; 0 asks for one. A session ID stands for "the RegID that I had": (topic,
+session) for sources, (source, session) for receivers, two separate maps. With a session ID a RegID that was given is ignored.
+An object that registers again, because the store was away, is known by its uuid.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from ..log.state_file import ReceiverState, SourceState, State
+from ..rules.expiry import UNSET, Timers
+from ..rules.registration import REG_ID_MAX, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Registry", "called"]
+
+SESSION_ID_MAX = 2**64 - 2
+_Kept = TypeVar("_Kept", SourceState, ReceiverState)
+
+
+def called(registration_id: int, session_id: int) -> str:
+    """A registration as a text names it."""
+    return f"RegID {registration_id}" + (f" (session ID {session_id:#x})" if session_id else "")
+
+
+class Registry:
+    """Looks up and assigns. Changes ``state`` in place; the caller saves it before it answers."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def source(self, uuid: bytes) -> SourceState | None:
+        """The source with this identity."""
+        return next((source for source in self.state.sources if source.uuid == uuid), None)
+
+    def sources(self, topic: str) -> list[SourceState]:
+        """All on this topic; on every topic if it is empty."""
+        return [source for source in self.state.sources if topic in {"", source.topic}]
+
+    def holders(self, registration_id: int) -> list[tuple[SourceState, ReceiverState | None]]:
+        """Every registration with this RegID: a source, or receivers of different sources."""
+        found: list[tuple[SourceState, ReceiverState | None]] = []
+        for source in self.state.sources:
+            if source.registration_id == registration_id:
+                found.append((source, None))
+            found += [(source, each) for each in source.receivers if each.registration_id == registration_id]
+        return found
+
+    def claim_source(
+        self, topic: str, registration_id: int, session_id: int, uuid: bytes, timers: Timers = UNSET
+    ) -> tuple[SourceState, bool] | Refusal:
+        """The state of this source and whether it is old; a new one gets ``uuid`` and, for RegID 0, a free RegID.
+
+        ``timers`` are kept by a new one; an old one has those of its first registration.
+        """
+        wrong = _impossible(registration_id, session_id)
+        if wrong is not None:
+            return wrong
+        on_topic = [source for source in self.state.sources if source.topic == topic]
+        known = _known(self.state.sources, on_topic, registration_id, session_id, uuid)
+        if known is not None:
+            if known.topic != topic:
+                return _topic_mismatch(known.registration_id, known.topic, topic)
+            return _contradiction(known, session_id) or (known, True)
+        if not session_id and registration_id and registration_id in self._used():
+            return _in_use(registration_id, "receiver")
+        chosen = registration_id if registration_id and not session_id else self._next()
+        fresh = SourceState(
+            uuid, topic, chosen, session_id, activity_timeout=timers.activity_ms, state_lifetime=timers.lifetime_ms
+        )
+        self.state.sources.append(fresh)
+        return fresh, False
+
+    def claim_receiver(
+        self, source: SourceState, topic: str, registration_id: int, session_id: int, uuid: bytes,
+        timers: Timers = UNSET,
+    ) -> tuple[ReceiverState, bool] | Refusal:  # fmt: skip
+        """The state of this receiver of ``source`` and whether it is old; a new one has acknowledged nothing.
+
+        ``timers`` as in :meth:`claim_source`.
+        """
+        wrong = _impossible(registration_id, session_id)
+        if wrong is not None:
+            return wrong
+        if source.topic != topic:
+            return _topic_mismatch(source.registration_id, source.topic, topic)
+        known = _known(source.receivers, source.receivers, registration_id, session_id, uuid)
+        if known is not None:
+            return _contradiction(known, session_id) or (known, True)
+        if not session_id and registration_id in {each.registration_id for each in self.state.sources}:
+            return _in_use(registration_id, "source")
+        chosen = registration_id if registration_id and not session_id else self._next()
+        fresh = ReceiverState(uuid, chosen, session_id, 0, timers.activity_ms, timers.lifetime_ms, joined=False)
+        source.receivers.append(fresh)
+        return fresh, False
+
+    def _used(self) -> set[int]:
+        used = {source.registration_id for source in self.state.sources}
+        for source in self.state.sources:
+            used.update(receiver.registration_id for receiver in source.receivers)
+        return used
+
+    def _next(self) -> int:
+        """The next free RegID of the store's own series."""
+        used = self._used()
+        candidate = self.state.next_registration_id
+        while candidate in used or candidate == 0:
+            candidate = candidate + 1 if candidate < REG_ID_MAX else 1
+        self.state.next_registration_id = candidate + 1 if candidate < REG_ID_MAX else 1
+        return candidate
+
+
+def _known(
+    every: Iterable[_Kept], of_session: Iterable[_Kept], registration_id: int, session_id: int, uuid: bytes
+) -> _Kept | None:
+    """By the uuid of a live object, else by the session ID, else by the RegID."""
+    matches = [each for each in every if each.uuid == uuid]
+    if not matches and session_id:
+        matches = [each for each in of_session if each.session_id == session_id]
+    elif not matches and registration_id:
+        matches = [each for each in every if each.registration_id == registration_id]
+    return matches[0] if matches else None
+
+
+def _impossible(registration_id: int, session_id: int) -> Refusal | None:
+    if not 0 <= registration_id <= REG_ID_MAX:
+        return Refusal("usage", f"RegID {registration_id}: a RegID is a number from 1 to {REG_ID_MAX}, or 0 for any")
+    if not 0 <= session_id <= SESSION_ID_MAX:
+        return Refusal(
+            "usage", f"session ID {session_id:#x}: a session ID is from 1 to {SESSION_ID_MAX:#x}, or 0 for none"
+        )
+    return None
+
+
+def _topic_mismatch(registration_id: int, kept: str, asked: str) -> Refusal:
+    return Refusal(
+        "topic_mismatch",
+        f"RegID {registration_id} belongs to topic {kept!r}, not to {asked!r}: src topic does not match the info topic",
+        registration_id=registration_id,
+    )
+
+
+def _contradiction(known: SourceState | ReceiverState, session_id: int) -> Refusal | None:
+    """What the store keeps belongs to another session ID (um_semantics A.3)."""
+    if known.session_id == session_id:
+        return None
+    asked = f"session ID {session_id:#x}" if session_id else "no session ID"
+    kept = f"session ID {known.session_id:#x}" if known.session_id else "no session ID"
+    return Refusal(
+        "session_mismatch",
+        f"could not register client with {asked}: RegID {known.registration_id} was registered with {kept}: RegID mismatch",
+        registration_id=known.registration_id,
+        session_id=known.session_id,
+    )
+
+
+def _in_use(registration_id: int, role: str) -> Refusal:
+    """The other role has it; the caller names the process."""
+    text = f"RegID {registration_id} is in use by a {role}"
+    return Refusal("reg_id_in_use", text, registration_id=registration_id)

@@ -1,0 +1,434 @@
+"""A store: keeps every message of the sources that register with it, and remembers who acknowledged what.
+
+This file is its life and its connections. What is asked over them is answered by engine/store/sources.py and
+engine/store/receivers.py, over what the store keeps (engine/store/holdings.py); engine/store/expiry.py forgets.
+
+Two threads of its own: the control loop here (registration over a Unix SEQPACKET socket; never on the data path) and the drain
+thread (engine/store/drainer.py). What must be durable before an answer is: the log's BEGIN and the state
+(engine/log/state_file.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import math
+import os
+import secrets
+import selectors
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..control import wire
+from ..errors import ConfigError, CorruptionError, Error, ForeignOwnerError, ReadOnlyError, TurnHeldError
+from ..log.info_file import StoreInfo, write_info
+from ..log.state_file import State, StateFile, StoreDirectory
+from ..memory.domain import Domain
+from ..memory.mapping import Bells
+from ..memory.nameless import BellsName
+from ..native.core import lib
+from ..options.store_config import StoreConfig, check_config
+from .clients import Client, Clients
+from .expiry import Expiry
+from .guard import StoreGuard
+from .holdings import Holdings, UnusableLogError
+from .listener import Door
+from .operator import OperatorDesk
+from .receivers import ReceiverDesk
+from .sources import SourceDesk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Store", "StoreConfig", "adopt_empty", "first_state"]
+
+_log = logging.getLogger("holdfast.store")
+
+SAVE_ACKS_S = 1.0
+"""Acks are saved at most this often; until then they stand on the boards."""
+RETRY_S = 0.002
+"""How soon a registration that waits for a drain is looked at again."""
+DEAF_S = 1.0
+"""How soon clients are let in again, after one could not be: whoever waits in line would keep the loop busy meanwhile."""
+
+
+class Store:
+    """One store instance. ``open``, then ``run`` until ``stop``; ``close`` at the end.
+
+    Raises:
+        ConfigError, DirectoryInUseError, ReadOnlyError, CorruptionError, SharedMemoryFullError: at construction, with
+            nothing left behind.
+
+    On a disk that is read-only it serves receivers what is there, refuses every source, and writes nothing until it
+    is started again. ReadOnlyError: no store has ever run there, so there is nothing to serve.
+    """
+
+    def __init__(self, config: StoreConfig) -> None:
+        topics = check_config(config)
+        self.config = config
+        self._level = lib.HF_LEVEL_DISK if topics.store.acknowledge == "disk" else lib.HF_LEVEL_MEMORY
+        with contextlib.ExitStack() as stack:
+            self.domain = Domain(config.domain)
+            stack.callback(self.domain.close)
+            self._directories = stack.enter_context(contextlib.ExitStack())
+            with _usable(config.directory):
+                self.logs = self._take_directories()
+            self._guard = StoreGuard(self.domain, self._locked)
+            self._door = Door(self.domain, config)
+            stack.callback(self._door.close)
+            self.domain.doubts.mkdir(mode=0o700, exist_ok=True)
+            sealed = any(each.read_only for each in self._locked)
+            self._file = StateFile(self.directory.path, self.domain.doubts, sealed=sealed)
+            with _usable(config.directory):
+                self.state = self._load()
+            self.bells = Bells.of(self.domain)
+            self._bells_name = BellsName(self.domain, self.bells)
+            self.holdings = Holdings(config.name, self.domain, self.bells, topics, self.state, self._file, self.logs)
+            self.holdings.open()
+            stack.pop_all()
+        self.drainer = self.holdings.drainer
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._door.listener, selectors.EVENT_READ)
+        self._clients = Clients(self.domain.fd, self._drop)
+        self.receivers = ReceiverDesk(self.holdings, self._clients)
+        self.sources = SourceDesk(self.holdings, self._clients, self.receivers.save_acks)
+        self.operator = OperatorDesk(self.holdings, self._clients, self.sources, self.receivers, self._answer)
+        self._expiry = Expiry(self.holdings, self.sources, self.receivers, self._stands_in)
+        self._stop = threading.Event()
+        self._waker, self._waked = socket.socketpair()
+        self._selector.register(self._waked, selectors.EVENT_READ, "stop")
+        self.drainer.on_crash = self._crash
+        self.drainer.guard = self._guard.look
+        self.crashed = False
+        """The drain thread has failed: nothing is lost, and the next process goes on where this one was."""
+        self._saved_at = 0.0
+        self._deaf_until = 0.0
+        """The listener is not looked at before; 0: it is."""
+        self._trouble = ""
+        """What was said last of work that failed."""
+        self._told_read_only = False
+        """What its info file says."""
+
+    def _take_directories(self) -> Path:
+        """Locks the store's directory, and one for the logs if that is another: ``logs`` leads there then, for offline tools too.
+
+        Returns the path of the logs of a disk store.
+        """
+        path = Path(self.config.directory).absolute()
+        cache = Path(self.config.cache).absolute() if self.config.cache is not None else path
+        self._locked = [
+            self._directories.enter_context(StoreDirectory(each, may_read=True))
+            for each in ([cache, path] if cache != path else [path])
+        ]
+        self.directory = self._locked[-1]
+        logs = path / "logs"
+        if cache != path and not (logs.is_symlink() and logs.readlink() == cache / "logs"):
+            if logs.is_symlink() or any(logs.iterdir()):
+                raise ConfigError(
+                    f"the logs of {path} lie in {logs.resolve()}, not in {cache}",
+                    hint=f"move what is in it to {cache / 'logs'}, then remove {logs}",
+                )
+            logs.rmdir()
+            logs.symlink_to(cache / "logs")
+        return logs
+
+    def _load(self) -> State:
+        state = self._file.load()
+        if self._file.sealed:
+            if state is None:
+                raise ReadOnlyError(str(self.directory.path))
+            return state  # it lives on in the state's last life: no source is told of one
+        if state is None:
+            state = first_state(self.config.name)
+        state.live()
+        self._file.save(state)
+        return state
+
+    def open(self) -> None:
+        """Starts draining what is there and lets clients in."""
+        self.drainer.start()
+        self.drainer.want_spares()
+        self._stands_in(set())
+        if self.holdings.read_only is not None:
+            why, name = self.holdings.read_only, self.config.name
+            _log.error("store %s serves receivers what it has, refuses sources and records nothing: %s", name, why)
+        lib.hf_bell_ring_all(self.bells.handle)  # whoever waits for this store tries to connect now
+
+    def _stands_in(self, sources: set[bytes]) -> None:
+        """Says who this store is, and whose proxy. Others read that, and do not ask."""
+        topics, self._told_read_only = self.holdings.topics, self.holdings.read_only is not None
+        proxies = topics.store.options.allow_proxy_source and not self.holdings.sealed
+        write_info(
+            self.domain,
+            StoreInfo(
+                self.config.name, self.state.uuid, str(self.directory.path), str(self.logs), topics.type, os.getpid(),
+                lib.hf_process_start(os.getpid()), lib.hf_process_token(), proxies, tuple(sorted(sources)),
+                self._told_read_only,
+            ),
+        )  # fmt: skip
+
+    def run(self) -> None:
+        """Serves until :meth:`stop`. Any thread.
+
+        Raises:
+            FencedError: this process has lost a lock of the store's; nothing was written since.
+        """
+        while not self._stop.is_set():
+            self._guard.look(time.monotonic_ns())
+            for key, _ in self._selector.select(RETRY_S if self.sources.waiting else self._left_s()):
+                if key.fileobj is self._door.listener:
+                    self._accept()
+                elif key.data is None:
+                    self._serve(key.fd)
+            for client, request in self.sources.retry():
+                self._handle(client, request)
+            if self._deaf_until and time.monotonic() >= self._deaf_until:
+                self._deaf_until = 0.0
+                self._selector.register(self._door.listener, selectors.EVENT_READ)
+            self._look_after()
+
+    def _left_s(self) -> float:
+        """Until something is due."""
+        due_s = min(self._saved_at + SAVE_ACKS_S, self._expiry.due_s, self._deaf_until or math.inf)
+        return max(0.0, due_s - time.monotonic())
+
+    def _look_after(self) -> None:
+        """What is done now and then. A full disk, for example, ends no store: it is tried again, and requests are answered."""
+        try:
+            if self._told_read_only != (self.holdings.read_only is not None):
+                self._stands_in(self._expiry.proxies.standing)
+            if time.monotonic() - self._saved_at >= SAVE_ACKS_S:
+                self._save_acks()
+                self._look_for_logs()
+                self._bells_name.look(time.monotonic_ns())
+            self._expiry.turn()
+        except ReadOnlyError:  # the holdings have told it
+            return
+        except (Error, OSError) as error:
+            if str(error) != self._trouble:
+                _log.error("store %s: %s", self.config.name, error)
+            self._trouble = str(error)
+        else:
+            self._trouble = ""
+
+    def _save_acks(self) -> None:
+        self._saved_at = time.monotonic()
+        self.receivers.save_acks()
+
+    def _look_for_logs(self) -> None:
+        """Who holds a source whose log is gone asks again, and gets another one."""
+        gone = self.holdings.let_go_removed()
+        for client in self._clients:
+            if gone & {key.source for key in client.holds}:
+                self._drop(client)
+
+    def _crash(self) -> None:
+        self.crashed = True
+        self.stop()
+
+    def stop(self) -> None:
+        """Makes :meth:`run` return. Any thread, also a signal handler; any number of times."""
+        self._stop.set()
+        self._waker.close()  # the end of the pair is what wakes the loop
+
+    def close(self) -> None:
+        """Syncs and closes everything. After it, another store may use the directory, also where something could not be written:
+        that is raised at the end. A store that has lost a lock writes nothing: it ends as if it had been killed.
+        """
+        with contextlib.ExitStack() as last:
+            last.callback(self.domain.close)
+            last.callback(self._bells_name.close)
+            last.callback(self._directories.close)
+            if self._guard.lost is None:
+                last.callback(self.holdings.save_last)
+            last.callback(self._selector.close)
+            last.callback(self._waked.close)
+            last.callback(self._waker.close)
+            last.callback(self._drop_all)
+            last.callback(self.drainer.stop)
+            self._door.close()
+            if self._guard.lost is None:
+                self._save_acks()
+
+    # Connections ----------------------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._door.listener.accept()
+        except OSError as error:  # out of descriptors: the client waits in line
+            _log.warning("a client could not be accepted: %s", error)
+            self._selector.unregister(self._door.listener)
+            self._deaf_until = time.monotonic() + DEAF_S
+            return
+        try:
+            pid = wire.check_peer(sock)
+        except ForeignOwnerError as error:
+            _log.warning("%s: refused", error)
+            sock.close()
+            return
+        sock.setblocking(False)
+        self._clients.add(Client(sock, pid))
+        self._selector.register(sock, selectors.EVENT_READ)
+
+    def _drop_all(self) -> None:
+        for client in self._clients:
+            self._drop(client)
+
+    def _drop(self, client: Client) -> None:
+        self._selector.unregister(client.sock)
+        self._clients.remove(client)
+        client.sock.close()
+
+    def _serve(self, fd: int) -> None:
+        client = self._clients.get(fd)
+        if client is None:  # dropped in this very turn: another one's claim found its process dead
+            return
+        try:
+            packet = client.sock.recv(wire.PACKET_MAX)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        if not packet:
+            self._drop(client)
+            return
+        try:
+            request = wire.decode_request(packet)
+        except CorruptionError as error:
+            _log.warning("pid %d: %s; closed", client.pid, error)
+            self._drop(client)
+            return
+        self._handle(client, request)
+
+    def _answer(self, client: Client, answer: wire.Answer) -> None:
+        try:
+            client.sock.send(wire.encode(answer))
+        except OSError:  # gone, or it does not read its answers: it must connect again
+            if not client.closed:
+                self._drop(client)
+            return
+        if client.hello:
+            lib.hf_bell_ring(self.bells.handle, client.hello.bell)
+
+    def _handle(self, client: Client, request: wire.Request) -> None:
+        if isinstance(request, wire.Hello):
+            client.hello = request
+            self._answer(client, self._welcome())
+            return
+        if client.hello is None or client.hello.protocol != wire.PROTOCOL:
+            _log.warning("pid %d speaks another protocol; closed", client.pid)
+            self._drop(client)
+            return
+        try:
+            answer = self._dispatch(client, request)
+        except UnusableLogError as error:
+            answer = wire.Refused(request.id, "unusable_log", f"{error.args[0]}; {error.hint}")
+        except TurnHeldError as error:
+            answer = wire.Refused(
+                request.id, "busy", f"at store {self.config.name} {error.args[0]}; {error.hint}", error.pid
+            )
+        except (Error, OSError) as error:
+            answer = self._failed(request.id, type(request).__name__, error)
+        if answer is not None:
+            self._answer(client, answer)
+
+    def _failed(self, request_id: int, what: str, error: Error | OSError) -> wire.Refused:
+        if getattr(error, "errno", 0) == errno.EROFS:
+            error = ReadOnlyError(str(self.directory.path))
+        if isinstance(error, ReadOnlyError):
+            text = f"store {self.config.name} takes nothing in: {error.args[0]}; {error.hint}"
+            return wire.Refused(request_id, "read_only", text)
+        _log.exception("request %s failed", what)
+        return wire.Refused(request_id, "busy", f"store {self.config.name} failed to do this: {error}")
+
+    def _welcome(self) -> wire.Welcome:
+        return wire.Welcome(
+            wire.PROTOCOL, self.config.name, self.state.uuid, str(self.logs), self._level, os.getpid(),
+            lib.hf_process_token(),
+        )  # fmt: skip
+
+    def _dispatch(self, client: Client, request: wire.Request) -> wire.Answer | None:
+        sources, receivers = self.sources, self.receivers
+        match request:
+            case wire.RegisterSource():
+                self.holdings.require_writable()
+                return self.operator.refusal(request) or self._named(sources.register(client, request))
+            case wire.Begin():
+                self.holdings.require_writable()
+                return sources.begin(client, request)
+            case wire.RegisterReceiver():
+                return self.operator.refusal(request) or self._named(receivers.register(client, request))
+            case wire.ListSources():
+                return sources.listed(request)
+            case wire.Leave():
+                desk = sources if request.role == "source" else receivers
+                return desk.leave(client, request)
+            case wire.Deregister():
+                desk = sources if request.role == "source" else receivers
+                return self._named(desk.deregister(client, request))
+            case wire.OperatorDeregister():
+                self.holdings.require_writable()
+                return self.operator.deregister(request)
+            case wire.Mark():
+                self.holdings.require_writable()
+                return self.operator.mark(request)
+            case wire.Exclude():
+                self.holdings.require_writable()
+                return self.operator.exclude(request)
+            case wire.Hello():
+                raise AssertionError("handled before")
+
+    def _named(self, answer: wire.Answer | None) -> wire.Answer | None:
+        """A refused RegID that the other role holds: with the process that does."""
+        if not isinstance(answer, wire.Refused) or answer.code != "reg_id_in_use" or answer.pid:
+            return answer
+        for source, receiver in self.holdings.registry.holders(answer.registration_id):
+            holder = self.sources.holder(source) if receiver is None else self.receivers.holder_of(source, receiver)
+            if holder is not None:
+                pid, since_ns = holder
+                return msgspec.structs.replace(answer, text=f"{answer.text} (pid {pid})", pid=pid, since_ns=since_ns)
+        return answer
+
+
+@contextlib.contextmanager
+def _usable(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """What the system says of a directory at the start is a mistake in the configuration, or something that an operator mends."""
+    try:
+        yield
+    except OSError as error:
+        hint = f"choose one that uid {os.geteuid()} may write to"
+        why = error.strerror or str(error)
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            hint = "make room there, or choose one on another disk"
+            with contextlib.suppress(OSError):
+                room = os.statvfs(directory)
+                why = f"{why}, {room.f_bavail * room.f_frsize} bytes are free"
+        raise ConfigError(f"directory {os.fspath(directory)} cannot be used: {why}", hint=hint) from error
+
+
+def first_state(name: str) -> State:
+    """Of a store that knows nothing yet."""
+    return State(name, secrets.token_bytes(16), 0, secrets.randbelow(2**31) + 1)
+
+
+def adopt_empty(directory: Path, name: str) -> State:
+    """Lets the store of this directory vote as one that never had a message, from its next start to its end (DESIGN 15).
+
+    ``name``: what it is called, if it has no state at all.
+
+    Raises:
+        DirectoryInUseError: it runs.
+        CorruptionError, OSError: its state cannot be read, or not be written.
+    """
+    with StoreDirectory(directory):
+        file = StateFile(directory)
+        state = file.load() or first_state(name)
+        state.adopted = state.opened
+        file.save(state)
+    return state

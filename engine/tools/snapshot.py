@@ -1,0 +1,389 @@
+"""What a domain looks like from outside: its sources, receivers and stores, and where each of them stands.
+
+Read-only, and nobody is asked: positions come from the streams and boards in shared memory, identities from the stores' state
+files. So it works with every process dead, and disturbs none that lives. Numbers are the public ones: ``next`` is the number
+that the next message will carry, ``stable`` and ``ack`` are the highest that are (-1 for none).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ..control.waits import Wait, waiting
+from ..errors import Error
+from ..log.info_file import log_range, read_info
+from ..log.state_file import SourceState, State, StateFile
+from ..memory.mapping import Mapping, UnpublishedError, attach_board, attach_stream, read_lines
+from ..memory.nameless import Nameless, nameless
+from ..memory.sri import groups_of
+from ..native.core import CData, ffi, lib
+from ..rules.quorum import Groups
+
+if TYPE_CHECKING:
+    from ..memory.domain import Domain, ObjectName
+
+__all__ = ["Declared", "StoreFiles", "Survey", "declared_stores", "running_stores", "store_files", "take"]
+
+
+class StorePosition(msgspec.Struct, frozen=True):
+    """One store of a source."""
+
+    name: str
+    registration_id: int
+    stable: int | None
+    """Highest number that it holds at its level; None where nobody knows of a log or a line of its."""
+    lag: int | None
+    """Messages published and not there yet; None with ``stable``."""
+    alive: bool
+    group: int = 0
+    state: str = ""
+    """``active``; ``catching_up``; ``down``; ``idle`` (no seat: the source does not count it); ``unknown`` (of a nameless
+    source)."""
+    proxy: bool = False
+    """It stands in for the source, which is dead (um_semantics J.2)."""
+
+
+class SourceRow(msgspec.Struct, frozen=True):
+    """One source identity."""
+
+    topic: str
+    uuid: str
+    state: str
+    """``live``; ``closed``; ``dead``; ``unknown`` (death cannot be proved); ``stored`` (no ring, a store keeps it); ``nameless``
+    (it lives, and its ring or board was removed from /dev/shm: nobody knows how far it is)."""
+    registration_ids: dict[str, int]
+    """Store name -> RegID."""
+    session_id: int
+    incarnation: int
+    pid: int
+    alive: bool
+    next: int
+    stable: int
+    unstable: int
+    """Messages published and not stable."""
+    messages: int
+    """Sent by this incarnation."""
+    payload_bytes: int
+    ring_bytes: int
+    stores: list[StorePosition]
+
+
+class ReceiverRow(msgspec.Struct, frozen=True):
+    """One receiver of one source. Dead ones stay listed: their ack is where they will go on."""
+
+    topic: str
+    source_uuid: str
+    source_registration_id: int
+    registration_id: int
+    session_id: int
+    name: str
+    """Of its context."""
+    ack: int
+    lag: int
+    """Messages published and not acknowledged."""
+    delivered: int
+    redelivered: int
+    lapped: int
+    """Times that the ring overtook it."""
+    pid: int
+    alive: bool
+
+
+class StoreRow(msgspec.Struct, frozen=True):
+    """One store that ever ran in the domain."""
+
+    name: str
+    state: str
+    """``running``; ``dead`` (killed); ``stopped``; ``unknown``."""
+    type: str
+    """Of its repositories: ``disk``, ``memory``, ``no-cache``; ``mixed`` when its topics differ."""
+    directory: str
+    pid: int
+    sources: int
+    """That it keeps; -1 when its state cannot be read."""
+    read_only: bool = False
+    """It runs, refuses sources and records nothing: its disk is read-only, or was when it started."""
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """A whole domain."""
+
+    domain: str
+    sources: list[SourceRow]
+    receivers: list[ReceiverRow]
+    stores: list[StoreRow]
+    waiting: list[Wait] = []
+    """Receivers that cannot register, and why."""
+
+
+class StoreFiles:
+    """What a store left in files: who it is, whether it lives, and its state."""
+
+    def __init__(self, domain: Domain, name: str) -> None:
+        self.name = name
+        self.info = read_info(domain, name)
+        self.alive = -1
+        """1 alive, 0 proved dead, -1 unknown."""
+        self.listed: State | None = None
+        """None when there is none, or it cannot be read."""
+        self.socket = domain.socket_path(name)
+        if self.info is not None:
+            info = self.info
+            self.alive = max(-1, int(lib.hf_process_alive(domain.fd, info.token, info.pid, info.start)))
+            try:
+                self.listed = StateFile(Path(info.directory)).load()
+            except (Error, OSError):
+                self.listed = None
+
+    @property
+    def state(self) -> str:
+        """As in :class:`StoreRow`. A process that closed its store may live on: then the socket is gone."""
+        if self.alive < 0:
+            return "unknown"
+        bound = self.socket.exists()
+        if self.alive:
+            return "running" if bound else "stopped"
+        return "dead" if bound else "stopped"
+
+    def source(self, uuid: bytes) -> SourceState | None:
+        """What the state says of a source."""
+        return next((source for source in self.listed.sources if source.uuid == uuid), None) if self.listed else None
+
+    def stands_in_for(self, uuid: bytes) -> bool:
+        """It runs, and has said that it is the proxy of this source."""
+        return self.info is not None and self.state == "running" and uuid in self.info.standing
+
+    def log_range(self, uuid: bytes) -> tuple[int, int] | None:
+        """Oldest and next number in its log of a source; readable with the store dead."""
+        return log_range(Path(self.info.logs) / uuid.hex()) if self.info is not None else None
+
+    def row(self) -> StoreRow:
+        """For people and programs."""
+        info = self.info
+        kept = len(self.listed.sources) if self.listed is not None else -1
+        if info is None:
+            return StoreRow(self.name, "unknown", "", "", 0, kept)
+        sealed = info.read_only and self.state == "running"
+        return StoreRow(self.name, self.state, info.type, info.directory, info.pid, kept, sealed)
+
+
+def store_files(domain: Domain) -> list[StoreFiles]:
+    """Every store that ever ran in the domain, by name."""
+    return [StoreFiles(domain, name) for name in domain.store_names()]
+
+
+def running_stores(domain: Domain) -> list[str]:
+    """Names of the stores that answer now."""
+    return [store.name for store in store_files(domain) if store.state == "running"]
+
+
+class Declared(NamedTuple):
+    """A store that a source named in its stream."""
+
+    name: str
+    uuid: bytes
+    registration_id: int
+    seated: bool
+    """The source has registered with it; the others are backups, or have not answered yet."""
+
+
+def declared_stores(mapping: Mapping) -> list[Declared] | None:
+    """The stores of a stream's source; None while its list is being written, or when the source died while it was."""
+    said = _declaration(mapping)
+    return said[0] if said is not None else None
+
+
+def _declaration(mapping: Mapping) -> tuple[list[Declared], Groups] | None:
+    stores = ffi.new("struct hf_sri_store[]", lib.HF_STORES_MAX)
+    version, groups = ffi.new("uint64_t *"), ffi.new("struct hf_sri_groups *")
+    count = lib.hf_stream_sri(mapping.handle, stores, version, groups)
+    if count < 0:
+        return None
+    declared = [
+        Declared(
+            _text(store.name, lib.HF_NAME_MAX), bytes(ffi.buffer(store.uuid)), int(store.registration_id), store.version > 0
+        )
+        for store in stores[0:count]
+    ]  # fmt: skip
+    return declared, groups_of(groups[0], stores, count)
+
+
+class _Line:
+    """A participant of a source, off its board. ``ack`` is the first number that is not acknowledged."""
+
+    def __init__(self, view: CData, kept: SourceState | None) -> None:
+        line = view.line
+        self.uuid = bytes(ffi.buffer(line.uuid))
+        self.role = int(line.role)
+        self.name = _text(line.name, lib.HF_NAME_MAX)
+        self.alive = view.alive == 1
+        self.catching_up = bool(line.flags & lib.HF_LINE_CATCHING_UP)
+        self.pid = int(line.owner_pid)
+        self.session_id = int(line.session_id)
+        self.registration_id = int(line.registration_id)
+        self.delivered, self.redelivered, self.lapped = int(line.delivered), int(line.redelivered), int(line.lapped)
+        self.ack = int(line.ack)
+        if kept is not None:  # a BEGIN that it has not seen yet may have voided what it acknowledged
+            self.ack = kept.clamp(self.ack, int(line.ack_stream))
+
+
+class _Source:
+    """One source identity, put together from its rings, its board and the stores' files."""
+
+    def __init__(
+        self, domain: Domain, uuid: bytes, streams: list[ObjectName], stores: list[StoreFiles], notes: list[Nameless]
+    ) -> None:
+        self.uuid = uuid
+        self.keepers = [(store, kept) for store in stores if (kept := store.source(uuid)) is not None]
+        newest = max((kept for _, kept in self.keepers), key=lambda kept: kept.incarnation, default=None)
+        self.topic = newest.topic if newest else ""
+        self.session_id = newest.session_id if newest else 0
+        self.incarnation = newest.incarnation if newest else 0
+        self.start_sqn = newest.start_sqn if newest else 0
+        self.declared = {store.name: kept.registration_id for store, kept in self.keepers}
+        self.uuids = {store.name: store.info.uuid for store, _ in self.keepers if store.info is not None}
+        self.groups = Groups.single(len(self.declared))
+        self.idle: set[str] = set()
+        self.state, self.pid = "stored", 0
+        self.next = self.told_stable = self.messages = self.payload_bytes = self.ring_bytes = 0
+        self.has_ring = False
+        for item in reversed(streams):
+            try:
+                with attach_stream(item.name, populate=False) as mapping:
+                    self._ring(domain, mapping)
+                break
+            except (FileNotFoundError, UnpublishedError, Error):  # just gone, not done, or void: an older one may tell
+                continue
+        self.receiving: dict[bytes, int] = {}
+        """Receivers that live on a board without a name -> pid."""
+        for note in notes:
+            if note.kind == "source":
+                self.state, self.pid = "nameless", note.pid
+            else:
+                self.receiving[bytes.fromhex(note.participant)] = note.pid
+        self.lines = self._lines(domain, newest)
+        if not self.has_ring:
+            ends = [found[1] for store, _ in self.keepers if (found := store.log_range(uuid)) is not None]
+            self.next = max([self.start_sqn, *ends])
+
+    def _ring(self, domain: Domain, mapping: Mapping) -> None:
+        header, preamble = mapping.stream, mapping.preamble
+        self.has_ring = True
+        self.topic = _text(header.topic, lib.HF_TOPIC_MAX)
+        self.session_id, self.incarnation = int(header.session_id), int(preamble.incarnation)
+        self.start_sqn, self.pid = int(header.start_sqn), int(preamble.owner_pid)
+        alive = lib.hf_process_alive(domain.fd, preamble.owner, preamble.owner_pid, preamble.owner_start)
+        closed = header.state == lib.HF_STREAM_CLOSED
+        self.state = "closed" if closed else {1: "live", 0: "dead"}.get(int(alive), "unknown")
+        tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        walked = lib.hf_stream_end(mapping.handle, tail, end) >= 0  # a dead source's header may be one send behind
+        self.next = int(end[0]) if walked else int(header.next_sqn)
+        self.told_stable = int(header.stable_sqn)
+        self.messages, self.payload_bytes = int(header.messages), int(header.payload_bytes)
+        self.ring_bytes = int(header.ring_bytes)
+        said = _declaration(mapping)
+        if said is not None:
+            stores, self.groups = said
+            self.idle = {store.name for store in stores if not store.seated}
+            self.declared = {store.name: store.registration_id for store in stores}
+            self.uuids |= {store.name: store.uuid for store in stores}
+            if len(self.declared) != self.groups.stores:  # a store twice: no source writes that
+                self.groups = Groups.single(len(self.declared))
+
+    def _lines(self, domain: Domain, newest: SourceState | None) -> list[_Line]:
+        try:
+            with attach_board(domain, self.uuid, writable=False) as board:
+                return [_Line(view, newest) for view in read_lines(board, domain, test=True)]
+        except (FileNotFoundError, UnpublishedError, Error):
+            return []
+
+    def _positions(self) -> list[StorePosition]:
+        """Where its stores stand, in the order of store indexes; clamped to what was sent."""
+        by_uuid = {line.uuid: line for line in self.lines if line.role == lib.HF_ROLE_STORE}
+        files = {  # one that was asked, and where nothing has begun, has no log of it yet
+            store.info.uuid: store for store, kept in self.keepers if store.info is not None and kept.incarnation
+        }
+        found = []
+        for (name, registration_id), group in zip(self.declared.items(), self.groups.of, strict=True):
+            uuid = self.uuids.get(name, b"")
+            line, store = by_uuid.get(uuid), files.get(uuid)
+            held = store.log_range(self.uuid) if line is None and store is not None else None
+            known = line.ack if line is not None else held[1] if held is not None else None
+            at = min(known, self.next) if known is not None else None
+            stable, lag = (at - 1, self.next - at) if at is not None else (None, None)
+            proxy = store is not None and store.stands_in_for(self.uuid)
+            alive = line.alive if line is not None else False
+            state = "active" if alive else "unknown" if self.state == "nameless" else "down"
+            if name in self.idle:
+                state = "idle"
+            elif alive and line is not None and line.catching_up:
+                state = "catching_up"
+            found.append(StorePosition(name, registration_id, stable, lag, alive, group, state, proxy))
+        return found
+
+    def row(self) -> SourceRow:
+        stores = self._positions()
+        held = {
+            index: 0 if store.stable is None else store.stable + 1
+            for index, store in enumerate(stores)
+            if store.state != "idle"
+        }
+        stable = self.groups.stable_number(held) if stores else self.next
+        stable = min(max(stable, self.told_stable), self.next)
+        return SourceRow(
+            self.topic, self.uuid.hex(), self.state, self.declared, self.session_id, self.incarnation, self.pid,
+            self.state in {"live", "nameless"}, self.next, stable - 1, self.next - stable, self.messages, self.payload_bytes,
+            self.ring_bytes, stores,
+        )  # fmt: skip
+
+    def receivers(self) -> list[ReceiverRow]:
+        """Those on the board, and those that only a store remembers (after a reboot)."""
+        source = self.topic, self.uuid.hex(), next(iter(self.declared.values()), 0)
+        rows: dict[bytes, ReceiverRow] = {}
+        for line in self.lines:
+            if line.role == lib.HF_ROLE_RECEIVER:
+                rows[line.uuid] = ReceiverRow(
+                    *source, line.registration_id, line.session_id, line.name, line.ack - 1, max(0, self.next - line.ack),
+                    line.delivered, line.redelivered, line.lapped, line.pid, line.alive,
+                )  # fmt: skip
+        for _, kept in self.keepers:
+            for known in kept.receivers:
+                if known.uuid not in rows:
+                    rows[known.uuid] = ReceiverRow(
+                        *source, known.registration_id, known.session_id, "", known.ack - 1, max(0, self.next - known.ack),
+                        0, 0, 0, self.receiving.get(known.uuid, 0), known.uuid in self.receiving,
+                    )  # fmt: skip
+        return list(rows.values())
+
+
+def _text(field: CData, size: int) -> str:
+    return ffi.string(field, size).decode(errors="replace")
+
+
+def take(domain: Domain) -> Survey:
+    """Looks at everything once. ``domain`` need not be joined. Sources that never sent and nobody keeps are left out."""
+    stores = store_files(domain)
+    streams: dict[bytes, list[ObjectName]] = {}
+    for item in domain.objects():
+        if item.kind == "stream":
+            streams.setdefault(item.uuid, []).append(item)
+    kept = {source.uuid for store in stores if store.listed for source in store.listed.sources}
+    notes: dict[bytes, list[Nameless]] = {}
+    for note in nameless(domain):
+        notes.setdefault(bytes.fromhex(note.uuid), []).append(note)
+    sources = [
+        _Source(domain, uuid, streams.get(uuid, []), stores, notes.get(uuid, []))
+        for uuid in sorted(kept | set(streams))
+    ]
+    sources = [source for source in sources if source.incarnation > 0]
+    sources.sort(key=lambda source: (source.topic, source.session_id, source.uuid))
+    return Survey(
+        domain.name,
+        [source.row() for source in sources],
+        [row for source in sources for row in source.receivers()],
+        [store.row() for store in stores],
+        waiting(domain),
+    )
