@@ -40,14 +40,13 @@ from .engine.source.smart_source import SmartSource
 from .engine.source.source import Claim, InFlight, Source, SourceStats, StoreStats
 from .message import Ack, Message
 from .receiver import Receiver, ReceiverStats
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from .callable_store import store_main, store_main_shutdown
     from .engine.options.store_config import StoreConfig
     from .engine.options.topic_rules import TopicOptions
-    from .spawn import StoreProcess, spawn_store
-
-__version__ = "0.1.0"
+    from .stores.callable_store import store_main, store_main_shutdown
+    from .stores.spawn import StoreProcess, spawn_store
 
 __all__ = [
     "Ack",
@@ -100,11 +99,11 @@ __all__ = [
 
 _STORES = {
     "StoreConfig": ".engine.options.store_config",
-    "StoreProcess": ".spawn",
+    "StoreProcess": ".stores.spawn",
     "TopicOptions": ".engine.options.topic_rules",
-    "spawn_store": ".spawn",
-    "store_main": ".callable_store",
-    "store_main_shutdown": ".callable_store",
+    "spawn_store": ".stores.spawn",
+    "store_main": ".stores.callable_store",
+    "store_main_shutdown": ".stores.callable_store",
 }
 """Name -> module. A program that only sends and receives needs no store: these are imported when they are asked for."""
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from .message import Message
-    from .receiver import Receiver
 
 __all__ = ["AwaitedMessages"]
+
+
+class Awaiting(Protocol):
+    """The receiver that is awaited."""
+
+    closed: bool
+
+    def leave(self, message: Message) -> None:
+        """The loop was left with this message in hand."""
+
+    async def receive_async(self) -> Message | None:
+        """The next message."""
 
 
 class AwaitedMessages:
@@ -17,7 +28,7 @@ class AwaitedMessages:
     Not a generator: the first wait that is cancelled would end it.
     """
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: Awaiting) -> None:
         self._receiver = receiver
         self._message: Message | None = None
         """The one that was given last."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .engine.log.columns import Entries
     from .engine.receiver.delivery_controller import Inbound
     from .engine.receiver.feed import View
-    from .receiver import Receiver
+    from .releaser import Releaser
 
 __all__ = ["Batch"]
 
@@ -34,7 +34,7 @@ class Batch:
     )  # fmt: skip
 
     def __init__(
-        self, receiver: Receiver, inbound: Inbound, view: View, entries: Entries, frames: Any, ack_slot: int
+        self, receiver: Releaser, inbound: Inbound, view: View, entries: Entries, frames: Any, ack_slot: int
     ) -> None:
         self.frames = frames
         self.topic = inbound.topic

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from .receiver import Receiver
+    from collections.abc import Sequence
+
+    from .engine.receiver.delivery_controller import Inbound
+    from .pool import EntriesPool, MessagePool
 
 __all__ = ["ReceiverStats"]
 
@@ -43,9 +46,8 @@ class ReceiverStats:
     """Fragments delivered and not consumed; counted only with ``ume_application_outstanding_maximum``."""
 
     @classmethod
-    def of(cls, receiver: Receiver) -> Self:
+    def of(cls, inbounds: Sequence[Inbound], pool: MessagePool, entries: EntriesPool, outstanding: int) -> Self:
         """As they stand now."""
-        inbounds, pool = receiver.inbounds, receiver.pool
         return cls(
             len(inbounds),
             sum(i.delivered for i in inbounds),
@@ -59,6 +61,6 @@ class ReceiverStats:
             pool_most_in_use=pool.most_in_use,
             pool_messages=len(pool.free),
             pool_bytes=pool.bytes,
-            pool_batches=receiver.entries.allocated,
-            outstanding=receiver.outstanding,
+            pool_batches=entries.allocated,
+            outstanding=outstanding,
         )

@@ -15,7 +15,7 @@ from .engine.printable import printable
 
 if TYPE_CHECKING:
     from .engine.receiver.delivery_controller import Inbound
-    from .receiver import Receiver
+    from .releaser import Releaser
 
 __all__ = ["Ack", "Message"]
 
@@ -38,7 +38,7 @@ class Message(Slot):
     if TYPE_CHECKING:
 
         @property
-        def _receiver(self) -> Receiver: ...
+        def _receiver(self) -> Releaser: ...
         @property
         def _inbound(self) -> Inbound | None: ...
         @_inbound.setter
@@ -196,7 +196,7 @@ class Ack:
 
     __slots__ = ("_inbound", "_receiver", "_slot", "sequence_number")
 
-    def __init__(self, receiver: Receiver, inbound: Inbound, slot: int, sequence_number: int) -> None:
+    def __init__(self, receiver: Releaser, inbound: Inbound, slot: int, sequence_number: int) -> None:
         self._receiver = receiver
         self._inbound: Inbound | None = inbound
         self._slot = slot

@@ -456,7 +456,7 @@ class Receiver(Driver):
 
     def stats(self) -> ReceiverStats:
         """A snapshot of counters."""
-        return ReceiverStats.of(self)
+        return ReceiverStats.of(self.inbounds, self.pool, self.entries, self.outstanding)
 
     def close(self, timeout: float | None = None) -> None:
         """Flushes due acks, invalidates unreleased messages without consuming them, frees the RegIDs. Idempotent.

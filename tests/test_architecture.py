@@ -1,4 +1,4 @@
-"""The house's rules about itself (DESIGN 4): how long a file is, what is tested, what stays out. test_rooms.py: who imports whom."""
+"""The house's rules about itself (DESIGN 4): how long a file is, what is tested, what stays out (imports: test_rooms.py)."""
 
 from __future__ import annotations
 

@@ -109,7 +109,11 @@ def test_the_engine_has_so_many_rooms_that_one_can_keep_them_in_mind() -> None:
 
 def test_a_room_hands_nothing_on() -> None:
     """An ``__init__`` that re-exports is the next circle."""
-    full = [str(path) for path in (ROOT / "engine").glob("*/__init__.py") if path.parent.name != "events" and path.read_text()]
+    full = [
+        str(path)
+        for path in (ROOT / "engine").glob("*/__init__.py")
+        if path.parent.name != "events" and path.read_text()
+    ]
     assert full == []
 
 

@@ -42,7 +42,7 @@ Application = Annotated[
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from .. import __version__
+        from ..version import __version__
 
         print(f"holdfast {__version__}")
         raise typer.Exit

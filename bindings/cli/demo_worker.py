@@ -14,10 +14,10 @@ import struct
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from ..context import Context
 from ..engine.errors import NotRegisteredError, RegIdInUseError
-from . import main
 from .demo_actor import ENDS
 from .demo_data import Records
 
@@ -98,17 +98,22 @@ def receive(records: int, session: int, path: Path) -> None:
                 return
 
 
+def _become(argv: list[str]) -> NoReturn:
+    """This process is a run of the command from now on. Who it dies with stays as it is."""
+    os.execv(sys.executable, [sys.executable, "-m", "holdfast", *argv])
+
+
 def work(argv: list[str]) -> int:
     """Runs one role."""
     parent, role, *rest = argv
     _die_with(int(parent))
     match role:
         case "store":
-            return main(["store", "run", "--name", rest[0], "--dir", rest[1]])
+            _become(["store", "run", "--name", rest[0], "--dir", rest[1]])
         case "source":
             send(Records(Path(rest[0])), float(rest[1]))
         case "command":
-            return main(rest)
+            _become(rest)
         case "receiver":
             receive(int(rest[0]), int(rest[1]), Path(rest[2]))
     return 0

@@ -7,10 +7,10 @@ import signal
 import threading
 from typing import TYPE_CHECKING, TypeAlias
 
-from .daemon.events import EVENTS, SIGNALS, STOP
-from .engine.client import process_role
-from .engine.errors import CallableStoreError, ConfigError, Error, UsageError
-from .engine.options.store_config import StoreConfig
+from ..daemon.events import EVENTS, SIGNALS, STOP
+from ..engine.client import process_role
+from ..engine.errors import CallableStoreError, ConfigError, Error, UsageError
+from ..engine.options.store_config import StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,13 +65,13 @@ def words_of(call: str, argv: Sequence[str]) -> list[str]:
 def run_given(argv: Given) -> int:
     """Runs them; as `store_main`, whose rules the caller has seen to."""
     if isinstance(argv, StoreConfig):
-        from .daemon.config import DaemonConfig
-        from .daemon.run import run_daemon
+        from ..daemon.config import DaemonConfig
+        from ..daemon.run import run_daemon
 
         return run_daemon(DaemonConfig((argv,)), EVENTS)
     if isinstance(argv, str | os.PathLike):
-        from .daemon.run import run_daemon
-        from .daemon.store_xml import read_store_file
+        from ..daemon.run import run_daemon
+        from ..daemon.store_xml import read_store_file
 
         return run_daemon(read_store_file(argv), EVENTS)
     return _run_arguments(words_of("store_main", argv))
@@ -79,7 +79,7 @@ def run_given(argv: Given) -> int:
 
 def _run_arguments(argv: list[str]) -> int:
     try:
-        from .cli.outcome import command
+        from ..cli.outcome import command
     except ModuleNotFoundError as missing:
         raise ConfigError(
             f"the arguments of a command need {missing.name}", hint="pip install 'holdfast[cli]'"

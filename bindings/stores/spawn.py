@@ -1,6 +1,6 @@
 """A store in a process of its own, started by a program: a fresh interpreter, so also beside contexts and threads.
 
-    parent                                        child (python -m holdfast.spawn)
+    parent                                        child (python -m holdfast.stores.spawn)
     spawn_store ── stdin: the StoreConfig ──────►  its watcher holds a pidfd of the parent: its death is the child's end
                 ◄─ one line: ready, or the error
     logging     ◄─ stdout, stderr: a pipe that does not block; what nobody reads in time is lost, and the child goes on
@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
+from ..daemon.events import EVENTS, SIGNALS, STOP
+from ..daemon.ready import decode, encode
+from ..engine.client import process_role
+from ..engine.errors import CallableStoreError, Error, ForkedHandleError, UsageError
+from ..engine.native.waiting import check_timeout
+from ..engine.options.store_config import StoreConfig, check_config
+from ..engine.options.topic_rules import TopicOptions
 from .callable_store import Given, run_given, words_of
-from .daemon.events import EVENTS, SIGNALS, STOP
-from .daemon.ready import decode, encode
-from .engine.client import process_role
-from .engine.errors import CallableStoreError, Error, ForkedHandleError, UsageError
-from .engine.native.waiting import check_timeout
-from .engine.options.store_config import StoreConfig, check_config
-from .engine.options.topic_rules import TopicOptions
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -89,7 +89,7 @@ class StoreProcess:
             fcntl.fcntl(child_output, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "holdfast.spawn", str(self._owner), str(child_said)],
+                [sys.executable, "-P", "-m", "holdfast.stores.spawn", str(self._owner), str(child_said)],
                 stdin=subprocess.PIPE, stdout=child_output, stderr=child_output, pass_fds=(child_said,),
                 start_new_session=True,
             )  # fmt: skip

@@ -1,0 +1,67 @@
+"""What a message or a batch needs of the receiver that delivered it. Receiver implements it; nobody below imports Receiver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from .engine.control.host import Host
+    from .engine.log.columns import Entries
+    from .engine.options.resolve import Options
+    from .engine.receiver.delivery_controller import Inbound
+
+__all__ = ["Arrays", "Buffers", "Releaser"]
+
+
+class Buffers(Protocol):
+    """Where released messages wait to be used again (MessagePool)."""
+
+    free: deque[Any]
+    size: int
+    buffers: int
+
+    def kept(self, name: str) -> None:
+        """A program keeps a view of a released message."""
+
+
+class Arrays(Protocol):
+    """Where the arrays of released batches wait (EntriesPool)."""
+
+    def give(self, entries: Entries) -> None:
+        """Back from use."""
+
+
+class Releaser(Protocol):
+    """See the module; what each of them does is said at Receiver."""
+
+    context: Host
+    options: Options
+    closed: bool
+    immediate: bool
+
+    @property
+    def slots(self) -> int:
+        """Messages that are in use (Gate)."""
+
+    @property
+    def name(self) -> str:
+        """Topic or pattern."""
+
+    @property
+    def pool(self) -> Buffers:
+        """Of its messages."""
+
+    @property
+    def entries(self) -> Arrays:
+        """Of its batches."""
+
+    def settle(self) -> None:
+        """Something happens behind the message that is being delivered."""
+
+    def batch_consumed(self, inbound: Inbound, ack_slot: int, last: int) -> None:
+        """Everything up to ``last`` of a batch is consumed."""
+
+    def batch_evicted(self, inbound: Inbound, ack_slot: int) -> None:
+        """A batch was overwritten before it was released."""
