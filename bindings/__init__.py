@@ -1,4 +1,4 @@
-"""holdfast: persistent messaging for processes that share one host. See README.md beside this package for the guide."""
+"""holdfast: persistent messaging for processes that share one host. Begin with ``help(holdfast.Context)``."""
 
 from __future__ import annotations
 

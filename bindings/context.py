@@ -20,7 +20,7 @@ __all__ = ["Context"]
 
 
 class Context(Driver):
-    """One domain as a program sees it. See CONTRACT.md, "Context, source"; ``with`` closes it and its children.
+    """One domain as a program sees it; ``with`` closes it and its children.
 
     Args:
         domain: its name, or the absolute path of its directory; default $HOLDFAST_DOMAIN, else ``default``.

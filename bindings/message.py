@@ -156,7 +156,7 @@ class Message(Slot):
         return bool(self._receiver.options.ume_explicit_ack_only)
 
     def send_explicit_ack(self) -> None:
-        """Acknowledges every message up to this one, now (um_semantics G.4).
+        """Acknowledges every message up to this one, now (docs/semantics.md G.4).
 
         Raises:
             UsageError: the receiver does not use ``ume_explicit_ack_only``.
@@ -189,7 +189,7 @@ class Message(Slot):
 
 
 class Ack:
-    """An acknowledgement taken out of its message or batch (um_semantics G.5); ``close`` it when it is done with.
+    """An acknowledgement taken out of its message or batch (docs/semantics.md G.5); ``close`` it when it is done with.
 
     It knows its stream only: the message and its buffer may be released, used again and forgotten. Any thread.
     """

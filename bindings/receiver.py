@@ -41,7 +41,7 @@ BATCH_MAX = BATCH_BYTES // FRAME_MIN
 
 
 class Receiver(Driver):
-    """See CONTRACT.md, "Receiver". Made by ``Context.receiver``."""
+    """The messages of one topic, or of all topics that a pattern matches. Made by ``Context.receiver``."""
 
     def __init__(
         self, context: Context, topic: str | None, pattern: str | None, options: Options,

@@ -55,8 +55,8 @@ KEEP_THE_GIL = {
     "bell": "read",
     "process": "token forked",
 }
-"""hf_<key>_<word> (or hf_<key>): calls that never wait keep it (DESIGN 25). It costs as much as they do, and it is the lock that
-serialises a source's senders."""
+"""hf_<key>_<word> (or hf_<key>): calls that never wait keep it (docs/design.md 25). It costs as much as they do, and it is the
+lock that serialises a source's senders."""
 
 KINDS = {".c", ".h", ".py", ".md"}
 

@@ -1,4 +1,5 @@
-"""The house's rules about itself (DESIGN 4): how long a file is, what is tested, what stays out (imports: test_rooms.py)."""
+"""The house's rules about itself (docs/design.md B): how long a file is, what is tested, what stays out (imports:
+test_rooms.py)."""
 
 from __future__ import annotations
 

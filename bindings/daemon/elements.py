@@ -1,7 +1,7 @@
 """The elements of UM's store configuration: what may be in what. One table, for the reader and for the schema.
 
-Source: um_semantics I.1 (UM's DTD, version 1.3). UM wants the children of <store> and <topic> in one order; here any order will
-do. What begins with ``holdfast-`` is ours.
+Source: docs/semantics.md I.1 (UM's DTD, version 1.3). UM wants the children of <store> and <topic> in one order; here any order
+will do. What begins with ``holdfast-`` is ours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """When a log file is rolled, and what the rolled file is called. Decisions over values: no clock, no file.
 
 ``NAME_PID.YYYY-MM-DD.SEQ``: the day of the roll, and SEQ from 1 in each process. A roll happens on the next write after one of
-two criteria is met, and neither knows of the other: a size roll at 23:00 does not cancel the daily one at midnight (um_semantics
-I.6).
+two criteria is met, and neither knows of the other: a size roll at 23:00 does not cancel the daily one at midnight
+(docs/semantics.md I.6).
 """
 
 from __future__ import annotations

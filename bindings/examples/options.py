@@ -1,4 +1,4 @@
-"""The options of the example programs: UM's letters and defaults, where UM has them (um_semantics M)."""
+"""The options of the example programs: UM's letters and defaults, where UM has them (docs/semantics.md M)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events and messages as the lines that UM's programs print (um_semantics M)."""
+"""Events and messages as the lines that UM's programs print (docs/semantics.md M)."""
 
 from __future__ import annotations
 

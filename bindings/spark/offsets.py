@@ -8,7 +8,7 @@ An offset that a query makes also says ``query``, an id that the query has over 
 its sources, and in the first micro-batch ``began``, where that begins: Spark keeps nothing of the three.
 
 A source is named by its RegID and the beginning of its uuid: a RegID alone may be given again after a deregistration, and the
-numbers then begin anew. Spark compares offsets as text (reference/spark.md §2): the same positions must be the same text.
+numbers then begin anew. Spark compares offsets as text (docs/design.md S.2): the same positions must be the same text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sources that a write publishes from, open for one commit or one task.
 
 Their session IDs are worked out from who publishes and the topic, so that whoever repeats a commit meets the same source: it goes
-on where that ended. A source never gives up what is not stable: it blocks before it would have to (um_semantics D.2, D.6).
+on where that ended. A source never gives up what is not stable: it blocks before it would have to (docs/semantics.md D.2, D.6).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Publisher", "session_of", "slot"]
 FRAME_BYTES = 64
 """Of a fragment beyond its payload, at most: header, and padding to the granule (csrc/README.md)."""
 REGISTRATION_MS = 500
-"""How long all stores are waited for where a quorum is there (um_semantics B.1), unless an option says otherwise."""
+"""How long all stores are waited for where a quorum is there (docs/semantics.md B.1), unless an option says otherwise."""
 OURS = {
     "ume_session_id": "it is worked out from the query and the topic",
     "ume_flight_size_behavior": "a write waits at the flight size",

@@ -3,7 +3,8 @@
 The number at which its source goes on says how many rows are out (ledger.py). It does not say
 
 * that a quorum of stores has them: whoever sent them is dead, and the source that goes on waits for the stability of what it
-  sends itself (um_semantics C). Where one store alone has them they may go with it, and the record would say that they are there;
+  sends itself (docs/semantics.md C). Where one store alone has them they may go with it, and the record would say that they are
+  there;
 * that they are these rows: who publishes with the writer's session ID, as a copy of its checkpoint does, moves the number, too.
 """
 

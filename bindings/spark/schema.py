@@ -1,6 +1,6 @@
 """The columns of the data source: what there is, what is asked for, and that it is the same.
 
-Spark prunes no columns of a Python source: every column of the schema is built and sent for every query (reference/spark.md §2).
+Spark prunes no columns of a Python source: every column of the schema is built and sent for every query (docs/design.md S.2).
 So the schema *is* the selection: ``columns=``, or the user's own schema.
 """
 

@@ -1,6 +1,6 @@
 """The streaming read: offsets, micro-batches, and acknowledgements of what Spark has made durable.
 
-Spark keeps one object of this in one process for a query's life, and asks it in this order (reference/spark.md §2): for trigger N
+Spark keeps one object of this in one process for a query's life, and asks it in this order (docs/design.md S.2): for trigger N
 ``latestOffset(start = end of N - 1)``, then it writes offsets/N, then ``commit(end of N - 1)``, ``partitions(start, end)``, tasks
 ``read``, and it writes commits/N. After a crash the first question is ``partitions`` of the batch that was logged and not
 committed. So

@@ -1,7 +1,7 @@
 """A streaming query that publishes: ``df.writeStream.format("holdfast")``.
 
-Spark pickles the writer to its tasks, and makes another one for every commit, in a process that may be another one (spark.md §2):
-so it holds options and nothing else. The query's ID comes to the commit with the tasks' messages.
+Spark pickles the writer to its tasks, and makes another one for every commit, in a process that may be another one
+(docs/design.md S.2): so it holds options and nothing else. The query's ID comes to the commit with the tasks' messages.
 """
 
 from __future__ import annotations

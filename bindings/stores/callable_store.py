@@ -1,4 +1,4 @@
-"""A store as a function call: the process that makes it is a store until it returns (um_semantics I.6, "Callable store")."""
+"""A store as a function call: the process that makes it is a store until it returns (docs/semantics.md I.6, "Callable store")."""
 
 from __future__ import annotations
 

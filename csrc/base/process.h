@@ -7,7 +7,7 @@
  * (a backup of the domain directory that runs inside a process), the process finds it out by itself and is fenced: others may take
  * it for dead, drain what it has published and let another claimant in, so it must neither publish nor acknowledge any more.
  * Locking again would not help: nobody knows what has happened in between.
- * Dead <=> that lock is free. Nothing else declares death (DESIGN 12): not a pid, not a timeout, not a closed socket.
+ * Dead <=> that lock is free. Nothing else declares death (docs/design.md 12): not a pid, not a timeout, not a closed socket.
  *
  * A file that was deleted by somebody proves nothing; then, and only then, pid and start time decide.
  *

@@ -51,11 +51,12 @@ void hf_line_range(struct hf_board_line *line, uint64_t from_sqn, uint64_t to_sq
 /* Stores position and ack (release; neither goes backwards, ack <= position), then rings the source's bell if it waits. bells
  * may be NULL. A line that is not this process's stays as it is. Wait-free. */
 void hf_board_ack(struct hf_map *board, struct hf_map *bells, int64_t index, uint64_t ack, uint64_t position);
-/* A new incarnation of the source began at start_sqn (DESIGN 13): ack = min(ack, start_sqn), then ack_stream = incarnation. Older
- * incarnations than ack_stream change nothing. Whoever reads an ack of an older ack_stream clamps it by every start since. */
+/* A new incarnation of the source began at start_sqn (docs/design.md 13): ack = min(ack, start_sqn), then ack_stream =
+ * incarnation. Older incarnations than ack_stream change nothing. Whoever reads an ack of an older ack_stream clamps it by every
+ * start since. */
 void hf_board_rebase(struct hf_map *board, int64_t index, uint64_t incarnation, uint64_t start_sqn);
 /* cffi: end */
 
-/* The source's side of sleep and wake (DESIGN 10), called after every commit: one load while nobody sleeps. */
+/* The source's side of sleep and wake (docs/design.md 10), called after every commit: one load while nobody sleeps. */
 void hf_board_wake_slow(struct hf_map *board, struct hf_map *bells);
 #endif

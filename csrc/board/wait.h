@@ -1,9 +1,9 @@
 /* wait.h: how to wait, nothing else. The ring never knows whether its reader spins or sleeps.
  *
- * The sleeper pays (DESIGN 10): it sets its flag, issues membarrier(GLOBAL_EXPEDITED), looks again, and only then sleeps on its
- * process's bell, 50 ms at most. The waker needs a compiler barrier, one load, and a system call only if somebody sleeps. Where
- * the waker could not register for membarrier it says so (hf_stream_header.fenced) and fences itself; where the sleeper cannot
- * issue it, it naps for at most 1 ms instead.
+ * The sleeper pays (docs/design.md 10): it sets its flag, issues membarrier(GLOBAL_EXPEDITED), looks again, and only then sleeps
+ * on its process's bell, 50 ms at most. The waker needs a compiler barrier, one load, and a system call only if somebody sleeps.
+ * Where the waker could not register for membarrier it says so (hf_stream_header.fenced) and fences itself; where the sleeper
+ * cannot issue it, it naps for at most 1 ms instead.
  *
  * Who sleeps for nothing costs little. A sleep that ends by itself goes on as it was, with no new barrier: the flag is still
  * set and the bell has not rung, so it is one long sleep, in which the sleeper looked up. And long waits end at ticks (clock.h). */

@@ -1,4 +1,4 @@
-/* log.h: the append-only log of one source at one store (DESIGN 18-23).
+/* log.h: the append-only log of one source at one store (docs/design.md 18-23).
  *
  * A directory with `head` (struct hf_head), segments `seg-<base position, 16 hex digits>` and at most one `spare`.
  * Frames lie back to back at log positions; a frame's crc is CRC-32C over its 28 header bytes without crc and its

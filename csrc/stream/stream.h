@@ -1,6 +1,6 @@
 /* stream.h: the broadcast ring. One source writes each message once; any number of readers and stores read it in place.
  *
- * Rules (DESIGN 3-7, 16, 17), each with its test in tests/c/test_stream.c:
+ * Rules (docs/design.md 3-7, 16, 17), each with its test in tests/c/test_stream.c:
  *  1. A frame exists when its commit word, carrying its own position, is there. The word at `tail` is always 0: the next word is
  *     zeroed before a commit, so that old payload never looks like a frame. Hence admission: p + L + 32 <= admit.
  *  2. A message of several fragments stores its first commit word last: all or nothing.

@@ -5,7 +5,7 @@ reader reads it where it lies, and the reader's line on the board says up to whe
 Either side may come first, die and come again:
 
 * every life of the writer has a ring of its own. What an earlier one had committed stays there for the reader, which removes
-  each ring that it has read to its end and whose writer is closed or proved dead (DESIGN 12);
+  each ring that it has read to its end and whose writer is closed or proved dead (docs/design.md 12);
 * a reader that dies has not let go: the next one gets the blocks again, from the first that was not released.
 
 Numbers: the n-th block of life k has number k * 2^40 + n, so they grow over lives, and the reader's one position says both.

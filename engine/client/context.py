@@ -61,7 +61,7 @@ class ContextStats:
 
 
 class Context:
-    """See CONTRACT.md, "Context, source".
+    """See bindings/README.md, "Send".
 
     Raises:
         ConfigError: a bad name or option.

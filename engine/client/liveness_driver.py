@@ -1,7 +1,7 @@
 """Liveness detection, the driver of `liveness`: a context shows itself to the sources that it receives from, and watches
 those that receive from it.
 
-Both halves are off until their options are given (um_semantics H): in the receiving context
+Both halves are off until their options are given (docs/semantics.md H): in the receiving context
 ``ume_receiver_liveness_interval``, ``ume_user_receiver_registration_id`` and a session ID; in the sending context
 ``ume_source_liveness_timeout`` and ``ume_receiving_context_notification_function``, and
 ``ume_confirmed_delivery_notification`` of a source. The context's thread runs everything here.

@@ -1,4 +1,4 @@
-"""The client's side of deregistration: "forget me", to every store that this object registered with (um_semantics F.7).
+"""The client's side of deregistration: "forget me", to every store that this object registered with (docs/semantics.md F.7).
 
 A store that is down is asked when it is back, as long as the object lives. What a store refuses because somebody else took the
 RegID over meanwhile is not this object's any more, and counts as answered.

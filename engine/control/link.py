@@ -1,7 +1,7 @@
 """A context's connection to one store: requests out, answers in, and the news when it comes or goes.
 
 The link keeps trying for as long as the context lives, so that a store that returns is found by itself. Everything runs on the
-context's thread. A broken link means "look at the lock now" (DESIGN 12): the store is dead only if its lock is free.
+context's thread. A broken link means "look at the lock now" (docs/design.md 12): the store is dead only if its lock is free.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
 
 
 class RegisterSource(msgspec.Struct, tag="register_source", frozen=True):
-    """PREG of a source (um_semantics B.1). ``uuid`` is a proposal; the store answers with the one it keeps."""
+    """PREG of a source (docs/semantics.md B.1). ``uuid`` is a proposal; the store answers with the one it keeps."""
 
     id: int
     topic: Topic
@@ -111,7 +111,7 @@ class RegisterSource(msgspec.Struct, tag="register_source", frozen=True):
 
 
 class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
-    """The old owner is dead or gone, and its ring is drained (DESIGN 14)."""
+    """The old owner is dead or gone, and its ring is drained (docs/design.md 14)."""
 
     id: int
     registration_id: int
@@ -123,9 +123,9 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     old: bool
     """This store knows the source: something of it has begun here."""
     begins: list[BeginOf] = []
-    """The BEGINs that lead to it, oldest first: a store that missed one learns it from the next Begin (DESIGN 13)."""
+    """The BEGINs that lead to it, oldest first: a store that missed one learns it from the next Begin (docs/design.md 13)."""
     votes: bool = True
-    """False: it has lost what it once acknowledged (a backup, a wiped log): it learns, and decides nothing (DESIGN 15)."""
+    """False: it has lost what it once acknowledged, as a wiped log: it learns, and decides nothing (docs/design.md 15)."""
     empty_votes: bool = False
     """The operator said so, although it knows nothing (`holdfast store adopt-empty`)."""
     opened: int = 0
@@ -140,7 +140,7 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     promised: Number = 0
     """The incarnation that this claimant may open here: BEGINs below it are refused from now on, also after a crash."""
     logs: list[PeerLog] = []
-    """How far the logs of the source's stores go: never one maximum, because unreadable is not empty (DESIGN 14)."""
+    """How far the logs of the source's stores go: never one maximum, because unreadable is not empty (docs/design.md 14)."""
     stores: list[str] = []
     sizes: list[Small] = []
     groups: list[Small] = []
@@ -195,7 +195,7 @@ class Begun(msgspec.Struct, tag="begun", frozen=True):
 
 
 class RegisterReceiver(msgspec.Struct, tag="register_receiver", frozen=True):
-    """PREG of a receiver with one source (um_semantics B.3)."""
+    """PREG of a receiver with one source (docs/semantics.md B.3)."""
 
     id: int
     source: Uuid
@@ -325,7 +325,7 @@ class Left(msgspec.Struct, tag="left", frozen=True):
 
 
 class Deregister(msgspec.Struct, tag="deregister", frozen=True):
-    """Forget me, now (um_semantics F.7). Asked again after a broken link; to forget what is not there is fine."""
+    """Forget me, now (docs/semantics.md F.7). Asked again after a broken link; to forget what is not there is fine."""
 
     id: int
     role: Role
@@ -358,7 +358,7 @@ class OperatorDeregister(msgspec.Struct, tag="operator_deregister", frozen=True)
 
 
 class Expelled(msgspec.Struct, tag="expelled", frozen=True):
-    """Nobody asked: the operator has deregistered a source, or a receiver of it, that this process holds (um_semantics N 29)."""
+    """Unasked: the operator deregistered a source, or a receiver of it, that this process holds (docs/semantics.md N 29)."""
 
     source: Uuid
 
@@ -385,7 +385,7 @@ class Excluded(msgspec.Struct, tag="excluded", frozen=True):
 
 
 class Mark(msgspec.Struct, tag="mark", frozen=True):
-    """Operator: messages that must not be delivered from this store's log any more (um_semantics I.4)."""
+    """Operator: messages that must not be delivered from this store's log any more (docs/semantics.md I.4)."""
 
     id: int
     registration_id: U32

@@ -1,4 +1,4 @@
-"""What callback options receive: one argument each, with UM's field names (um_semantics F.1)."""
+"""What callback options receive: one argument each, with UM's field names (docs/semantics.md F.1)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ReceivingContextFlags(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class ReceivingContextInfo:
-    """A receiving context appeared (`create` returns its client_data), or is gone (`delete`). Source: um_semantics H."""
+    """A receiving context appeared (`create` returns its client_data), or is gone (`delete`). Source: docs/semantics.md H."""
 
     regid: int
     """ume_user_receiver_registration_id of the receiving context."""
@@ -72,7 +72,7 @@ class ReceivingContextInfo:
 
 @dataclass(frozen=True, slots=True)
 class ForceReclaimInfo:
-    """A source no longer retains this fragment, though it was not time to let it go. Source: um_semantics D.2."""
+    """A source no longer retains this fragment, though it was not time to let it go. Source: docs/semantics.md D.2."""
 
     topic: str
     sequence_number: int

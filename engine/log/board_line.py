@@ -62,7 +62,7 @@ class StoreLine:
             line.flags = line.flags | flag if yes else line.flags & ~flag
 
     def beat(self, now_ns: int) -> None:
-        """The drain thread goes on: sources see by it that this store is not stopped, nor its disk (um_semantics B.4)."""
+        """The drain thread goes on: sources see by it that this store is not stopped, nor its disk (docs/semantics.md B.4)."""
         if self.board is not None:
             lib.hf_board_line_at(self.board.handle, self.index).heartbeat_ns = now_ns
 

@@ -1,10 +1,10 @@
 """The logs of one source at its stores, read in place: a block of messages from whichever store has the number.
 
 No store is asked: reading its files costs it nothing but its disk, and for the disks' sake they take turns, SHARE_BYTES each
-(um_semantics F.2). A range that one of them lacks, or that is damaged or unreadable there, is read from the next. One thread
+(docs/semantics.md F.2). A range that one of them lacks, or that is damaged or unreadable there, is read from the next. One thread
 reads; any thread may name more logs.
 
-A store that was away while incarnations began has records that they made void (DESIGN 13), and does not know it.
+A store that was away while incarnations began has records that they made void (docs/design.md 13), and does not know it.
 So all logs are read by one BEGIN table, the newest that holds (engine/rules/reports.py readers_tables). As long as logs
 that cannot be read decide which one that is, nothing is read from the number on where those that may hold part.
 """

@@ -1,5 +1,5 @@
 """Whether a ring's owner lives; and rings that are over: read to their end, or passed over by a newer incarnation. Their names go
-when a quorum of the source's stores holds what was in them (DESIGN 14), or when their source is forgotten."""
+when a quorum of the source's stores holds what was in them (docs/design.md 14), or when their source is forgotten."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def living(stream: mapping.Mapping) -> LivingStream:
 
 
 def owner_lives(domain: Domain, stream: mapping.Mapping) -> bool:
-    """Its owner has not closed it, and is not proved dead (DESIGN 12)."""
+    """Its owner has not closed it, and is not proved dead (docs/design.md 12)."""
     owner = stream.preamble
     closed = stream.stream.state == lib.HF_STREAM_CLOSED
     return not closed and bool(lib.hf_process_alive(domain.fd, owner.owner, owner.owner_pid, owner.owner_start))

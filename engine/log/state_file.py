@@ -1,8 +1,8 @@
 """What a store remembers: RegIDs, sessions, source identities and their incarnations, receivers and their acks.
 
 ``state.0`` and ``state.1`` are written alternately, each a header, a CRC-32C and one msgpack record, and synced before the
-answer that depends on it leaves the store (DESIGN 23). A crash while one is written leaves the other, and so does a power cut:
-the other is on disk before. Acks are saved lazily, without a sync of their own: until then they stand on the source's board,
+answer that depends on it leaves the store (docs/design.md 23). A crash while one is written leaves the other, and so does a power
+cut: the other is on disk before. Acks are saved lazily, without a sync of their own: until then they stand on the source's board,
 which survives every process.
 
 After a sync that failed nobody knows which bytes and names of a slot are on disk, and no later sync tells
@@ -110,11 +110,12 @@ class SourceState(msgspec.Struct):
     proxy: bool = False
     """A store is to stand in for it when it is dead."""
     learner: bool = False
-    """It has lost what it acknowledged, and has no say before it has caught up (DESIGN 15)."""
+    """It has lost what it acknowledged, and has no say before it has caught up (docs/design.md 15)."""
     peers: dict[str, int] = msgspec.field(default_factory=dict)
-    """Store -> the life that it was in, as the last BEGIN told (DESIGN 15)."""
+    """Store -> the life that it was in, as the last BEGIN told (docs/design.md 15)."""
     directories: dict[str, str] = msgspec.field(default_factory=dict)
-    """Store -> its directory at the last BEGIN: so its files are found when its info file is gone, after a reboot (DESIGN 14)."""
+    """Store -> its directory at the last BEGIN: so its files are found when its info file is gone, after a reboot
+    (docs/design.md 14)."""
     sizes: list[int] = msgspec.field(default_factory=list)
     groups: list[int] = msgspec.field(default_factory=list)
     """Declared size by group number, and the group of each of ``stores``."""
@@ -130,7 +131,7 @@ class SourceState(msgspec.Struct):
     readmitted: dict[str, int] = msgspec.field(default_factory=dict)
     """Store -> its exclusion that is over: a start was decided with it, so from then on that store is waited for again."""
     others: dict[str, int] = msgspec.field(default_factory=dict)
-    """Stores of earlier lists -> the number below which they may have messages that no declared store has (DESIGN 30)."""
+    """Stores of earlier lists -> the number below which they may have messages that no declared store has (docs/design.md 30)."""
     taken: list[int] = msgspec.field(default_factory=list)
     """Lives that this directory has not had, since it was restored from a copy: with a BEGIN it has taken part all the same."""
     declared: int = 0
@@ -204,7 +205,7 @@ class State(msgspec.Struct):
     name: str
     uuid: bytes
     opened: int
-    """This life of the store: each opening of the directory is one, with a greater number (DESIGN 15)."""
+    """This life of the store: each opening of the directory is one, with a greater number (docs/design.md 15)."""
     next_registration_id: int
     sources: list[SourceState] = msgspec.field(default_factory=list)
     adopted: int = -1

@@ -1,4 +1,5 @@
-"""When the messages of a log were sent: which ones are younger than others (um_semantics I.1 restore-last, I.3 age threshold)."""
+"""When the messages of a log were sent: which ones are younger than others (docs/semantics.md I.1 restore-last, I.3 age
+threshold)."""
 
 from __future__ import annotations
 

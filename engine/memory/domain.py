@@ -54,7 +54,7 @@ _REMEDY = "have root remove it: no other name will do"
 
 
 def base_directory() -> Path:
-    """Where domains live when nobody says otherwise (CONTRACT, "CLI, extras, places")."""
+    """Where domains live when nobody says otherwise (bindings/README.md, "Command line")."""
     if given := os.environ.get("HOLDFAST_DIR"):
         return Path(given)
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):

@@ -11,7 +11,7 @@ from ..native.core import Slot as Cells
 __all__ = ["ITERATED", "Slot"]
 
 SMALL = 8192
-"""Bytes of a new slot's buffer: messages below it are always copied (DESIGN 26)."""
+"""Bytes of a new slot's buffer: messages below it are always copied (docs/design.md 26)."""
 
 
 class Slot(Cells):

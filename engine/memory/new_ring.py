@@ -1,5 +1,5 @@
 """The ring of a new incarnation: made beside the source's board, under a name that nobody had; and its SRI, by which receivers
-know the stores (um_semantics B.2)."""
+know the stores (docs/semantics.md B.2)."""
 
 from __future__ import annotations
 

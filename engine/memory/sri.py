@@ -1,6 +1,6 @@
 """What the context's thread sees of a source whose feed somebody else reads: its newest ring, that ring's owner, and the SRI.
 
-The SRI is a record in the ring's header under a sequence lock, so UM's request for it is a read here (um_semantics B.2).
+The SRI is a record in the ring's header under a sequence lock, so UM's request for it is a read here (docs/semantics.md B.2).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Watch:
         self.begun = 0
         """Set by whoever knows: the newest incarnation that has begun at a store."""
         self.orphaned = 0
-        """The newest incarnation whose owner is proved dead (DESIGN 12)."""
+        """The newest incarnation whose owner is proved dead (docs/design.md 12)."""
 
     @property
     def ring(self) -> bool:

@@ -1,5 +1,5 @@
 """A step that one process at a time may do, under a lock file. A wait for it ends, and says whose turn it is: nothing is taken
-from a process that lives, however long it stands still (DESIGN 3, 12)."""
+from a process that lives, however long it stands still (docs/design.md 3, 12)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Receiver-paced persistence: a message stays until all receivers that were there have acknowledged it, and then goes. Rules
-without I/O (um_semantics J.1, K.4; "full" is told by withheld stability, so that the flight size stops the source).
+without I/O (docs/semantics.md J.1, K.4; "full" is told by withheld stability, so that the flight size stops the source).
 
 What a receiver must acknowledge is everything from the number on that it was registered at: so the messages that nobody
 waits for any more are those below the lowest of these numbers and acknowledgements. Sizes are bytes of payload.

@@ -3,7 +3,7 @@
 `resolve` turns what a user gave for one object into a frozen view with every option of that scope, or raises
 ConfigError with name, value, limit and scope. Highest first: what was given for the object, what its context was given, what
 configuration files say (`Layer`), the default. Defaults that depend on other options (sizes) are worked out here, so
-that a view always holds the numbers in force. Source: um_semantics K.
+that a view always holds the numbers in force. Source: docs/semantics.md K.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FRAME_BYTES = 32
 SHOWN_MAX = 160
 """Characters of a wrong value that a message shows."""
 FLIGHT_SIZE_LARGE = 1_000_000
-"""Above it UM warns (um_semantics D.6)."""
+"""Above it UM warns (docs/semantics.md D.6)."""
 
 
 class Rule(NamedTuple):
@@ -123,7 +123,8 @@ class Options:
 
     @property
     def groups(self) -> Groups | None:
-        """How these stores are grouped; None without stores. Without a declared group all of them are one (um_semantics E.1)."""
+        """How these stores are grouped; None without stores. Without a declared group all of them are one
+        (docs/semantics.md E.1)."""
         stores, declared = self.stores, self._values["ume_store_group"]
         sizes = [0] * (declared[-1].number + 1 if declared else 1)
         for group in declared:
@@ -258,7 +259,8 @@ PACED_ONLY = (
 
 
 def _settle_pacing(found: dict[str, Any]) -> list[str]:
-    """A receiver-paced source says how many bytes it may have in flight: that is what stores keep free (um_semantics J.1)."""
+    """A receiver-paced source says how many bytes it may have in flight: that is what stores keep free
+    (docs/semantics.md J.1)."""
     paced = found["ume_receiver_paced_persistence"]
     if paced > 1:
         raise ConfigError(
@@ -306,7 +308,7 @@ def _settle_sizes(found: dict[str, Any]) -> None:
 
 
 def _check_groups(found: dict[str, Any]) -> None:
-    """Refuse groups and stores that do not fit together (um_semantics E.1)."""
+    """Refuse groups and stores that do not fit together (docs/semantics.md E.1)."""
     stores = found["ume_store"] + found["ume_store_name"]
     if len(stores) > values.STORES_MAX:
         raise ConfigError(
@@ -332,7 +334,7 @@ def _check_groups(found: dict[str, Any]) -> None:
 
 
 def _settle_flight(found: dict[str, Any]) -> list[str]:
-    """Say what is unusual (um_semantics D.6), and take UM's dropped round-robin behaviour for what UM takes it for."""
+    """Say what is unusual (docs/semantics.md D.6), and take UM's dropped round-robin behaviour for what UM takes it for."""
     warnings = []
     if found["ume_flight_size"] > FLIGHT_SIZE_LARGE:
         warnings.append(f"ume_flight_size = {found['ume_flight_size']}: more than {FLIGHT_SIZE_LARGE} is rarely meant")

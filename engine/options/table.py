@@ -3,7 +3,7 @@ bindings/README.md are made from it.
 
 UM's names letter for letter, and UM's units and defaults; where a default differs, the doc says so. What UM needs a network
 for, and one host does not, is in `network_options`; what UM has and shared memory makes pointless says "no effect".
-Source: um_semantics I.2, I.3, K; CONTRACT.md, "Defaults that differ from UM".
+Source: docs/semantics.md I.2, I.3, K; bindings/README.md, "Options".
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ ROWS = (
     Option("smart_src_enable_spectrum_channel", (SOURCE,), values.only_zero, 0, doc=_LATER),
     Option("smart_src_message_property_int_count", (SOURCE,), values.only_zero, 0, doc=_LATER),
 
-    # Stores: the whole store (um_semantics I.2)
+    # Stores: the whole store (docs/semantics.md I.2)
     Option("allow-proxy-source", (STORE,), values.flag, False,
            doc="1: stands in for a dead source that wants it (ume_proxy_source)"),
     Option("proxy-source-repo-quorum-required", (STORE,), values.flag, False,
@@ -222,7 +222,7 @@ ROWS = (
            doc="each log is looked through when it is opened and then so often, and what is damaged or missing is copied from "
                "another store; 0 = only when it is opened"),
 
-    # Stores: per topic (um_semantics I.3)
+    # Stores: per topic (docs/semantics.md I.3)
     Option("repository-type", (STORE,), values.word, None, choices=("disk", "memory", "no-cache"),
            doc="where messages are kept; no-cache: nowhere, only who is registered and acknowledged what, and such a store never "
                "acknowledges; default: the store's type (UM: memory)"),

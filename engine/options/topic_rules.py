@@ -1,4 +1,4 @@
-"""What a store does with each topic: which options hold for it. Rules without I/O (um_semantics A.1, I.1 to I.4).
+"""What a store does with each topic: which options hold for it. Rules without I/O (docs/semantics.md A.1, I.1 to I.4).
 
 A store's options hold for every topic. With topic patterns (`StoreConfig.topics`) the first one that matches a topic adds its
 own options, which go before the store's; a topic that none of them matches is not kept. A direct pattern is the topic itself. A
@@ -26,7 +26,7 @@ __all__ = ["TopicOptions", "TopicRules", "Topics"]
 RESTORE_HOURS_MAX = 336
 TYPES = ("disk", "memory", "no-cache")
 DISK_SHARE = 0.9
-"""So much of the disk limit may the memory limit be at most (um_semantics I.3)."""
+"""So much of the disk limit may the memory limit be at most (docs/semantics.md I.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,8 @@ class Topics:
 
 
 def kept_type(configured: str, kept: str, called: str) -> tuple[str, str]:
-    """The type of a repository that exists, and what to warn of: a changed configuration does not change it (um_semantics I.4).
+    """The type of a repository that exists, and what to warn of: a changed configuration does not change it
+    (docs/semantics.md I.4).
 
     ``kept``: the type that it was made with, "" if nobody wrote it down.
     """
@@ -168,7 +169,7 @@ def _rules(
 
 
 def _check_sizes(kind: str, options: Options, own: Mapping[str, object]) -> None:
-    """um_semantics I.3. A limit that was not given follows the one that was."""
+    """docs/semantics.md I.3. A limit that was not given follows the one that was."""
     disk, limit = options.repository_disk_file_size_limit, options.repository_size_limit
     buffer = options.repository_disk_async_buffer_length
     if kind != "disk":

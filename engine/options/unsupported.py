@@ -1,7 +1,7 @@
 """UM's options that are not in the option table, and why: a network, old names, or machinery that is not here.
 
 A UM configuration file is full of them, so a file may have them, with one warning. In Python nobody needs them: there they are
-mistakes. Source: um_semantics K, columns "net" and "Default"; the names are those of UM 6.17.
+mistakes. Source: docs/semantics.md K, columns "net" and "Default"; the names are those of UM 6.17.
 """
 
 from __future__ import annotations

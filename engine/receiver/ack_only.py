@@ -5,8 +5,8 @@ source's board, and its acknowledgements are where its next life is told to go o
 nothing is kept back. What may be acknowledged, whoever reads says; how far that holds now is decided here at every tick:
 
 * never beyond what is published: the rest is acknowledged when it is;
-* under the newest BEGIN that the stores have told of (DESIGN 13). Until that is known here, the stores take acknowledgements as
-  the older incarnation's, and cut them off where the new one begins; with the next tick they count in full.
+* under the newest BEGIN that the stores have told of (docs/design.md 13). Until that is known here, the stores take
+  acknowledgements as the older incarnation's, and cut them off where the new one begins; with the next tick they count in full.
 
 A source without stores has nobody who keeps acknowledgements, so there is no registration with it.
 """

@@ -253,7 +253,7 @@ class AckWindow(Passed):
 
 
 class ExplicitWindow(Passed):
-    """The deliveries of one receiver from one source where only the program acknowledges (um_semantics G.4).
+    """The deliveries of one receiver from one source where only the program acknowledges (docs/semantics.md G.4).
 
     As AckWindow, but no delivery is kept: a slot is the number that its delivery begins with, and above its 64 bits how many
     new incarnations were known by then. Lost numbers hold nothing back, because nothing does: an acknowledgement covers

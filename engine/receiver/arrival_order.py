@@ -1,4 +1,5 @@
-"""Delivery in order of arrival (``ordered_delivery`` -1): live messages as they come, recovery beside them (um_semantics F.6).
+"""Delivery in order of arrival (``ordered_delivery`` -1): live messages as they come, recovery beside them
+(docs/semantics.md F.6).
 
 One feed recovers what was published before the registration, up to ``split``; another one is live from there on. Each has its
 window of acks, but a store keeps one number only: until the recovered part is delivered and consumed, that is the

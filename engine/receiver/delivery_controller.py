@@ -315,7 +315,7 @@ class Inbound(Counts):
         return max([*known, published or low]) - 1
 
     def _start(self, low: int, high: int) -> Start:
-        """um_semantics F.1. Asks the program's callback, for new receivers too."""
+        """docs/semantics.md F.1. Asks the program's callback, for new receivers too."""
         options = self.receiver.options
         late_join = options.use_late_join and options.ume_use_store and self.found.late_join
         if not late_join:
@@ -386,7 +386,7 @@ class Inbound(Counts):
     # Acks -----------------------------------------------------------------------------------------------------------------
 
     def consumed(self, slot: int, number: int) -> None:
-        """The delivery ``slot``, which ends below ``number``, is consumed and acknowledged at once (um_semantics G.1)."""
+        """The delivery ``slot``, which ends below ``number``, is consumed and acknowledged at once (docs/semantics.md G.1)."""
         assert self.window is not None
         if self._prefix_only:
             self.window.consumed(slot)

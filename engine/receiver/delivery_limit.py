@@ -1,4 +1,4 @@
-"""Delivery that waits for consumption: UM's ume_application_outstanding_maximum (um_semantics F.2, K.3).
+"""Delivery that waits for consumption: UM's ume_application_outstanding_maximum (docs/semantics.md F.2, K.3).
 
 Fragments are counted, of all sources of a receiver together: from their delivery until they are consumed. While there are
 as many as the maximum, nothing more is delivered. A message, and what one batch takes, goes whole: the last one may go

@@ -4,8 +4,8 @@ Everything is found by sequence number. ``next`` is the number to deliver next; 
 otherwise a log does. So there is no hand-over protocol: catching up, being overtaken by the ring, a source that restarts and a
 store that is dead are all the same question, "who has ``next``?". Only the receiving thread runs this.
 
-A number is never an identity (DESIGN 13): when a new incarnation begins at or below ``next``, what the old one had from there on
-is void, and the feed goes back to where the new one begins.
+A number is never an identity (docs/design.md 13): when a new incarnation begins at or below ``next``, what the old one had from
+there on is void, and the feed goes back to where the new one begins.
 """
 
 from __future__ import annotations

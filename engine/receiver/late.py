@@ -1,4 +1,5 @@
-"""A number that a receiver waits for: no store that can be read has it, and one that cannot be read may have it (DESIGN 30).
+"""A number that a receiver waits for: no store that can be read has it, and one that cannot be read may have it
+(docs/design.md 30).
 
 It is told as an event, again after each patience, and shown to `doctor` and `stat` as long as it lasts. It is never lost by that:
 delivery goes on when a store gives the number, when every store has been read and lacks it, or when the operator has given up

@@ -322,7 +322,7 @@ class Receiver(Gate):
     # The end ------------------------------------------------------------------------------------------------------------------
 
     def deregister(self) -> None:
-        """The stores of every source forget this receiver: its acknowledgements (um_semantics F.7).
+        """The stores of every source forget this receiver: its acknowledgements (docs/semantics.md F.7).
 
         Returns at once. ``DeregistrationSuccess`` tells of each store, ``DeregistrationComplete`` of each source whose stores
         have all answered; a store that is down is asked when it is back, as long as this object lives. Messages of the sources

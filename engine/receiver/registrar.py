@@ -1,4 +1,4 @@
-"""Registers one receiver with the stores of one source, and again when the source's SRI says so (um_semantics B.2, B.3).
+"""Registers one receiver with the stores of one source, and again when the source's SRI says so (docs/semantics.md B.2, B.3).
 
 The decisions are registration.ReceiverRegistration's; this is its driver, on the context's thread: requests and answers over the
 links, the program's RegID callback, and the events.
@@ -257,7 +257,7 @@ class Registrar:
             )
 
     def _unresponsive(self, said: reg.Unresponsive) -> None:
-        """UM's receivers have no StoreUnresponsive: why they wait is a RegistrationError (um_semantics B.3, L.2)."""
+        """UM's receivers have no StoreUnresponsive: why they wait is a RegistrationError (docs/semantics.md B.3, L.2)."""
         inbound, name = self._inbound, self.stores[said.store].name
         text = f"store {said.store} [{name}] unresponsive" + ("" if said.answered else " - no registration response")
         text += f"; registered with {said.registered} of its group, {said.required} are needed"

@@ -1,4 +1,5 @@
-"""What the answers of a source's stores decide: its identity, the next incarnation, where that begins. Pure (DESIGN 13 to 15).
+"""What the answers of a source's stores decide: its identity, the next incarnation, where that begins. Pure
+(docs/design.md 13 to 15).
 
 Not every store that answers has a say. Who has forgotten something *learns*: it takes part, and its number counts for nothing.
 

@@ -1,4 +1,4 @@
-"""When a store forgets a source or a receiver that is gone: rules without I/O (um_semantics A.4; CONTRACT, "Stores").
+"""When a store forgets a source or a receiver that is gone: rules without I/O (docs/semantics.md A.4).
 
 The clocks start when nobody holds the registration any more: at a clean close, or when the holder's death is proved. Silence
 of a living process starts none. A RegID is free from then on; its state goes at the later of activity timeout and state

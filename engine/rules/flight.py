@@ -2,7 +2,7 @@
 
 The C core compares with limits that it was given. In Block mode they stand. In Notify mode they are how a crossing is
 noticed: the send that meets one tells OVER, the limits are lifted, and when the flight is below them again and UNDER was
-told, they stand once more; so OVER and UNDER alternate. Source: um_semantics D.6.
+told, they stand once more; so OVER and UNDER alternate. Source: docs/semantics.md D.6.
 """
 
 from __future__ import annotations

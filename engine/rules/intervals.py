@@ -1,7 +1,7 @@
 """Who has which numbers: sets of numbers as intervals, and how many of them hold a number. Pure.
 
-What a participant of a source has is everything in [from, ack) that its line on the board ever said (DESIGN 8): a store or
-a receiver that came late, or lost some, leaves holes. Intervals are half-open, `..._to` and `high` exclusive.
+What a participant of a source has is everything in [from, ack) that its line on the board ever said (docs/design.md 8): a store
+or a receiver that came late, or lost some, leaves holes. Intervals are half-open, `..._to` and `high` exclusive.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 A receiving context shows itself on the board of every source that it has joined: one line, with a heartbeat. The unit is
 the context, over all sources and receivers: it comes once and goes once. UM infers death from silence and from a broken
-connection, and warns that both lie. Here silence only says when to ask; the answer is a proof (DESIGN 12). So a process
+connection, and warns that both lie. Here silence only says when to ask; the answer is a proof (docs/design.md 12). So a process
 that is stopped, or stuck in a debugger, is never reported, however long it is silent: there are no false alarms. A program that
 wants to know of who hangs asks for it (`silence`): then silence alone is TMO, and who beats again has come again.
 
-Source: um_semantics H, L.3.
+Source: docs/semantics.md H, L.3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a source says about its numbers: which events, in which units, with which flags. Pure; `retention` decides when.
 
 The sender records messages that somebody will ask for (`Records`); every method turns numbers into events and appends them
-to `queue`. Units follow the notification modes (um_semantics D.3, D.4): 1 and 3 are per fragment and store (receiver), 2
+to `queue`. Units follow the notification modes (docs/semantics.md D.3, D.4): 1 and 3 are per fragment and store (receiver), 2
 per message, and without a mode, stability comes in ranges. Numbers that are no longer recorded are told as one range,
 without client data.
 """

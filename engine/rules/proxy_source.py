@@ -1,4 +1,4 @@
-"""Which dead sources a store stands in for (ume_proxy_source). Rules without I/O (um_semantics J.2).
+"""Which dead sources a store stands in for (ume_proxy_source). Rules without I/O (docs/semantics.md J.2).
 
 Here the stores keep the stream's record, and answer receivers for a dead source in any case. A proxy adds that one store, the
 same for everybody, says that it does so, from the activity timeout on until the source is back or forgotten. Of the stores that

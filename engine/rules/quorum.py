@@ -1,11 +1,11 @@
 """How many stores must agree: groups of stores, who may send, what is stable, where to start. Pure arithmetic over numbers.
 
-One rule on two levels (um_semantics E.2). In a group a number is stable when enough of its stores have it; over the groups, when
-it is stable in enough of them. The same words decide whether a source may send, over stores that are registered. So a group is
-itself something that "has" numbers, and the question over groups is the question over stores, asked once more.
+One rule on two levels (docs/semantics.md E.2). In a group a number is stable when enough of its stores have it; over the groups,
+when it is stable in enough of them. The same words decide whether a source may send, over stores that are registered. So a group
+is itself something that "has" numbers, and the question over groups is the question over stores, asked once more.
 
 Positions and reports are exclusive: the number behind the last one that a store holds. Sizes are declared: a quorum does not
-shrink with the stores that happen to answer. Source: um_semantics E.1 to E.5.
+shrink with the stores that happen to answer. Source: docs/semantics.md E.1 to E.5.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Groups:
         return [n for n in self.numbers if self._among(n, stores) >= quorum(self.sizes[n])]
 
     def complete(self, registered: Collection[int]) -> bool:
-        """Tell whether registration is complete, and the source may send, with these stores registered (um_semantics E.2)."""
+        """Tell whether registration is complete, and the source may send, with these stores registered
+        (docs/semantics.md E.2)."""
         complete = sum(self._among(n, registered) >= self.needed(n) for n in self.numbers)
         groups, active = self._decisive(registered)
         return complete >= groups and active
@@ -126,7 +127,7 @@ class Groups:
         return sum(store in stores for store in self.members(number))
 
     def consensus(self, reports: Mapping[int, int], behavior: Consensus) -> int:
-        """Return the number to start at from what stores report (um_semantics E.5).
+        """Return the number to start at from what stores report (docs/semantics.md E.5).
 
         `majority`: in a group the highest number that at least its quorum reports or exceeds; over the groups the greatest.
         Where no group has a quorum of reports, those that there are decide among themselves: whoever asks knows that no more

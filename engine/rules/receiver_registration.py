@@ -1,4 +1,4 @@
-"""One receiver's registration with the stores of one source, without I/O (um_semantics B.3). See registration.py."""
+"""One receiver's registration with the stores of one source, without I/O (docs/semantics.md B.3). See registration.py."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ReceiverRegistration(Registration):
         return self.identity if self.complete or self._asked_as.get(store) == self.identity else b""
 
     def again(self, store: int, now_ns: int) -> list[Action]:
-        """The source has registered with the store again, so the receiver does, too (um_semantics B.2)."""
+        """The source has registered with the store again, so the receiver does, too (docs/semantics.md B.2)."""
         return self._ask(store, now_ns) if self.slots[store].phase in {Phase.ACTIVE, Phase.REFUSED} else []
 
     def disconnected(self, store: int) -> list[Action]:
@@ -190,7 +190,7 @@ class ReceiverRegistration(Registration):
         knowing = {s: grant for s, grant in grants.items() if grant.uuid == self.identity and s not in self._strangers}
         voters = knowing or grants  # who knew it may have died since
         # A store that has missed a BEGIN reports acknowledgements of numbers that are another incarnation's now
-        # (DESIGN 13). Which ones these are must be known: one kept wrongly skips messages, one cut wrongly
+        # (docs/design.md 13). Which ones these are must be known: one kept wrongly skips messages, one cut wrongly
         # delivers them again.
         starts = {self._start(voters, table) for table in self.tables()}
         self._disputed = len(starts) > 1
@@ -200,7 +200,7 @@ class ReceiverRegistration(Registration):
         ((start, position),) = starts
         # Nobody knew it. A store that answers later and does would else wait for acknowledgements that come by another name.
         self.identity = self.identity or next(iter(grants.values())).uuid
-        # A store that the source never registered with is not waited for, and is not there all the same (um_semantics B.5).
+        # A store that the source never registered with is not waited for, and is not there all the same (docs/semantics.md B.5).
         whole = everybody and self.groups.full(grants)
         said = Complete(start, whole, None if position == start else position)
         return [said, *self._unify(now_ns)]

@@ -1,4 +1,5 @@
-"""What the stores of one source must agree on: which BEGINs hold, how far the log goes, how a hole is filled (DESIGN 13-15).
+"""What the stores of one source must agree on: which BEGINs hold, how far the log goes, how a hole is filled
+(docs/design.md 13-15).
 
 No I/O. A table is a log's list of BEGINs, (incarnation, its first number), oldest first. BEGIN(k, s) makes the records from
 ``s`` on of all older incarnations void.
@@ -95,7 +96,7 @@ def newest(own: LogView, peers: Iterable[LogView]) -> LogView:
 def lost_acknowledged(log: LogView, ack: int, ack_stream: int) -> bool:
     """The log has not what its store's board line says, ``ack`` under incarnation ``ack_stream``: a restored backup, for example.
 
-    A line goes over to an incarnation only when its BEGIN is durable (DESIGN 15).
+    A line goes over to an incarnation only when its BEGIN is durable (docs/design.md 15).
     """
     return log.incarnation > 0 and (log.incarnation, log.next_sqn) < (ack_stream, ack if ack_stream else 0)
 

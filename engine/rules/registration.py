@@ -1,5 +1,5 @@
 """Registration with stores as state machines without I/O: what a source (source_registration.py) and a receiver
-(receiver_registration.py) share, and the words that they speak with their drivers (um_semantics B.1, B.3).
+(receiver_registration.py) share, and the words that they speak with their drivers (docs/semantics.md B.1, B.3).
 
 A driver feeds in what happened (a link came up, an answer arrived, time passed) and carries out the actions that come back, in
 order. The machines know no socket and no clock: ``now_ns`` is CLOCK_MONOTONIC, handed in.
@@ -30,7 +30,7 @@ REG_ID_MAX = 2**32 - 1
 
 
 def checked_registration_id(value: object) -> int:
-    """A RegID as a program gives it, 0 = any. Raises RegistrationError unless it is a 32-bit number (um_semantics A.2)."""
+    """A RegID as a program gives it, 0 = any. Raises RegistrationError unless it is a 32-bit number (docs/semantics.md A.2)."""
     if not isinstance(value, int) or not 0 <= value <= REG_ID_MAX:
         raise RegistrationError(f"RegID {value!r}: expected a number from 1 to {REG_ID_MAX}, or 0 for any")
     return int(value)
@@ -386,8 +386,8 @@ class Registration:
         return {store for store in self.seated if self.slots[store].phase in phases}
 
     def _is_over(self, now_ns: int) -> bool:
-        """The first interval is: what the groups need will do, all is not waited for any more (um_semantics B.1, step 7). Until
-        then also a store that refuses is waited for: it may grant yet."""
+        """The first interval is: what the groups need will do, all is not waited for any more (docs/semantics.md B.1, step 7).
+        Until then also a store that refuses is waited for: it may grant yet."""
         return self.first_ns >= 0 and now_ns - self.first_ns >= self.interval_ns
 
 

@@ -1,9 +1,9 @@
 """How far the stores of one source may have come, from what is known of each log: an answer, a walk of its files, or nothing.
 
-Pure (DESIGN 14). A source starts behind everything that can have become stable. A number can have, if in some configuration on
-record (what the source declares now, what an answering store remembers) the stores that may hold it satisfy stability. A store
-whose log nobody could read may hold every number: unknown is never taken for empty. All listed stores count, backups too, since
-a backup may have had a seat: quorums of ``0:3`` with a backup need not meet.
+Pure (docs/design.md 14). A source starts behind everything that can have become stable. A number can have, if in some
+configuration on record (what the source declares now, what an answering store remembers) the stores that may hold it satisfy
+stability. A store whose log nobody could read may hold every number: unknown is never taken for empty. All listed stores count,
+backups too, since a backup may have had a seat: quorums of ``0:3`` with a backup need not meet.
 
 Views are compared by one BEGIN table, the right one. The table with the greatest incarnation is right unless it is an orphan: its
 BEGIN reached too few stores to have completed, and it would make void what may be stable under another one.

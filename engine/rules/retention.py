@@ -1,7 +1,7 @@
 """What of a source's messages is in flight, what may be let go, and when: pure policy over numbers.
 
 A number leaves the flight as soon as it is stable and confirmed, in whatever order; only release is the oldest first
-(um_semantics D.1, D.6):
+(docs/semantics.md D.1, D.6):
 
 * *stable*: as the stores' acknowledgements (`quorum.Holdings`) or the program (`mark`) say, or given up;
 * *left*: stable, and confirmed by as many receivers as are required. It is in flight no more, whatever becomes of its store

@@ -1,4 +1,5 @@
-"""One source's registration with its stores, without I/O (um_semantics B.1, B.4, E; DESIGN 13 to 15). See registration.py.
+"""One source's registration with its stores, without I/O (docs/semantics.md B.1, B.4, E; docs/design.md 13 to 15). See
+registration.py.
 
 A source asks every store, and each answers only after the previous owner is dead or gone and its ring is drained. When all that
 have a seat have answered, or enough have and the first interval is over, the source opens the next incarnation where the answers
@@ -49,7 +50,7 @@ class SourceRegistration(Registration):
         self.incarnation = 0
         self.start_sqn = 0
         self.begins: tuple[tuple[int, int], ...] = ()
-        """BEGINs of earlier incarnations, for stores that missed some (DESIGN 13)."""
+        """BEGINs of earlier incarnations, for stores that missed some (docs/design.md 13)."""
         self.complete = False
         self.was_complete = False
         self.uuid = uuid
@@ -71,7 +72,7 @@ class SourceRegistration(Registration):
 
     @property
     def may_send(self) -> bool:
-        """Registration was completed, and the predicate holds now (um_semantics E.2)."""
+        """Registration was completed, and the predicate holds now (docs/semantics.md E.2)."""
         return self.complete and self._holds()
 
     def _holds(self) -> bool:
@@ -85,7 +86,7 @@ class SourceRegistration(Registration):
         return self.groups.complete(stores)
 
     def keeps_too_little(self) -> bool:
-        """So many of its stores keep no messages that nothing will become stable (um_semantics I.3)."""
+        """So many of its stores keep no messages that nothing will become stable (docs/semantics.md I.3)."""
         no_acks = RegistrationSuccessFlags.NOACKS
         empty = {
             store for store, slot in enumerate(self.slots) if slot.grant is not None and slot.grant.flags & no_acks
@@ -105,7 +106,7 @@ class SourceRegistration(Registration):
         return Registration.connected(self, store, now_ns) + self._reseat(now_ns)
 
     def knows_nothing(self, store: int) -> None:
-        """The store is dead, and its state, which can be read, has nothing of this source (DESIGN 14, 15)."""
+        """The store is dead, and its state, which can be read, has nothing of this source (docs/design.md 14, 15)."""
         self._empty.add(store)
 
     def granted(self, store: int, grant: Grant, now_ns: int) -> list[Action]:
@@ -242,7 +243,7 @@ class SourceRegistration(Registration):
 
     def _stale(self, uuid: bytes) -> list[int]:
         """Stores that were asked before another one reported more, and now can read its log: their answers are too old to
-        decide by (DESIGN 14). What is less when they are asked again is all that they can know."""
+        decide by (docs/design.md 14). What is less when they are asked again is all that they can know."""
         reports = {
             store: (grant.incarnation, grant.next_sqn)
             for store, grant in self._answers().items()

@@ -1,4 +1,5 @@
-"""Where a receiver starts, and when it gives a number up: rules without I/O (um_semantics F.1, F.2, F.4; DESIGN 1)."""
+"""Where a receiver starts, and when it gives a number up: rules without I/O (docs/semantics.md F.1, F.2, F.4;
+docs/design.md 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source's sending side: publishes messages, and decides what a send does that finds no room (um_semantics D.6, D.7).
+"""A source's sending side: publishes messages, and decides what a send does that finds no room (docs/semantics.md D.6, D.7).
 
 ``send`` is one call into C. Python comes in when a limit is reached (``_until_room``), or when somebody wants to know of each
 message.
@@ -147,7 +147,7 @@ class Sending(Outbound):
 
         Raises:
             MessageTooLargeError: more than a quarter of the ring or, where sends wait at the flight size, more than
-                ume_flight_size_bytes. Checked first (um_semantics D.7), then
+                ume_flight_size_bytes. Checked first (docs/semantics.md D.7), then
             NotRegisteredError, QuorumLostError: it may not send now; nothing was published.
             FencedError: this process has lost its lock in the domain, and never sends there again.
             WouldBlockError: the wait is over; nothing was published and no number consumed. A Wakeup event follows.
@@ -353,7 +353,7 @@ class Sending(Outbound):
         return status
 
     def check_size(self, size: int) -> None:
-        """Raises MessageTooLargeError for what can never be sent (um_semantics D.6, D.7)."""
+        """Raises MessageTooLargeError for what can never be sent (docs/semantics.md D.6, D.7)."""
         options = self.options
         if self.stores and options.ume_flight_size_behavior == "block" and 0 < options.ume_flight_size_bytes < size:
             raise MessageTooLargeError(size, options.ume_flight_size_bytes, "ume_flight_size_bytes")

@@ -104,7 +104,7 @@ class Outbound:
 
     @property
     def liveness_board(self) -> Mapping | None:
-        """The board to find receiving contexts on; None if this source asks for no confirmations (um_semantics H)."""
+        """The board to find receiving contexts on; None if this source asks for no confirmations (docs/semantics.md H)."""
         return self._board if self.options.ume_confirmed_delivery_notification else None
 
     def refresh(self, *, thorough: bool = False) -> bool:
@@ -289,7 +289,7 @@ class Outbound:
         link.ask(request, lambda answer: self._answered(store, answer))
 
     def _wants_proxy(self, store: int) -> bool:
-        """Without a RegID or a session ID nobody could come back for what a proxy keeps (um_semantics J.2)."""
+        """Without a RegID or a session ID nobody could come back for what a proxy keeps (docs/semantics.md J.2)."""
         return bool(self.options.ume_proxy_source and (self._session or self.stores[store].registration_id))
 
     def _twin(self, store: int) -> str | None:
@@ -432,7 +432,8 @@ class Outbound:
             self._registered.notify_all()
 
     def deregister(self) -> None:
-        """The stores forget this source: its state, and its messages, also those that nobody has acknowledged (um_semantics F.7).
+        """The stores forget this source: its state, and its messages, also those that nobody has acknowledged
+        (docs/semantics.md F.7).
 
         Returns at once. ``DeregistrationSuccess`` tells of each store that it registered with, ``DeregistrationComplete`` of the
         end; a store that is down is asked when it is back, as long as this object lives. Sends raise NotRegisteredError from now

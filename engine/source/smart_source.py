@@ -1,7 +1,7 @@
 """A smart source: memory and sizes are fixed when it is made, and messages are only written in place.
 
-UM's smart source trades generality for a short send path (um_semantics J.3). Here the path of a `Source` is short already; what
-is left is that claims are recycled, so that a warm one allocates only a buffer and a view.
+UM's smart source trades generality for a short send path (docs/semantics.md J.3). Here the path of a `Source` is short already;
+what is left is that claims are recycled, so that a warm one allocates only a buffer and a view.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def smart_options(topic: str, given: Mapping[str, object], found: Options) -> di
     messages are counted. ``found`` is what ``given`` comes to, with everything inherited.
 
     Raises:
-        ConfigError: something that a smart source has not got (um_semantics J.3), or the sizes are too large.
+        ConfigError: something that a smart source has not got (docs/semantics.md J.3), or the sizes are too large.
     """
     for name, allowed in REFUSED.items():
         value = getattr(found, name)
@@ -119,7 +119,7 @@ class SmartSource(Source):
 
     It registers, recovers, deregisters and tells events as a `Source`; but it has no delivery confirmations, no receiver
     liveness, and stability notification 0 or 2 (or none given: ranges). It retains ``smart_src_retention_buffer_count``
-    messages at most; one that is not stable when its place is needed is reclaimed by force. Source: um_semantics J.3.
+    messages at most; one that is not stable when its place is needed is reclaimed by force. Source: docs/semantics.md J.3.
     """
 
     def __init__(self, context: Host, topic: str, options: Options, on_event: Callable[[Any], object] | None) -> None:

@@ -56,11 +56,11 @@ class SourceStats:
     blocked_ns: int
     """Time that sends spent waiting for room."""
     forced_reclaims: int
-    """Messages, in fragments, that were reclaimed before it was time (um_semantics D.2)."""
+    """Messages, in fragments, that were reclaimed before it was time (docs/semantics.md D.2)."""
 
 
 class Source(Sending):
-    """Made by ``Context.source``; registers in the background. See CONTRACT.md, "Context, source"."""
+    """Made by ``Context.source``; registers in the background. See bindings/README.md, "Send"."""
 
     # Stability ------------------------------------------------------------------------------------------------------------
 
@@ -72,12 +72,12 @@ class Source(Sending):
 
     @property
     def in_flight(self) -> InFlight:
-        """Messages (fragments) and payload bytes sent, and not yet stable and confirmed (um_semantics D.6)."""
+        """Messages (fragments) and payload bytes sent, and not yet stable and confirmed (docs/semantics.md D.6)."""
         self.refresh()
         return self._settlement.in_flight()[0] if self._settlement else InFlight(0, 0)
 
     def mark_stable(self, sqn: int) -> None:
-        """Calls one fragment stable, as if the stores had said so; nothing happens if they have (um_semantics D.6).
+        """Calls one fragment stable, as if the stores had said so; nothing happens if they have (docs/semantics.md D.6).
 
         It leaves the flight in order: behind one that is not stable, it waits. The event is a MessageStable with flag USER.
 

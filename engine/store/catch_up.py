@@ -4,7 +4,7 @@ A store that was away, stopped, or is new has not what the ring has already writ
 oldest number first, and appends it before anything newer: so a log has no holes where a peer had the number. What nobody has
 becomes a LOST record, if every peer could be read. Else it is recorded as a hole: the line counts from behind it, and the
 helper thread asks the peers again until it is filled (engine/log/repair.py). The blocks are verified copies in private memory
-(csrc/log/copy.c) when they are appended, as every block is (DESIGN 18).
+(csrc/log/copy.c) when they are appended, as every block is (docs/design.md 18).
 """
 
 from __future__ import annotations

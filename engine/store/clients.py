@@ -1,7 +1,7 @@
 """Connections to a store, and what was granted over each of them.
 
 A connection owns a registration until it leaves, or its process is dead. A socket that stays open proves nothing: a child that
-the owner has forked may hold it. The owner's lock decides (DESIGN 12).
+the owner has forked may hold it. The owner's lock decides (docs/design.md 12).
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ NUMBERS_BYTES = 1 << 16
 
 
 class UnusableLogError(CorruptionError):
-    """A source's log is damaged as a whole, or poisoned by a failed sync (DESIGN 20). The store serves its other sources."""
+    """A source's log is damaged as a whole, or poisoned by a failed sync (docs/design.md 20). The store serves its other
+    sources."""
 
     def __init__(self, store: str, source: SourceState, why: Error) -> None:
         name = called(source.registration_id, source.session_id)
@@ -193,7 +194,7 @@ class Holdings:
         return self.drain_thread(lambda: repository.next_sqn) if repository is not None else 0
 
     def let_go_by_age(self) -> None:
-        """What is older than its topic's repository-age-threshold (um_semantics I.3), of repositories in memory."""
+        """What is older than its topic's repository-age-threshold (docs/semantics.md I.3), of repositories in memory."""
         for source in self.state.sources:
             age = self.rules(source).options.repository_age_threshold
             repository = self.repository(source.uuid)

@@ -1,7 +1,7 @@
-"""A store's desk for its operator: deregistration of what others hold, and marks on messages (um_semantics F.7, I.4, I.8).
+"""A store's desk for its operator: deregistration of what others hold, and marks on messages (docs/semantics.md F.7, I.4, I.8).
 
 Only the user who runs the store gets here (SO_PEERCRED, checked before a byte is decoded). What the operator takes from a living
-process it is told: its object asks again, and is refused with the reason, until it is made anew (um_semantics N 29).
+process it is told: its object asks again, and is refused with the reason, until it is made anew (docs/semantics.md N 29).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A store's desk for receivers: registration, acks, deregistration (um_semantics A.2 to A.4, B.3, F.1, F.7)."""
+"""A store's desk for receivers: registration, acks, deregistration (docs/semantics.md A.2 to A.4, B.3, F.1, F.7)."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class ReceiverDesk:
         return wire.Left(request.id)
 
     def deregister(self, client: Client, request: wire.Deregister) -> wire.Answer:
-        """Deletes the receiver's ack (um_semantics F.7)."""
+        """Deletes the receiver's ack (docs/semantics.md F.7)."""
         holdings = self._holdings
         source = holdings.registry.source(request.source)
         receiver = next((each for each in source.receivers if each.uuid == request.uuid), None) if source else None
@@ -235,7 +235,7 @@ class ReceiverDesk:
 
 
 def _flags(source: SourceState, receiver: ReceiverState) -> int:
-    """Of RegistrationSuccess (um_semantics B.5)."""
+    """Of RegistrationSuccess (docs/semantics.md B.5)."""
     flags = RegistrationSuccessFlags
     said = flags.RPP * (receiver.paced > 0) | flags.RPP_IS_NON_BLOCKING * (receiver.paced == NON_BLOCKING)
     return int(said | flags.NOCACHE * (source.repository == "no-cache"))

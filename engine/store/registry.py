@@ -1,4 +1,4 @@
-"""Who is registered at a store: decisions over its state, without I/O (um_semantics A.2, A.3).
+"""Who is registered at a store: decisions over its state, without I/O (docs/semantics.md A.2, A.3).
 
 RegIDs are 32-bit numbers of one space per store; 0 asks for one. A session ID stands for "the RegID that I had": (topic,
 session) for sources, (source, session) for receivers, two separate maps. With a session ID a RegID that was given is ignored.
@@ -145,7 +145,7 @@ def _topic_mismatch(registration_id: int, kept: str, asked: str) -> Refusal:
 
 
 def _contradiction(known: SourceState | ReceiverState, session_id: int) -> Refusal | None:
-    """What the store keeps belongs to another session ID (um_semantics A.3)."""
+    """What the store keeps belongs to another session ID (docs/semantics.md A.3)."""
     if known.session_id == session_id:
         return None
     asked = f"session ID {session_id:#x}" if session_id else "no session ID"

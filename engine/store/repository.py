@@ -8,7 +8,7 @@ Invariants:
  - what the ring does not have any more is read from the peers before anything newer is (engine/store/catch_up.py); meanwhile the
    line says that this store catches up;
  - a stream is left only when its owner is dead or has closed it, and the log holds everything up to its committed end;
- - a dead stream's name is removed only when a quorum of its stores holds its end (DESIGN 14).
+ - a dead stream's name is removed only when a quorum of its stores holds its end (docs/design.md 14).
 """
 
 from __future__ import annotations
@@ -169,11 +169,11 @@ class Repository:
         return seen_by(self.name, own, self.source, self._places(others), others)
 
     def report(self) -> LogView:
-        """What the readable logs of the source's stores say: one that missed something is not believed (DESIGN 14)."""
+        """What the readable logs of the source's stores say: one that missed something is not believed (docs/design.md 14)."""
         return farthest(self.seen(self.view()))
 
     def has_lost(self) -> bool:
-        """It has not what its own line on the board once acknowledged (DESIGN 15)."""
+        """It has not what its own line on the board once acknowledged (docs/design.md 15)."""
         view, said = self.view(), self.line.said_before()
         return any(lost_acknowledged(view, int(line.ack), int(line.ack_stream)) for line in said)
 
@@ -408,7 +408,7 @@ class Repository:
         self.item.payload += size  # for a pacer: headers too, as it counts what a log holds when it is opened
 
     def lack(self, gap: Lost | Hole) -> None:
-        """It has not these numbers: said on the line before the ack can pass them (DESIGN 8), then in the log (DESIGN 30)."""
+        """It lacks these numbers: said on the line before the ack can pass them, then in the log (docs/design.md 8, 30)."""
         record = lib.hf_log_lost if isinstance(gap, Lost) else lib.hf_log_hole
         self.lacks_below(gap.last + 1)
         self._put(lambda: int(record(self.log, gap.first, gap.last)))
@@ -443,7 +443,7 @@ class Repository:
     # What the drain thread asks between two rounds --------------------------------------------------------------------------
 
     def owner_gone(self) -> bool:
-        """The stream's owner has closed it or is proved dead (DESIGN 12)."""
+        """The stream's owner has closed it or is proved dead (docs/design.md 12)."""
         assert self.stream is not None
         return not owner_lives(self.domain, self.stream)
 
@@ -492,7 +492,7 @@ class Repository:
             self._old.tidy(self.line.views())
 
     def beat(self, now_ns: int) -> None:
-        """The log goes on: the source sees by it that this store is not stopped, nor its disk (um_semantics B.4)."""
+        """The log goes on: the source sees by it that this store is not stopped, nor its disk (docs/semantics.md B.4)."""
         self.line.beat(now_ns)
 
     def acks(self) -> tuple[dict[bytes, Acked], int]:

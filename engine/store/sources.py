@@ -1,4 +1,5 @@
-"""A store's desk for sources: registration, BEGIN, deregistration (um_semantics A.2 to A.4, B.1, F.7; DESIGN 12 to 14)."""
+"""A store's desk for sources: registration, BEGIN, deregistration (docs/semantics.md A.2 to A.4, B.1, F.7;
+docs/design.md 12 to 14)."""
 
 from __future__ import annotations
 
@@ -299,7 +300,7 @@ class SourceDesk:
         return wire.Left(request.id)
 
     def deregister(self, client: Client, request: wire.Deregister) -> wire.Answer:
-        """Deletes the source's messages, its state, and the states of its receivers, at once (um_semantics F.7)."""
+        """Deletes the source's messages, its state, and the states of its receivers, at once (docs/semantics.md F.7)."""
         holdings = self._holdings
         registry = holdings.registry  # a BEGIN that has come since it was granted may have renamed it
         source = registry.source(request.source) or registry.source(request.uuid)
@@ -361,7 +362,7 @@ def _declare(source: SourceState, request: wire.Begin, directories: dict[str, st
 
 
 def _flags(source: SourceState) -> int:
-    """Of RegistrationSuccess (um_semantics B.5)."""
+    """Of RegistrationSuccess (docs/semantics.md B.5)."""
     flags = RegistrationSuccessFlags
     return int(flags.RPP * (source.paced is not None) | flags.NOACKS * (source.repository == "no-cache"))
 

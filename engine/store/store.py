@@ -418,7 +418,7 @@ def first_state(name: str) -> State:
 
 
 def adopt_empty(directory: Path, name: str) -> State:
-    """Lets the store of this directory vote as one that never had a message, from its next start to its end (DESIGN 15).
+    """Lets the store of this directory vote as one that never had a message, from its next start to its end (docs/design.md 15).
 
     ``name``: what it is called, if it has no state at all.
 

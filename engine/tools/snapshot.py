@@ -43,7 +43,7 @@ class StorePosition(msgspec.Struct, frozen=True):
     """``active``; ``catching_up``; ``down``; ``idle`` (no seat: the source does not count it); ``unknown`` (of a nameless
     source)."""
     proxy: bool = False
-    """It stands in for the source, which is dead (um_semantics J.2)."""
+    """It stands in for the source, which is dead (docs/semantics.md J.2)."""
 
 
 class SourceRow(msgspec.Struct, frozen=True):

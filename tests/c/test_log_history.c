@@ -1,5 +1,5 @@
 /* BEGIN tables: whose it is that holds, what a store fills in before its newest BEGIN, and what a reader goes by that knows
- * another store's table (DESIGN 13). */
+ * another store's table (docs/design.md 13). */
 #include "log/head.h"
 #include "log/segment.h"
 #include "log_kit.h"

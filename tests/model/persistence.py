@@ -1,4 +1,4 @@
-"""What a source, its store and its receivers owe a program, said without the code that decides (um_semantics A, D, F, G).
+"""What a source, its store and its receivers owe a program, said without the code that decides (docs/semantics.md A, D, F, G).
 
 ``Scenario`` drives a World step by step and compares after each step. A step is a method with plain arguments, so that a list of
 them can be written down and played again.

@@ -96,7 +96,7 @@ class Store:
         self.disk = msgspec.msgpack.encode(self.registry.state)
 
     def drain(self, most: int) -> None:
-        """Reads the ring; what it has missed is lost for ever (DESIGN 8): the line says so before its ack passes it."""
+        """Reads the ring; what it has missed is lost for ever (docs/design.md 8): the line says so before its ack passes it."""
         ring, line = self.world.ring, self.world.board["store"]
         if ring is None or not self.up:
             return

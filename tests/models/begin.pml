@@ -1,8 +1,8 @@
 /* begin.pml: incarnations, BEGIN, drain before answer and the clamping of acks, for 1 store (default) or 3 with a
  * quorum of 2 (-DTHREE).
  *
- * Mirrors: DESIGN 13 and 14; csrc/log/log.h hf_log_begin and struct hf_head (begins, next_sqn), csrc/store/drain.h (publish,
- * then ack), csrc/base/layout.h struct hf_board_line ack. Source = register, BEGIN, create the ring, send, and die
+ * Mirrors: docs/design.md 13 and 14; csrc/log/log.h hf_log_begin and struct hf_head (begins, next_sqn), csrc/store/drain.h
+ * (publish, then ack), csrc/base/layout.h struct hf_board_line ack. Source = register, BEGIN, create the ring, send, and die
  * anywhere; Store = adopt BEGINs, drain rings, catch up from peers, ack, be killed and restart; Receiver = read the
  * ring in place or, what is older, the logs.
  *
@@ -12,7 +12,7 @@
  * are readable while it is down, unless -DUNREADABLE.
  *
  * -DUNREADABLE must fail, and the test says so (promises, which claim.pml has, are what helps): with three stores, a BEGIN that a dying source left at one of them and
- * whose files nobody can read lets the next source take the same incarnation number, with another start. DESIGN 14's
+ * whose files nobody can read lets the next source take the same incarnation number, with another start. docs/design.md 14's
  * "a dead store's files are still readable on this host" is a condition, not a remark. -DTHREE has no receiver, to
  * stay small.
  *

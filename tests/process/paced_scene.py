@@ -1,4 +1,4 @@
-"""A group as in group_scene.py whose source is receiver-paced (um_semantics J.1), and what may be seen of its stores then.
+"""A group as in group_scene.py whose source is receiver-paced (docs/semantics.md J.1), and what may be seen of its stores then.
 
 Both receivers block, and every store knows them before the first message is sent. So at any moment:
 

@@ -28,7 +28,7 @@ _PASSED_BY: dict[str, tuple[str, ...]] = {
 }
 _READS_BOARDS = {"board.copied": ("source", "store")}
 _NEVER = {
-    ("reader.pinned", "store"),  # a store copies, and never pins (DESIGN 7)
+    ("reader.pinned", "store"),  # a store copies, and never pins (docs/design.md 7)
 }
 
 

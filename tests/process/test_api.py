@@ -249,7 +249,7 @@ def test_a_callback_that_raises_fails_the_registration(ten: tuple[hf.Context, hf
 
 def test_retransmit_request_maximum_limits_recovery(ten: tuple[hf.Context, hf.Source]) -> None:
     rcv = ten[0].receiver("quotes", options={"retransmit_request_maximum": 3})
-    assert take(rcv).sequence_number == 6  # high - N (um_semantics F.1)
+    assert take(rcv).sequence_number == 6  # high - N (docs/semantics.md F.1)
 
 
 def test_without_late_join_only_live_messages_come(ten: tuple[hf.Context, hf.Source]) -> None:

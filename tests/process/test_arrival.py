@@ -1,4 +1,5 @@
-"""Delivery in order of arrival (um_semantics F.6): live messages beside recovery, and acks that stay a prefix of the numbers."""
+"""Delivery in order of arrival (docs/semantics.md F.6): live messages beside recovery, and acks that stay a prefix of the
+numbers."""
 
 from __future__ import annotations
 

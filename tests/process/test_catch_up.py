@@ -1,4 +1,5 @@
-"""Stores that were away, stopped, wiped, or come late get from their peers' logs what the ring has not any more (DESIGN 14)."""
+"""Stores that were away, stopped, wiped, or come late get from their peers' logs what the ring has not any more
+(docs/design.md 14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumption and acknowledgement with a real store, and what a restarted receiver gets again (um_semantics G).
+"""Consumption and acknowledgement with a real store, and what a restarted receiver gets again (docs/semantics.md G).
 
 A receiver that must crash is a process of its own (Crashing); who restarts after it is this process, with the same session.
 """

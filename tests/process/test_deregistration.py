@@ -1,4 +1,4 @@
-"""Deregistration by sources and receivers, with real stores (um_semantics F.7, L.1, L.2, B.6)."""
+"""Deregistration by sources and receivers, with real stores (docs/semantics.md F.7, L.1, L.2, B.6)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Stores that a source has declared before, or that took part only later in a life: what they may have is neither numbered again
-nor called lost (engine/log/register.py, DESIGN 14, 30)."""
+nor called lost (engine/log/register.py, docs/design.md 14, 30)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The example programs as a person runs them: real processes, real stores, and UM's behaviour (um_semantics M, A.2, F.3, G)."""
+"""The example programs as a person runs them: real processes, real stores, and UM's behaviour
+(docs/semantics.md M, A.2, F.3, G)."""
 
 from __future__ import annotations
 

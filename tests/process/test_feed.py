@@ -1,6 +1,7 @@
 """Who has the next number? Rings, logs, losses and incarnations, over logs that are written by hand and a clock that is turned.
 
-um_semantics F.2 (a range that one store lacks is read from another), F.4 (loss), C and DESIGN 13 (numbers are no identities).
+docs/semantics.md F.2 (a range that one store lacks is read from another), F.4 (loss), C and docs/design.md 13 (numbers are no
+identities).
 """
 
 from __future__ import annotations
@@ -246,7 +247,7 @@ def test_without_stores_what_the_ring_overtook_is_lost_at_once(stage: Stage) -> 
     assert rest == numbers(lost[2] + 1, ring.next - 1)  # type: ignore[index]
 
 
-# Incarnations (DESIGN 13) -------------------------------------------------------------------------------------------------
+# Incarnations (docs/design.md 13) -----------------------------------------------------------------------------------------------
 
 
 def test_begin_in_the_middle_of_a_message_voids_all_of_it(stage: Stage) -> None:

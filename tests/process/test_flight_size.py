@@ -1,4 +1,4 @@
-"""What a send does at the flight size, and in which order it looks (um_semantics D.6, D.7), with a store that is stopped."""
+"""What a send does at the flight size, and in which order it looks (docs/semantics.md D.6, D.7), with a store that is stopped."""
 
 from __future__ import annotations
 

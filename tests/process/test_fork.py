@@ -1,4 +1,4 @@
-"""fork() with handles open: the child's say so, the parent's work on, and the child may begin anew (DESIGN 27)."""
+"""fork() with handles open: the child's say so, the parent's work on, and the child may begin anew (docs/design.md 27)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Groups of real stores that are killed, stopped and replaced: who may send, and what becomes stable (um_semantics B.4, E)."""
+"""Groups of real stores that are killed, stopped and replaced: who may send, and what becomes stable
+(docs/semantics.md B.4, E)."""
 
 from __future__ import annotations
 

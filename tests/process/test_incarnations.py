@@ -1,4 +1,5 @@
-"""A receiver while its source begins anew at a lower number (DESIGN 13): acks of void messages never count for the new ones.
+"""A receiver while its source begins anew at a lower number (docs/design.md 13): acks of void messages never count for the new
+ones.
 
 A store never lets a living receiver see that; lost stores do. The rings are made by hand, without stores.
 

@@ -1,4 +1,4 @@
-"""A sending context learns which receiving contexts there are and which have died (um_semantics H), of real processes."""
+"""A sending context learns which receiving contexts there are and which have died (docs/semantics.md H), of real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Loss at a persistent receiver (um_semantics F.4), through the public names. Where each number is looked for: test_feed.py."""
+"""Loss at a persistent receiver (docs/semantics.md F.4), through the public names. Where each number is looked for:
+test_feed.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What number a restarted source goes on with, when not all stores have seen everything (um_semantics E.5; DESIGN 13, 14)."""
+"""What number a restarted source goes on with, when not all stores have seen everything (docs/semantics.md E.5;
+docs/design.md 13, 14)."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ def test_a_dead_stores_messages_count_when_the_one_that_missed_them_is_back(
 def test_a_wiped_store_has_no_say_while_one_that_may_know_more_is_down(
     run_store: Callable[..., ThreadStore], tmp_path: Path, kind: str
 ) -> None:
-    """Two wiped stores of three would be a quorum for beginning anew: it waits, and says for whom and what to do (DESIGN 15)."""
+    """Two wiped stores of three would be a quorum for beginning anew: it waits, and says for whom and what to do
+    (docs/design.md 15)."""
     stores = {name: run_store(name, kind) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         incarnation(ctx, "abc", range(5))
@@ -243,7 +245,7 @@ def test_a_store_counts_for_nothing_that_it_missed_and_nobody_has(
         stores["c"] = run_store("c")
         (repository,) = stores["c"].store.drainer.repositories.values()
         until("c has looked", lambda: repository.filling is None)
-        # By two of three alone, c being one, it would go on at 2 (um_semantics E.5): c can copy nothing.
+        # By two of three alone, c being one, it would go on at 2 (docs/semantics.md E.5): c can copy nothing.
         incarnation(ctx, "abc", range(10, 13), ume_registration_interval=60_000)
         until("c has the newest", lambda: line_of(stores["c"])[1] == 13)
         assert line_of(stores["c"])[0] == 10

@@ -1,4 +1,4 @@
-"""What an operator does to a running store: `holdfast store deregister` and `mark` (um_semantics F.7, I.4, I.8, N 29)."""
+"""What an operator does to a running store: `holdfast store deregister` and `mark` (docs/semantics.md F.7, I.4, I.8, N 29)."""
 
 from __future__ import annotations
 

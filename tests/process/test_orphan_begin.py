@@ -1,4 +1,4 @@
-"""Readers beside an orphan BEGIN (um_semantics A.3): it reached one store, and the others went on without it.
+"""Readers beside an orphan BEGIN (docs/semantics.md A.3): it reached one store, and the others went on without it.
 
 Versions up to 0.1.0 left such BEGINs where a store was away, and the board was gone. Store a has BEGINs 2 and 3 from
 100. Stores b and c have decided 2 from 100, and 100..199 are stable there. The logs are written by hand, or real

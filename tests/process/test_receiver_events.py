@@ -1,4 +1,4 @@
-"""What a receiver tells and when: every row of um_semantics L.2 that has a meaning on one host, in the order of B.3."""
+"""What a receiver tells and when: every row of docs/semantics.md L.2 that has a meaning on one host, in the order of B.3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receiver-paced persistence with real stores, sources and receivers (um_semantics J.1)."""
+"""Receiver-paced persistence with real stores, sources and receivers (docs/semantics.md J.1)."""
 
 from __future__ import annotations
 

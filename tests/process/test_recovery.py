@@ -1,4 +1,4 @@
-"""Where a receiver starts, through the public names: every row of um_semantics F.1, and what B.3 says of getting there."""
+"""Where a receiver starts, through the public names: every row of docs/semantics.md F.1, and what B.3 says of getting there."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def test_the_line_says_what_this_receivers_acks_mean(store: object, given: dict[
 
 
 def test_a_line_counts_for_what_the_receiver_had_in_an_earlier_life_too(store: object) -> None:
-    """A participant counts for n only if from <= n < ack: what it has consumed before stays covered (DESIGN 8)."""
+    """A participant counts for n only if from <= n < ack: what it has consumed before stays covered (docs/design.md 8)."""
     with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
         source(ctx, 7)
         acked({}, 3)
@@ -331,7 +331,7 @@ def test_a_line_counts_for_what_the_receiver_had_in_an_earlier_life_too(store: o
 
 
 def test_a_line_counts_for_what_the_receiver_skipped_once_it_acknowledges(store: object) -> None:
-    """The start moves nothing: whoever dies there must find again what it never acknowledged (DESIGN 30)."""
+    """The start moves nothing: whoever dies there must find again what it never acknowledged (docs/design.md 30)."""
     with hf.Context(options={"ume_ack_batching_interval": 5}) as ctx, hf.Context(session_id=SESSION) as other:
         source(ctx, 7)
         acked({}, 3)

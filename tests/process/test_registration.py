@@ -1,4 +1,4 @@
-"""RegIDs, sessions and their holders, with real stores and real deaths (um_semantics A.2 to A.4, B.5, B.6)."""
+"""RegIDs, sessions and their holders, with real stores and real deaths (docs/semantics.md A.2 to A.4, B.5, B.6)."""
 
 from __future__ import annotations
 

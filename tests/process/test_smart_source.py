@@ -1,4 +1,4 @@
-"""A smart source as a program meets it: what it can, and each of its restrictions (um_semantics J.3)."""
+"""A smart source as a program meets it: what it can, and each of its restrictions (docs/semantics.md J.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source retains, gives up and tells (um_semantics C, D.1 to D.4, L.1), with a store that is stopped."""
+"""What a source retains, gives up and tells (docs/semantics.md C, D.1 to D.4, L.1), with a store that is stopped."""
 
 from __future__ import annotations
 

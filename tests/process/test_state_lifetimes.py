@@ -1,4 +1,4 @@
-"""Activity timeouts and state lifetimes in real stores (um_semantics A.4; CONTRACT, "Stores")."""
+"""Activity timeouts and state lifetimes in real stores (docs/semantics.md A.4)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a4_a_source_is_forgotten_with_messages_receivers_and_names(
 
 
 def test_a4_without_a_lifetime_state_stays(run_store: Callable[..., ThreadStore]) -> None:
-    """CONTRACT, "Stores": state lifetime 0 keeps state, where UM deletes it at the activity timeout."""
+    """docs/semantics.md A.4: state lifetime 0 keeps state, where UM deletes it at the activity timeout."""
     store = run_store("a", **SOON)
     with hf.Context(session_id=5) as ctx:
         src, rcv = one_of_each(ctx, ume_activity_timeout=1)
@@ -259,7 +259,7 @@ def test_a4_the_names_stay_while_another_store_takes_part(run_store: Callable[..
         assert [list(stores[name].store.logs.iterdir()) == [] for name in "abc"] == [True, False, False]
 
 
-# What a store knows that it never had (DESIGN 8) -------------------------------------------------------------------------
+# What a store knows that it never had (docs/design.md 8) ------------------------------------------------------------------------
 
 
 def line_of(store: ThreadStore) -> tuple[int, int, int]:

@@ -1,4 +1,5 @@
-"""What a store does by topic: patterns, repository types, retention and restore-last in real stores (um_semantics I.1 to I.4)."""
+"""What a store does by topic: patterns, repository types, retention and restore-last in real stores
+(docs/semantics.md I.1 to I.4)."""
 
 from __future__ import annotations
 

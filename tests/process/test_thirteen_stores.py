@@ -1,5 +1,5 @@
-"""The specification's own configuration: 13 stores in 3 groups, by ports, from a flat file (um_semantics E.1, E.2). The stores
-run in five processes; which of them are there changes, one by one and by kill -9. And a store that stands still."""
+"""The specification's own configuration: 13 stores in 3 groups, by ports, from a flat file (docs/semantics.md E.1, E.2). The
+stores run in five processes; which of them are there changes, one by one and by kill -9. And a store that stands still."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a store cannot read of its peers may hold anything: a source never starts below what may be stable there (DESIGN 14)."""
+"""What a store cannot read of its peers may hold anything: a source never starts below what may be stable there
+(docs/design.md 14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who has a say in where a source begins, and a receiver: stores that have forgotten something have not (DESIGN 13 to 15)."""
+"""Who has a say in where a source begins, and a receiver: stores that have forgotten something have not
+(docs/design.md 13 to 15)."""
 
 from __future__ import annotations
 

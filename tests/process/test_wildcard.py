@@ -1,4 +1,4 @@
-"""Receivers of a pattern (um_semantics A.1): an inner registration per matched topic, also for topics that appear later."""
+"""Receivers of a pattern (docs/semantics.md A.1): an inner registration per matched topic, also for topics that appear later."""
 
 from __future__ import annotations
 

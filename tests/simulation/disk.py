@@ -1,4 +1,5 @@
-"""What a store keeps in files: its state and one log per source, with what of it is on disk (DESIGN 20-23; csrc/log/log.h).
+"""What a store keeps in files: its state and one log per source, with what of it is on disk (docs/design.md 20-23;
+csrc/log/log.h).
 
 A kill leaves all that was written; a power cut leaves what was synced, and of the rest what it likes, of which a log keeps the
 part before the first hole. A log of a memory store lies in shared memory and is gone after a power cut.

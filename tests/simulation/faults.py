@@ -137,7 +137,7 @@ class Faults:
             self.world.pick(idle).close()
 
     def cut_link(self) -> None:
-        """A process's connections break while it lives, or is stopped: that proves nothing (DESIGN 12)."""
+        """A process's connections break while it lives, or is stopped: that proves nothing (docs/design.md 12)."""
         if self.world.processes:
             process = self.world.pick(self.world.processes)
             if self.world.chance(0.5) and not process.stopped:

@@ -59,7 +59,7 @@ class Ring:
     # The source -----------------------------------------------------------------------------------------------------------
 
     def write(self, position: int, message: Message) -> None:
-        """Payloads of a message at the tail, its later commit words, and the zero behind it (DESIGN 4, 16)."""
+        """Payloads of a message at the tail, its later commit words, and the zero behind it (docs/design.md 4, 16)."""
         end = position + message.last - message.first + 1
         self.words[end % self.slots] = 0
         for at in range(end - 1, position - 1, -1):
@@ -87,7 +87,8 @@ class Ring:
         return self.start + self.end()
 
     def slot(self, position: int, fragment: int) -> int:
-        """Where a fragment of a message at ``position`` lies: the ring is mapped twice, so that none of them wraps (DESIGN 5)."""
+        """Where a fragment of a message at ``position`` lies: the ring is mapped twice, so that none of them wraps
+        (docs/design.md 5)."""
         return (position + fragment) % self.slots
 
     def copy(self, position: int, message: Message) -> Message:
@@ -99,7 +100,7 @@ class Ring:
         return first or Message(message.first, message.last, TORN, 0)
 
     def word_fits(self, position: int) -> bool:
-        """The word there was written for this position, not for an earlier or a later lap (DESIGN 4)."""
+        """The word there was written for this position, not for an earlier or a later lap (docs/design.md 4)."""
         return self.words[position % self.slots] == position + 1
 
     def look(self, position: int) -> Message | None:
@@ -109,7 +110,7 @@ class Ring:
         return self.data[position % self.slots]
 
     def passed(self, position: int) -> bool:
-        """What was read at ``position`` may have been overwritten meanwhile (DESIGN 7)."""
+        """What was read at ``position`` may have been overwritten meanwhile (docs/design.md 7)."""
         return self.trail > position
 
     def oldest_number(self) -> int:
@@ -147,7 +148,8 @@ class Line:
         self.from_, self.to = since, FOR_EVER
 
     def rebase(self, incarnation: int, start: int) -> None:
-        """Acks from now on are of this incarnation; what the old one acknowledged beyond its start is void (DESIGN 13)."""
+        """Acks from now on are of this incarnation; what the old one acknowledged beyond its start is void
+        (docs/design.md 13)."""
         if self.ack_stream < incarnation:
             self.ack = min(self.ack, start)
             if self.to > start:
@@ -160,7 +162,7 @@ class Line:
 
 
 class Board:
-    """The lines of one source identity: of every incarnation (DESIGN 9)."""
+    """The lines of one source identity: of every incarnation (docs/design.md 9)."""
 
     def __init__(self, world: World) -> None:
         self.world = world

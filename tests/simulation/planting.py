@@ -20,7 +20,7 @@ class Patch(NamedTuple):
 
 
 class Bug(NamedTuple):
-    """A planted bug. ``decision``: of DESIGN 3, whose hole it opens again; 0: a rule of um_semantics."""
+    """A planted bug. ``decision``: of docs/design.md, whose hole it opens again; 0: a rule of docs/semantics.md."""
 
     decision: int
     patches: tuple[Patch, ...]

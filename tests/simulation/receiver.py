@@ -294,7 +294,7 @@ class Inbound:
         self.from_logs(ring)
 
     def begin(self, incarnation: int, start: int) -> bool:
-        """A new incarnation: what was delivered from its start on is void, and so are acks of it (DESIGN 13)."""
+        """A new incarnation: what was delivered from its start on is void, and so are acks of it (docs/design.md 13)."""
         if incarnation <= self.begun[0]:
             return False
         self.begun = incarnation, start
@@ -309,7 +309,7 @@ class Inbound:
         return True
 
     def copied(self, ring: Ring) -> Generator[None, None, None]:
-        """Copy, then look at the trail (DESIGN 7)."""
+        """Copy, then look at the trail (docs/design.md 7)."""
         position = self.next - ring.start
         message = ring.look(position)
         if self.world.cut():
@@ -328,7 +328,7 @@ class Inbound:
         return ring.passed(position)
 
     def in_place(self, ring: Ring) -> Generator[None, None, None]:
-        """A view: pin, then look at the trail; look again when it is released (DESIGN 6)."""
+        """A view: pin, then look at the trail; look again when it is released (docs/design.md 6)."""
         line, position = self.line, self.next - ring.start
         assert line is not None
         for _ in range(0 if self.world.calm else self.world.below(4)):
@@ -349,11 +349,11 @@ class Inbound:
             self.deliver(message)
 
     def pinned(self, ring: Ring, position: int) -> bool:
-        """The pin came in time: the trail, loaded after it was stored, is not above it (DESIGN 6)."""
+        """The pin came in time: the trail, loaded after it was stored, is not above it (docs/design.md 6)."""
         return not ring.passed(position)
 
     def intact(self, ring: Ring, position: int) -> bool:
-        """The trail has not passed the view (DESIGN 6)."""
+        """The trail has not passed the view (docs/design.md 6)."""
         return not ring.passed(position)
 
     def deliver(self, message: Message) -> None:

@@ -62,7 +62,7 @@ class Repository:
         return reconcile.LogView(self.table, self.log.next)
 
     def has_lost(self) -> bool:
-        """It has not what its own line on the board once acknowledged (DESIGN 15)."""
+        """It has not what its own line on the board once acknowledged (docs/design.md 15)."""
         own = self.board().stores().get(self.store.state.uuid)
         return own is not None and reconcile.lost_acknowledged(self.view(), own.ack, own.ack_stream)
 
@@ -177,7 +177,7 @@ class Repository:
         return self.filling is None and not self.log.poisoned and self.log.next >= self.ring.end_number()
 
     def settled(self) -> bool:
-        """The next incarnation may be answered: no living owner, no ring that is not drained (DESIGN 14)."""
+        """The next incarnation may be answered: no living owner, no ring that is not drained (docs/design.md 14)."""
         if self.ring is None:
             self._resume()
         while self.ring is not None:
@@ -194,7 +194,7 @@ class Repository:
         self._tidy()
 
     def _tidy(self) -> None:
-        """A dead ring's name goes when enough stores hold its end (DESIGN 14)."""
+        """A dead ring's name goes when enough stores hold its end (docs/design.md 14)."""
         if not self.left:
             return
         lines = self.board().stores()
@@ -246,7 +246,7 @@ class Repository:
             self.line.acknowledge(self.pacer.allowed(held) if self.pacer is not None else held)
 
     def _commit(self, ring: Ring) -> Generator[None, None, bool]:
-        """Synced and published, before the line says so (DESIGN 20)."""
+        """Synced and published, before the line says so (docs/design.md 20)."""
         before = self.log.next
         if self.world.cut():
             yield
@@ -263,7 +263,7 @@ class Repository:
         self.store.machine.truth.holds(self.store.index, [record for record in records if record.first >= since])
 
     def _copy(self, ring: Ring) -> Generator[None, None, None]:
-        """Staged, checked, appended (DESIGN 7, 18)."""
+        """Staged, checked, appended (docs/design.md 7, 18)."""
         log = self.log
         at = log.appended - ring.start
         found: list[tuple[int, Message]] = []
@@ -296,13 +296,13 @@ class Repository:
         truth.lets_go(index, gone)
 
     def overrun(self, ring: Ring, position: int) -> bool:
-        """What was read at a position is void: the ring may have gone over it (DESIGN 7)."""
+        """What was read at a position is void: the ring may have gone over it (docs/design.md 7)."""
         return ring.passed(position)
 
     # What the ring does not have any more ---------------------------------------------------------------------------------
 
     def _fill(self, filling: reconcile.Refill) -> None:
-        """A slice, before anything newer is appended (DESIGN 8)."""
+        """A slice, before anything newer is appended (docs/design.md 8)."""
         log = self.log
         peers = self.store.peers(self.source)
         table = reconcile.newest_table([self.table, *(peer.begins for peer in peers)])

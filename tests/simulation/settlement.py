@@ -136,7 +136,7 @@ class Settlement:
         return self.ring.tail - self.released
 
     def reclaim(self, fragments: int) -> None:
-        """Room by release, else by force (um_semantics D.2), where the options allow so little."""
+        """Room by release, else by force (docs/semantics.md D.2), where the options allow so little."""
         self.refresh()
         below, end = self.retention.released, self.source.next
         while below < end and end - below + fragments > self.config.retained:

@@ -256,7 +256,7 @@ class Source:
         self._uuids.clear()
 
     def board_of(self, uuid: bytes) -> Board:
-        """Of the identity: whatever incarnation (DESIGN 9)."""
+        """Of the identity: whatever incarnation (docs/design.md 9)."""
         return self.world.board(uuid)
 
     def write_sri(self) -> None:
@@ -320,11 +320,11 @@ class Source:
 
     @staticmethod
     def room(ring: Ring, fragments: int) -> int:
-        """Up to where a message is written: behind it comes the next commit word, which is zeroed (DESIGN 4)."""
+        """Up to where a message is written: behind it comes the next commit word, which is zeroed (docs/design.md 4)."""
         return ring.tail + fragments + 1
 
     def raise_trail(self, need: int) -> Generator[None, None, bool]:
-        """The trail goes up, then pins are looked at (DESIGN 6). False: not now."""
+        """The trail goes up, then pins are looked at (docs/design.md 6). False: not now."""
         ring, settlement = self.ring, self.settlement
         assert ring is not None
         assert settlement is not None

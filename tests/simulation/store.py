@@ -248,7 +248,7 @@ class Store:
         return seen
 
     def report(self, source: SourceState, repository: Repository) -> reconcile.LogView:
-        """What the newest readable log of the source's stores says (DESIGN 14)."""
+        """What the newest readable log of the source's stores says (docs/design.md 14)."""
         return reconcile.newest(repository.view(), [log.view() for log in self.peers(source)])
 
     def peers(self, source: SourceState) -> list[Log]:
@@ -297,7 +297,7 @@ class Store:
                 del client.holds[key]
 
     def held_by_another(self, source: SourceState, client: Connection | None, *, again: bool) -> bool:
-        """A connection, or the living owner of an open ring, has this source (DESIGN 12)."""
+        """A connection, or the living owner of an open ring, has this source (docs/design.md 12)."""
         owner = self.owner(("source", source.uuid, source.uuid))
         if owner is not None and not (again and owner is client):
             return True

@@ -1,4 +1,4 @@
-"""All patterns of store failures for groups of up to five stores: a source may send exactly when um_semantics E says so.
+"""All patterns of store failures for groups of up to five stores: a source may send exactly when docs/semantics.md E says so.
 
 The real machine goes through them one store at a time (a Gray code), so that each pattern is reached by a loss or by a return;
 the reference below is E.2 and nothing else.
@@ -25,14 +25,14 @@ SIZES = range(1, 6)
 
 
 def agree(counts: Sequence[int], sizes: Sequence[int], intragroup: Intragroup, intergroup: Intergroup) -> bool:
-    """um_semantics E.2. ``counts``: stores that are there, by group."""
+    """docs/semantics.md E.2. ``counts``: stores that are there, by group."""
     quorate = [count > size // 2 for count, size in zip(counts, sizes, strict=True)]
     enough = [count == size for count, size in zip(counts, sizes, strict=True)] if intragroup == "all" else quorate
     return across(enough, quorate, intergroup)
 
 
 def across(enough: Sequence[bool], active: Sequence[bool], intergroup: Intergroup) -> bool:
-    """um_semantics E.2. ``enough``: groups that agree within; ``active``: those that have a quorum of their stores."""
+    """docs/semantics.md E.2. ``enough``: groups that agree within; ``active``: those that have a quorum of their stores."""
     if intergroup == "any":
         return any(enough)
     if intergroup == "majority":
@@ -118,7 +118,7 @@ def stable(
     sizes: Sequence[int], of: Sequence[int], has: Sequence[int], up: Sequence[int], intragroup: Intragroup,
     intergroup: Intergroup,
 ) -> bool:  # fmt: skip
-    """um_semantics E.2. ``has``: which stores have acknowledged; ``up``: which are registered."""
+    """docs/semantics.md E.2. ``has``: which stores have acknowledged; ``up``: which are registered."""
     acked, active, late = ([0] * len(sizes) for _ in range(3))
     for group, acks, one in zip(of, has, up, strict=True):
         acked[group] += acks

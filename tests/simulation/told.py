@@ -1,4 +1,4 @@
-"""What a source tells its program (engine/rules/notification.py), held against what is true (um_semantics D.3, D.4)."""
+"""What a source tells its program (engine/rules/notification.py), held against what is true (docs/semantics.md D.3, D.4)."""
 
 from __future__ import annotations
 

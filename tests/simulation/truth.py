@@ -59,7 +59,7 @@ class Truth:
         self.kept: dict[bytes, dict[int, int]] = defaultdict(dict)
         """Source -> number -> content, of what is stable and must not be lost."""
         self.rings: dict[bytes, list[Ring]] = defaultdict(list)
-        """Source -> its rings, since the machine was booted: no incarnation begins in the middle of one (DESIGN 14)."""
+        """Source -> its rings, since the machine was booted: no incarnation begins in the middle of one (docs/design.md 14)."""
         self.consumed: dict[tuple[bytes, int], dict[int, int]] = defaultdict(dict)
         """(source, session) -> number -> content that the program consumed last."""
         self.acked: dict[tuple[bytes, bytes], tuple[int, int]] = {}
@@ -168,8 +168,8 @@ class Truth:
             self.fail(f"called stable: {message}, and only {sorted(self.had[message.content])} have it")
 
     def _enough(self, stores: set[int], *, quorums: bool = False) -> bool:
-        """The predicate of um_semantics E.2 over stores that hold a message; all-active counts as the least that it can mean.
-        ``quorums``: a quorum of one group will do."""
+        """The predicate of docs/semantics.md E.2 over stores that hold a message; all-active counts as the least that it can
+        mean. ``quorums``: a quorum of one group will do."""
         config = self.config
         complete = 0
         for group, size in enumerate(config.sizes):
@@ -268,7 +268,8 @@ class Truth:
         self.awaited[store, uuid, session] = since
 
     def frees(self, store: int, source: SourceState, records: Iterable[Message]) -> None:
-        """A receiver-paced repository lets these go: all blocking receivers that were there have had them (um_semantics J.1)."""
+        """A receiver-paced repository lets these go: all blocking receivers that were there have had them
+        (docs/semantics.md J.1)."""
         uuid = source.uuid
         waits = [receiver for receiver in source.receivers if receiver.paced == BLOCKING]
         for record in records:
@@ -326,7 +327,8 @@ class Truth:
                 del numbers[number]
 
     def unlinks(self, ring: Ring) -> None:
-        """A dead ring's name is taken away: enough stores have held all of it (DESIGN 14), but for what one has let go since."""
+        """A dead ring's name is taken away: enough stores have held all of it (docs/design.md 14), but for what one has let go
+        since."""
         if ring.incarnation <= self.left.get(ring.uuid, 0):
             return
         newer = [start for incarnation, start in self.opened[ring.uuid] if incarnation > ring.incarnation]

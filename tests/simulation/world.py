@@ -28,7 +28,7 @@ class InvariantError(AssertionError):
 
 
 class Process:
-    """A process. Its lock is held from its start to its death (DESIGN 12): ``alive`` is the lock, and the truth."""
+    """A process. Its lock is held from its start to its death (docs/design.md 12): ``alive`` is the lock, and the truth."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -178,7 +178,7 @@ class World:
     # The kernel -------------------------------------------------------------------------------------------------------------
 
     def dead(self, process: Process) -> bool:
-        """Proof of death: its lock is free (DESIGN 12)."""
+        """Proof of death: its lock is free (docs/design.md 12)."""
         return not process.alive
 
     def connect(self, client: Process, name: str) -> Connection | None:
@@ -187,7 +187,7 @@ class World:
         return Connection(client, process) if process is not None and process.alive else None
 
     def board(self, uuid: bytes) -> Board:
-        """Of a source identity, whatever incarnation (DESIGN 9): made by whoever comes first."""
+        """Of a source identity, whatever incarnation (docs/design.md 9): made by whoever comes first."""
         found = self.boards.get(uuid)
         if found is None:
             found = self.boards[uuid] = Board(self)

@@ -5,8 +5,8 @@ stop it goes on; an error is the program's or the store's to deal with. In each 
 that nothing that was called stable is lost, that numbers have no gap and no repetition, and that work goes on.
 
 Errors are put where the core asks a system call, the points of HF_FAIL_STATUS. A sync that failed takes the log out of use for
-good (DESIGN 20), so these cells have a scene of their own each, and what is asked is less: everything stable is readable, and
-who ended did so with an error of ours.
+good (docs/design.md 20), so these cells have a scene of their own each, and what is asked is less: everything stable is readable,
+and who ended did so with an error of ours.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Matrix:
             if scene.source.process is not None:
                 scene.kill(scene.source)
             scene.source.start()
-        elif store.process is None:  # stores that know nothing wait for each other (DESIGN 15)
+        elif store.process is None:  # stores that know nothing wait for each other (docs/design.md 15)
             store.start()
 
     def _watch(self, scene: GroupScene, victim: Worker, look: Callable[[], None], *, mended: bool) -> None:

@@ -1,4 +1,5 @@
-"""Several claimants of one RegID: they do not block each other, and who cannot complete knows why (um_semantics A.3, B.3)."""
+"""Several claimants of one RegID: they do not block each other, and who cannot complete knows why
+(docs/semantics.md A.3, B.3)."""
 
 from __future__ import annotations
 
@@ -134,7 +135,7 @@ def test_of_stores_that_do_not_answer_nothing_is_expected_when_the_interval_is_o
 
 
 def test_a_backup_that_refuses_is_named_where_it_must_have_answered() -> None:
-    """Nothing has begun at any store that has a seat: the backup may know more (DESIGN 15)."""
+    """Nothing has begun at any store that has a seat: the backup may know more (docs/design.md 15)."""
     machine = SourceRegistration(Groups((3,), (0, 0, 0, 0)), INTERVAL, "majority", OURS)
     for store in range(4):
         machine.connected(store, 0)

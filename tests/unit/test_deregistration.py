@@ -1,4 +1,4 @@
-"""The client's side of deregistration: whom it asks, again and until when (um_semantics F.7)."""
+"""The client's side of deregistration: whom it asks, again and until when (docs/semantics.md F.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines that the example programs print: UM's words, tags and order (um_semantics M, L)."""
+"""The lines that the example programs print: UM's words, tags and order (docs/semantics.md M, L)."""
 
 from __future__ import annotations
 

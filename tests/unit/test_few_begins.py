@@ -1,8 +1,8 @@
 """BEGINs that reach a few stores, from sources that die at once, between others that are sent under: random histories.
 
 The machines are the real ones; stores, files and the board are modelled. A message that was stable stays what it was, by every
-behaviour of the groups, whoever is away or cannot be read (DESIGN 13, 14). Three bugs are planted, each in one of the rules that
-this takes.
+behaviour of the groups, whoever is away or cannot be read (docs/design.md 13, 14). Three bugs are planted, each in one of the
+rules that this takes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What is in flight where numbers leave it out of order (um_semantics D.6), against a model of plain sets; what is remembered."""
+"""What is in flight where numbers leave it out of order (docs/semantics.md D.6), against a model of plain sets; what is
+remembered."""
 
 from __future__ import annotations
 

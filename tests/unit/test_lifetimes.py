@@ -1,4 +1,4 @@
-"""When a store forgets: every combination of the settings, and the clocks (um_semantics A.4)."""
+"""When a store forgets: every combination of the settings, and the clocks (docs/semantics.md A.4)."""
 
 from __future__ import annotations
 

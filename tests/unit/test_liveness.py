@@ -1,4 +1,4 @@
-"""When a receiving context comes and goes (um_semantics H), rule by rule."""
+"""When a receiving context comes and goes (docs/semantics.md H), rule by rule."""
 
 from __future__ import annotations
 

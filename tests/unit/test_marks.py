@@ -1,4 +1,4 @@
-"""Which numbers are marked under which BEGINs: a number is never an identity (DESIGN 13)."""
+"""Which numbers are marked under which BEGINs: a number is never an identity (docs/design.md 13)."""
 
 from __future__ import annotations
 

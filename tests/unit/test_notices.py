@@ -1,4 +1,4 @@
-"""What a source says of its numbers, in which units and with which flags: um_semantics D.3, D.4, L.1, row by row."""
+"""What a source says of its numbers, in which units and with which flags: docs/semantics.md D.3, D.4, L.1, row by row."""
 
 from __future__ import annotations
 

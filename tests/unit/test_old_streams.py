@@ -1,4 +1,4 @@
-"""When the name of a ring that is over goes (DESIGN 14)."""
+"""When the name of a ring that is over goes (docs/design.md 14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What options say together: groups of stores (um_semantics E.1), warnings, values that UM has and this does not, layers."""
+"""What options say together: groups of stores (docs/semantics.md E.1), warnings, values that UM has and this does not, layers."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_rule_holds_for_what_is_in_force(rule: Rule, value: int, good: bool) -
         assert (raised.value.file, raised.value.line) == ("a.xml", 3)
 
 
-# Receiver-paced persistence (um_semantics J.1) -----------------------------------------------------------------------------
+# Receiver-paced persistence (docs/semantics.md J.1) -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The table against UM's (um_semantics K): every option has UM's scope, unit and default, or is listed as different."""
+"""The table against UM's (docs/semantics.md K): every option has UM's scope, unit and default, or is listed as different."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which store stands in for a dead source: um_semantics J.2."""
+"""Which store stands in for a dead source: docs/semantics.md J.2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may send, and where to start: the tables of um_semantics E.2, E.4, E.5, and every pattern of failures."""
+"""Who may send, and where to start: the tables of docs/semantics.md E.2, E.4, E.5, and every pattern of failures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_e4_one_group_sends_while_enough_are_registered(row: list[str]) -> None:
 
 
 def reference(sizes: Sequence[int], up: Iterable[int], intragroup: str, intergroup: str) -> bool:
-    """um_semantics E.2, said another way: counts per group, and no more."""
+    """docs/semantics.md E.2, said another way: counts per group, and no more."""
     at, counts = 0, []
     for size in sizes:
         counts.append((len(set(up) & set(range(at, at + size))), size))

@@ -1,4 +1,4 @@
-"""What is stable over groups of stores: the pictures of um_semantics E.3, and every pattern against a reference."""
+"""What is stable over groups of stores: the pictures of docs/semantics.md E.3, and every pattern against a reference."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_e3_with_all_the_first_group_waits_for_e() -> None:
 
 
 def reference(sizes: Sequence[int], had: set[int], active: set[int], intragroup: str, intergroup: str) -> bool:
-    """um_semantics E.2, said another way: counts per group, and no more."""
+    """docs/semantics.md E.2, said another way: counts per group, and no more."""
     at, whole, on = 0, [], []
     for size in sizes:
         members = set(range(at, at + size))

@@ -1,4 +1,4 @@
-"""Receiver-paced persistence (um_semantics J.1): who may have it, when stability is withheld, what goes."""
+"""Receiver-paced persistence (docs/semantics.md J.1): who may have it, when stability is withheld, what goes."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_b3_a_receiver_that_waits_says_for_whom_once_until_it_answers() -> None:
     assert machine.tick(99 * INTERVAL) == [], "delivery goes on"
 
 
-# An orphan BEGIN: its claimant died when one store had it (um_semantics A.3) ----------------------------------------
+# An orphan BEGIN: its claimant died when one store had it (docs/semantics.md A.3) ----------------------------------------
 
 AGAIN, ORPHAN = ((6, 0), (7, 100)), ((6, 0), (7, 100), (8, 100))
 

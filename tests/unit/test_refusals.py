@@ -1,4 +1,4 @@
-"""Why a registration failed is never empty, and names the store (um_semantics B.4)."""
+"""Why a registration failed is never empty, and names the store (docs/semantics.md B.4)."""
 
 from __future__ import annotations
 

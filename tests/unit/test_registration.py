@@ -302,7 +302,8 @@ def test_three_stores_open_at_the_consensus(answers: list[int], after: int, open
 
 
 def test_an_answer_that_is_older_than_a_greater_one_is_asked_for_again() -> None:
-    """The store could not read the other's log yet: by what it said then, stable messages would be numbered again (DESIGN 14)."""
+    """The store could not read the other's log yet: by what it said then, stable messages would be numbered again
+    (docs/design.md 14)."""
     machine = source(3)
     machine.connected(0, 0)
     machine.granted(0, grant(9, incarnation=1), 1)

@@ -1,4 +1,5 @@
-"""The least number that nothing stable can have passed, and which BEGINs hold, from what is known of the logs (DESIGN 13, 14)."""
+"""The least number that nothing stable can have passed, and which BEGINs hold, from what is known of the logs
+(docs/design.md 13, 14)."""
 
 from __future__ import annotations
 

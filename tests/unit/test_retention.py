@@ -1,4 +1,5 @@
-"""When a message leaves the flight, when its memory is let go, and what is given up: um_semantics D.1, D.2, E.2, row by row."""
+"""When a message leaves the flight, when its memory is let go, and what is given up: docs/semantics.md D.1, D.2, E.2, row by
+row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Stores that go, fall silent, return and are replaced, as stories of one source's registration (um_semantics B.4, E.1, E.2)."""
+"""Stores that go, fall silent, return and are replaced, as stories of one source's registration
+(docs/semantics.md B.4, E.1, E.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a smart source is made of: sizes from two options, and what it refuses (um_semantics J.3)."""
+"""What a smart source is made of: sizes from two options, and what it refuses (docs/semantics.md J.3)."""
 
 from __future__ import annotations
 

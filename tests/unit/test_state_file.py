@@ -1,4 +1,4 @@
-"""The state's two slots: what a power cut at any moment leaves (DESIGN 23)."""
+"""The state's two slots: what a power cut at any moment leaves (docs/design.md 23)."""
 
 from __future__ import annotations
 
@@ -302,7 +302,8 @@ def test_what_was_never_here_is_void_with_its_incarnation(start: int, lost_below
 
 
 def test_each_life_has_a_number_of_its_own_and_the_last_ones_are_remembered(tmp_path: Path) -> None:
-    """Two openings of one copy differ, so a restored backup does not pass for the directory that it replaces (DESIGN 15)."""
+    """Two openings of one copy differ, so a restored backup does not pass for the directory that it replaces
+    (docs/design.md 15)."""
     file = StateFile(tmp_path)
     state = State("a", b"u" * 16, 3, 1)
     state.live()

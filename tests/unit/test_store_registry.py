@@ -1,4 +1,4 @@
-"""RegIDs and session IDs at one store: the rows of um_semantics A.2, A.3 and A.4's refusals."""
+"""RegIDs and session IDs at one store: the rows of docs/semantics.md A.2, A.3 and A.4's refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which options hold for a topic at a store: um_semantics A.1, I.1, I.3, I.4."""
+"""Which options hold for a topic at a store: docs/semantics.md A.1, I.1, I.3, I.4."""
 
 from __future__ import annotations
 

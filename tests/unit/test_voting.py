@@ -1,4 +1,4 @@
-"""Who has a say in where a restarted source begins (um_semantics E.5; DESIGN 13 to 15)."""
+"""Who has a say in where a restarted source begins (docs/semantics.md E.5; docs/design.md 13 to 15)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 With a checkpoint a replay that was killed goes on without gap or duplicate. Everything is published by one source, whose session
 ID the checkpoint decides, and in an order that is a function of the input alone (recorded.py). So the number at which that source
-goes on says what is out: a message is, if its numbers lie below (DESIGN 14). The checkpoint says which number belongs to which
-message, now and then.
+goes on says what is out: a message is, if its numbers lie below (docs/design.md 14). The checkpoint says which number belongs to
+which message, now and then.
 """
 
 from __future__ import annotations
