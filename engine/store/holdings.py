@@ -235,9 +235,8 @@ class Holdings:
         if self.sealed:
             kind, place, config = StillLog, self.logs / source.uuid.hex(), ffi.new("struct hf_log_config *")
         else:
-            kind = StateOnly if source.repository == "no-cache" else Repository
-            config = self._log_config(source)  # first: it settles where the log lies
-            place = self._place(source)
+            config = self._log_config(source)  # first: it settles of which kind the log is, and where it lies
+            kind, place = StateOnly if source.repository == "no-cache" else Repository, self._place(source)
         repository = kind(self.domain, self.bells, source, place, config, self.name, self.state.uuid)
         with contextlib.suppress(FileNotFoundError):  # removed since: seen at the next look
             self._places[source.uuid] = _inode(self.logs / source.uuid.hex())
