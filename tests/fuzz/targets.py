@@ -337,9 +337,9 @@ def _error_of_the_next_line(text: Text, message: str, place: Word, hint: str | N
 
 
 TARGETS = {
-    "state": Target(run_state, seeds_state, _MSGPACK, lambda: _decode_errors_escape("store_state")),
-    "wire": Target(run_wire, seeds_wire, _MSGPACK, lambda: _decode_errors_escape("wire")),
-    "info": Target(run_info, seeds_info, _JSON, lambda: _decode_errors_escape("store_info")),
+    "state": Target(run_state, seeds_state, _MSGPACK, lambda: _decode_errors_escape("log.state_file")),
+    "wire": Target(run_wire, seeds_wire, _MSGPACK, lambda: _decode_errors_escape("control.wire")),
+    "info": Target(run_info, seeds_info, _JSON, lambda: _decode_errors_escape("log.info_file")),
     "flat": Target(
         _configuration, seeds_flat, _FLAT,
         lambda: mock.patch("holdfast.config.text.Text.error", _error_of_the_next_line),
