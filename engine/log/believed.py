@@ -70,7 +70,10 @@ def tables_by_states(views: Mapping[str, LogView | None], stores: Iterable[Kept]
     kept = list(stores)
     uuid = next((store.source.uuid.hex() for store in kept if store.source.incarnation), "")
     names: dict[str, str] = {}
-    for name, where in {name: where for store in kept for name, where in _declared(store)}.items():
+    places: dict[str, str] = {}
+    for name, where in (place for store in kept for place in _declared(store)):
+        places[name] = where or places.get(name, "")  # who knows where it is, is believed
+    for name, where in places.items():
         if name in views or name in names:
             continue
         directory = Path(where).resolve() if where else None

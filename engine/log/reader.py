@@ -174,8 +174,8 @@ class Logs:
         """What is valid in all of them: the table that leads to it."""
         self.agreed = FOR_EVER
         """From here on another table may hold as well, and nothing is read."""
-        self.disputed = False
-        """After a :meth:`read` that found nothing: because of that."""
+        self.disputed = self._crosses = False
+        """After a :meth:`read` that found nothing: because of that. And: because a message ends beyond."""
         self.behind: list[int] = []
         """After a :meth:`read` that found nothing: where those logs go on that will never have the number."""
         self.undecided = 0
@@ -222,7 +222,7 @@ class Logs:
         """Fills ``block`` with messages from ``number`` on, below ``stop``. False: no log has it, and the attributes say why."""
         self.behind, self.awaited, self.unread, self.let_go = [], [], [], []
         self.undecided = 0
-        self.refused, self.marked, self.disputed = set(), False, False
+        self.refused, self.marked, self.disputed, self._crosses = set(), False, False, False
         paths = self.paths
         self.learn()
         if number >= self.agreed:
@@ -249,6 +249,9 @@ class Logs:
                 self.awaited.append(path)
                 if path not in self._open or status <= lib.HF_ERRNO:
                     self.unread.append(path)
+        if self._crosses and self.agreed < stop:
+            self._asked = None
+            return self._dispute(number)
         return False
 
     def _dispute(self, number: int) -> bool:
@@ -288,7 +291,8 @@ class Logs:
         paths = self.paths
         logs = {path: self._log(path) for path in paths}
         views = {path: self._view(log) if log else None for path, log in logs.items()}
-        tables = self._judge(views, self._known([view.begins for view in views.values() if view]))
+        known = [view.begins for view in views.values() if view]
+        tables = self._judge(views, self._known(known))
         self.table, self.agreed = tables[-1], agreed_below(tables)
         if self.table and self.table[-1][0] > self.begun[0]:
             self.begun = self.table[-1]
@@ -296,15 +300,21 @@ class Logs:
             self._teach(log)
         newer = {path: view for path, view in views.items() if view and view.incarnation > self.begun[0]}
         self._heard = {path: (view.begins[-1], view.next_sqn > view.begins[-1][1]) for path, view in newer.items()}
-        self._asked = paths, self.begun
+        # A log that can be read later may have the table that is made up here, and say what is void.
+        exact = not self.begun[0] or any(self.begun in table for table in known)
+        self._asked = (paths, self.begun) if exact else None
 
     def _known(self, tables: Sequence[Table]) -> Table:
         """The table that leads to the BEGIN that is known to hold; perhaps only a ring says so yet."""
         if not self.begun[0]:
             return ()
+        for table in tables:
+            if self.begun in table:
+                return table[: table.index(self.begun) + 1]
+        if self.table[-1:] == (self.begun,):
+            return self.table
         older = [table for table in (self.table, *tables) if table and table[-1][0] <= self.begun[0]]
-        exact = next((table for table in older if table[-1] == self.begun), ())
-        return exact or after_begin(newest_table(older), (), *self.begun)
+        return after_begin(newest_table(older), (), *self.begun)
 
     def _view(self, log: CData) -> LogView | None:
         """What it says of itself; None where it cannot be read."""
@@ -354,6 +364,7 @@ class Logs:
             if got > 0 and block.scan(got, number, stop):
                 self.incarnation = int(lib.hf_logr_incarnation(log))
                 return 1
+            self._crosses |= got > 0  # the message ends at ``stop`` or behind
             if got != lib.HF_SMALL:
                 block.clear()
                 return int(min(got, 0) or lib.HF_AGAIN)

@@ -356,8 +356,12 @@ class Registrar:
         return [store.answer for store in self.stores if store.answer is not None]
 
     def table(self) -> Table:
-        """The BEGINs that hold, by what was granted; of several tables that may, the one that makes least void."""
-        return self._machine.tables()[-1]
+        """The BEGINs that hold, by what was granted; of several tables that may hold, what all of them have."""
+        tables = self._machine.tables()
+        table = tables[-1]
+        while table and not all(table[-1] in each for each in tables):
+            table = table[:-1]
+        return table
 
     def source_session_id(self) -> int:
         """The source's session ID, 0 for none."""

@@ -21,6 +21,7 @@ Who begins decides by what may be stable (:func:`right_table`). Who only reads d
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from .reconcile import FOR_EVER, LogView, Table, newest, newest_table, void_from
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from .quorum import Groups
+    from .reconcile import BeginOf
 
 __all__ = [
     "Configuration",
@@ -219,28 +221,45 @@ def readers_tables(
         sure: a table that the reader knows to hold, unless a newer one does.
     """
     known = {name: view for name, view in views.items() if view is not None and view.begins}
-    rest = {name: view for name, view in known.items() if not sure or view.incarnation > sure[-1][0]}
-    newest_known = newest_table(view.begins for view in rest.values()) or sure
-    if not declared or not rest:
-        return [newest_known]
+    newer = [view.begins for view in known.values() if not sure or view.incarnation > sure[-1][0]]
+    if not declared or not newer:
+        return [newest_table(newer) or sure]
     found: list[Table] = []
-    while rest:
-        top = newest_table(view.begins for view in rest.values())
+    for top in _candidates(newer):
+        if sure and top[-1][0] <= sure[-1][0]:
+            break
         own = [each for incarnation, each in declared if incarnation == top[-1][0]]
         lists = own or [each for _, each in declared]
         having = {name for name, view in known.items() if top[-1] in view.begins}
-        if _is_sent(top, known) or _completes(having, lists):
+        if _is_sent(top[-1], known) or _completes(having, lists):
             return [*found, top]
         unknown = {name for each in lists for name in each.stores if views.get(name) is None} - set(forgot)
         if _completes(having | unknown, lists):
             found.append(top)
-        rest = {name: view for name, view in rest.items() if view.begins[-1] != top[-1]}
-    return [*found, sure] if sure else found or [newest_known]
+    return [*found, sure] if sure else found or [newest_table(newer)]
 
 
-def _is_sent(table: Table, views: Mapping[str, LogView]) -> bool:
-    """A log has messages of the newest incarnation of ``table``."""
-    return any(view.begins[-1] == table[-1] and view.next_sqn > table[-1][1] for view in views.values())
+def _candidates(tables: Iterable[Table]) -> Iterable[Table]:
+    """Each BEGIN that a store has, as the end of a table, the newest first. Also one that another BEGIN has followed there: that
+    one may be an orphan, and what it followed complete."""
+    ending: dict[BeginOf, Table] = {}
+    count: Counter[BeginOf] = Counter()
+    for table in tables:
+        for length, begin in enumerate(table, 1):
+            count[begin] += 1
+            ending[begin] = max(ending.get(begin, ()), table[:length], key=len)
+    return [ending[begin] for begin in sorted(ending, key=lambda each: (each[0], count[each], each[1]), reverse=True)]
+
+
+def _is_sent(begin: BeginOf, views: Mapping[str, LogView]) -> bool:
+    """A log has messages of this BEGIN, or knows that there were: the next one began behind its first number."""
+    for view in views.values():
+        if begin in view.begins:
+            at = view.begins.index(begin) + 1
+            end = view.begins[at][1] if at < len(view.begins) else view.next_sqn
+            if end > begin[1]:
+                return True
+    return False
 
 
 def agreed_below(tables: Sequence[Table]) -> int:

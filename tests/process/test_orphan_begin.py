@@ -332,3 +332,75 @@ def test_a_receiver_of_a_source_that_lives_goes_on_and_so_do_its_acknowledgement
             rcv = other.receiver("quotes")
             start = 200 if joined_before else 150
             assert take(rcv, 205 - start) == list(range(start, 205)), "from where it was, and nothing twice"
+
+
+def begun(shelves: Shelves, name: str, begins: list[tuple[int, int]]) -> Log:
+    """A store that has these BEGINs in its state, and 0..3 of the first one in its log."""
+    log = shelves.store(name, incarnation=begins[-1][0], begins=begins, declared=begins[-1][0])
+    assert log is not None
+    log.begin(*begins[0])
+    log.plain(0, 3)
+    return log
+
+
+@pytest.fixture
+def stage(tmp_path: Path, domain: str) -> Iterator[Stage]:
+    made = Stage(tmp_path, domain)
+    yield made
+    made.close()
+
+
+def test_a_begin_that_is_nobodys_newest_holds(shelves: Shelves, stage: Stage) -> None:
+    """4..19 are stable at b and c under 2; then each of them got an orphan of its own. a has what life 1 left."""
+    for name, orphan in (("b", 3), ("c", 4)):
+        log = begun(shelves, name, [(1, 0), (2, 4), (orphan, 20)])
+        log.begin(2, 4)
+        log.plain(4, 19)
+        log.begin(orphan, 20)
+    begun(shelves, "a", [(1, 0)]).append(4, *([b"void %d" % number] for number in range(4, 15)))
+    shelves.close()
+    stage.open(0, begun=(1, 0), paths=paths(shelves))
+    assert stage.drain() == [("begun", 2, 4), *numbers(0, 19), "ended"]
+
+
+def test_a_table_that_is_made_up_is_asked_for_again(shelves: Shelves, stage: Stage) -> None:
+    """The ring says BEGIN 4; c, which has what led to it, cannot be read at first. a has an orphan that makes 4..29 void."""
+    log = begun(shelves, "a", [(1, 0), (2, 4), (3, 4)])
+    log.begin(2, 4)
+    log.begin(3, 4)
+    for name, begins in (("b", [(1, 0), (2, 4)]), ("c", [(1, 0), (2, 4), (4, 30)])):
+        log = begun(shelves, name, begins)
+        log.begin(2, 4)
+        log.plain(4, 29)
+        if name == "c":
+            log.begin(4, 30)
+            log.plain(30, 39)
+    shelves.close()
+    back = away(shelves, "c")
+    ring = Ring(stage, 4, 30)
+    ring.begin()
+    ring.send(10)
+    stage.open(4, begun=(4, 30), paths=paths(shelves))
+    assert stage.drain() == []
+    back()
+    assert stage.drain() == numbers(4, 39)
+
+
+def test_a_message_that_goes_over_a_disputed_number_is_disputed(shelves: Shelves, stage: Stage) -> None:
+    """4..6 is one message of life 1. a has a BEGIN from 5, and c, which may have it, too, cannot be read. c has let 4..6 go."""
+    for name in "abc":
+        log = begun(shelves, name, [(1, 0), (2, 5)] if name == "a" else [(1, 0)])
+        log.append(4, [b"4", b"5", b"6"])
+        if name == "c":
+            log.roll()
+        log.plain(7, 9)
+        if name == "c":
+            log.release(7)
+        if name == "a":
+            log.begin(2, 5)
+    shelves.close()
+    back = away(shelves, "c")
+    stage.open(0, begun=(1, 0), paths=paths(shelves))
+    assert stage.drain() == numbers(0, 3)
+    back()
+    assert stage.drain() == [b"456", *numbers(7, 9), "ended"]

@@ -210,14 +210,24 @@ OTHER: Table = ((6, 0), (7, 120))
         ({"a": LogView(ORPHANS, 101), "b": LogView(AGAIN, 200), "c": None}, [ORPHANS], FOR_EVER),
         # 7 and 8 are at a, which died alone with both.
         ({"a": LogView(ORPHANS, 100), "b": LogView(SIX, 130), "c": LogView(SIX, 130)}, [SIX], FOR_EVER),
-        # One that is readable says nothing of the others: as it has it.
-        ({"a": LogView(ORPHANS, 100), "b": None, "c": None}, [ORPHANS], FOR_EVER),
+        # One that is readable says nothing of the others: any of its BEGINs may be the newest complete one.
+        ({"a": LogView(ORPHANS, 100), "b": None, "c": None}, [ORPHANS, AGAIN, SIX], 100),
+        # Each store that had 7 has an orphan behind it: 7 is complete, though it is nobody's newest.
+        (
+            {"a": LogView(SIX, 130), "b": LogView(ORPHANS, 100), "c": LogView((*AGAIN, (9, 100)), 100)},
+            [AGAIN],
+            FOR_EVER,
+        ),
+        # The same, with b alone to be read beside a: what was sent under 7 proves it.
+        ({"a": LogView(SIX, 130), "b": LogView((*AGAIN, (9, 120)), 120), "c": LogView((), 0)}, [AGAIN], FOR_EVER),
         # Two BEGINs with one number: the one under which something was sent, the one that more stores have.
         ({"a": LogView(AGAIN, 100), "b": LogView(OTHER, 121), "c": None}, [OTHER], FOR_EVER),
         ({"a": LogView(AGAIN, 100), "b": LogView(OTHER, 120), "c": LogView(OTHER, 120)}, [OTHER], FOR_EVER),
-        ({"a": LogView(AGAIN, 100), "b": LogView(OTHER, 120), "c": None}, [OTHER, AGAIN], 100),
+        ({"a": LogView(AGAIN, 100), "b": LogView(OTHER, 120), "c": None}, [OTHER, AGAIN, SIX], 100),
+        # 7 is at one of three, and nothing was sent under it; 6 is, too, but what was sent under it says that it was complete.
+        ({"a": LogView(AGAIN, 100), "b": LogView((), 0), "c": LogView((), 0)}, [SIX], FOR_EVER),
         # None is complete: the newest, as where nothing is declared.
-        ({"a": LogView(AGAIN, 0), "b": LogView((), 0), "c": LogView((), 0)}, [AGAIN], FOR_EVER),
+        ({"a": LogView(((6, 0), (7, 0)), 0), "b": LogView((), 0), "c": LogView((), 0)}, [((6, 0), (7, 0))], FOR_EVER),
         ({"a": LogView((), 0), "b": None, "c": None}, [()], FOR_EVER),
     ],
 )
