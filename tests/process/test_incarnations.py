@@ -145,7 +145,7 @@ def test_an_explicit_ack_of_the_old_incarnation_ends_where_the_new_one_begins(st
 DYING = """
 import os, signal
 import holdfast as hf
-from holdfast.engine import wire
+from holdfast.engine.control import wire
 from holdfast.engine.source.session import Outbound
 
 def stop_at_begun(self, store, answer, answered=Outbound._answered):

@@ -23,7 +23,7 @@ SHORT = 90.0
 STOPS = """
 import sys
 import holdfast as hf
-from holdfast.engine import wire
+from holdfast.engine.control import wire
 
 def begin(*_, **__):
     print("made", flush=True)
