@@ -90,7 +90,7 @@ class TurnLoop:
             work = self._turn()
             self._callbacks.raise_kept()
             left = SLEEP_NS if deadline is None else deadline - time.monotonic_ns()
-            if work or left <= 0:
+            if work or left <= 0 or self.closing:
                 return work
             self._sleep(left)
 
@@ -101,13 +101,13 @@ class TurnLoop:
                     self._idle_turns = 0
                 else:
                     self._sleep(QUIET_NS if self._idle_turns > QUIET_TURNS else SLEEP_NS)
-            except SystemExit as asked:  # of a callback: it ends no thread that others wait for
-                self._callbacks.failed(asked)
             except Exception:
                 if self.closing:
                     return
                 _log.exception("the thread of %s failed in a turn; it goes on", self._name)
                 time.sleep(0.05)
+            except BaseException as asked:  # of a callback, as SystemExit: it ends no thread that others wait for
+                self._callbacks.failed(asked)
 
     def _turn(self) -> int:
         with self.lock:

@@ -106,7 +106,7 @@ class Holdings:
         """Source uuid -> device and inode of the directory of its log, when it was opened."""
         self.read_only: ReadOnlyError | None = None
         """The last save met a disk that is read-only, or the store has started on one: what has changed is in memory alone."""
-        self._unsaved = False
+        self._unsaved = self._owed = False
         """Something was to be saved in this life."""
         if file.sealed:
             self.read_only = ReadOnlyError(str(file.directory), since_start=True)
@@ -142,7 +142,7 @@ class Holdings:
 
     def save(self, *, sync: bool = True) -> None:
         """The state, into its file. Raises ReadOnlyError, OSError."""
-        self._unsaved = True
+        self._unsaved = self._owed = True
         try:
             self._file.save(self.state, sync=sync)
         except ReadOnlyError as error:
@@ -150,9 +150,15 @@ class Holdings:
                 _log.error("store %s: %s", self.name, error)
             self.read_only = error
             raise
+        self._owed = False
         if self.read_only is not None:
             _log.warning("store %s: %s can be written again", self.name, self.read_only.directory)
             self.read_only = None
+
+    def save_owed(self) -> None:
+        """Before anything is granted: what a failed save had to bring to disk is in memory, and looks old. Raises as save."""
+        if self._owed:
+            self.save()
 
     def require_writable(self) -> None:
         """Raises ReadOnlyError, OSError where nothing could be saved."""

@@ -65,6 +65,7 @@ class SourceDesk:
     def register(self, client: Client, request: wire.RegisterSource) -> wire.Answer | None:
         """Answers when the previous owner is dead or gone and its ring is drained; None: not yet, it waits."""
         holdings = self._holdings
+        holdings.save_owed()
         rules = holdings.topics.of(request.topic)
         if rules is None:
             return refused(request.id, holdings.topics.refusal(request.topic))
@@ -191,6 +192,7 @@ class SourceDesk:
     def begin(self, client: Client, request: wire.Begin) -> wire.Answer:
         """BEGIN: durable before it is answered."""
         holdings = self._holdings
+        holdings.save_owed()
         if request.granted not in {b"", request.uuid}:
             self._adopt(client, request)
         source = holdings.registry.source(request.uuid)

@@ -226,9 +226,20 @@ def test_what_a_callback_raises_is_logged_and_counted(caplog: pytest.LogCaptureF
     assert any(record.exc_info and "from a callback" in str(record.exc_info[1]) for record in caplog.records)
 
 
-def test_a_callback_that_exits_ends_the_program_where_it_waits_and_not_the_contexts_thread() -> None:
+class Ended(BaseException):
+    """As asyncio.CancelledError is: no Exception."""
+
+
+def ends(_: object) -> None:
+    raise Ended
+
+
+@pytest.mark.parametrize("callback", [lambda _: sys.exit(3), ends], ids=["exits", "cancelled"])
+def test_a_callback_that_exits_ends_the_program_where_it_waits_and_not_the_contexts_thread(
+    callback: Callable[[object], object],
+) -> None:
     with hf.Context() as ctx:
-        ctx.source("first", on_event=lambda _: sys.exit(3))
+        ctx.source("first", on_event=callback)
         until(lambda: ctx.callback_errors)
         ctx.source("second").wait_registered(SHORT)
     ctx = hf.Context(options={"callback_errors": "raise"})

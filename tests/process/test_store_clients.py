@@ -165,3 +165,26 @@ def test_a_client_that_cannot_be_let_in_waits_and_does_not_keep_the_store_busy(
         tries = caplog.text.count("a client could not be accepted: [Errno 24] Too many open files")
         assert 1 <= tries <= 1 + (time.monotonic() - began) / DEAF_S
     assert serves(store, late)
+
+
+def test_what_could_not_be_saved_is_not_granted_when_it_is_asked_for_again(
+    store: ThreadStore, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory the source is known by then, and the promise made: nothing of it is news any more, and nothing is on disk."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    sock = connect()
+    assert isinstance(asked(sock, hello(store)), wire.Welcome)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.store._file, "save", full)
+        for request_id in range(1, 5):
+            request = wire.RegisterSource(request_id, "orders", 0, 7, b"u" * 16, claimant=b"c" * 16)
+            assert isinstance(asked(sock, request), wire.Refused), request_id
+    assert isinstance(
+        asked(sock, wire.RegisterSource(9, "orders", 0, 7, b"u" * 16, claimant=b"c" * 16)), wire.SourceGranted
+    )
+    saved = type(store.store._file)(store.store._file.directory).load()
+    assert saved is not None
+    assert [(source.session_id, source.promised) for source in saved.sources] == [(7, 1)]
