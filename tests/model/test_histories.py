@@ -14,10 +14,9 @@ from model.declared import Declared
 from model.histories import LostError, OnlyWrittenError, World
 from model.readers import judge_readers
 
-from holdfast.engine.log.believed import tables_by_states
 from holdfast.engine.rules import election
 from holdfast.engine.rules.quorum import Groups
-from holdfast.engine.rules.reconcile import LogView, newest_table
+from holdfast.engine.rules.reconcile import newest_table
 from holdfast.engine.rules.registration import Grant
 from holdfast.engine.rules.reports import least_impossible
 
@@ -233,15 +232,6 @@ def readers_take_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def readers_take_unknown_for_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing_is_promised(monkeypatch)
-    monkeypatch.setattr(
-        readers,
-        "tables_by_states",
-        lambda views, kept: tables_by_states({name: view or LogView((), 0) for name, view in views.items()}, kept),
-    )
-
-
 def restored_is_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(election, "_missed", lambda *_: None)
 
@@ -331,12 +321,6 @@ def test_readers_see_what_is_stable_beside_an_orphan(monkeypatch: pytest.MonkeyP
     readers_take_the_newest(monkeypatch)
     with pytest.raises(LostError, match="hidden by"):
         judge_readers(beside_an_orphan())
-
-
-def test_the_histories_find_readers_who_take_unknown_for_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    readers_take_unknown_for_empty(monkeypatch)
-    with pytest.raises(LostError, match="is read as"):
-        some(lambda choices: lives([THREE], 7, choices, (), reads=True), range(1000, 20_000))
 
 
 def test_promises_alone_keep_an_orphan_from_being_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
