@@ -7,12 +7,13 @@ import ast
 import re
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from package import ROOT, import_statements, modules
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {"holdfast.engine": ROOT / "engine", "holdfast": ROOT / "bindings"}
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SLOW = {"google_crc32c", "lxml", "matplotlib", "numba", "psutil", "pyarrow", "pyspark", "rich", "typer"}
 BANNED_MODULES = {"bindings", "engine", "marshal", "multiprocessing.shared_memory", "pickle"}
@@ -20,31 +21,14 @@ LINES_MAX = 500
 FOLDERS = ("bindings", "engine", "csrc", "tests", "perf")
 
 
-def modules() -> list[tuple[str, Path]]:
-    """Name and file of every module of the package."""
-    found = []
-    for package, folder in PACKAGES.items():
-        for path in sorted(folder.rglob("*.py")):
-            parts = path.relative_to(folder).with_suffix("").parts
-            found.append((".".join([package, *parts]).removesuffix(".__init__"), path))
-    return found
-
-
 def python_files() -> list[Path]:
     return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def imports(name: str, source: str, *, package: bool = False) -> set[str]:
-    """Absolute names that a module imports, wherever in it; ``from a import b`` gives both ``a`` and ``a.b``."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            up = name.split(".")[: len(name.split(".")) - node.level + package] if node.level else []
-            base = ".".join([*up, node.module] if node.module else up)
-            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
-    return found
+def imports(name: str, source: str) -> set[str]:
+    """Absolute names that a module imports; ``from a import b`` gives both ``a`` and ``a.b``."""
+    statements = list(import_statements(name, source))
+    return {base for base, _ in statements} | {f"{base}.{one}" for base, names in statements for one in names}
 
 
 def test_nobody_imports_a_banned_module() -> None:
@@ -109,7 +93,7 @@ def test_a_planted_sync_is_found(source: str) -> None:
 def test_one_place_makes_durable() -> None:
     """What failed is never asked again: so nobody syncs by himself (csrc/base/sync.h, engine/native/sync.py)."""
     assert syncs("hf_sync(fd, HF_SYNC_DATA); /* fsync() */\nself._sync(sync_data, fd)  # os.fsync(fd)") == []
-    python = [path for _, path in modules()]
+    python = list(modules().values())
     assert {path.relative_to(ROOT).parts[0] for path in python} == {"engine", "bindings"}
     files = [*sorted((ROOT / "csrc").rglob("*.[ch]")), *python]
     broken = {str(path.relative_to(ROOT)) for path in files if syncs(path.read_text())}

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import ast
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from package import ROOT, import_statements, modules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {"holdfast.engine": ROOT / "engine", "holdfast": ROOT / "bindings"}
+    from pathlib import Path
 
 COMPILED = {"holdfast._core", "holdfast._core_fp", "holdfast._receive"}
 NATIVE = "holdfast.engine.native"
@@ -34,28 +32,11 @@ HANDS_OUT = {"holdfast", "holdfast.cli", "holdfast.config", "holdfast.spark", "h
 ROOMS_MAX = 15
 
 
-def modules() -> dict[str, Path]:
-    """Name -> file of every module of the package."""
-    found = {}
-    for package, folder in PACKAGES.items():
-        for path in sorted(folder.rglob("*.py")):
-            if "shim" not in path.parts:
-                parts = path.relative_to(folder).with_suffix("").parts
-                found[".".join([package, *parts]).removesuffix(".__init__")] = path
-    return found
-
-
 def imports(name: str, source: str, known: set[str], *, package: bool = False) -> set[str]:
-    """Modules of ``known`` (and compiled ones) that a module imports, wherever in it, for types too."""
+    """Modules of ``known`` (and compiled ones) that a module imports, for types too."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            up = name.split(".")[: len(name.split(".")) - node.level + package] if node.level else []
-            base = ".".join([*up, node.module] if node.module else up)
-            each = {f"{base}.{alias.name}" for alias in node.names}
-            found |= {one if one in known | COMPILED else base for one in each}
+    for base, names in import_statements(name, source, package=package):
+        found |= {one if one in known | COMPILED else base for one in (f"{base}.{each}" for each in names)} or {base}
     return {one for one in found if one in known | COMPILED and one != name}
 
 

@@ -322,7 +322,7 @@ class Feed(Served):
         behind = self._gap.verdict(self._next, newer, self.logs.undecided, now)
         if behind is None:
             return False
-        awaited = [path for path in self.logs.awaited if not path or not lacks(Path(path), self._next, self._begun)]
+        awaited = [path for path in self.logs.awaited if not path or self._may_have(path)]
         disputed = self.logs.disputed  # some log has the number: it is not lost, whoever is given up
         may_come = disputed or (awaited and not self._is_settled())
         if may_come and (self.late is None or self.late(self._next, awaited) or disputed):
@@ -335,6 +335,10 @@ class Feed(Served):
         else:
             self._listener.lost(first, min(behind, self.stop) - 1)
         return True
+
+    def _may_have(self, path: str) -> bool:
+        """This log, which cannot be read or is behind, may have ``next``, or get it."""
+        return not lacks(Path(path), self._next, self._begun)
 
     def _is_settled(self) -> bool:
         """A store had ``next`` and has let it go, or its operator has marked it: who else may have it is not waited for."""
@@ -386,7 +390,7 @@ class Feed(Served):
     def _earlier_may_go_on(self, until: Bounds) -> bool:
         """A store of an earlier list cannot be read, and may have ``next``. That is told as late, until the operator gives it
         up."""
-        who = [path for path in self.logs.unread if path in until and not lacks(Path(path), self._next, self._begun)]
+        who = [path for path in self.logs.unread if path in until and self._may_have(path)]
         now = self._clock()
         if not who or self._last.verdict(self._next, [self._next + 1], len(who), now) is None:
             return bool(who)
