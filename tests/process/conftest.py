@@ -20,20 +20,26 @@ if TYPE_CHECKING:
 
 
 class ThreadStore:
-    """A store that runs in this process: quick to start, and its state can be looked at."""
+    """A store that runs in this process: quick to start, and its state can be looked at. ``crashes``: it is to fail."""
+
+    crashes = False
 
     def __init__(self, config: StoreConfig) -> None:
         self.store = Store(config)
         self.store.open()
         self._thread = threading.Thread(target=self.store.run)
         self._thread.start()
+        self._closed = False
 
     def stop(self) -> None:
-        """A clean stop; the directory is free afterwards. Idempotent."""
-        if self._thread.is_alive():
-            self.store.stop()
-            self._thread.join()
-            self.store.close()
+        """A clean stop; the directory is free afterwards. Idempotent. Fails where a thread of the store had failed."""
+        if self._closed:
+            return
+        self._closed = True
+        self.store.stop()
+        self._thread.join()
+        self.store.close()
+        assert self.store.crashed == self.crashes, f"store {self.store.config.name}: a thread of it has failed"
 
 
 @pytest.fixture(autouse=True)

@@ -104,7 +104,10 @@ class Scene:
                 self.source.words[LIMIT] = self.window
                 return
             self.log = Log(path, self.content, self._stored, lets_go=self.lets_go)
-        self.log.verify()
+        try:
+            self.log.verify()
+        except Finding as finding:
+            raise Finding(f"{finding}; {self._where()}") from finding
         ahead = {"batch": self.window}
         held = [
             rows.delivered + ahead.get(worker.settings.form, 10 * self.window)
@@ -115,6 +118,13 @@ class Scene:
             raise Finding(
                 f"the source continues at {int(self.source.words[START])}, its last ring ended at {self._end}"
             )
+
+    def _where(self) -> str:
+        """Where the source stands, for a finding."""
+        words = {"start": START, "sent": SENT, "stable": STABLE}
+        said = ", ".join(f"{name} {int(self.source.words[place])}" for name, place in words.items())
+        lives = ", ".join(f"{worker.role} {worker.settings.life}" for worker in self.workers)
+        return f"the source's {said}; its last ring ended at {self._end}; lives: {lives}"
 
     def go_on(self, messages: int = 20) -> None:
         """Until every receiver has processed so many numbers more."""

@@ -250,4 +250,5 @@ def test_a_helper_thread_that_fails_stops_the_store_and_says_so(
     monkeypatch.setattr(store.store.drainer, "_prepare_all", broken)
     store.store.drainer.want_spares()
     until("the store stops", lambda: store.store.crashed)
+    store.crashes = True
     assert any("the helper thread failed" in record.message for record in caplog.records)

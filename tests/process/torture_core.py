@@ -110,8 +110,9 @@ class Log:
 
     def verify(self) -> None:
         """Judges what was published since the last time."""
-        if self.range()[1] < self.verified:
-            raise Finding(f"the log ends at {self.range()[1]}: {self.verified} was published before")
+        end = self.range()[1]
+        if end < self.verified:
+            raise Finding(f"the log ends at {end}: {self.verified} was published before; {self._said()}")
         while self._reader:
             got = lib.hf_logr_read(self._reader, self.verified, self._block, BLOCK_BYTES, self._words)
             if got == lib.HF_AGAIN:
@@ -125,6 +126,18 @@ class Log:
             )
             self.verified = self.content.check(rows, self.verified, "log")
             self.lives.check(rows, "log")
+
+    def _said(self) -> str:
+        """What the log says of its end and of what has begun, now and a moment later."""
+        said = []
+        for _ in range(2):
+            begins = ffi.new("struct hf_begin[]", lib.HF_INCARNATIONS)
+            end = lib.hf_logr_end(self._reader, self._words)
+            count = lib.hf_logr_begins(self._reader, begins)
+            table = [(int(each.incarnation), int(each.start_sqn)) for each in begins[0 : max(count, 0)]]
+            said.append(f"end {int(self._words[0])} (status {end}), {count} begins, the last of them {table[-4:]}")
+            time.sleep(0.2)
+        return "; then ".join(said)
 
     def _gather(self, index: int) -> bytes:
         out = bytearray(int(self._entries[index].length))
