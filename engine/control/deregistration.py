@@ -93,7 +93,7 @@ class Deregistration:
         match answer:
             case wire.Deregistered():
                 self._forgotten(store, answer.next_sqn)
-            case wire.Refused(code="busy"):
+            case wire.Refused(code="busy" | "failed"):
                 self._retry_ns[store] = 0
                 return
             case wire.Refused():

@@ -253,8 +253,8 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
     """A request that was not granted, and why.
 
     ``code``: reg_id_in_use, topic_mismatch, session_mismatch, other_source, unknown_source, deregistered, topic_not_kept,
-    receiver_paced, proxy, read_only, busy, usage. The holder of a RegID is named by ``pid`` and ``since_ns`` (CLOCK_REALTIME
-    of its registration), 0 when there is no process to name.
+    receiver_paced, proxy, read_only, unusable_log, busy (somebody else has begun or may), failed (the store could not, and may
+    later), usage. The holder of a RegID: ``pid`` and ``since_ns`` (CLOCK_REALTIME of its registration); 0: no process to name.
     """
 
     id: int

@@ -242,11 +242,11 @@ class StateFile:
 
     ``doubts``: the directory where it is remembered that a sync failed (:attr:`Domain.doubts`). Without it nobody knows, and
     each slot is written as a new file.
-    ``sealed``: its store has started on a disk that was read-only. Nothing is saved, also when the disk can be
-    written again: the logs are not open for writing.
+    ``sealed``: the directory, this one or that of the logs, whose disk was read-only when its store started. Nothing is saved,
+    also when the disk can be written again: the logs are not open for writing.
     """
 
-    def __init__(self, directory: Path, doubts: Path | None = None, *, sealed: bool = False) -> None:
+    def __init__(self, directory: Path, doubts: Path | None = None, *, sealed: Path | None = None) -> None:
         self.directory = directory
         self.sealed = sealed
         self._doubts = doubts
@@ -337,7 +337,7 @@ class StateFile:
 
     def _check_seal(self) -> None:
         if self.sealed:
-            raise ReadOnlyError(str(self.directory), since_start=True)
+            raise ReadOnlyError(str(self.sealed), since_start=True)
 
     def _replace(self, path: Path, data: bytes, state: State) -> None:
         made = self.directory / "state.new"

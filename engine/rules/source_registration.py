@@ -237,7 +237,7 @@ class SourceRegistration(Registration):
         lasting = {
             store
             for store in self._refused_since(since_ns)
-            if (said := self.slots[store].refusal) is not None and said.code not in {"busy", "reg_id_in_use"}
+            if (said := self.slots[store].refusal) is not None and said.code not in {"busy", "failed", "reg_id_in_use"}
         }
         return self._reason(lasting)
 
@@ -283,7 +283,8 @@ class SourceRegistration(Registration):
 
     def refused(self, store: int, refusal: reg.Refusal) -> list[Action]:
         """The store said no. Before anything was sent that may mean that somebody else has begun since the stores granted: to
-        BEGIN, or because so many are in use, or another source's. Then this incarnation is void, and it starts over."""
+        BEGIN, or because so many are in use, or another source's. Then this incarnation is void, and it starts over. A store
+        that could not do it ("failed") is asked again, and the others do not wait for it."""
         slot = self.slots[store]
         asked, slot.pending, slot.again = slot.pending, None, False
         if slot.phase is Phase.ASKED and asked is not None and asked != self.incarnation:

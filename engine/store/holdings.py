@@ -108,8 +108,8 @@ class Holdings:
         """The last save met a disk that is read-only, or the store has started on one: what has changed is in memory alone."""
         self._unsaved = self._owed = False
         """Something was to be saved in this life."""
-        if file.sealed:
-            self.read_only = ReadOnlyError(str(file.directory), since_start=True)
+        if file.sealed is not None:
+            self.read_only = ReadOnlyError(str(file.sealed), since_start=True)
 
     def open(self) -> None:
         """Opens every log, before the drain thread runs; ends what a crash left half removed."""
@@ -133,7 +133,7 @@ class Holdings:
     @property
     def sealed(self) -> bool:
         """The store has started on a disk that is read-only: nothing is written as long as it runs."""
-        return self._file.sealed
+        return self._file.sealed is not None
 
     def save_last(self) -> None:
         """At the store's end. Raises ReadOnlyError where something is not on disk, OSError."""

@@ -83,7 +83,7 @@ class Store:
             self._door = Door(self.domain, config)
             stack.callback(self._door.close)
             self.domain.doubts.mkdir(mode=0o700, exist_ok=True)
-            sealed = any(each.read_only for each in self._locked)
+            sealed = next((each.path for each in self._locked if each.read_only), None)
             self._file = StateFile(self.directory.path, self.domain.doubts, sealed=sealed)
             with _usable(config.directory):
                 self.state = self._load()
@@ -142,7 +142,7 @@ class Store:
         state = self._file.load()
         if self._file.sealed:
             if state is None:
-                raise ReadOnlyError(str(self.directory.path))
+                raise ReadOnlyError(str(self._file.sealed))
             return state  # it lives on in the state's last life: no source is told of one
         if state is None:
             state = first_state(self.config.name)
@@ -331,7 +331,7 @@ class Store:
             answer = wire.Refused(request.id, "unusable_log", f"{error.args[0]}; {error.hint}")
         except TurnHeldError as error:
             answer = wire.Refused(
-                request.id, "busy", f"at store {self.config.name} {error.args[0]}; {error.hint}", error.pid
+                request.id, "failed", f"at store {self.config.name} {error.args[0]}; {error.hint}", error.pid
             )
         except (Error, OSError) as error:
             answer = self._failed(request.id, type(request).__name__, error)
@@ -340,12 +340,17 @@ class Store:
 
     def _failed(self, request_id: int, what: str, error: Error | OSError) -> wire.Refused:
         if getattr(error, "errno", 0) == errno.EROFS:
-            error = ReadOnlyError(str(self.directory.path))
+            error = ReadOnlyError(str(self._read_only_directory()))
         if isinstance(error, ReadOnlyError):
             text = f"store {self.config.name} takes nothing in: {error.args[0]}; {error.hint}"
             return wire.Refused(request_id, "read_only", text)
         _log.exception("request %s failed", what)
-        return wire.Refused(request_id, "busy", f"store {self.config.name} failed to do this: {error}")
+        return wire.Refused(request_id, "failed", f"store {self.config.name} failed to do this: {error}")
+
+    def _read_only_directory(self) -> Path:
+        """Of the state and the logs, the one whose disk is read-only now; the state's if neither is any more."""
+        paths = [each.path for each in self._locked]
+        return next((path for path in paths if os.statvfs(path).f_flag & os.ST_RDONLY), self.directory.path)
 
     def _welcome(self) -> wire.Welcome:
         return wire.Welcome(

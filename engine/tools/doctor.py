@@ -281,7 +281,7 @@ def _directories(domain: Domain) -> Iterator[Finding]:
         )
         if info.type in {"disk", "mixed"}:
             yield _space(store.name, path)
-        yield from _written(store, path)
+        yield from _written(store, path, Path(info.logs or path / "logs").resolve().parent)
         if store.state == "dead":
             said = f"store {store.name} was killed (pid {info.pid})"
             kind = f" --type {info.type}" if info.type in {"memory", "no-cache"} else ""  # else it would keep elsewhere
@@ -301,13 +301,17 @@ def _directory(check: str, whose: str, path: Path, mounts: str, *, disk: bool) -
     return Finding(check, ok=True, found=said)
 
 
-def _written(store: StoreFiles, path: Path) -> Iterator[Finding]:
-    """A store on a disk that is read-only takes nothing in; one that has started so, also later."""
-    said = f"store {store.name}: {path} is on a file system that is read-only: it takes nothing in and records nothing"
-    if os.statvfs(path).f_flag & os.ST_RDONLY:
+def _written(store: StoreFiles, state: Path, cache: Path) -> Iterator[Finding]:
+    """A store on a disk that is read-only takes nothing in; one that has started so, also later. ``cache``: of the logs."""
+    places = [each for each in dict.fromkeys((state.resolve(), cache)) if each.is_dir()]
+    sealed = [each for each in places if os.statvfs(each).f_flag & os.ST_RDONLY]
+    if sealed:
+        said = f"store {store.name}: {sealed[0]} is on a file system that is read-only"
+        said = f"{said}: it takes nothing in and records nothing"
         yield Finding("store", ok=False, found=said, remedy=ReadOnlyError.hint)
     elif store.row().read_only:
-        said = f"store {store.name}: it takes nothing in, because {path} was on a file system that was read-only"
+        where = " or ".join(map(str, places))
+        said = f"store {store.name}: it takes nothing in, because {where} was on a file system that was read-only"
         yield Finding("store", ok=False, found=said, remedy="the disk can be written now: start the store again")
 
 

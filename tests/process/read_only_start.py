@@ -1,6 +1,7 @@
 """A store that starts on a disk that is read-only, and what happens when the disk can be written again.
 
-Run by test_read_only.py as root, in a mount namespace of its own: ``read_only_start.py DIRECTORY``. Each step prints a line.
+Run by test_read_only.py as root, in a mount namespace of its own: ``read_only_start.py DIRECTORY [cache]``. Each step prints a
+line.
 """
 
 from __future__ import annotations
@@ -36,10 +37,14 @@ def files(directory: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
-def started(directory: Path, name: str = "a") -> Program:
-    program = Program("store", "run", "--name", name, "--directory", str(directory), "--type", "disk")
+def run_store(*arguments: str) -> Program:
+    program = Program("store", "run", *arguments)
     atexit.register(program.process.kill)  # where something fails
     return program
+
+
+def started(directory: Path, name: str = "a") -> Program:
+    return run_store("--name", name, "--directory", str(directory), "--type", "disk")
 
 
 def end(program: Program) -> tuple[int, str]:
@@ -107,7 +112,7 @@ def drive(disk: Path) -> None:
     remount(disk, "ro")
     before = files(directory)
     program = started(directory)
-    until(lambda seen: seen["stores"][0]["state"] == "running")
+    until(lambda seen: [row["state"] for row in seen["stores"]] == ["running"])
     say("known", *received(2, COUNT // 2))
     say("new", *received(3, 0))
     why = refused(4)
@@ -154,6 +159,31 @@ def drive(disk: Path) -> None:
     say("empty", code, f"{view} cannot be written" in err, "mount it read-write" in err)
 
 
+def drive_cache(disk: Path, state: Path) -> None:
+    """The state can be written, and the logs lie on another disk, which is read-only: that one is named."""
+    cache, file = disk / "cache", state.with_suffix(".xml")
+    places = {"disk-state-directory": state, "disk-cache-directory": cache, "context-name": "a"}
+    given = "".join(f'<option type="store" name="{name}" value="{value}"/>' for name, value in places.items())
+    topics = '<topics><topic pattern="quotes" type="direct"/></topics>'
+    store = f'<store name="a" port="0"><ume-attributes>{given}</ume-attributes>{topics}</store>'
+    file.write_text(f'<ume-store version="1.3"><daemon/><stores>{store}</stores></ume-store>')
+    program = run_store(str(file))
+    until(lambda seen: [row["state"] for row in seen["stores"]] == ["running"])
+    say("ended", end(program)[0])
+    remount(disk, "ro")
+    program = run_store(str(file))
+    until(lambda seen: [row["state"] for row in seen["stores"]] == ["running"])
+    say("source", f"{cache} cannot be written: its file system was read-only when the store started" in refused(4))
+    say("doctor", f"store a: {cache} is on a file system that is read-only" in run("doctor")[1])
+    remount(disk, "rw")
+    say("and later", f"because {state} or {cache} was on a file system" in run("doctor")[1])
+    say("ended", end(program)[0])
+
+
 if __name__ == "__main__":
     os.umask(0o077)
-    drive(mounted(Path(sys.argv[1])))
+    made = mounted(Path(sys.argv[1]))
+    if sys.argv[2:] == ["cache"]:
+        drive_cache(made, Path(sys.argv[1]) / "state")
+    else:
+        drive(made)

@@ -50,3 +50,9 @@ def test_a_store_that_starts_on_a_read_only_disk_serves_what_is_there_and_writes
         "beside a writer 3 True", "ended 0",
         "empty 1 True True",
     ]  # fmt: skip
+
+
+def test_of_two_disks_the_one_that_is_read_only_is_named(tmp_path: Path) -> None:
+    assert run_mounted("read_only_start.py", tmp_path, "cache") == [
+        "ended 0", "source True", "doctor True", "and later True", "ended 0",
+    ]  # fmt: skip

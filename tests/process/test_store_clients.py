@@ -128,7 +128,7 @@ def test_a_request_that_fails_is_refused_and_may_come_again(
         patch.setattr(store.store.sources, "listed", fail)
         refused = asked(sock, LIST)
     assert isinstance(refused, wire.Refused)
-    assert (refused.id, refused.code) == (LIST.id, "busy")
+    assert (refused.id, refused.code) == (LIST.id, "failed")
     assert refused.text == f"store {store.store.config.name} failed to do this: {problem}"
     assert isinstance(asked(sock, LIST), wire.Sources)
 

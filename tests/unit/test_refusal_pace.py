@@ -50,7 +50,7 @@ def test_the_same_refusal_is_told_rarely_and_asked_for_less_and_less_often() -> 
     pauses = [after - before for before, after in itertools.pairwise(asked)]
     assert all(after >= before for before, after in itertools.pairwise(pauses[:4]))
     assert INTERVAL <= pauses[-1] < 2 * INTERVAL
-    other = Refusal("busy", "the store failed to do this: no space")
+    other = Refusal("failed", "the store failed to do this: no space")
     assert refused_after_grants(machine, other, 60 * INTERVAL + 3 * INTERVAL)[0:1]
     machine.tick(70 * INTERVAL)
     machine.granted(0, grant(5, incarnation=1, old=True), 70 * INTERVAL)

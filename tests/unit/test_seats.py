@@ -21,6 +21,7 @@ from holdfast.engine.rules.registration import (
     Open,
     Phase,
     Refusal,
+    RefusedBy,
     Seated,
     Unresponsive,
 )
@@ -325,6 +326,22 @@ def test_a_source_that_slept_on_its_grants_starts_over_when_another_has_begun() 
     newer = Grant(7, OURS, 9, old=True, incarnation=3)
     said = [each for store in range(3) for each in story.machine.granted(store, newer, INTERVAL)]
     assert told(said, Open) == [Open(4, 9)]
+
+
+def test_but_not_when_a_store_fails_at_its_own_disk() -> None:
+    """Nobody else has begun: the other two go on with the incarnation that was opened, and the third joins it later."""
+    story = Story((3,))
+    for store in range(3):
+        story.machine.connected(store, 0)
+        story.machine.granted(store, KNOWN, 0)
+    story.machine.opened(2, 4, 0)
+    full = Refusal("failed", "store a failed to do this: No space left on device")
+    assert story.machine.refused(0, full) == [RefusedBy(0, full)]
+    story.machine.begun(1, 4, 0)
+    story.machine.begun(2, 4, 0)
+    assert told(story.after(INTERVAL), Complete, Open, Ask) == [Ask(0), Complete(4, False)]
+    assert (story.machine.incarnation, story.machine.start_sqn) == (2, 4)
+    assert story.machine.active() == {0, 1, 2}
 
 
 def test_and_so_does_one_whose_links_broke_before_it_could_say_begin() -> None:
