@@ -140,7 +140,7 @@ NO_SLEEP = ["tests/unit", "tests/model"]
 
 
 def test_banned_words_stay_out() -> None:
-    kinds = {".py", ".c", ".h", ".md", ".pml", ".sh"}
+    kinds = {".py", ".c", ".h", ".md", ".mk", ".pml", ".sh"}
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*")) if path.suffix in kinds]
     paths += [ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml")]
     found = {str(path.relative_to(ROOT)): BANNED_WORDS.findall(path.read_text()) for path in paths}

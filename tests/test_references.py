@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("bindings", "engine", "csrc", "tests", "perf", "docs")
-KINDS = {".py", ".pyi", ".c", ".h", ".pml", ".md"}
+KINDS = {".py", ".pyi", ".c", ".h", ".pml", ".md", ".mk"}
 C_KINDS = {".c", ".h", ".pml"}
 HERE = "tests/test_references.py"
 """It has references that lead nowhere, to show that they are found."""

@@ -94,5 +94,5 @@ def test_a_busy_run_counts_what_make_busy_prints() -> None:
     """A goal in a word that no record has would never be reached. `make busy` prints its record as its last line."""
     busy = next(each for each in PARTS if each.name == "busy")
     assert busy.command[:4] == ("-m", "evidence_run", "busy", "--")
-    rule = (Path(__file__).parents[2] / "Makefile").read_text().split("\nbusy:", 1)[1].split("\n\n", 1)[0]
+    rule = (Path(__file__).parents[1] / "evidence.mk").read_text().split("\nbusy:", 1)[1].split("\n\n", 1)[0]
     assert f'"counts": {{"{busy.what}": $(RUNS)}}' in rule
