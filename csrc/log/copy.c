@@ -193,6 +193,9 @@ int64_t hf_logr_copy(struct hf_logr *r, int64_t i, const struct hf_request *q, u
     struct copying c = {.chain = {.next_sqn = sqn, .whole = position, .whole_sqn = sqn}, .position = position};
     c.upper = hf_logr_upper(r, i, q->end);
     c.void_from = hf_logr_void_from(r, i);
+    if (c.void_from > q->published) { /* a store publishes `end` before next_sqn: what lies between is not given yet */
+        c.void_from = q->published;
+    }
     for (;;) {
         enum stop stop = STOP_NONE;
         while (stop == STOP_NONE) {
