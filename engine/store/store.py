@@ -33,6 +33,7 @@ from ..memory.domain import Domain
 from ..memory.mapping import Bells
 from ..memory.nameless import BellsName
 from ..native.core import lib
+from ..native.private_directory import is_read_only
 from ..options.store_config import StoreConfig, check_config
 from .clients import Client, Clients
 from .expiry import Expiry
@@ -349,8 +350,7 @@ class Store:
 
     def _read_only_directory(self) -> Path:
         """Of the state and the logs, the one whose disk is read-only now; the state's if neither is any more."""
-        paths = [each.path for each in self._locked]
-        return next((path for path in paths if os.statvfs(path).f_flag & os.ST_RDONLY), self.directory.path)
+        return next((each.path for each in self._locked if is_read_only(each.path)), self.directory.path)
 
     def _welcome(self) -> wire.Welcome:
         return wire.Welcome(

@@ -17,7 +17,7 @@ from ..errors import Error, ReadOnlyError
 from ..memory.domain import SHM_DIR, base_directory
 from ..memory.nameless import nameless
 from ..native.core import ffi, lib
-from ..native.private_directory import movable_at, open_regular
+from ..native.private_directory import is_read_only, movable_at, open_regular
 from .doctor_turns import standing_still
 from .gc import sweep
 from .snapshot import store_files
@@ -303,8 +303,8 @@ def _directory(check: str, whose: str, path: Path, mounts: str, *, disk: bool) -
 
 def _written(store: StoreFiles, state: Path, cache: Path) -> Iterator[Finding]:
     """A store on a disk that is read-only takes nothing in; one that has started so, also later. ``cache``: of the logs."""
-    places = [each for each in dict.fromkeys((state.resolve(), cache)) if each.is_dir()]
-    sealed = [each for each in places if os.statvfs(each).f_flag & os.ST_RDONLY]
+    places = list(dict.fromkeys((state.resolve(), cache)))
+    sealed = [each for each in places if is_read_only(each)]
     if sealed:
         said = f"store {store.name}: {sealed[0]} is on a file system that is read-only"
         said = f"{said}: it takes nothing in and records nothing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -11,11 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import holdfast as hf
 from holdfast.engine.control import wire
 from holdfast.engine.errors import ForeignOwnerError
+from holdfast.engine.log.state_file import StateFile
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.memory.mapping import Bells
 from holdfast.engine.native.core import lib
+from holdfast.engine.store.repository import Repository
 from holdfast.engine.store.store import DEAF_S
 
 if TYPE_CHECKING:
@@ -188,3 +192,30 @@ def test_what_could_not_be_saved_is_not_granted_when_it_is_asked_for_again(
     saved = type(store.store._file)(store.store._file.directory).load()
     assert saved is not None
     assert [(source.session_id, source.promised) for source in saved.sources] == [(7, 1)]
+
+
+def test_a_begin_that_fails_half_way_and_comes_again_is_on_disk_before_it_is_answered(
+    store: ThreadStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the log, and the store knows it: repeated it looks like no news, and the state would lack it."""
+    failed: list[bool] = []
+    take_part = Repository._take_part
+
+    def fail_once(repository: Repository) -> None:
+        failed.append(True)
+        if len(failed) == 1:
+            raise OSError(24, "Too many open files")
+        take_part(repository)
+
+    monkeypatch.setattr(Repository, "_take_part", fail_once)
+    with hf.Context() as ctx, ctx.source("half", options={"ume_store_name": [store.store.config.name]}) as src:
+        with contextlib.suppress(hf.RegistrationError):  # it is told, and asked again
+            src.wait_registered(PATIENCE_S)
+        src.wait_registered(PATIENCE_S)
+        (kept,) = [each for each in store.store.state.sources if each.topic == "half"]
+        on_disk = StateFile(store.store.directory.path).load()
+        assert on_disk is not None
+        (saved,) = [each for each in on_disk.sources if each.topic == "half"]
+    assert len(failed) > 1
+    assert saved.begins == kept.begins != []
+    assert kept.late_join
