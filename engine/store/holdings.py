@@ -155,6 +155,10 @@ class Holdings:
             _log.warning("store %s: %s can be written again", self.name, self.read_only.directory)
             self.read_only = None
 
+    def owe(self) -> None:
+        """The state says something new, or is about to, and is not saved yet: :meth:`save_owed` does that."""
+        self._owed = True
+
     def save_owed(self) -> None:
         """Before anything is granted: what a failed save had to bring to disk is in memory, and looks old. Raises as save."""
         if self._owed:
@@ -243,7 +247,10 @@ class Holdings:
         else:
             config = self._log_config(source)  # first: it settles of which kind the log is, and where it lies
             kind, place = StateOnly if source.repository == "no-cache" else Repository, self._place(source)
+        known = source.begins.copy()
         repository = kind(self.domain, self.bells, source, place, config, self.name, self.state.uuid)
+        if source.begins != known:  # killed between the log's BEGIN and the state
+            self.owe()
         with contextlib.suppress(FileNotFoundError):  # removed since: seen at the next look
             self._places[source.uuid] = _inode(self.logs / source.uuid.hex())
         terms = self._terms(source) if not self.sealed else None  # a log that stands still lets nothing go

@@ -61,8 +61,6 @@ class SourceDesk:
         """Registrations that are answered when an old ring is drained, and the peers' logs are walked to their ends."""
         self._walks: dict[bytes, tuple[frozenset[Path], Walk]] = {}
         """By source: the logs, and their walk."""
-        self._half_begun: set[bytes] = set()
-        """Sources whose BEGIN is in the log, perhaps, and not yet in the state on disk: one that is repeated is news."""
 
     def register(self, client: Client, request: wire.RegisterSource) -> wire.Answer | None:
         """Answers when the previous owner is dead or gone and its ring is drained; None: not yet, it waits."""
@@ -237,20 +235,20 @@ class SourceDesk:
         readmits = request.incarnation > source.incarnation and source.readmit(holdings.state.excluded)
         if _declare(source, request, {**source.directories, **found}, others) or learns or readmits:
             holdings.save()  # before anything is drained: after a crash, the peers are who fills in what it misses
-        news = source.begins != list(table) or source.uuid in self._half_begun
+        news = source.begins != list(table)
         if news:
-            self._half_begun.add(source.uuid)
             self._save_acks()
+            holdings.owe()  # where it fails half way it is in the log, and repeated it is no news
         held, catching_up = holdings.drain_thread(lambda: repository.begin(table, request.stream))
-        if news:
-            source.late_join = holdings.drain_thread(lambda: repository.late_join)
+        late_join = holdings.drain_thread(lambda: repository.late_join)
+        news |= late_join != source.late_join
+        source.late_join = late_join
         life = request.opened.get(holdings.name, holdings.state.opened)
         missed = life not in holdings.state.lives_for(source)
         if missed:
             source.take_over(life)
         if news or missed:
             holdings.save()
-        self._half_begun.discard(source.uuid)
         holdings.drainer.want_spares()
         return wire.Begun(request.id, held, catching_up)
 

@@ -11,11 +11,12 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from process.spawn import until
 
 import holdfast as hf
 from holdfast.engine.control import wire
 from holdfast.engine.errors import ForeignOwnerError
-from holdfast.engine.log.state_file import StateFile
+from holdfast.engine.log.state_file import State, StateFile
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.memory.mapping import Bells
 from holdfast.engine.native.core import lib
@@ -24,11 +25,19 @@ from holdfast.engine.store.store import DEAF_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from process.conftest import ThreadStore
 
 PATIENCE_S = 60.0
 LIST = wire.ListSources(1, "orders")
+
+
+def on_disk(directory: Path) -> State:
+    """What the store in this directory has saved."""
+    state = StateFile(directory).load()
+    assert state is not None
+    return state
 
 
 @pytest.fixture
@@ -194,8 +203,9 @@ def test_what_could_not_be_saved_is_not_granted_when_it_is_asked_for_again(
     assert [(source.session_id, source.promised) for source in saved.sources] == [(7, 1)]
 
 
+@pytest.mark.parametrize("before", [0, 1])
 def test_a_begin_that_fails_half_way_and_comes_again_is_on_disk_before_it_is_answered(
-    store: ThreadStore, monkeypatch: pytest.MonkeyPatch
+    store: ThreadStore, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     """It is in the log, and the store knows it: repeated it looks like no news, and the state would lack it."""
     failed: list[bool] = []
@@ -207,15 +217,40 @@ def test_a_begin_that_fails_half_way_and_comes_again_is_on_disk_before_it_is_ans
             raise OSError(24, "Too many open files")
         take_part(repository)
 
+    options = {"ume_store_name": ["a"]}
+    with hf.Context(session_id=1) as ctx, ctx.source("half", options={**options, "late_join": before}) as src:
+        src.wait_registered(PATIENCE_S)
     monkeypatch.setattr(Repository, "_take_part", fail_once)
-    with hf.Context() as ctx, ctx.source("half", options={"ume_store_name": [store.store.config.name]}) as src:
+    with hf.Context(session_id=1) as ctx, ctx.source("half", options=options) as src:
         with contextlib.suppress(hf.RegistrationError):  # it is told, and asked again
             src.wait_registered(PATIENCE_S)
         src.wait_registered(PATIENCE_S)
-        (kept,) = [each for each in store.store.state.sources if each.topic == "half"]
-        on_disk = StateFile(store.store.directory.path).load()
-        assert on_disk is not None
-        (saved,) = [each for each in on_disk.sources if each.topic == "half"]
+        (kept,) = store.store.state.sources
+        (saved,) = on_disk(store.store.directory.path).sources
     assert len(failed) > 1
-    assert saved.begins == kept.begins != []
-    assert kept.late_join
+    assert saved.begins == kept.begins
+    assert len(saved.begins) == 2
+    assert saved.late_join, "as the new life has it"
+
+
+def test_so_is_one_that_a_store_finds_in_its_log_which_was_killed_before_it_saved_the_state(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    with hf.Context() as ctx:
+        store = run_store("a", "disk")
+        directory = store.store.directory.path
+        told: list[object] = []
+        with ctx.source("half", options={"ume_store_name": ["a"]}, on_event=told.append) as src:
+            src.wait_registered(PATIENCE_S)
+            store.stop()
+            state = on_disk(directory)
+            (kept,) = state.sources
+            begun, kept.begins = kept.begins, []
+            file = StateFile(directory)
+            file.load()
+            file.save(state)
+            run_store("a", "disk")
+            until(
+                "it is back", lambda: sum(isinstance(each, hf.events.source.RegistrationSuccess) for each in told) == 2
+            )
+            assert on_disk(directory).sources[0].begins == begun != []
