@@ -20,14 +20,8 @@ if TYPE_CHECKING:
     from _typeshed import StrPath
 
 __all__ = [
-    "is_read_only",
-    "movable_at",
-    "open_log",
-    "open_private",
-    "open_regular",
-    "private_directory",
-    "read_regular",
-]
+    "is_read_only", "movable_at", "open_log", "open_private", "open_regular", "private_directory", "read_regular",
+]  # fmt: skip
 
 SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """No link is followed, no FIFO waited for, nothing handed to a child."""
@@ -187,7 +181,7 @@ def open_log(path: StrPath) -> int:
     return fd
 
 
-def is_read_only(path: str | os.PathLike[str]) -> bool:
+def is_read_only(path: StrPath) -> bool:
     """The file system of a path says that it is read-only now; False also where it says nothing, being away."""
     try:
         return bool(os.statvfs(path).f_flag & os.ST_RDONLY)

@@ -1,8 +1,6 @@
-# The C tests, plain and under the sanitizers, and what they reach of csrc. Read by the Makefile.
+# The C tests: each program with all of csrc, once per variant; and what they reach of csrc. Read by the Makefile.
 
 .PHONY: c-test litmus asan tsan py-asan coverage
-
-# C tests: each program with all of csrc, once per variant -------------------------------------------------------------------
 
 WARN := -Wall -Wextra -Wconversion -Wshadow -Werror
 C_PLAIN := -std=c11 -D_GNU_SOURCE -DHF_FAILPOINTS $(WARN) -Icsrc -Itests/c -pthread -MMD -MP
