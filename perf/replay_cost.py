@@ -14,10 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .harness import BUILD, COMPILE, ROOT, Bench, compiler
@@ -25,13 +27,15 @@ from .released import OLD, NoHistoryError, released
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 FLOOR = 0.97
 RUNS_MIN = 7
 C_CASES = ["replay:disk:128", "replay:memory:128", "replay:disk:1024"]
 PY_KINDS = ["disk", "memory"]
 SKIPPED = 77
+INCLUDED = re.compile(r'#include "(\w+/\w+\.h)"')
+MOVED = {"board/bell.h": "board.h"}
+"""What has another name in 0.1.0."""
 Rate = tuple[float, float]
 """Messages per second: by the clock, and by CPU time."""
 Rates = dict[str, list[tuple[Rate, Rate]]]
@@ -89,9 +93,20 @@ def _programs(bench: Bench) -> tuple[Path, Path]:
     old, folders = BUILD / "bench-v0.1.0", (ROOT / "perf" / "c", OLD / "csrc")
     BUILD.mkdir(parents=True, exist_ok=True)
     sources = [str(path) for folder in folders for path in sorted(folder.glob("*.c"))]
-    include = [f"-I{folder}" for folder in folders]
+    include = [f"-I{folder}" for folder in (*folders, _forwarding(folders[0]))]
     subprocess.run([compiler(), *COMPILE, *include, *sources, "-pthread", "-o", str(old)], check=True)
     return old, bench.program
+
+
+def _forwarding(program: Path) -> Path:
+    """Headers under the paths by which the program includes them, each leading to that of 0.1.0, whose csrc was one folder."""
+    place = BUILD / "include-v0.1.0"
+    wanted = {name for path in program.glob("*.[ch]") for name in INCLUDED.findall(path.read_text())}
+    for name in wanted:
+        header = OLD / "csrc" / MOVED.get(name, Path(name).name)
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(f'#include "{header}"\n')
+    return place
 
 
 def _once(bench: Bench, program: Path, case: str) -> Rate:

@@ -7,6 +7,7 @@ reads. It uses only what 0.1.0 has, too.
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import sys
 import time
@@ -15,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 import holdfast as hf
-from holdfast.engine.memory.domain import Domain
 
 from .consumer import Consumer, numbered_rows
 
@@ -74,9 +74,13 @@ def main(directory: str, kind: str) -> None:
 
 
 def _prefix() -> str:
-    own = Domain(join=False)
+    try:  # where 0.1.0 has it; an editable install adds this version's folders to those of 0.1.0, so it is asked for first
+        module = importlib.import_module("holdfast.engine.domain")
+    except ModuleNotFoundError:
+        module = importlib.import_module("holdfast.engine.memory.domain")
+    own = module.Domain(join=False)
     own.close()
-    return own.prefix
+    return str(own.prefix)
 
 
 def _remove() -> None:

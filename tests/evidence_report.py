@@ -57,7 +57,7 @@ ROWS = (
     Row(
         "torture_matrix",
         "every failpoint: killed, stopped, failing; 1, 2 and 3 stores",
-        {"cells": 3 * 468},
+        {"cells": 3 * 496},
         planted=1,
     ),
     Row(

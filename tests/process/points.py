@@ -7,7 +7,7 @@ from pathlib import Path
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 ROLES = ("source", "store", "receiver")
-_NAME = re.compile(r'HF_FAIL(?:_STATUS)?\("(([a-z]+)\.[a-z_]+)"\)')
+_NAME = re.compile(r'HF_FAIL(_STATUS)?\("(([a-z]+)\.[a-z_]+)"\)')
 _PASSED_BY: dict[str, tuple[str, ...]] = {
     "begin": ("store",),
     "bell": ROLES,
@@ -26,7 +26,10 @@ _PASSED_BY: dict[str, tuple[str, ...]] = {
     "source": ("source",),
     "wait": ROLES,
 }
-_READS_BOARDS = {"board.copied": ("source", "store")}
+_ELSEWHERE = {
+    "board.copied": ("source", "store"),  # who reads boards
+    "head.pwrite": ("store",),  # a group commit tells the head
+}
 _NEVER = {
     ("reader.pinned", "store"),  # a store copies, and never pins (docs/design.md 7)
 }
@@ -34,6 +37,26 @@ _NEVER = {
 
 def failpoints() -> list[tuple[str, str]]:
     """(name, role) of all. A KeyError: a name with a new first word, whose roles must be said above."""
-    names = {match[1]: match[2] for path in sorted(CSRC.rglob("*.c")) for match in _NAME.finditer(path.read_text())}
-    pairs = [(name, role) for name, part in sorted(names.items()) for role in _READS_BOARDS.get(name, _PASSED_BY[part])]
+    pairs = [(name, role) for name, part in sorted(_named().items()) for role in _ELSEWHERE.get(name, _PASSED_BY[part])]
     return [pair for pair in pairs if pair not in _NEVER]
+
+
+def repair_points() -> list[str]:
+    """Those of a store that copies from a peer."""
+    return sorted(name for name, part in _named().items() if part == "fill")
+
+
+def status_points() -> set[str]:
+    """Those that can fail with an errno."""
+    return {match[2] for match in _found() if match[1]}
+
+
+def _found() -> list[re.Match[str]]:
+    found = [match for path in sorted(CSRC.rglob("*.c")) for match in _NAME.finditer(path.read_text())]
+    assert found, f"{CSRC} names no failpoint"
+    return found
+
+
+def _named() -> dict[str, str]:
+    """The first word of each name."""
+    return {match[2]: match[3] for match in _found()}

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import re
 import signal
 import time
 from dataclasses import replace
@@ -26,7 +25,7 @@ from process.children import preload
 from process.group_scene import WINDOW, GroupScene
 from process.leftovers import remove_objects
 from process.oracle import Finding
-from process.points import CSRC, failpoints
+from process.points import failpoints, repair_points, status_points
 from process.spawn import until
 from process.worker import STOP
 
@@ -52,7 +51,6 @@ IN_REPAIR = "fill."
 """A store passes them when it finds damage that another store can mend."""
 OF_MEMORY = ("drain.appended",)
 IN_VIEWS = "reader.pinned"
-FAILS = re.compile(r'HF_FAIL_STATUS\("([a-z._]+)"\)')
 PROGRESS = 20
 PATIENCE_S = 30.0
 FAILED = 70
@@ -79,17 +77,7 @@ def run(lab: Lab) -> Outcome:
 def points_of(role: str) -> list[str]:
     """The points that a process of this role can pass at all."""
     names = [name for name, passes in failpoints() if passes == role]
-    return names + (_repair_points() if role == "store" else [])
-
-
-def _repair_points() -> list[str]:
-    text = "".join(path.read_text() for path in sorted(CSRC.glob("*.c")))
-    return sorted(set(re.findall(r'HF_FAIL(?:_STATUS)?\("(fill\.[a-z_]+)"\)', text)))
-
-
-def status_points() -> set[str]:
-    """The points that can fail with an errno."""
-    return {name for path in CSRC.glob("*.c") for name in FAILS.findall(path.read_text())}
+    return names + (repair_points() if role == "store" else [])
 
 
 class Matrix:
