@@ -40,6 +40,17 @@ static int kept(const struct hf_logr *r)
     return fcntl(r->head_fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+static int same(const struct hf_reach *a, const struct hf_reach *b)
+{
+    return a->head_end == b->head_end && a->head_sqn == b->head_sqn && a->version == b->version;
+}
+
+/* 1: what was found is still so. A head that was believed because of its lock is believed no longer than that. */
+static int stands(const struct hf_logr *r, const struct hf_reach *now, int held)
+{
+    return r->reach.found && same(now, &r->reach) && (held || !r->reach.held);
+}
+
 /* What the head says now. HF_OK, or an error. */
 static int64_t look(struct hf_logr *r, struct hf_reach *told, int by_name)
 {
@@ -48,11 +59,6 @@ static int64_t look(struct hf_logr *r, struct hf_reach *told, int by_name)
     told->next_sqn = told->head_sqn = r->head->next_sqn;
     told->end = told->head_end = r->head->end;
     return status;
-}
-
-static int same(const struct hf_reach *a, const struct hf_reach *b)
-{
-    return a->head_end == b->head_end && a->head_sqn == b->head_sqn && a->version == b->version;
 }
 
 /* ---- the walk ---- */
@@ -123,12 +129,13 @@ int64_t hf_logr_reach(struct hf_logr *r)
         if (status == HF_OK && r->head_fd != head_fd) {
             continue; /* the lock is on the new one */
         }
-        if (status != HF_OK || (r->reach.found && same(&now, &r->reach))) {
+        if (status != HF_OK || stands(r, &now, held)) {
             return status;
         }
         uint64_t poisoned = r->head->poisoned; /* an earlier boot's word is over (poison.c) */
         int believed = poisoned == 1 || poisoned == hf_doubt_word() || HF_MUTANT("logr.believe_head");
-        if (believed || held) { /* before we looked */
+        now.held = held; /* before we looked */
+        if (believed || held) {
             status = HF_OK;
         } else if (!hf_head_speaks(r->head)) {
             now.status = HF_GONE;
@@ -157,13 +164,13 @@ int64_t hf_logr_reach(struct hf_logr *r)
 int64_t hf_logr_bounds(struct hf_logr *r, uint64_t sqn, uint64_t *next_sqn, uint64_t *end)
 {
     struct hf_reach now;
-    /* Who waits at an end that was walked to may have a head open that was replaced, and that a copy's link keeps. */
-    int waits = r->reach.found && sqn >= r->reach.next_sqn && !kept(r);
-    int64_t status = look(r, &now, waits);
+    /* At its end the lock is asked for: a head that was replaced may still be open here, and a copy's link may keep it. */
+    int waits = r->reach.found && sqn >= r->reach.next_sqn, alone = waits && !kept(r);
+    int64_t status = look(r, &now, alone);
     if (status != HF_OK) {
         return status;
     }
-    if (r->reach.found && same(&now, &r->reach)) {
+    if (stands(r, &now, !alone)) {
         now = r->reach;
     } else if (sqn >= now.next_sqn) {
         status = hf_logr_reach(r);

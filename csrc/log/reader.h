@@ -22,6 +22,7 @@ struct hf_reach {
     uint64_t head_sqn;
     uint64_t version;
     int found;
+    int held; /* a process kept the log then: the head was believed, and nothing was walked */
 };
 
 struct hf_logr {

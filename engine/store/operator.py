@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..control import wire
+from ..errors import ReadOnlyError
 from ..log.reader import Block, Logs
 from ..log.undeliverable import RANGES_MAX, MarkFile
 from .clients import Key
@@ -73,9 +74,9 @@ class OperatorDesk:
             return self._held(request.id, source, *holder)
         stored = holdings.held(source)
         concerned = self._concerned(source, holder[0] if holder is not None else 0)
-        self._expel((source.uuid, source.incarnation), called(source.registration_id, source.session_id))
         only_here = set(source.stores) <= {holdings.name}  # else another store may still drain the ring
         self._sources.forget(source, names=only_here)
+        self._expel((source.uuid, source.incarnation), called(source.registration_id, source.session_id))
         for client in concerned:
             self._tell(client, wire.Expelled(source.uuid))
         return wire.Deregistered(request.id, stored)
@@ -89,9 +90,10 @@ class OperatorDesk:
         self._receivers.save_acks()
         key = Key("receiver", source.uuid, receiver.uuid)
         concerned = [client for client in self._concerned(source) if key in client.holds]
-        for client in concerned:  # a receiver object is known by the uuid that it proposed
-            self._expel((client.holds[key].proposal, 0), called(receiver.registration_id, receiver.session_id))
+        proposals = [client.holds[key].proposal for client in concerned]  # a receiver object is known by them
         self._receivers.forget(source, receiver)
+        for proposal in proposals:
+            self._expel((proposal, 0), called(receiver.registration_id, receiver.session_id))
         for client in concerned:
             self._tell(client, wire.Expelled(source.uuid))
         return wire.Deregistered(request.id, receiver.ack)
@@ -126,8 +128,13 @@ class OperatorDesk:
         if len(holdings.state.excluded) >= wire.EXCLUDED_MAX and request.store not in holdings.state.excluded:
             text = f"store {holdings.name} remembers {wire.EXCLUDED_MAX} exclusions, and takes no more"
             return wire.Refused(request.id, "usage", text)
+        before = dict(holdings.state.excluded)
         holdings.state.excluded[request.store] = request.number
-        holdings.save()
+        try:
+            holdings.save()
+        except (ReadOnlyError, OSError):  # nobody is told of it, so nobody may act on it
+            holdings.state.excluded = before
+            raise
         _log.warning("store %s: %s is excluded by the operator", holdings.name, request.store)
         concerned = [source for source in holdings.state.sources if request.store in source.stores]
         said = [(source.topic, source.registration_id, holdings.held(source)) for source in concerned]

@@ -331,22 +331,22 @@ class Store:
         except UnusableLogError as error:
             answer = wire.Refused(request.id, "unusable_log", f"{error.args[0]}; {error.hint}")
         except TurnHeldError as error:
-            answer = wire.Refused(
-                request.id, "failed", f"at store {self.config.name} {error.args[0]}; {error.hint}", error.pid
-            )
+            text = f"at store {self.config.name} {error.args[0]}; {error.hint}"
+            answer = wire.Refused(request.id, _may_come_again(request), text, error.pid)
         except (Error, OSError) as error:
-            answer = self._failed(request.id, type(request).__name__, error)
+            answer = self._failed(request, error)
         if answer is not None:
             self._answer(client, answer)
 
-    def _failed(self, request_id: int, what: str, error: Error | OSError) -> wire.Refused:
+    def _failed(self, request: wire.Request, error: Error | OSError) -> wire.Refused:
         if getattr(error, "errno", 0) == errno.EROFS:
             error = ReadOnlyError(str(self._read_only_directory()))
         if isinstance(error, ReadOnlyError):
             text = f"store {self.config.name} takes nothing in: {error.args[0]}; {error.hint}"
-            return wire.Refused(request_id, "read_only", text)
-        _log.exception("request %s failed", what)
-        return wire.Refused(request_id, "failed", f"store {self.config.name} failed to do this: {error}")
+            return wire.Refused(request.id, "read_only", text)
+        _log.exception("request %s failed", type(request).__name__)
+        text = f"store {self.config.name} failed to do this: {error}"
+        return wire.Refused(request.id, _may_come_again(request), text)
 
     def _read_only_directory(self) -> Path:
         """Of the state and the logs, the one whose disk is read-only now; the state's if neither is any more."""
@@ -399,6 +399,12 @@ class Store:
                 pid, since_ns = holder
                 return msgspec.structs.replace(answer, text=f"{answer.text} (pid {pid})", pid=pid, since_ns=since_ns)
         return answer
+
+
+def _may_come_again(request: wire.Request) -> str:
+    """The code for what this store could not do now. A client of 0.1.0 that deregisters asks again after "busy" alone; any other
+    refusal it takes for somebody else's RegID."""
+    return "busy" if isinstance(request, wire.Deregister) else "failed"
 
 
 @contextlib.contextmanager

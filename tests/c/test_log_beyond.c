@@ -462,6 +462,31 @@ static void what_is_not_published_is_not_given(void)
     drop(dir, "log");
 }
 
+/* The head is as it was when a process kept the log; now nobody does, and it is a lower bound like any other. */
+static void a_head_is_believed_no_longer_than_its_lock_is_held(void)
+{
+    static uint8_t buf[KIT_BUFFER];
+    uint64_t next;
+    int dir = kit_subdirectory(root, "log");
+    struct hf_log *log = kit_open(dir, small(0));
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
+    stable(log, 0, 40, 0);
+    const struct old o = head_now(dir);
+    struct hf_logr *asks = kit_reader(dir), *waits = kit_reader(dir);
+    CHECK_EQ(hf_logr_end(asks, &next), HF_OK);
+    CHECK_EQ(next, 40);
+    CHECK_EQ(hf_logr_read(waits, 40, buf, sizeof buf, &next), HF_AGAIN);
+    stable(log, 40, 45, 0);
+    hf_log_close(log);
+    set_back(dir, &o);
+    CHECK_EQ(hf_logr_end(asks, &next), HF_OK);
+    CHECK_EQ(next, 45);
+    kit_expect(waits, 40, 45, 0);
+    hf_logr_close(asks);
+    hf_logr_close(waits);
+    drop(dir, "log");
+}
+
 int main(void)
 {
     root = kit_directory();
@@ -480,5 +505,6 @@ int main(void)
     RUN(a_poisoned_log_ends_where_it_was_last_stable);
     RUN(a_memory_log_of_another_boot_is_unknown);
     RUN(what_is_not_published_is_not_given);
+    RUN(a_head_is_believed_no_longer_than_its_lock_is_held);
     return 0;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ import holdfast as hf
 from holdfast.cli.operate import deregister, mark, numbers
 from holdfast.engine.control import wire
 from holdfast.engine.control.request import FIRST, ask
-from holdfast.engine.log.state_file import ReceiverState
+from holdfast.engine.log.state_file import ReceiverState, StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,6 +163,44 @@ def test_what_the_operator_asks_for_must_be_there(run_store: Callable[..., Threa
             mark("a", regid(src), "2-3", SHORT, None)
     with pytest.raises(hf.NotRegisteredError, match="store b does not run"):
         deregister("b", 1, 0, False, SHORT, None)
+
+
+def test_what_the_disk_has_no_room_for_changes_nothing(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deregistration by force barred the object for good, and an exclusion was believed, though both were refused."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = run_store()
+    domain = store.store.domain
+    with hf.Context() as ctx:
+        src = source(ctx, 3)
+        assert take(ctx.receiver("quotes"), 3) == [0, 1, 2]
+        (kept,) = store.store.state.sources
+        requests = [
+            wire.OperatorDeregister(FIRST, kept.registration_id, force=True),
+            wire.OperatorDeregister(FIRST, kept.registration_id, kept.receivers[0].registration_id, force=True),
+            wire.Exclude(FIRST, "b", 1),
+        ]
+        with monkeypatch.context() as patch:
+            patch.setattr(StateFile, "save", full)
+            for request in requests:
+                with pytest.raises(hf.Error, match="No space left on device"):
+                    ask(domain, "a", request, SHORT)
+        assert store.store.state.excluded == {}
+        assert store.store.state.sources == [kept]
+        assert len(kept.receivers) == 1
+        machine = src._machine
+        again = wire.RegisterSource(FIRST, "quotes", 0, 0, machine.uuid, machine.incarnation)
+        assert store.store.operator.refusal(again) is None
+        send(src, 1)
+        src.wait_stable(timeout=SHORT)
+        for request in requests[1:]:
+            ask(domain, "a", request, SHORT)
+        assert kept.receivers == []
+        assert store.store.state.excluded == {"b": 1}
 
 
 def test_an_answer_that_no_packet_takes_is_cut(run_store: Callable[..., ThreadStore]) -> None:

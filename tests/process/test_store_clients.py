@@ -15,7 +15,7 @@ from process.spawn import until
 
 import holdfast as hf
 from holdfast.engine.control import wire
-from holdfast.engine.errors import ForeignOwnerError
+from holdfast.engine.errors import ForeignOwnerError, TurnHeldError
 from holdfast.engine.log.state_file import State, StateFile
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.memory.mapping import Bells
@@ -144,6 +144,27 @@ def test_a_request_that_fails_is_refused_and_may_come_again(
     assert (refused.id, refused.code) == (LIST.id, "failed")
     assert refused.text == f"store {store.store.config.name} failed to do this: {problem}"
     assert isinstance(asked(sock, LIST), wire.Sources)
+
+
+def test_a_deregistration_that_fails_is_answered_as_0_1_0_understands_it(
+    store: ThreadStore, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client of 0.1.0 asks again after "busy"; it took "failed" for somebody else who has the RegID."""
+    problems = [OSError(5, "Input/output error"), TurnHeldError("a turn", 7)]
+
+    def fail(*_: object) -> wire.Answer:
+        raise problems.pop()
+
+    sock = connect()
+    assert isinstance(asked(sock, hello(store)), wire.Welcome)
+    request = wire.Deregister(1, "source", bytes(16), bytes(16), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.store.sources, "deregister", fail)
+        for _ in range(2):
+            refused = asked(sock, request)
+            assert isinstance(refused, wire.Refused)
+            assert refused.code == "busy"
+    assert isinstance(asked(sock, request), wire.Deregistered)
 
 
 def test_a_client_that_goes_without_its_answer_ends_nothing(
