@@ -34,7 +34,8 @@ class Late:
         self._since_ns = 0
 
     def tell(self, number: int, awaited: Sequence[str]) -> bool:
-        """The number is late: these logs may have it. False: the operator has given them up. The receiving thread."""
+        """The number is late: these logs may have it. None of them: all can be read, and a store of an earlier list, which
+        cannot, decides whether it is void. False: the operator has given them up. The receiving thread."""
         inbound = self._inbound
         registrar = inbound.registrar
         declared = list(enumerate(zip(registrar.stores, registrar.log_paths(), strict=False)))
@@ -45,8 +46,10 @@ class Late:
             self.close()
             return False
         who = ", ".join(logs[path][0] for path in awaited if path in logs) or "a store"
-        text = f"waits for {number}: no store that can be read has it, and {who} may: it cannot be read, or is behind; if it "
-        text += "is gone for good, `holdfast store exclude` its name"
+        why = f"no store that can be read has it, and {who} may: it cannot be read, or is behind"
+        if not awaited:
+            why = "whether it is void depends on a store of an earlier list of this source, which cannot be read"
+        text = f"waits for {number}: {why}; if it is gone for good, `holdfast store exclude` its name"
         if self._number != number:
             self._number, self._since_ns = number, time.time_ns()
         inbound.tell(events.RegistrationError(inbound.topic, inbound.source, text, ""))

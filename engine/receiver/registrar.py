@@ -267,14 +267,16 @@ class Registrar:
         inbound = self._inbound
         hinders = [self.stores[index].name for index, text in action.said if text != REGISTERED]
         name = hinders[0] if hinders else ""
-        inbound.tell(events.RegistrationError(inbound.topic, inbound.source, self._why_it_waits(action.said), name))
+        why = self._why_it_waits(action.said, action.disputed)
+        inbound.tell(events.RegistrationError(inbound.topic, inbound.source, why, name))
 
-    def _why_it_waits(self, said: Sequence[tuple[int, str]]) -> str:
+    def _why_it_waits(self, said: Sequence[tuple[int, str]], disputed: bool) -> str:
         if not said:
             return "waits: the source is registered with none of its stores"
         each = "; ".join(f"store {index} [{self.stores[index].name}]: {text}" for index, text in said)
         registered = sum(text == REGISTERED for _, text in said)
-        return f"waits: registered with {registered} of {len(said)} stores, which are too few: {each}"
+        short = "what the others have begun decides where it starts" if disputed else "which are too few"
+        return f"waits: registered with {registered} of {len(said)} stores, {short}: {each}"
 
     def _show_wait(self) -> None:
         """To `doctor` and `stat`, as long as it lasts."""
@@ -284,7 +286,7 @@ class Registrar:
             waits.show(inbound, None)
             return
         self._waits_since_ns = self._waits_since_ns or time.time_ns()
-        why = self._why_it_waits(self._machine.said())
+        why = self._why_it_waits(self._machine.said(), self._machine.disputed)
         waits.show(inbound, Wait(inbound.topic, inbound.uuid.hex(), self.session_id, self._waits_since_ns, why))
 
     # The SRI --------------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ class ReceiverRegistration(Registration):
         """Since when it waits for stores; -1: it does not."""
         self._told_ns = -1
         """When the program was told so last."""
-        self._disputed = False
+        self.disputed = False
         """It has enough grants, and where it starts depends on what a store has begun that has not answered."""
 
     def _claims(self) -> Phase | None:
@@ -137,7 +137,7 @@ class ReceiverRegistration(Registration):
         """Nobody waits in silence: told when those that answer have done so, and again and again. What is told by itself, a
         refusal that names a reason, or silence for an interval, is not told twice the first time."""
         grants = self._reports()
-        if self.complete or (self._sufficient(grants) and len(grants) > len(self._in_use()) and not self._disputed):
+        if self.complete or (self._sufficient(grants) and len(grants) > len(self._in_use()) and not self.disputed):
             self._waits_ns = self._told_ns = -1
             return []
         if self._waits_ns < 0:
@@ -147,7 +147,7 @@ class ReceiverRegistration(Registration):
             if now_ns - self._told_ns < again_ns:
                 return []
             self._told_ns = now_ns
-            return [Waits(self.said())]
+            return [Waits(self.said(), self.disputed)]
         slots = [self.slots[store] for store in self.seated]
         heard = [slot for slot in slots if slot.phase is Phase.ACTIVE or (slot.up and slot.refusal is not None)]
         settled = len(heard) == len(slots) > 0 or waited >= min(self.interval_ns, PATIENCE_NS)
@@ -157,7 +157,7 @@ class ReceiverRegistration(Registration):
         untold = len(heard) < len(slots) or any(
             slot.refusal is not None and slot.refusal.code == "unknown_source" for slot in slots
         )
-        return [Waits(self.said())] if untold or not slots else []
+        return [Waits(self.said(), self.disputed)] if untold or not slots else []
 
     def _unresponsive(self, store: int) -> Action:
         number = self.groups.of[store]
@@ -193,8 +193,8 @@ class ReceiverRegistration(Registration):
         # (docs/design.md 13). Which ones these are must be known: one kept wrongly skips messages, one cut wrongly
         # delivers them again.
         starts = {self._start(voters, table) for table in self.tables()}
-        self._disputed = len(starts) > 1
-        if self._disputed:
+        self.disputed = len(starts) > 1
+        if self.disputed:
             return []
         self.complete = True
         ((start, position),) = starts

@@ -188,9 +188,11 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Tell the program of a receiver: it cannot complete. ``said``: every store that is asked, and what it says."""
+    """Tell the program of a receiver: it cannot complete. ``said``: every store that is asked, and what it says.
+    ``disputed``: enough of them have granted, and they do not settle where it starts."""
 
     said: tuple[tuple[int, str], ...]
+    disputed: bool = False
 
 
 Action = (

@@ -334,19 +334,19 @@ class Store:
             text = f"at store {self.config.name} {error.args[0]}; {error.hint}"
             answer = wire.Refused(request.id, _may_come_again(request), text, error.pid)
         except (Error, OSError) as error:
-            answer = self._failed(request, error)
+            answer = self._failed(request.id, request, error)
         if answer is not None:
             self._answer(client, answer)
 
-    def _failed(self, request: wire.Request, error: Error | OSError) -> wire.Refused:
+    def _failed(self, request_id: int, request: wire.Request, error: Error | OSError) -> wire.Refused:
         if getattr(error, "errno", 0) == errno.EROFS:
             error = ReadOnlyError(str(self._read_only_directory()))
         if isinstance(error, ReadOnlyError):
             text = f"store {self.config.name} takes nothing in: {error.args[0]}; {error.hint}"
-            return wire.Refused(request.id, "read_only", text)
+            return wire.Refused(request_id, "read_only", text)
         _log.exception("request %s failed", type(request).__name__)
         text = f"store {self.config.name} failed to do this: {error}"
-        return wire.Refused(request.id, _may_come_again(request), text)
+        return wire.Refused(request_id, _may_come_again(request), text)
 
     def _read_only_directory(self) -> Path:
         """Of the state and the logs, the one whose disk is read-only now; the state's if neither is any more."""

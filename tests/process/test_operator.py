@@ -179,7 +179,7 @@ def test_what_the_disk_has_no_room_for_changes_nothing(
         src = source(ctx, 3)
         assert take(ctx.receiver("quotes"), 3) == [0, 1, 2]
         (kept,) = store.store.state.sources
-        requests = [
+        requests: list[wire.Request] = [
             wire.OperatorDeregister(FIRST, kept.registration_id, force=True),
             wire.OperatorDeregister(FIRST, kept.registration_id, kept.receivers[0].registration_id, force=True),
             wire.Exclude(FIRST, "b", 1),

@@ -138,6 +138,21 @@ def test_acks_that_a_newer_begin_has_voided_do_not_count_whichever_store_knows_o
     assert actions[-1] == Complete(10, True), "the second BEGIN counts, too"
 
 
+def test_a_receiver_whose_start_depends_on_the_store_that_is_away_says_so() -> None:
+    """It is registered with a quorum: that these are too few would be wrong."""
+    machine = receiver(3)
+    answers = [
+        Grant(7, OURS, 18, True, incarnation=2, begins=((1, 0), (2, 10)), high_sqn=20),
+        Grant(7, OURS, 18, True, incarnation=2, begins=((1, 0), (2, 10), (3, 15)), high_sqn=15),
+    ]
+    for store, answer in enumerate(answers):
+        machine.connected(store, 0)
+        machine.granted(store, answer, 1)
+    each = (0, "registered"), (1, "registered"), (2, "cannot be reached")
+    said = [action for turn in range(1, 4) for action in machine.tick(turn * INTERVAL) if isinstance(action, Waits)]
+    assert said == [Waits(each, disputed=True)]
+
+
 def test_b3_a_receiver_that_waits_says_for_whom_once_until_it_answers() -> None:
     machine = receiver(3)
     machine.connected(0, 0)
