@@ -74,10 +74,9 @@ class Outbound:
         self._register = SourceRegister(
             context.domain, topic, self._session, registration_ids, self.names, options.groups
         )
-        self._looked_ns = self._named_ns = 0
+        self._looked_ns = self._named_ns = self._nameless_ns = 0
         self._nameless = ""
         """A name in shared memory that this source needs, and that somebody has removed."""
-        self._nameless_ns = 0
         if self._session and any(registration_ids):
             _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
         self._links: list[StoreLink] = [context.link(name) for name in self.names]
@@ -236,8 +235,8 @@ class Outbound:
 
     def _act(self, actions: list[reg.Action], now_ns: int) -> None:
         announced = [action.store for action in actions if isinstance(action, reg.Announce)]
-        for store in announced:  # in one record: receivers do not find a part of them
-            self._versions[store] += 1
+        for store in announced:  # in one record: receivers do not find a part of them; of one that failed they know
+            self._versions[store] += not self._machine.slots[store].hollow
         if announced and self._settlement is not None and self._settlement.begun:
             self._write_sri()
         for action in actions:
@@ -314,6 +313,7 @@ class Outbound:
             case _ if self._deregistration is not None:
                 return
             case wire.Begun():
+                self._versions[store] += self._machine.slots[store].hollow  # what was announced before has failed
                 welcome = self._links[store].welcome
                 settlement = self._settlement
                 if settlement is not None and welcome is not None and settlement.find_store(store, welcome.uuid):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,14 @@ from process.spawn import Worker, until
 from process.three import everywhere, waits
 
 import holdfast as hf
+from holdfast.engine.store.sources import SourceDesk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from holdfast.engine.control import wire
+    from holdfast.engine.store.clients import Client
 
 SHORT = 90.0
 SOURCE: dict[str, Any] = {
@@ -320,6 +325,43 @@ def test_stores_by_port_and_one_that_is_named_twice(run_store: Callable[..., Thr
             assert "another name: it would count twice" in refused.text
     finally:
         running.stop()
+
+
+def test_a_receiver_hears_of_a_store_once_however_often_its_begin_fails(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt was news to the receivers, which registered there again, ten times a second."""
+    tries = []
+    begin = SourceDesk.begin
+
+    def fail(desk: SourceDesk, client: Client, request: wire.Begin) -> wire.Answer:
+        if desk._holdings.name != "c":
+            return begin(desk, client, request)
+        tries.append(request.incarnation)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    stores = {name: run_store(name) for name in "abc"}
+    with hf.Context(session_id=7) as ctx:
+        src = ctx.source("quotes", options={"ume_store_name": ["a", "b", "c"], "ume_registration_interval": 100})
+        everywhere(src)
+        events = Events()
+        ctx.receiver("quotes", on_event=events)
+
+        def heard() -> int:
+            return sum(event.store == "c" for event in events.of("RegistrationSuccess"))
+
+        until("it is registered with c", heard)
+        stores["c"].stop()
+        with monkeypatch.context() as patch:
+            patch.setattr(SourceDesk, "begin", fail)
+            run_store("c")
+            until("c has failed five times", lambda: len(tries) >= 5)
+            assert heard() <= 2
+        everywhere(src)
+        until("it is registered with c as it is now", lambda: heard() >= 2)
+        src.send(b"x")
+        src.wait_stable(timeout=SHORT)
+        assert heard() <= 3
 
 
 def test_b3_a_receiver_with_too_few_stores_says_which_do_not_answer(run_store: Callable[..., ThreadStore]) -> None:
