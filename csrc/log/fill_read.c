@@ -42,8 +42,8 @@ static int64_t read_open(struct hf_logr *r, const struct hf_request *q, uint64_t
     struct hf_request here = *q;
     /* Whatever voids it, as one BEGIN that is later than any. */
     fill->begins[0].incarnation = UINT64_MAX;
-    fill->begins[0].start_sqn = hf_void_tail(s, r->told, (uint64_t)r->told_count,
-                                             hf_fill_void_from(s, r->segs, r->count, r->begins, r->begin_count));
+    fill->begins[0].start_sqn =
+        hf_logr_told_void(r, s, hf_fill_void_from(s, r->segs, r->count, r->begins, r->begin_count));
     fill->begin_count = 1;
     here.published = s->fill_next;
     here.end = s->limit;

@@ -201,6 +201,8 @@ class Logs:
         self._open: dict[str, tuple[int, CData]] = {}
         """By path: inode of the directory, reader."""
         self._judge = judge
+        self._guess: Table = ()
+        """The table that was made up last of what can be read, and of a newer BEGIN that only a ring has told."""
         self._asked: tuple[tuple[str, ...], tuple[int, int]] | None = None
         """The paths that were asked for their tables, and the newest BEGIN that was known then."""
         self._heard: dict[str, tuple[tuple[int, int], bool]] = {}
@@ -303,6 +305,9 @@ class Logs:
         # A log that can be read later may have the table that is made up here, and say what is void.
         exact = not self.begun[0] or any(self.begun in table for table in known)
         self._asked = (paths, self.begun) if exact else None
+        if self.table == self._guess and len(self.table) > 1 and self.table[-2][0] + 1 < self.begun[0]:
+            # What began in between is not known. It may have made void what was sent under the one before.
+            self.agreed = min(self.agreed, self.table[-2][1])
 
     def _known(self, tables: Sequence[Table]) -> Table:
         """The table that leads to the BEGIN that is known to hold; perhaps only a ring says so yet."""
@@ -314,7 +319,8 @@ class Logs:
         if self.table[-1:] == (self.begun,):
             return self.table
         older = [table for table in (self.table, *tables) if table and table[-1][0] <= self.begun[0]]
-        return after_begin(newest_table(older), (), *self.begun)
+        self._guess = after_begin(newest_table(older), (), *self.begun)
+        return self._guess
 
     def _view(self, log: CData) -> LogView | None:
         """What it says of itself; None where it cannot be read."""

@@ -222,6 +222,8 @@ class SourceDesk:
         # A claimant that slept on its grants while another one began and sent: a quorum has that, and refuses this.
         missed = source.incarnation not in {request.incarnation, *(begin[0] for begin in request.begins)}
         if missed and holdings.drain_thread(lambda: repository.next_sqn) > source.start_sqn:
+            if len(request.begins) == BEGINS_MAX and request.begins[0][0] > source.incarnation:
+                return self._too_old(request.id, source, repository)
             text = f"incarnation {request.incarnation} was built without {source.incarnation}, which has messages"
             return wire.Refused(request.id, "busy", text)
         wrong = self._contradicts_its_stream(request)
@@ -251,6 +253,16 @@ class SourceDesk:
             holdings.save()
         holdings.drainer.want_spares()
         return wire.Begun(request.id, held, catching_up)
+
+    def _too_old(self, request_id: int, source: SourceState, repository: Repository) -> wire.Refused:
+        """It was away for more starts than anybody remembers. The others go on without it."""
+        name = called(source.registration_id, source.session_id)
+        return wire.Refused(
+            request_id, "unusable_log",
+            f"store {self._holdings.name} has missed more than {BEGINS_MAX} starts of {name} on topic {source.topic!r}: what its "
+            f"log has from number {source.start_sqn} on may be void; move {repository.path} away: the store begins anew, from its "
+            f"peers' logs; or deregister the source there",
+        )  # fmt: skip
 
     def _contradicts_its_stream(self, request: wire.Begin) -> wire.Refused | None:
         """A BEGIN that is taken in stays, and voids what is older: so not one whose source has gone, or has started over, since

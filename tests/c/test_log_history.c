@@ -116,6 +116,37 @@ static void a_reader_goes_by_what_other_logs_know(void)
     close(dir);
 }
 
+/* The table is full: what began between this log's last BEGIN and its first entry is forgotten, and may have made void what the log
+ * has under that one. */
+static void a_log_that_is_older_than_all_that_is_remembered_gives_what_is_older_than_its_last_begin(void)
+{
+    int dir = fresh("forgotten");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 16384, 0));
+    struct hf_begin table[HF_INCARNATIONS];
+    static uint8_t buf[KIT_BUFFER];
+    uint64_t next;
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
+    kit_append(log, 0, 40, 64, 1);
+    CHECK_EQ(hf_log_begin(log, 2, 40), HF_OK);
+    kit_append(log, 40, 21, 64, 1);
+    for (uint64_t i = 0; i < HF_INCARNATIONS; i++) {
+        table[i] = (struct hf_begin){4 + i, 500};
+    }
+    struct hf_logr *r = kit_reader(dir);
+    CHECK_EQ(hf_logr_learn(r, table, HF_INCARNATIONS), HF_OK);
+    kit_expect(r, 0, 40, 1);
+    CHECK_EQ(hf_logr_read(r, 40, buf, sizeof buf, &next), HF_AGAIN);
+    CHECK_EQ(hf_logr_read(r, 60, buf, sizeof buf, &next), HF_AGAIN);
+    CHECK_EQ(hf_logr_learn(r, table, HF_INCARNATIONS - 1), HF_OK); /* one that has room has forgotten nothing */
+    kit_expect(r, 0, 61, 1);
+    table[0].incarnation = 3; /* nothing lies between */
+    CHECK_EQ(hf_logr_learn(r, table, HF_INCARNATIONS), HF_OK);
+    kit_expect(r, 0, 61, 1);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
 /* A new store of an old source: its log begins with the oldest number that its peers have, below the BEGIN that it was told. */
 static void an_empty_log_begins_below_the_begin_and_says_so(void)
 {
@@ -176,6 +207,7 @@ int main(void)
     RUN(a_hole_before_the_begin_is_filled);
     RUN(a_table_replaces_the_one_before_as_a_whole);
     RUN(a_reader_goes_by_what_other_logs_know);
+    RUN(a_log_that_is_older_than_all_that_is_remembered_gives_what_is_older_than_its_last_begin);
     RUN(an_empty_log_begins_below_the_begin_and_says_so);
     RUN(a_table_out_of_order_is_none);
     return 0;

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from process.receiving import source
 from process.spawn import until
 
 import holdfast as hf
@@ -20,6 +21,7 @@ from holdfast.engine.log.state_file import State, StateFile
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.memory.mapping import Bells
 from holdfast.engine.native.core import lib
+from holdfast.engine.rules.reconcile import BEGINS_MAX
 from holdfast.engine.store.repository import Repository
 from holdfast.engine.store.store import DEAF_S
 
@@ -165,6 +167,26 @@ def test_a_deregistration_that_fails_is_answered_as_0_1_0_understands_it(
             assert isinstance(refused, wire.Refused)
             assert refused.code == "busy"
     assert isinstance(asked(sock, request), wire.Deregistered)
+
+
+@pytest.mark.parametrize(("remembered", "code"), [(BEGINS_MAX - 1, "busy"), (BEGINS_MAX, "unusable_log")])
+def test_a_store_that_was_away_for_more_starts_than_anybody_remembers_says_what_helps(
+    store: ThreadStore, connect: Callable[[], socket.socket], remembered: int, code: str
+) -> None:
+    """What it has may be void. It said "busy", and the source started over, again and again."""
+    with hf.Context(session_id=5) as ctx:
+        source(ctx, 3)
+    sock = connect()
+    assert isinstance(asked(sock, hello(store)), wire.Welcome)
+    granted = asked(sock, wire.RegisterSource(1, "quotes", 0, 5, bytes(16)))
+    assert isinstance(granted, wire.SourceGranted)
+    begins = [(100 + number, 50) for number in range(remembered)]
+    refused = asked(sock, wire.Begin(2, granted.uuid, 200, 50, "a ring", ["a"], begins=begins))
+    assert isinstance(refused, wire.Refused)
+    assert refused.code == code
+    if code == "unusable_log":
+        assert f"has missed more than {BEGINS_MAX} starts" in refused.text
+        assert f"move {store.store.logs / granted.uuid.hex()} away" in refused.text
 
 
 def test_a_client_that_goes_without_its_answer_ends_nothing(
