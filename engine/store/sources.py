@@ -260,8 +260,8 @@ class SourceDesk:
         return wire.Refused(
             request_id, "unusable_log",
             f"store {self._holdings.name} has missed more than {BEGINS_MAX} starts of {name} on topic {source.topic!r}: what its "
-            f"log has from number {source.start_sqn} on may be void; move {repository.path} away: the store begins anew, from its "
-            f"peers' logs; or deregister the source there",
+            f"log has from number {source.start_sqn} on may be void; move {repository.path} away: the store begins anew, from "
+            f"its peers' logs; or deregister the source there",
         )  # fmt: skip
 
     def _contradicts_its_stream(self, request: wire.Begin) -> wire.Refused | None:
