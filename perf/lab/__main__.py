@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..cli import HERE, RESULTS
-from ..harness import BUILD, Bench
+from ..harness import BUILD, ROOT, Bench
 from ..machine import machine, slug
 from ..peers import domain
 from ..report import insert_into
+from .first_screen import first_screen
 from .peers.aeron import Aeron
 from .tables import markdown, read, write
 from .workloads import FULL, QUICK, all_rows
@@ -26,15 +27,16 @@ PAGE = HERE / "LAB.md"
 
 
 def main() -> int:
-    """Measure; write perf/results/lab-<machine>.json and perf/LAB.md. ``--quick`` writes under build/perf only.
-    ``--again`` measures nothing: it writes both anew from that file, as ``compared`` compares now.
+    """Measure; write perf/results/lab-<machine>.json, and from all such files perf/LAB.md and README's five rows.
+    ``--quick`` writes under build/perf only. ``--again`` measures nothing: it writes all of it anew from the files, as
+    ``compared`` compares now.
 
     Returns 1 if a product failed (a missing one has not).
     """
     parser = argparse.ArgumentParser(prog="python -m perf.lab", description="Measure; see perf/LAB.md.")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and runs: a look, not a measurement")
     parser.add_argument(
-        "--again", action="store_true", help="measure nothing; write perf/LAB.md from the committed results"
+        "--again", action="store_true", help="measure nothing; write the pages from the committed results"
     )
     parser.add_argument("--runs", type=int, help="runs that count, after one of warm-up (default: 5; --quick: 2)")
     parser.add_argument("--disk", type=Path, help="a directory on the disk to be measured (default: under build/)")
@@ -46,11 +48,18 @@ def main() -> int:
     text = markdown(rows, facts)
     write(path, rows, facts)
     if not options.quick:
-        insert_into(PAGE, text)
+        write_pages()
     print(text)
     print("written:", path)
     failed = any(str(cell).startswith("failed") for row in rows for cell in row.cells.values())
     return int(failed and not options.again)
+
+
+def write_pages() -> None:
+    """LAB.md's tables and README's rows, of every machine class whose results are there."""
+    found = [read(path) for path in sorted(RESULTS.glob("lab-*.json"))]
+    insert_into(PAGE, "\n".join(markdown(rows, facts) for rows, facts in found))
+    insert_into(ROOT / "README.md", first_screen([rows for rows, _ in found]), "speed")
 
 
 def _measured(options: argparse.Namespace) -> tuple[list[Row], dict[str, object]]:

@@ -85,14 +85,15 @@ def compared(row: Row) -> list[tuple[str, str, float]]:
 
 
 def markdown(rows: Sequence[Row], machine: dict[str, object]) -> str:
-    """Who is ahead of holdfast, what was absent, then all tables and the machine."""
-    lines = ["### Where holdfast is behind", "", *(_behind(rows) or ["Nowhere in this run."]), ""]
+    """Of one machine class: who is ahead of holdfast, what was absent, then all tables and the machine."""
+    lines = [f"### {machine.get('cpu')}", ""]
+    lines += ["#### Where holdfast is behind", "", *(_behind(rows) or ["Nowhere in this run."]), ""]
     if absent := _absent(rows):
-        lines += ["### Not measured", "", *absent, ""]
+        lines += ["#### Not measured", "", *absent, ""]
     for table in dict.fromkeys(row.table for row in rows):
-        lines += [f"### {table}", "", *_table([row for row in rows if row.table == table]), ""]
+        lines += [f"#### {table}", "", *_table([row for row in rows if row.table == table]), ""]
     facts = [f"- {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in machine.items()]
-    return "\n".join([*lines, "### Machine", "", *facts, ""])
+    return "\n".join([*lines, "#### Machine", "", *facts, ""])
 
 
 def _behind(rows: Iterable[Row]) -> list[str]:

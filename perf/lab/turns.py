@@ -67,6 +67,13 @@ class Row:
         best = max if self.more_is_better else min
         return best(medians, key=medians.__getitem__) if medians else None
 
+    def median(self, name: str) -> float:
+        """Of a column that was measured. Raises KeyError."""
+        cell = self.cells[name]
+        if isinstance(cell, str):
+            raise KeyError(f"{name}: {cell}")
+        return cell.median
+
     def times(self, name: str, other: str) -> float | None:
         """How many times better ``name`` is than ``other``: the median over runs that were neighbours. Below 1: worse.
 

@@ -439,29 +439,6 @@ static void a_memory_log_of_another_boot_is_unknown(void)
     drop(dir, "log");
 }
 
-/* A store publishes `end`, then next_sqn. What it stands still between is not given: who has it would see the log end before it. */
-static void what_is_not_published_is_not_given(void)
-{
-    enum { BEFORE = 40, AFTER = 59 };
-    static uint8_t buf[KIT_BUFFER];
-    const uint64_t told = BEFORE;
-    uint64_t oldest, next;
-    int dir = kit_subdirectory(root, "log");
-    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, SEGMENT, SEGMENT, 0));
-    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
-    kit_append(log, 0, AFTER, (uint32_t)SMALL, 0);
-    CHECK_EQ(hf_log_sync(log), HF_OK);
-    put_head(dir, &told, sizeof told, offsetof(struct hf_head, next_sqn));
-    struct hf_logr *r = kit_reader(dir);
-    kit_expect(r, 0, BEFORE, 0);
-    CHECK_EQ(hf_logr_read(r, BEFORE, buf, sizeof buf, &next), HF_AGAIN);
-    CHECK_EQ(hf_logr_range(r, &oldest, &next), HF_OK);
-    CHECK_EQ(next, BEFORE);
-    hf_logr_close(r);
-    hf_log_close(log);
-    drop(dir, "log");
-}
-
 /* The head is as it was when a process kept the log; now nobody does, and it is a lower bound like any other. */
 static void a_head_is_believed_no_longer_than_its_lock_is_held(void)
 {
@@ -504,7 +481,6 @@ int main(void)
     RUN(a_log_that_is_removed_had_at_least_what_its_head_said);
     RUN(a_poisoned_log_ends_where_it_was_last_stable);
     RUN(a_memory_log_of_another_boot_is_unknown);
-    RUN(what_is_not_published_is_not_given);
     RUN(a_head_is_believed_no_longer_than_its_lock_is_held);
     return 0;
 }

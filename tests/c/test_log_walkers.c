@@ -59,9 +59,36 @@ static void beside_a_writer_the_end_was_true_at_some_time(void)
     kit_empty(root, "log");
 }
 
+/* A store publishes `end`, then next_sqn. What it stands still between is not given: who has it would see the log end before it. */
+static void what_is_not_published_is_not_given(void)
+{
+    enum { BEFORE = 40, AFTER = 59 };
+    static uint8_t buf[KIT_BUFFER];
+    const uint64_t told = BEFORE;
+    uint64_t oldest, next;
+    int dir = kit_subdirectory(root, "log");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, SEGMENT, SEGMENT, 0));
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
+    kit_append(log, 0, AFTER, PAYLOAD, 0);
+    CHECK_EQ(hf_log_sync(log), HF_OK);
+    int head = openat(dir, "head", O_WRONLY);
+    CHECK_EQ(pwrite(head, &told, sizeof told, offsetof(struct hf_head, next_sqn)), sizeof told);
+    close(head);
+    struct hf_logr *r = kit_reader(dir);
+    kit_expect(r, 0, BEFORE, 0);
+    CHECK_EQ(hf_logr_read(r, BEFORE, buf, sizeof buf, &next), HF_AGAIN);
+    CHECK_EQ(hf_logr_range(r, &oldest, &next), HF_OK);
+    CHECK_EQ(next, BEFORE);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+    kit_empty(root, "log");
+}
+
 int main(void)
 {
     root = kit_directory();
     RUN(beside_a_writer_the_end_was_true_at_some_time);
+    RUN(what_is_not_published_is_not_given);
     return 0;
 }

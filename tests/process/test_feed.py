@@ -250,20 +250,6 @@ def test_without_stores_what_the_ring_overtook_is_lost_at_once(stage: Stage) -> 
 # Incarnations (docs/design.md 13) -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("newest", "last"), [(3, 9), (4, 4)])
-def test_what_an_unknown_begin_may_have_made_void_is_waited_for(stage: Stage, newest: int, last: int) -> None:
-    """A ring says that incarnation 4 has begun, and the only log that can be read knows 2: 3 may have begun below 9."""
-    log = stage.log("a")
-    log.begin(1, 0)
-    log.plain(0, 4)
-    log.begin(2, 5)
-    log.plain(5, 9)
-    stage.open(0, begun=(newest, 20), paths=[str(log.path), str(stage.path / "away")])
-    assert stage.drain() == numbers(0, last)
-    stage.now_ns += 10 * 10**9
-    assert stage.drain() == ([("late", last + 1, ["away"])] if last < 9 else [])
-
-
 def test_begin_in_the_middle_of_a_message_voids_all_of_it(stage: Stage) -> None:
     """The old message 4..8 is cut by BEGIN(2, 6): 4 and 5 are lost, 6 is the new one, whole."""
     log = stage.log("a")

@@ -39,6 +39,20 @@ def test_what_only_a_store_may_have_that_the_operator_gave_up_is_lost(stage: Sta
     assert stage.drain() == [("lost", 0, 3), *numbers(4, 8)]
 
 
+@pytest.mark.parametrize(("newest", "last"), [(3, 9), (4, 4)])
+def test_what_an_unknown_begin_may_have_made_void_is_waited_for(stage: Stage, newest: int, last: int) -> None:
+    """A ring says that incarnation 4 has begun, and the only log that can be read knows 2: 3 may have begun below 9."""
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 4)
+    log.begin(2, 5)
+    log.plain(5, 9)
+    stage.open(0, begun=(newest, 20), paths=[str(log.path), str(stage.path / "away")])
+    assert stage.drain() == numbers(0, last)
+    stage.now_ns += 10 * 10**9
+    assert stage.drain() == ([("late", last + 1, ["away"])] if last < 9 else [])
+
+
 def with_a_hole(log: Log) -> None:
     """It had 0 to 9, and could not read who may have 10 to 99."""
     log.plain(0, 9)

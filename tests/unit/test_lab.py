@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from perf.cli import RESULTS
-from perf.harness import WARM_UP, Bench, Sample, Series
+from perf.harness import ROOT, WARM_UP, Bench, Sample, Series
 from perf.lab import __main__ as main
-from perf.lab import link, peers, tables, workloads
+from perf.lab import first_screen, link, peers, tables, workloads
 from perf.lab.data import Check, Messages, WrongMessageError, take_batches, take_singles
 from perf.lab.peer import Peer, Receiver, Sender
 from perf.lab.peers.aeron import Aeron
@@ -291,9 +291,32 @@ def test_the_page_is_written_again_from_the_results(tmp_path: Path) -> None:
     assert tables.read(tmp_path / "lab.json") == (rows, {"cpu": "one"})
 
 
-def test_the_committed_page_is_what_the_committed_results_say() -> None:
-    page = main.PAGE.read_text()
-    assert any(tables.markdown(*tables.read(path)).strip() in page for path in RESULTS.glob("lab-*.json"))
+def test_the_committed_pages_are_what_the_committed_results_say() -> None:
+    page, machines = main.PAGE.read_text(), []
+    for path in sorted(RESULTS.glob("lab-*.json")):
+        rows, facts = tables.read(path)
+        machines.append(rows)
+        assert tables.markdown(rows, facts).strip() in page
+    assert first_screen.first_screen(machines) in (ROOT / "README.md").read_text()
+
+
+def test_the_first_screen_has_ranges_over_the_machines_and_one_row_that_others_win() -> None:
+    def rows(slow: float, fast: float) -> list[Row]:
+        found = []
+        for line in first_screen.LINES:
+            row = _row(ours=[4e6], slow=[slow], fast=[fast], bare=[1e9])
+            row.cells[line.ours] = row.cells.pop("ours")
+            row.table, row.case, row.unit, row.ours, row.bare = line.table, line.case, "msg/s", [line.ours], ["bare"]
+            found.append(row)
+        return found
+
+    text = first_screen.first_screen([rows(1e6, 2e6), rows(3e6, 1e6)])
+    assert "| 4 M msg/s | fast or slow: 2 M msg/s .. 3 M msg/s | 1.3 .. 2 |" in text
+    assert "| **0.5** |" in first_screen.first_screen([rows(8e6, 7e6)])
+    committed = first_screen.first_screen([tables.read(path)[0] for path in sorted(RESULTS.glob("lab-*.json"))])
+    assert "**" in committed
+    with pytest.raises(KeyError):
+        first_screen.first_screen([[]])
 
 
 def test_a_table_says_where_holdfast_is_behind(tmp_path: Path) -> None:
