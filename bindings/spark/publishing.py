@@ -157,7 +157,7 @@ class Publisher:
         """What the stores keep of it; None where they keep no messages."""
         source, domain = self._sources[topic], str(self._context.domain.path)
         found = topic_sources(domain, wanted=topic.__eq__)
-        return next((each for each in found if source.concerns(bytes.fromhex(each.uuid))), None)
+        return next((each for each in found if each.uuid == source.uuid.hex()), None)
 
     def admit(self, topic: str, size: int) -> None:
         """Raises MessageTooLargeError for a payload that can never be sent."""

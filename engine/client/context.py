@@ -24,6 +24,7 @@ from ..native.core import lib
 from ..native.waiting import check_timeout
 from ..options.resolve import Defaults, NoDefaults, Options, as_given, resolve
 from ..printable import printable
+from ..source.session import SourceSession
 from ..source.smart_source import SmartSource, smart_options
 from ..source.source import Source
 from . import process_role
@@ -94,7 +95,7 @@ class Context:
         self.presence = Presence(self)
         self.waits = WaitFile(self.domain)
         self._links: dict[str, StoreLink] = {}
-        self._sources: list[Source] = []
+        self._sources: list[SourceSession] = []
         self._receivers: list[Receiver] = []
         self._stores_ns = 0
         self.fence: FencedError | None = None
@@ -127,8 +128,9 @@ class Context:
         """
         self.check_usable()
         _check_topic(topic)
-        source = Source(self, topic, self.options_for("source", options, topic), on_event)
-        self._add_source(source)
+        session = SourceSession(self, topic, self.options_for("source", options, topic), on_event)
+        source = Source(session)
+        self._add_source(session)
         return source
 
     def smart_source(
@@ -147,11 +149,12 @@ class Context:
         _check_topic(topic)
         found = self.options_for("source", options, topic)
         settled = self.options_for("source", smart_options(topic, options or {}, found), topic)
-        source = SmartSource(self, topic, settled, on_event)
-        self._add_source(source)
+        session = SourceSession(self, topic, settled, on_event)
+        source = SmartSource(session)
+        self._add_source(session)
         return source
 
-    def _add_source(self, source: Source) -> None:
+    def _add_source(self, source: SourceSession) -> None:
         with self._loop.lock:
             self.check_usable()  # a close() that has begun closes what it finds, and nothing comes behind it
             _warn(source.options, source.topic)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..control.host import Host
     from ..memory.mapping import Mapping
-    from ..source.source import Source
+    from ..source.session import SourceSession
 
 __all__ = ["Presence"]
 
@@ -70,7 +70,7 @@ class Presence:
         self._look_ns = 0
         self._closed = False
 
-    def turn(self, now_ns: int, sources: Iterable[Source]) -> int:
+    def turn(self, now_ns: int, sources: Iterable[SourceSession]) -> int:
         """Heartbeats, and looks at the boards of ``sources``, as they are due. Returns the number of callbacks."""
         if self._joining and now_ns >= self._join_ns:
             joining, self._joining = self._joining, []
@@ -128,7 +128,7 @@ class Presence:
 
     # Sending ----------------------------------------------------------------------------------------------------------------
 
-    def _tell(self, watch: Liveness, sources: Iterable[Source], now_ns: int) -> int:
+    def _tell(self, watch: Liveness, sources: Iterable[SourceSession], now_ns: int) -> int:
         """Looks at the boards and calls the program."""
         found = watch.look(self._seen(sources), now_ns)
         create, delete = self._functions
@@ -152,7 +152,7 @@ class Presence:
             self._context.callback_failed(error)
             return None
 
-    def _seen(self, sources: Iterable[Source]) -> Iterator[Line]:
+    def _seen(self, sources: Iterable[SourceSession]) -> Iterator[Line]:
         fd = self._context.domain.fd
         for source in sources:
             board = source.liveness_board

@@ -16,11 +16,11 @@ from ..native.core import lib
 from . import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..memory.domain import Domain
 
-__all__ = ["LinkListener", "StoreLink"]
+__all__ = ["LinkListener", "StoreLink", "twin_of"]
 
 RETRY_NS = 50_000_000
 
@@ -176,3 +176,12 @@ class StoreLink:
         """Closes the socket without telling the listeners."""
         self.listeners.clear()
         self._break()
+
+
+def twin_of(links: Sequence[StoreLink], index: int) -> int | None:
+    """A link before this one that leads to the same store, under another name: one by name and one by port, for example."""
+    own = links[index].welcome
+    for other, link in enumerate(links[:index]):
+        if own is not None and link.welcome is not None and link.welcome.uuid == own.uuid:
+            return other
+    return None

@@ -1,7 +1,7 @@
 """A source's sending side: publishes messages, and decides what a send does that finds no room (docs/semantics.md D.6, D.7).
 
-``send`` is one call into C. Python comes in when a limit is reached (``_until_room``), or when somebody wants to know of each
-message.
+``Source.send`` is one call into C. This file comes in when a limit is reached (``_until_room``), or when somebody wants to know
+of each message.
 """
 
 from __future__ import annotations
@@ -26,22 +26,18 @@ from ..memory.batch_input import feed_of
 from ..memory.nameless import REMEDY
 from ..native.core import CData, ffi, lib
 from ..native.status import check, would_block
-from ..native.waiting import PLAIN, STRATEGIES, check_timeout, deadline_of, left_of
+from ..native.waiting import STRATEGIES, check_timeout, deadline_of, left_of
 from ..printable import printable
-from .session import Outbound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..control.host import Host
-    from ..options.resolve import Options
+    from .session import SourceSession
     from .settlement import Settlement
 
-__all__ = ["Claim", "Sending"]
+__all__ = ["Claim", "Publisher"]
 
 WAIT_NS = 50_000_000
-_send: Callable[[CData, bytes, int], int] = lib.hf_source_send
-"""By a global name: an attribute that is called is looked up as a method first, which costs half as much as the call."""
 _TEXT = "a message is bytes, and this is text: text.encode() gives the bytes of a str"
 OBSTACLES = 3
 """Flight size, retention and ring may each stand in a send's way once, and give way."""
@@ -55,11 +51,11 @@ class Claim:
 
     _view: memoryview | None = None
 
-    def __init__(self, source: Sending, size: int, client_data: object, timeout: float | None) -> None:
+    def __init__(self, publisher: Publisher, size: int, client_data: object, timeout: float | None) -> None:
         self.sequence_number: int | None = None
-        self._source = source
+        self._publisher = publisher
         self._client_data = client_data
-        self._base = source.begin_claim(size, timeout)
+        self._base = publisher.begin_claim(size, timeout)
         self._view = memoryview(self._base)
 
     def __enter__(self) -> memoryview:
@@ -73,11 +69,11 @@ class Claim:
         kept = self._is_looked_at()
         data, self._client_data, self._base = self._client_data, None, None
         if kept:
-            self._source.end_claim(commit=False)
+            self._publisher.end_claim(commit=False)
             raise UsageError(
                 "a view of the claimed bytes is still in use", hint="drop every slice and array of it inside the block"
             )
-        self.sequence_number = self._source.end_claim(commit=kind is None, client_data=data)
+        self.sequence_number = self._publisher.end_claim(commit=kind is None, client_data=data)
 
     def _is_looked_at(self) -> bool:
         """Ends the claim's own view. True: there are others; they, and views of them, refer to the base as the attribute does."""
@@ -93,13 +89,13 @@ class Claim:
     def abandon(self) -> None:
         """Nobody will end it. With a view still out somewhere the bytes must not become anybody's: the source stays as it is."""
         if self._view is not None and not self._is_looked_at():
-            self._source.end_claim(commit=False)
+            self._publisher.end_claim(commit=False)
 
     def __del__(self) -> None:
         self.abandon()
 
     def __repr__(self) -> str:
-        topic = printable(self._source.topic)
+        topic = printable(self._publisher.topic)
         if self._view is not None:
             return f"<Claim of {self._view.nbytes} bytes in {topic}, open>"
         return f"<Claim in {topic}, " + (
@@ -112,61 +108,28 @@ def _from_0(left: float | None) -> float | None:
     return left if left is None or left > 0 else 0
 
 
-class Sending(Outbound):
-    """What a `Source` is for."""
+class Publisher:
+    """Publishes into the stream of ``session``. The first attempt of a plain send is ``Source.send``'s own."""
 
-    def __init__(self, context: Host, topic: str, options: Options, on_event: Callable[[Any], object] | None) -> None:
-        super().__init__(context, topic, options, on_event)
-        self._strategy = STRATEGIES[options.wait_strategy]
-        self._blocked_ns = 0
+    def __init__(self, session: SourceSession) -> None:
+        self.session = session
+        self.context, self.topic, self.options = session.context, session.topic, session.options
+        self.blocked_ns = 0
+        self._strategy = STRATEGIES[self.options.wait_strategy]
         self._claimed_by = 0
         """Thread that has a claim open."""
         self._status = ffi.new("int64_t *")
-        self._fragment = int(options.fragment_size)
-        flight = options.ume_flight_size_bytes if self.stores and options.ume_flight_size_behavior == "block" else 0
-        self._always_fits = min(self._fragment, flight or self._fragment)
+        self._fragment = int(self.options.fragment_size)
+        blocks = bool(session.stores) and self.options.ume_flight_size_behavior == "block"
+        self._flight_bytes = int(self.options.ume_flight_size_bytes) if blocks else 0
+        """A send of more waits for ever; 0: nothing limits it."""
+        self._always_fits = min(self._fragment, self._flight_bytes or self._fragment)
         """Bytes of a message whose size needs no check."""
         self._skipped: list[events.Skipped] = []
         """What was told of it last."""
 
-    def send(
-        self,
-        data: Any,
-        *,
-        client_data: object = None,
-        sequence_info: str | None = None,
-        timeout: float | None = None,
-    ) -> int:
-        """Publishes one message and returns the sequence number of its last fragment.
-
-        Args:
-            data: bytes-like; or a list or tuple of such, which are one message, joined.
-            client_data: comes back with every event of every fragment.
-            sequence_info: ``"always"`` or ``"fragmented"``: a SequenceNumberInfo event inside this call.
-            timeout: seconds to wait for room; None for ever, 0 not at all (UM's NONBLOCK).
-
-        Raises:
-            MessageTooLargeError: more than a quarter of the ring or, where sends wait at the flight size, more than
-                ume_flight_size_bytes. Checked first (docs/semantics.md D.7), then
-            NotRegisteredError, QuorumLostError: it may not send now; nothing was published.
-            FencedError: this process has lost its lock in the domain, and never sends there again.
-            WouldBlockError: the wait is over; nothing was published and no number consumed. A Wakeup event follows.
-        """
-        direct = self._direct
-        if (
-            client_data is None
-            and sequence_info is None
-            and type(data) is bytes
-            and self._may_send
-            and direct is not None
-            and (timeout is None or (timeout.__class__ in PLAIN and timeout >= 0))
-        ):
-            sqn = _send(direct, data, len(data))
-            if sqn >= 0:
-                return sqn
-        return self._send_slowly(data, client_data, sequence_info, timeout)
-
-    def _send_slowly(self, data: Any, client_data: object, sequence_info: str | None, timeout: float | None) -> int:
+    def send(self, data: Any, client_data: object, sequence_info: str | None, timeout: float | None) -> int:
+        """As :meth:`Source.send`."""
         if sequence_info not in {None, "always", "fragmented"}:
             raise UsageError(f"sequence_info={sequence_info!r}", hint='None, "always" or "fragmented"')
         if isinstance(data, list | tuple):
@@ -180,16 +143,16 @@ class Sending(Outbound):
         def attempt() -> int:
             settlement = self._recorder(client_data)
             if settlement is None:
-                return int(lib.hf_source_send(self._handle, buffer, size))
+                return int(lib.hf_source_send(self.session.handle, buffer, size))
             with settlement.recording:
-                sqn = int(lib.hf_source_send(self._handle, buffer, size))
+                sqn = int(lib.hf_source_send(self.session.handle, buffer, size))
                 if sqn >= 0:
                     settlement.retention.sent(sqn - pieces + 1, sqn, client_data)
                 return sqn
 
         sqn = self._until_room(attempt, size, timeout)
         if sequence_info == "always" or (sequence_info == "fragmented" and pieces > 1):
-            self.tell_now(events.SequenceNumberInfo(NoFlags.NONE, sqn - pieces + 1, sqn, client_data))
+            self.session.tell_now(events.SequenceNumberInfo(NoFlags.NONE, sqn - pieces + 1, sqn, client_data))
         return sqn
 
     def _joined(self, parts: Sequence[Any]) -> bytes:
@@ -206,7 +169,7 @@ class Sending(Outbound):
 
     def _recorder(self, client_data: object) -> Settlement | None:
         """Who records a message with this client data; None: nobody will ask for it."""
-        settlement = self._settlement
+        settlement = self.session.settlement
         if settlement is None:
             return None
         notices = settlement.notices
@@ -215,18 +178,8 @@ class Sending(Outbound):
     def _pieces(self, size: int) -> int:
         return max(1, -(-size // self._fragment))
 
-    def send_batch(self, rows: Any, *, client_data: object = None, timeout: float | None = None) -> tuple[int, int]:
-        """Publishes one message per row and returns the first and last sequence number.
-
-        Args:
-            rows: (n, width) uint8 array with contiguous rows, or a pyarrow Binary or LargeBinary array.
-            client_data: as in :meth:`send`, for every message.
-            timeout: seconds to wait for room, over the whole call.
-
-        Raises:
-            As :meth:`send`; the error has ``first_sequence_number`` and ``sent``, the rows that were published.
-            UsageError: another shape or dtype, or no rows.
-        """
+    def send_batch(self, rows: Any, client_data: object, timeout: float | None) -> tuple[int, int]:
+        """As :meth:`Source.send_batch`."""
         feed = feed_of(rows)
         count = feed.count
         if count == 0:
@@ -236,13 +189,13 @@ class Sending(Outbound):
 
         def attempt() -> int:
             nonlocal first, sent
-            assert self._settlement is not None
-            with self._settlement.recording:
-                before = int(lib.hf_source_next(self._handle))
-                done = int(feed.send(self._handle, sent))
+            assert self.session.settlement is not None
+            with self.session.settlement.recording:
+                before = int(lib.hf_source_next(self.session.handle))
+                done = int(feed.send(self.session.handle, sent))
                 if done <= 0:
                     return done
-                after = int(lib.hf_source_next(self._handle))
+                after = int(lib.hf_source_next(self.session.handle))
                 recorder = self._recorder(client_data)
                 if recorder is not None and feed.uniform:
                     recorder.retention.sent(before, after - 1, client_data, (after - before) // done)
@@ -266,19 +219,14 @@ class Sending(Outbound):
             raise
         return first, last
 
-    def claim(self, n: int, *, client_data: object = None, timeout: float | None = None) -> Claim:
-        """A writable buffer of ``n`` bytes inside the stream, at most one fragment. See :class:`Claim`.
-
-        It owns the source until it ends: a send in between raises UsageError.
-        """
-        return Claim(self, n, client_data, timeout)
-
     def begin_claim(self, size: int, timeout: float | None) -> Any:
         """For :class:`Claim`: the writable bytes."""
         check_timeout(timeout)
         if size > self._fragment:
             raise MessageTooLargeError(size, self._fragment, "fragment_size")
-        pointer: CData = lib.hf_source_claim(self._handle, size, self._status) if self._may_send else ffi.NULL
+        pointer: CData = (
+            lib.hf_source_claim(self.session.handle, size, self._status) if self.session.may_send else ffi.NULL
+        )
         if not pointer:
             pointer = self._claim_slowly(size, timeout)
         self._claimed_by = threading.get_ident()
@@ -290,7 +238,7 @@ class Sending(Outbound):
 
         def attempt() -> int:
             nonlocal pointer
-            pointer = lib.hf_source_claim(self._handle, size, status)
+            pointer = lib.hf_source_claim(self.session.handle, size, status)
             return 0 if pointer else int(status[0])
 
         self._until_room(attempt, size, timeout)
@@ -300,15 +248,15 @@ class Sending(Outbound):
         """For :class:`Claim`: publishes it and returns its number, or leaves no trace of it."""
         self._claimed_by = 0
         if not commit or self.context.fence is not None:
-            lib.hf_source_abort(self._handle)
+            lib.hf_source_abort(self.session.handle)
             if commit:
                 self.context.check_fence()
             return None
         settlement = self._recorder(client_data)
         if settlement is None:
-            return int(check(lib.hf_source_commit(self._handle), what="claim"))
+            return int(check(lib.hf_source_commit(self.session.handle), what="claim"))
         with settlement.recording:
-            sqn = int(check(lib.hf_source_commit(self._handle), what="claim"))
+            sqn = int(check(lib.hf_source_commit(self.session.handle), what="claim"))
             settlement.retention.sent(sqn, sqn, client_data)
         return sqn
 
@@ -322,13 +270,13 @@ class Sending(Outbound):
             self.check_size(size)
         while True:
             self._check_may_send()
-            moves = self._moves()
+            moves = self.moves()
             glance = 0
             status = attempt()
             for _ in range(OBSTACLES):
                 if not would_block(status):
                     break
-                glance = glance or self._glance()
+                glance = glance or self.glance()
                 made = self._make_room(status, size)
                 status = attempt()
                 if not made:
@@ -347,16 +295,15 @@ class Sending(Outbound):
                 self._refused(status, size)
             started = started or time.monotonic_ns()
             self._look_at_skipped()
-            self._wait_for_board(glance, moves, left)
+            self.wait_for_board(glance, moves, left)
         if started:
-            self._blocked_ns += time.monotonic_ns() - started
+            self.blocked_ns += time.monotonic_ns() - started
         return status
 
     def check_size(self, size: int) -> None:
         """Raises MessageTooLargeError for what can never be sent (docs/semantics.md D.6, D.7)."""
-        options = self.options
-        if self.stores and options.ume_flight_size_behavior == "block" and 0 < options.ume_flight_size_bytes < size:
-            raise MessageTooLargeError(size, options.ume_flight_size_bytes, "ume_flight_size_bytes")
+        if 0 < self._flight_bytes < size:
+            raise MessageTooLargeError(size, self._flight_bytes, "ume_flight_size_bytes")
         if self._frames(size) > self._largest() or self._pieces(size) > lib.HF_FRAGMENTS_MAX:
             raise MessageTooLargeError(size, self._largest())
 
@@ -369,7 +316,7 @@ class Sending(Outbound):
 
     def _make_room(self, status: int, size: int) -> bool:
         """Looks at the board, reclaims, or crosses the flight size, as policy is. True: it is worth another attempt."""
-        settlement = self._settlement
+        settlement = self.session.settlement
         assert settlement is not None
         if status == lib.HF_RETENTION:
             made = settlement.reclaim()
@@ -379,7 +326,7 @@ class Sending(Outbound):
             made = True
             over = settlement.cross(self._pieces(size), size)
             if over is not None:
-                self.tell_now(over)
+                self.session.tell_now(over)
                 settlement.crossed()
         if settlement.notices.queue:
             self.context.wake()
@@ -387,9 +334,9 @@ class Sending(Outbound):
 
     def _refused(self, status: int, size: int) -> None:
         """Raises WouldBlockError; a Wakeup will follow."""
-        assert self._settlement is not None
-        if self.on_event is not None:
-            self._settlement.refuse(status, self._pieces(size), size, self._frames(size))
+        assert self.session.settlement is not None
+        if self.session.on_event is not None:
+            self.session.settlement.refuse(status, self._pieces(size), size, self._frames(size))
             self.context.wake()
         skipped = self._look_at_skipped()
         try:
@@ -402,12 +349,12 @@ class Sending(Outbound):
 
     def _look_at_skipped(self) -> list[events.Skipped]:
         """Who keeps the stores of a receiver-paced source full by what it skipped; each is told once."""
-        if not self.options.ume_receiver_paced_persistence or self._board is None:
+        if not self.options.ume_receiver_paced_persistence or self.session.board is None:
             return []
-        found = keeping_full(self._board, self.context.domain.fd)
+        found = keeping_full(self.session.board, self.context.domain.fd)
         news, self._skipped = [each for each in found if each not in self._skipped], found
         for each in news:
-            self.tell_now(each)
+            self.session.tell_now(each)
         return found
 
     def _busy(self) -> None:
@@ -417,44 +364,46 @@ class Sending(Outbound):
         time.sleep(0)
 
     def _largest(self) -> int:
-        return int(self._ring_bytes() // 4)
+        return int(self.options.ring_size // 4)
 
-    def _moves(self) -> int:
-        return self._settlement.moves if self._settlement else 0
+    def moves(self) -> int:
+        """How often something was settled, for :meth:`wait_for_board`."""
+        return self.session.settlement.moves if self.session.settlement else 0
 
-    def _glance(self) -> int:
-        """What the board looks like, for `_wait_for_board`; the caller looks at the board itself afterwards."""
-        return int(lib.hf_board_glance(self._board.handle)) if self._board is not None else 0
+    def glance(self) -> int:
+        """What the board looks like, for `wait_for_board`; the caller looks at the board itself afterwards."""
+        return int(lib.hf_board_glance(self.session.board.handle)) if self.session.board is not None else 0
 
-    def _wait_for_board(self, glance: int, moves: int, left: float | None) -> None:
+    def wait_for_board(self, glance: int, moves: int, left: float | None) -> None:
         """Waits by strategy until somebody acks or lets go of a view, 50 ms at most: signals and a lost store are noticed
         in between.
 
         ``moves``: `Settlement.moves` before the caller looked; if another thread has settled something since, it does not
         wait, and one that does so from now on rings the bell.
         """
-        assert self._board is not None
+        assert self.session.board is not None
         bells = self.context.bells
         limit = WAIT_NS if left is None else min(WAIT_NS, int(left * 1e9) + 1)
         rung = lib.hf_bell_read(bells.handle, bells.index)
-        if self._moves() == moves:
-            lib.hf_board_wait(self._board.handle, bells.handle, bells.index, glance, rung, self._strategy, limit)
+        if self.moves() == moves:
+            lib.hf_board_wait(self.session.board.handle, bells.handle, bells.index, glance, rung, self._strategy, limit)
 
     def _check_may_send(self) -> None:
-        if self._may_send:
+        if self.session.may_send:
             return
-        if self._closed:
+        if self.session.closed:
             raise ClosedError(f"source {self.topic}")
         self.context.check_fence()
-        self._check_not_deregistered()
-        why = self._machine.why(self.names)
-        if self._machine.was_complete:
-            hint = REMEDY if self._nameless else None
+        self.check_not_deregistered()
+        why = self.session.machine.why(self.session.names)
+        if self.session.machine.was_complete:
+            hint = REMEDY if self.session.removed_name else None
             raise QuorumLostError(f"topic {self.topic!r}: the quorum of stores is lost ({why})", hint=hint)
         raise NotRegisteredError(f"topic {self.topic!r}: not registered with enough stores ({why})")
 
-    def _check_not_deregistered(self) -> None:
-        if self._deregistration is not None:
+    def check_not_deregistered(self) -> None:
+        """Raises NotRegisteredError."""
+        if self.session.deregistration is not None:
             raise NotRegisteredError(
                 f"topic {self.topic!r}: this source was deregistered", hint="make a new source to register again"
             )

@@ -1,7 +1,7 @@
 """A source's slow side (the mirror of delivery_controller.py): registration with its stores, board, stream, events. What becomes
 of messages that were sent is settlement.py.
 
-The context's thread turns it; senders call :meth:`Outbound.refresh` when they wait for room.
+The context's thread turns it; senders call :meth:`SourceSession.refresh` when they wait for room.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..control import wire
 from ..control.deregistration import SourceDeregistration, check_deregister
 from ..control.grants import grant_of
+from ..control.link import twin_of
 from ..control.refusals import refusal_of
 from ..errors import ClosedError, FencedError, ForkedHandleError, TurnHeldError
 from ..events import source as events
@@ -42,14 +43,14 @@ if TYPE_CHECKING:
     from ..options.resolve import Options
     from ..options.values import StoreAddress
 
-__all__ = ["Outbound"]
+__all__ = ["SourceSession"]
 
 _log = logging.getLogger("holdfast")
 
 FOR_EVER_NS = 2**62
 
 
-class Outbound:
+class SourceSession:
     """See the module. What it owns of C is NULL before the stream is open and after close."""
 
     def __init__(self, context: Host, topic: str, options: Options, on_event: Callable[[Any], object] | None) -> None:
@@ -65,7 +66,7 @@ class Outbound:
         registration_ids = [store.registration_id for store in self.stores]
         named = bool(self._session) or any(registration_ids)
         self._look_ns = options.ume_store_check_interval * 1_000_000
-        self._machine = SourceRegistration(
+        self.machine = SourceRegistration(
             options.groups, options.ume_registration_interval * 1_000_000,
             options.ume_consensus_sequence_number_behavior, self._proposal, stagger=secrets.randbelow(1000) / 1000,
             silence_ns=options.ume_store_activity_timeout * 1_000_000, look_ns=self._look_ns,
@@ -74,37 +75,39 @@ class Outbound:
         self._register = SourceRegister(
             context.domain, topic, self._session, registration_ids, self.names, options.groups
         )
-        self._looked_ns = self._named_ns = self._nameless_ns = 0
-        self._nameless = ""
+        self._looked_ns = self._named_ns = self._removed_ns = 0
+        self.removed_name = ""
         """A name in shared memory that this source needs, and that somebody has removed."""
         if self._session and any(registration_ids):
             _log.info("topic %r: session ID %#x is in force, so the RegIDs given are ignored", topic, self._session)
         self._links: list[StoreLink] = [context.link(name) for name in self.names]
         self._versions = [0] * len(self.stores)
-        self._board: Mapping | None = None
-        self._handle: CData = ffi.NULL
-        self._direct: CData | None = None
-        """The handle, for sends that nobody has to hear of; None where every message is recorded."""
-        self._name = ""
-        self._settlement: Settlement | None = None
-        self._may_send = False
-        self._closed = False
-        self._deregistration: SourceDeregistration | None = None
-        self._failure: Exception | None = None
-        self._registered = threading.Condition()
-        self._untold = False
+        self.board: Mapping | None = None
+        self.handle: CData = ffi.NULL
+        self._straight: CData | None = None
+        """The handle; None where every message is recorded."""
+        self.direct: CData | None = None
+        """That, while it may send: a send that nobody has to hear of goes straight into C."""
+        self.name = ""
+        self.settlement: Settlement | None = None
+        self.may_send = False
+        self.closed = False
+        self.deregistration: SourceDeregistration | None = None
+        self.failure: Exception | None = None
+        self.registered = threading.Condition()
+        self.untold = False
         """A RegistrationComplete is queued that the program has not been told yet."""
         self._events: list[object] = []
 
     @property
     def next_sequence_number(self) -> int:
         """Number that the next message's first fragment will carry."""
-        return int(lib.hf_source_next(self._handle)) if self._handle else self._machine.start_sqn
+        return int(lib.hf_source_next(self.handle)) if self.handle else self.machine.start_sqn
 
     @property
     def liveness_board(self) -> Mapping | None:
         """The board to find receiving contexts on; None if this source asks for no confirmations (docs/semantics.md H)."""
-        return self._board if self.options.ume_confirmed_delivery_notification else None
+        return self.board if self.options.ume_confirmed_delivery_notification else None
 
     def refresh(self, *, thorough: bool = False) -> bool:
         """Reads the board, settles and releases (settlement.py). True when something moved.
@@ -113,7 +116,7 @@ class Outbound:
         """
         if self.context.forked:
             raise ForkedHandleError("source")
-        settlement = self._settlement
+        settlement = self.settlement
         if settlement is None:
             return False
         moved = settlement.refresh(thorough=thorough)
@@ -129,24 +132,24 @@ class Outbound:
             link.listeners.append(self)
             if link.up:
                 self.link_up(link)
-        self._act(self._machine.start(), now_ns)
+        self._act(self.machine.start(), now_ns)
 
     def turn(self, now_ns: int) -> int:
         """Timers, stability and events. Returns the number of things done."""
-        if self._closed:
+        if self.closed:
             return 0
-        if self._deregistration is not None:
-            self._deregistration.tick(now_ns)
+        if self.deregistration is not None:
+            self.deregistration.tick(now_ns)
             return self.deliver_events()
-        if not self._machine.is_open:
+        if not self.machine.is_open:
             self._look_at_the_dead(now_ns)
-        self._act(self._machine.tick(now_ns, self.next_sequence_number), now_ns)
+        self._act(self.machine.tick(now_ns, self.next_sequence_number), now_ns)
         work = 0
-        if self._settlement is not None:
-            self._look(self._settlement, now_ns)
+        if self.settlement is not None:
+            self._look(self.settlement, now_ns)
             self._look_at_names(now_ns)
-            work = int(self._settlement.turn(now_ns))
-            header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(self._handle).base)
+            work = int(self.settlement.turn(now_ns))
+            header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(self.handle).base)
             header.heartbeat_ns = now_ns
         return work + self.deliver_events()
 
@@ -158,23 +161,23 @@ class Outbound:
         for index, link in enumerate(self._links):
             wanted = self.stores[index].registration_id
             if not link.up and knows_nothing(self.context.domain, link.name, self.topic, wanted, self._session):
-                self._machine.knows_nothing(index)
+                self.machine.knows_nothing(index)
 
     def _look_at_names(self, now_ns: int) -> None:
         """Who has the ring and the board goes on. No name can be given back to them, and another object under the same name would
         split those who find it from those who have this one: so the program is told what helps."""
-        if now_ns - self._named_ns < nameless.LOOK_NS or self._board is None:
+        if now_ns - self._named_ns < nameless.LOOK_NS or self.board is None:
             return
         self._named_ns = now_ns
-        gone = self._name if nameless.missing(self._name) else "" if self._board.is_named() else self._board.name
-        again = now_ns - self._nameless_ns >= reg.TELL_AGAIN * self.options.ume_registration_interval * 1_000_000
-        if gone and (gone != self._nameless or again):
-            self._nameless_ns = now_ns
+        gone = self.name if nameless.missing(self.name) else "" if self.board.is_named() else self.board.name
+        again = now_ns - self._removed_ns >= reg.TELL_AGAIN * self.options.ume_registration_interval * 1_000_000
+        if gone and (gone != self.removed_name or again):
+            self._removed_ns = now_ns
             text = f"{nameless.removed(gone, 'source')}: {nameless.REMEDY}"
             self._events.append(events.RegistrationError(text, ""))
             _log.error("topic %r: %s", self.topic, text)
-        self._nameless = gone
-        uuid = self._machine.uuid.hex()
+        self.removed_name = gone
+        uuid = self.machine.uuid.hex()
         note = nameless.Nameless(gone, "source", uuid, self.topic, os.getpid()) if gone else None
         nameless.say(self.context.domain, f"source {uuid}", note)
 
@@ -185,45 +188,43 @@ class Outbound:
         self._looked_ns = now_ns
         self._register.settle(0)
         for store, (beat, catching_up) in settlement.beats().items():
-            said = self._machine.look(store, beat, self.next_sequence_number, now_ns, catching_up=catching_up)
+            said = self.machine.look(store, beat, self.next_sequence_number, now_ns, catching_up=catching_up)
             self._act(said, now_ns)
 
     def wants_acks(self) -> bool:
         """Somebody listens for events: the context's thread sleeps with the board's flag set."""
-        return self._may_send and (self.on_event is not None or self.options.ume_force_reclaim_function is not None)
+        return self.may_send and (self.on_event is not None or self.options.ume_force_reclaim_function is not None)
 
     def prepare_sleep(self) -> int:
         """Sets the flag, looks again. How long to sleep at most, ns: 0 when there is something to do after all."""
-        settlement = self._settlement
-        if self._board is None or settlement is None or not self.wants_acks():
+        settlement = self.settlement
+        if self.board is None or settlement is None or not self.wants_acks():
             return FOR_EVER_NS
-        nap = lib.hf_board_source_waits(self._board.handle, self.context.bells.index)
+        nap = lib.hf_board_source_waits(self.board.handle, self.context.bells.index)
         if settlement.refresh() or settlement.notices.queue:
             return 0
         return int(nap) if settlement.in_flight()[0].messages else FOR_EVER_NS
 
     def link_up(self, link: StoreLink) -> None:
         """LinkListener."""
-        if self._deregistration is not None:
-            self._deregistration.link_up(link)
+        if self.deregistration is not None:
+            self.deregistration.link_up(link)
             return
         now = time.monotonic_ns()
         for index, own in enumerate(self._links):
             if own is link:
-                self._act(self._machine.connected(index, now), now)
+                self._act(self.machine.connected(index, now), now)
 
     def link_down(self, link: StoreLink) -> None:
         """LinkListener."""
         now = time.monotonic_ns()
         for index, own in enumerate(self._links):
-            if own is link and self._deregistration is None:
-                self._act(self._machine.disconnected(index, now), now)
+            if own is link and self.deregistration is None:
+                self._act(self.machine.disconnected(index, now), now)
 
     def expelled(self, link: StoreLink) -> None:
         """LinkListener. A store where it has no seat is not asked, so what it would say is said here."""
-        idle = [
-            i for i, own in enumerate(self._links) if own is link and self._machine.slots[i].phase is reg.Phase.IDLE
-        ]
+        idle = [i for i, own in enumerate(self._links) if own is link and self.machine.slots[i].phase is reg.Phase.IDLE]
         self.link_down(link)
         self.link_up(link)
         text = f"the source was deregistered at store {link.name} by its operator; it has no seat there now"
@@ -231,13 +232,13 @@ class Outbound:
 
     def concerns(self, source: bytes) -> bool:
         """LinkListener."""
-        return self._machine.uuid == source
+        return self.machine.uuid == source
 
     def _act(self, actions: list[reg.Action], now_ns: int) -> None:
         announced = [action.store for action in actions if isinstance(action, reg.Announce)]
         for store in announced:  # in one record: receivers do not find a part of them; of one that failed they know
-            self._versions[store] += not self._machine.slots[store].hollow
-        if announced and self._settlement is not None and self._settlement.begun:
+            self._versions[store] += not self.machine.slots[store].hollow
+        if announced and self.settlement is not None and self.settlement.begun:
             self._write_sri()
         for action in actions:
             match action:
@@ -249,34 +250,38 @@ class Outbound:
                     self._announce(store)
                 case reg.Abandon():
                     self._abandon()
-                case reg.Seated() if self._settlement is not None and self._settlement.begun:
+                case reg.Seated() if self.settlement is not None and self.settlement.begun:
                     self._write_sri()
                 case reg.GiveUp(store, uuid):
                     link = self._links[store]
-                    own = self._machine.uuid  # a BEGIN that was refused may have renamed what was granted
+                    own = self.machine.uuid  # a BEGIN that was refused may have renamed what was granted
                     link.ask(wire.Leave(link.next_id(), "source", uuid, own), lambda _: None)
                 case _ if (event := source_event(action, self.names)) is not None:
                     self._events.append(event)
         complete = any(isinstance(action, reg.Complete) for action in actions)
         if complete:
-            self._register.complete(self._machine.start_sqn)
-        if complete and self._machine.keeps_too_little():
+            self._register.complete(self.machine.start_sqn)
+        if complete and self.machine.keeps_too_little():
             _log.warning("topic %r: its stores are no-cache, so nothing that is sent becomes stable", self.topic)
         if complete and self.on_event is not None:
-            self._untold = True  # before it may send: wait_registered looks at both
-        self._may_send = self._machine.may_send
-        if actions and self._settlement is not None:
-            self._settlement.registered(self._machine.seated, self._machine.active())
+            self.untold = True  # before it may send: wait_registered looks at both
+        self._let_send(self.machine.may_send)
+        if actions and self.settlement is not None:
+            self.settlement.registered(self.machine.seated, self.machine.active())
         if actions:
-            with self._registered:
-                self._registered.notify_all()
+            with self.registered:
+                self.registered.notify_all()
+
+    def _let_send(self, may_send: bool) -> None:
+        self.may_send = may_send
+        self.direct = self._straight if may_send else None
 
     def _ask(self, store: int) -> None:
         link = self._links[store]
-        machine = self._machine
-        twin = self._twin(store)
+        machine = self.machine
+        twin = twin_of(self._links, store)
         if twin is not None:
-            text = f"{self.names[store]} is the store {twin} under another name: it would count twice; name it once"
+            text = f"{self.names[store]} is the store {self.names[twin]} under another name: it would count twice; name it once"
             self._act(machine.refused(store, reg.Refusal("usage", text)), time.monotonic_ns())
             return
         machine.register = self._register.read()
@@ -291,45 +296,37 @@ class Outbound:
         """Without a RegID or a session ID nobody could come back for what a proxy keeps (docs/semantics.md J.2)."""
         return bool(self.options.ume_proxy_source and (self._session or self.stores[store].registration_id))
 
-    def _twin(self, store: int) -> str | None:
-        """Another name in the list that the same store has answered to: by name and by port, for example."""
-        own = self._links[store].welcome
-        for name, link in zip(self.names[:store], self._links, strict=False):
-            if own is not None and link.welcome is not None and link.welcome.uuid == own.uuid:
-                return name
-        return None
-
     def _answered(self, store: int, answer: wire.Answer) -> None:
         now = time.monotonic_ns()
         match answer:
             case wire.SourceGranted():
                 welcome = self._links[store].welcome
                 grant = grant_of(answer, welcome.name if welcome is not None else "")
-                if self._deregistration is not None:  # it crossed the call
-                    self._machine.slots[store].grant = grant
-                    self._deregistration.add([store])
+                if self.deregistration is not None:  # it crossed the call
+                    self.machine.slots[store].grant = grant
+                    self.deregistration.add([store])
                     return
-                self._act(self._machine.granted(store, grant, now), now)
-            case _ if self._deregistration is not None:
+                self._act(self.machine.granted(store, grant, now), now)
+            case _ if self.deregistration is not None:
                 return
             case wire.Begun():
-                self._versions[store] += self._machine.slots[store].hollow  # what was announced before has failed
+                self._versions[store] += self.machine.slots[store].hollow  # what was announced before has failed
                 welcome = self._links[store].welcome
-                settlement = self._settlement
+                settlement = self.settlement
                 if settlement is not None and welcome is not None and settlement.find_store(store, welcome.uuid):
                     self._write_sri()  # not before: without BEGIN receivers stay with what was before this incarnation
-                begun = self._machine.begun(store, self.next_sequence_number, now, catching_up=answer.catching_up)
+                begun = self.machine.begun(store, self.next_sequence_number, now, catching_up=answer.catching_up)
                 self._act(begun, now)
             case wire.Refused():
-                self._act(self._machine.refused(store, refusal_of(answer, self.names[store])), now)
+                self._act(self.machine.refused(store, refusal_of(answer, self.names[store])), now)
 
     def _announce(self, store: int) -> None:
         link = self._links[store]
-        machine = self._machine
+        machine = self.machine
         grant = machine.slots[store].grant
         self._register.declare(machine.uuid, machine.incarnation, machine.lives({store}))
         request = wire.Begin(
-            link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self._name, list(self.names),
+            link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self.name, list(self.names),
             grant.uuid if grant is not None else b"", list(machine.begins), machine.lives(),
             list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
             INTERGROUP.index(machine.groups.intergroup), self._proposal, machine.exclusions(store),
@@ -342,65 +339,63 @@ class Outbound:
 
         link.ask(request, answered)
 
-    def _ring_bytes(self) -> int:
-        return int(self.options.ring_size)
-
     def _open(self, incarnation: int, start_sqn: int) -> list[reg.Action]:
         """Makes the ring. A failure is what ``wait_registered`` raises; it is tried again at the next tick."""
         context = self.context
-        config = stream_config(self._machine.uuid, self.topic, self._session, self.options)
-        config.start_sqn, config.ring_bytes = start_sqn, self._ring_bytes()
+        config = stream_config(self.machine.uuid, self.topic, self._session, self.options)
+        config.start_sqn, config.ring_bytes = start_sqn, int(self.options.ring_size)
         try:
             ring = SourceRing.make(context.domain, context.bells, config, incarnation)
         except Exception as error:
             if isinstance(error, TurnHeldError):
                 self._events.append(events.RegistrationError(str(error), "", error.pid))
-            self._failure = error
+            self.failure = error
             return []
-        self._failure = None
+        self.failure = None
         if self.stores and ring.incarnation > incarnation:  # nobody has promised that one yet
             lib.hf_source_close(ring.handle)
             unlink_object(ring.name)
-            return self._machine.beyond(ring.incarnation, time.monotonic_ns())
-        self._name, self._board = ring.name, ring.board
-        self._settlement = Settlement(
+            return self.machine.beyond(ring.incarnation, time.monotonic_ns())
+        self.name, self.board = ring.name, ring.board
+        self.settlement = Settlement(
             ring.handle, ring.board, context.domain.fd, ring.incarnation, start_sqn, self.topic, self.options,
             listened=self.on_event is not None,
         )  # fmt: skip
-        self._handle = ring.handle
-        if not self._settlement.notices.records_all:
-            self._direct = ring.handle
+        self.handle = ring.handle
+        if not self.settlement.notices.records_all:
+            self._straight = ring.handle
         if not self.stores:
             self._write_sri()
-        self._register.declare(self._machine.uuid, ring.incarnation, self._machine.lives(self._machine.seated))
-        return self._machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
+        self._register.declare(self.machine.uuid, ring.incarnation, self.machine.lives(self.machine.seated))
+        return self.machine.opened(ring.incarnation, start_sqn, time.monotonic_ns())
 
     def _abandon(self) -> None:
         """Nothing was sent in it: it goes as if it had not been."""
-        lib.hf_source_close(self._handle)
-        unlink_object(self._name)
-        self._settlement, self._direct, self._handle, self._name = None, None, ffi.NULL, ""
+        lib.hf_source_close(self.handle)
+        unlink_object(self.name)
+        self.settlement, self._straight, self.handle, self.name = None, None, ffi.NULL, ""
+        self._let_send(False)
         self._versions = [0] * len(self.stores)
 
     def _write_sri(self) -> None:
         """A store without a seat has version 0: receivers do not wait for it."""
         said = []
         for index, address in enumerate(self.stores):
-            welcome, grant = self._links[index].welcome, self._machine.slots[index].grant
+            welcome, grant = self._links[index].welcome, self.machine.slots[index].grant
             said.append(
                 SriStore(
                     self.names[index], welcome.uuid if welcome is not None else b"", grant.registration_id if grant else 0,
-                    address.group, self._versions[index] if index in self._machine.seated else 0,
+                    address.group, self._versions[index] if index in self.machine.seated else 0,
                 )
             )  # fmt: skip
-        write_sri(self._handle, said, self._machine.groups)
+        write_sri(self.handle, said, self.machine.groups)
         lib.hf_bell_ring_all(self.context.bells.handle)  # receivers of the topic look now
 
     # Events ---------------------------------------------------------------------------------------------------------------
 
     def deliver_events(self) -> int:
         """Delivers what is queued, in order; the context's thread."""
-        settlement = self._settlement
+        settlement = self.settlement
         queued = _taken(self._events)
         if settlement is not None:
             queued += _taken(settlement.notices.queue)
@@ -411,10 +406,10 @@ class Outbound:
                 self.tell_now(event)
             if event is UNDER and settlement is not None:
                 settlement.under()
-        if self._untold and not self._events:
-            with self._registered:
-                self._untold = False
-                self._registered.notify_all()
+        if self.untold and not self._events:
+            with self.registered:
+                self.untold = False
+                self.registered.notify_all()
         return len(queued)
 
     def tell_now(self, event: object) -> None:
@@ -426,71 +421,61 @@ class Outbound:
 
     def fenced(self, error: FencedError) -> None:
         """The process has lost its lock: every send raises from now on. What was published is drained as that of the dead."""
-        self._may_send = False
+        self._let_send(False)
         self._events.append(events.RegistrationError(str(error), ""))
-        with self._registered:
-            self._registered.notify_all()
+        with self.registered:
+            self.registered.notify_all()
 
     def deregister(self) -> None:
-        """The stores forget this source: its state, and its messages, also those that nobody has acknowledged
-        (docs/semantics.md F.7).
-
-        Returns at once. ``DeregistrationSuccess`` tells of each store that it registered with, ``DeregistrationComplete`` of the
-        end; a store that is down is asked when it is back, as long as this object lives. Sends raise NotRegisteredError from now
-        on, and receivers see EndOfStream. To send again, make a new source.
-
-        Raises:
-            UsageError: it is not registered with any store, or it was called before.
-        """
+        """As :meth:`Source.deregister`."""
         self.context.check_usable()
         with self.context.turning():
-            if self._closed:
+            if self.closed:
                 raise ClosedError(f"source {self.topic}")
-            granted = [index for index, slot in enumerate(self._machine.slots) if slot.grant is not None]
-            check_deregister(self._deregistration is not None, granted)
-            self._deregistration = SourceDeregistration(
-                self.context.domain, self._machine, self._links, self.names, lambda event: self._events.append(event)
+            granted = [index for index, slot in enumerate(self.machine.slots) if slot.grant is not None]
+            check_deregister(self.deregistration is not None, granted)
+            self.deregistration = SourceDeregistration(
+                self.context.domain, self.machine, self._links, self.names, lambda event: self._events.append(event)
             )
-            self._may_send = False
-            if self._handle:
-                lib.hf_source_close(self._handle)
-            self._deregistration.add(granted)
-        with self._registered:
-            self._registered.notify_all()
+            self._let_send(False)
+            if self.handle:
+                lib.hf_source_close(self.handle)
+            self.deregistration.add(granted)
+        with self.registered:
+            self.registered.notify_all()
         self.context.wake()
 
     def close(self, timeout: float | None = None) -> None:
-        """Closes the stream: stores drain it, receivers read it to its end. Not a deregistration. Idempotent.
-
-        In a forked child it only ends the child's use of it.
-        """
+        """As :meth:`Source.close`, without what a callback raised."""
         if self.context.forked:
-            self._closed, self._may_send = True, False
+            self.closed = True
+            self._let_send(False)
             return
         with self.context.turning():  # a callback that runs now ends first
-            if self._closed:
+            if self.closed:
                 return
-            self._closed, self._may_send = True, False
-            nameless.say(self.context.domain, f"source {self._machine.uuid.hex()}", None)
+            self.closed = True
+            self._let_send(False)
+            nameless.say(self.context.domain, f"source {self.machine.uuid.hex()}", None)
             self.context.leave(self, timeout)
             self.refresh()
             self.deliver_events()
-        if self._handle:
-            lib.hf_source_close(self._handle)  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
-            if not self._machine.was_complete:  # nothing was sent that a store has to keep
-                unlink_object(self._name)
+        if self.handle:
+            lib.hf_source_close(self.handle)  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
+            if not self.machine.was_complete:  # nothing was sent that a store has to keep
+                unlink_object(self.name)
         # No store keeps such an identity, so nobody will come back for it; a ring that failed left a board, too.
         if not self.stores:
-            unlink_object(self.context.domain.board_name(self._machine.uuid))
+            unlink_object(self.context.domain.board_name(self.machine.uuid))
 
     def leave_requests(self) -> Iterator[tuple[StoreLink, wire.Leave]]:
         """What to tell the stores at a clean close."""
-        if self._deregistration is not None:
+        if self.deregistration is not None:
             return
         for index, link in enumerate(self._links):
-            slot = self._machine.slots[index]
+            slot = self.machine.slots[index]
             if link.up and (slot.grant is not None or slot.pending is not None):
-                yield link, wire.Leave(link.next_id(), "source", self._machine.uuid, self._proposal)
+                yield link, wire.Leave(link.next_id(), "source", self.machine.uuid, self._proposal)
 
 
 def _taken(queue: list[object]) -> list[object]:

@@ -17,10 +17,11 @@ from ..options.table import BY_ANY_NAME
 from .source import Claim, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from ..control.host import Host
     from ..options.resolve import Options
+    from .publisher import Publisher
+    from .session import SourceSession
 
 __all__ = ["SmartClaim", "SmartSource", "smart_options"]
 
@@ -98,9 +99,9 @@ def _power_of_two(least: int) -> int:
 class SmartClaim(Claim):
     """See :class:`Claim`. Once it has ended and nobody refers to it, the next claim is this same object."""
 
-    def __init__(self, source: SmartSource) -> None:
+    def __init__(self, publisher: Publisher) -> None:
         self.sequence_number = None
-        self._source = source
+        self._publisher = publisher
         self._client_data = None
         self._base = None
         self._view = None
@@ -122,13 +123,13 @@ class SmartSource(Source):
     messages at most; one that is not stable when its place is needed is reclaimed by force. Source: docs/semantics.md J.3.
     """
 
-    def __init__(self, context: Host, topic: str, options: Options, on_event: Callable[[Any], object] | None) -> None:
-        super().__init__(context, topic, options, on_event)
-        self._longest = int(options.smart_src_max_message_length)
-        self._retained = int(options.smart_src_retention_buffer_count)
+    def __init__(self, session: SourceSession) -> None:
+        super().__init__(session)
+        self._longest = int(self.options.smart_src_max_message_length)
+        self._retained = int(self.options.smart_src_retention_buffer_count)
         self._room = 0
         """So many claims fit before what is retained must be looked at again."""
-        self._recycled = SmartClaim(self)
+        self._recycled = SmartClaim(self._publisher)
         self._thread = 0
         self._thread_name = ""
 
@@ -148,10 +149,10 @@ class SmartSource(Source):
         if n > self._longest:
             raise MessageTooLargeError(n, self._longest, "smart_src_max_message_length")
         if sys.getrefcount(self._recycled) > 2:  # what refers to it beside the attribute and this call's argument
-            self._recycled = SmartClaim(self)
+            self._recycled = SmartClaim(self._publisher)
         claim = self._recycled
         claim.abandon()
-        base = self.begin_claim(n, timeout)
+        base = self._publisher.begin_claim(n, timeout)
         self._room -= 1
         if self._room < 0:
             self._look_for_room()
@@ -163,7 +164,7 @@ class SmartSource(Source):
 
         After the claim, so that a flight that is full comes first: it waits, and loses nothing.
         """
-        settlement = self._settlement
+        settlement = self._session.settlement
         assert settlement is not None
         self._room = settlement.retain_only(self._retained) - 1
         if settlement.notices.queue:

@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..control.refusals import refusal_error
 from ..errors import ClosedError, RegistrationTimeout, StabilityTimeout, UsageError
-from ..native.core import ffi, lib
-from ..native.waiting import check_timeout, deadline_of, left_of
+from ..native.core import CData, ffi, lib
+from ..native.waiting import PLAIN, check_timeout, deadline_of, left_of
 from ..printable import printable
 from ..rules.flight import InFlight
 from ..rules.registration import Phase
-from .publisher import Claim, Sending
+from .publisher import Claim, Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .session import SourceSession
 
 __all__ = ["Claim", "InFlight", "Source", "SourceStats", "StoreStats"]
 
+_send: Callable[[CData, bytes, int], int] = lib.hf_source_send
+"""By a global name: an attribute that is called is looked up as a method first, which costs half as much as the call."""
 
 STATES = {
     Phase.ACTIVE: "active",
@@ -59,22 +66,105 @@ class SourceStats:
     """Messages, in fragments, that were reclaimed before it was time (docs/semantics.md D.2)."""
 
 
-class Source(Sending):
-    """Made by ``Context.source``; registers in the background. See bindings/README.md, "Send"."""
+class Source:
+    """Made by ``Context.source``; registers in the background. See bindings/README.md, "Send".
+
+    It has a session, which the context's thread turns, and a publisher.
+    """
+
+    def __init__(self, session: SourceSession) -> None:
+        self.context, self.topic, self.options = session.context, session.topic, session.options
+        self._session = session
+        self._publisher = Publisher(session)
+
+    # Sending --------------------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        data: Any,
+        *,
+        client_data: object = None,
+        sequence_info: str | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Publishes one message and returns the sequence number of its last fragment.
+
+        Args:
+            data: bytes-like; or a list or tuple of such, which are one message, joined.
+            client_data: comes back with every event of every fragment.
+            sequence_info: ``"always"`` or ``"fragmented"``: a SequenceNumberInfo event inside this call.
+            timeout: seconds to wait for room; None for ever, 0 not at all (UM's NONBLOCK).
+
+        Raises:
+            MessageTooLargeError: more than a quarter of the ring or, where sends wait at the flight size, more than
+                ume_flight_size_bytes. Checked first (docs/semantics.md D.7), then
+            NotRegisteredError, QuorumLostError: it may not send now; nothing was published.
+            FencedError: this process has lost its lock in the domain, and never sends there again.
+            WouldBlockError: the wait is over; nothing was published and no number consumed. A Wakeup event follows.
+        """
+        direct = self._session.direct
+        if (
+            client_data is None
+            and sequence_info is None
+            and type(data) is bytes
+            and direct is not None
+            and (timeout is None or (timeout.__class__ in PLAIN and timeout >= 0))
+        ):
+            sqn = _send(direct, data, len(data))
+            if sqn >= 0:
+                return sqn
+        return self._publisher.send(data, client_data, sequence_info, timeout)
+
+    def send_batch(self, rows: Any, *, client_data: object = None, timeout: float | None = None) -> tuple[int, int]:
+        """Publishes one message per row and returns the first and last sequence number.
+
+        Args:
+            rows: (n, width) uint8 array with contiguous rows, or a pyarrow Binary or LargeBinary array.
+            client_data: as in :meth:`send`, for every message.
+            timeout: seconds to wait for room, over the whole call.
+
+        Raises:
+            As :meth:`send`; the error has ``first_sequence_number`` and ``sent``, the rows that were published.
+            UsageError: another shape or dtype, or no rows.
+        """
+        return self._publisher.send_batch(rows, client_data, timeout)
+
+    def claim(self, n: int, *, client_data: object = None, timeout: float | None = None) -> Claim:
+        """A writable buffer of ``n`` bytes inside the stream, at most one fragment. See :class:`Claim`.
+
+        It owns the source until it ends: a send in between raises UsageError.
+        """
+        return Claim(self._publisher, n, client_data, timeout)
+
+    def check_size(self, size: int) -> None:
+        """Raises MessageTooLargeError for a message of so many bytes that can never be sent."""
+        self._publisher.check_size(size)
 
     # Stability ------------------------------------------------------------------------------------------------------------
 
     @property
+    def uuid(self) -> bytes:
+        """Its identity, 16 bytes: settled when it is registered."""
+        return self._session.machine.uuid
+
+    @property
+    def next_sequence_number(self) -> int:
+        """Number that the next message's first fragment will carry."""
+        return self._session.next_sequence_number
+
+    @property
     def stable_sequence_number(self) -> int:
         """Highest stable number, -1 for none. Below it, all are stable but those that were reclaimed by force before."""
-        self.refresh()
-        return (self._settlement.retention.stable_below if self._settlement else self._machine.start_sqn) - 1
+        session = self._session
+        session.refresh()
+        return (session.settlement.retention.stable_below if session.settlement else session.machine.start_sqn) - 1
 
     @property
     def in_flight(self) -> InFlight:
         """Messages (fragments) and payload bytes sent, and not yet stable and confirmed (docs/semantics.md D.6)."""
-        self.refresh()
-        return self._settlement.in_flight()[0] if self._settlement else InFlight(0, 0)
+        session = self._session
+        session.refresh()
+        return session.settlement.in_flight()[0] if session.settlement else InFlight(0, 0)
 
     def mark_stable(self, sqn: int) -> None:
         """Calls one fragment stable, as if the stores had said so; nothing happens if they have (docs/semantics.md D.6).
@@ -84,19 +174,21 @@ class Source(Sending):
         Raises:
             UsageError: a number that was not sent yet.
         """
+        session = self._session
         if sqn >= self.next_sequence_number:
             raise UsageError(f"{sqn} was not sent yet: the next number is {self.next_sequence_number}")
-        self.refresh()
-        if self._settlement is not None:
-            self._settlement.mark_stable(sqn)
+        session.refresh()
+        if session.settlement is not None:
+            session.settlement.mark_stable(sqn)
             self.context.wake()
 
     @property
     def registration_ids(self) -> dict[str, int]:
         """Store name -> the RegID held there."""
+        session = self._session
         return {
-            self.names[i]: slot.grant.registration_id
-            for i, slot in enumerate(self._machine.slots)
+            session.names[i]: slot.grant.registration_id
+            for i, slot in enumerate(session.machine.slots)
             if slot.grant is not None
         }
 
@@ -107,30 +199,31 @@ class Source(Sending):
             StabilityTimeout: the time is over, or (at once) it was reclaimed by force, and no store has it.
             UsageError: a number that was not sent yet.
         """
+        session = self._session
         deadline = deadline_of(timeout)
         self.context.raise_callback_error()
         target = self.next_sequence_number - 1 if sqn is None else sqn
         if target >= self.next_sequence_number:
             raise UsageError(f"{target} was not sent yet: the next number is {self.next_sequence_number}")
         while True:
-            moves, glance = self._moves(), self._glance()
-            self.refresh()
-            if self._settlement is None:
+            moves, glance = self._publisher.moves(), self._publisher.glance()
+            session.refresh()
+            if session.settlement is None:
                 return  # nothing was sent
-            missing, reclaimed = self._settlement.missing(target, alone=sqn is not None)
+            missing, reclaimed = session.settlement.missing(target, alone=sqn is not None)
             if missing is None:
                 return
-            stable = self._settlement.retention.stable_below - 1
+            stable = session.settlement.retention.stable_below - 1
             if reclaimed:
                 raise StabilityTimeout(missing, stable, reclaimed=True)
-            self._check_not_deregistered()
+            self._publisher.check_not_deregistered()
             self.context.check_fence()
             left = left_of(deadline)
             if left is not None and left <= 0:
                 raise StabilityTimeout(target, stable)
-            if self._closed:
+            if session.closed:
                 raise ClosedError(f"source {self.topic}")
-            self._wait_for_board(glance, moves, left)
+            self._publisher.wait_for_board(glance, moves, left)
             self.context.raise_callback_error()
 
     def wait_registered(self, timeout: float | None = None) -> None:
@@ -141,68 +234,91 @@ class Source(Sending):
                 said before may be over: who held the RegID may have closed.
             RegistrationTimeout: the time is over. The source goes on trying.
         """
+        session = self._session
         deadline = deadline_of(timeout)
         self.context.raise_callback_error()
         called_ns = time.monotonic_ns()
         while True:
             self.context.check_usable()
-            may_send = self._may_send
-            if may_send and (not self._untold or self.context.in_turn):  # a callback does not wait for its own end
+            may_send = session.may_send
+            if may_send and (not session.untold or self.context.in_turn):  # a callback does not wait for its own end
                 return
             self.context.raise_callback_error()
-            if self._closed:
+            if session.closed:
                 raise ClosedError(f"source {self.topic}")
-            self._check_not_deregistered()
-            if self._failure is not None:
-                raise self._failure
-            refusal = self._machine.refusal(called_ns)
+            self._publisher.check_not_deregistered()
+            if session.failure is not None:
+                raise session.failure
+            refusal = session.machine.refusal(called_ns)
             if refusal is not None:
                 raise refusal_error(refusal)
             left = left_of(deadline)
             if left is not None and left <= 0:
-                why = "its event RegistrationComplete is not delivered" if may_send else self._machine.why(self.names)
+                why = (
+                    "its event RegistrationComplete is not delivered"
+                    if may_send
+                    else session.machine.why(session.names)
+                )
                 raise RegistrationTimeout(f"topic {self.topic!r} is not registered yet ({why})")
-            self.context.wait(self._registered, 0.05 if left is None else min(0.05, left))
+            self.context.wait(session.registered, 0.05 if left is None else min(0.05, left))
 
     def stats(self) -> SourceStats:
         """A snapshot of counters."""
-        self.refresh()
-        settlement = self._settlement
+        session = self._session
+        session.refresh()
+        settlement = session.settlement
         flight, retained = settlement.in_flight() if settlement else (InFlight(0, 0), 0)
         stores = {}
         beats = settlement.beats() if settlement else {}
-        for index, store in enumerate(self.stores):
-            slot = self._machine.slots[index]
+        for index, store in enumerate(session.stores):
+            slot = session.machine.slots[index]
             state = STATES.get(slot.phase, "down")
             if state == "active" and beats.get(index, (0, False))[1]:  # overtaken while it was registered
                 state = "catching_up"
-            stores[self.names[index]] = StoreStats(
+            stores[session.names[index]] = StoreStats(
                 state, store.group, slot.grant.registration_id if slot.grant else 0,
                 settlement.acks[index] - 1 if settlement else -1,
             )  # fmt: skip
         messages = payload = 0
-        if self._handle:
-            header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(self._handle).base)
+        if session.handle:
+            header = ffi.cast("struct hf_stream_header *", lib.hf_source_map(session.handle).base)
             messages, payload = int(header.messages), int(header.payload_bytes)
         stable = settlement.retention.stable_below - 1 if settlement else -1
         forced = settlement.retention.forced if settlement else 0
-        return SourceStats(stores, messages, payload, stable, flight, retained, self._blocked_ns, forced)
+        return SourceStats(stores, messages, payload, stable, flight, retained, self._publisher.blocked_ns, forced)
+
+    # The end --------------------------------------------------------------------------------------------------------------
+
+    def deregister(self) -> None:
+        """The stores forget this source: its state, and its messages, also those that nobody has acknowledged
+        (docs/semantics.md F.7).
+
+        Returns at once. ``DeregistrationSuccess`` tells of each store that it registered with, ``DeregistrationComplete`` of the
+        end; a store that is down is asked when it is back, as long as this object lives. Sends raise NotRegisteredError from now
+        on, and receivers see EndOfStream. To send again, make a new source.
+
+        Raises:
+            UsageError: it is not registered with any store, or it was called before.
+        """
+        self._session.deregister()
 
     def close(self, timeout: float | None = None) -> None:
-        """As Outbound's.
+        """Closes the stream: stores drain it, receivers read it to its end. Not a deregistration. Idempotent.
+
+        In a forked child it only ends the child's use of it.
 
         Raises:
             What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is closed then.
         """
         check_timeout(timeout)
-        super().close(timeout)
+        self._session.close(timeout)
         self.context.child_closed()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        super().close()
+        self._session.close()
         if kind is None:  # what ended the block goes before what a callback raised
             self.context.child_closed()
 
@@ -212,11 +328,12 @@ class Source(Sending):
         )
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "registered" if self._may_send else "registering"
-        if self._settlement is None or self.context.forked:
+        session = self._session
+        state = "closed" if session.closed else "registered" if session.may_send else "registering"
+        if session.settlement is None or self.context.forked:
             return printable(f"<Source {self.topic} {state}>")
-        flight = self._settlement.in_flight()[0]
+        flight = session.settlement.in_flight()[0]
         return printable(
-            f"<Source {self.topic} next={self.next_sequence_number} stable={self._settlement.retention.stable_below - 1}"
+            f"<Source {self.topic} next={self.next_sequence_number} stable={session.settlement.retention.stable_below - 1}"
             f" in_flight={flight.messages} ({flight.bytes} bytes) {state}>"
         )

@@ -45,7 +45,7 @@ def rows(topic: str = "quotes") -> list[snapshot.ReceiverRow]:
 
 
 def uuid_of(src: hf.Source) -> bytes:
-    return src._machine.uuid
+    return src._session.machine.uuid
 
 
 def acked(rcv: AckOnlyReceiver, src: hf.Source) -> int:

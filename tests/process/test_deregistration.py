@@ -343,7 +343,7 @@ def test_a_board_that_somebody_joins_while_its_source_is_forgotten_keeps_its_nam
         events = Events()
         src = ctx.source("quotes", options=SOURCE, on_event=events)
         src.wait_registered(SHORT)
-        uuid = src._machine.uuid
+        uuid = src._session.machine.uuid
         successor = threading.Thread(target=join, args=(ctx.domain, uuid))
 
         def look_then_somebody_comes(self: SourceDeregistration) -> bool:
@@ -373,7 +373,7 @@ def test_a_source_whose_begin_has_renamed_it_is_forgotten_by_the_new_name(
             first.wait_registered(SHORT)
         src = ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a", "b"], "ume_registration_interval": 100})
         src.wait_registered(SHORT)
-        machine = src._machine
+        machine = src._session.machine
         until("both have begun", lambda: len(machine.active()) == 2)
         with ctx.turning():  # as before b has answered
             held = machine.slots[1].grant

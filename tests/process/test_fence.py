@@ -115,7 +115,7 @@ def test_a_process_that_does_not_look_at_its_lock_is_caught(
 
 
 def lines(traces: Traces, source: hf.Source, role: int) -> list[Any]:
-    uuid = source._machine.uuid
+    uuid = source._session.machine.uuid
     return [line for line in traces._lines(uuid) if line.role == role]
 
 

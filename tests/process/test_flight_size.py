@@ -164,8 +164,8 @@ def test_a_send_and_wait_stable_wait_as_the_strategy_says(scene: Scene, strategy
     source.wait_registered(SHORT)
     scene.stand_still()
     source.send(b"fills the flight")
-    assert source._board is not None
-    board = ffi.cast("struct hf_board *", source._board.handle.base)
+    assert source._session.board is not None
+    board = ffi.cast("struct hf_board *", source._session.board.handle.base)
 
     def sends() -> None:
         assert refused(source, timeout=0.02) == "flight_size"
@@ -211,7 +211,7 @@ def test_d6_a_wakeup_follows_though_the_room_came_before_the_refusal(scene: Scen
     source.send(b"")
     source.wait_stable(timeout=SHORT)
     with pytest.raises(hf.WouldBlockError):
-        source._refused(lib.HF_FLIGHT_SIZE, 10)
+        source._publisher._refused(lib.HF_FLIGHT_SIZE, 10)
     scene.events.wait(Wakeup)
 
 

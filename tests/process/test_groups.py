@@ -292,7 +292,7 @@ def test_a_receiver_of_a_source_without_a_ring_completes_with_a_quorum_of_one_gr
         everywhere(src)
         src.send(b"x")
         src.wait_stable(timeout=SHORT)
-    until("the ring is gone", lambda: src._name not in os.listdir("/dev/shm"))
+    until("the ring is gone", lambda: src._session.name not in os.listdir("/dev/shm"))
     for name in "cxyz":
         stores[name].stop()
     with (

@@ -146,17 +146,17 @@ DYING = """
 import os, signal
 import holdfast as hf
 from holdfast.engine.control import wire
-from holdfast.engine.source.session import Outbound
+from holdfast.engine.source.session import SourceSession
 
-def stop_at_begun(self, store, answer, answered=Outbound._answered):
+def stop_at_begun(self, store, answer, answered=SourceSession._answered):
     if isinstance(answer, wire.Begun):
         os.kill(os.getpid(), signal.SIGSTOP)
     answered(self, store, answer)
 
 if BEGINS:
-    Outbound._answered = stop_at_begun
+    SourceSession._answered = stop_at_begun
 else:
-    Outbound._announce = lambda self, _: (print(self._machine.incarnation, flush=True), os.kill(os.getpid(), signal.SIGKILL))
+    SourceSession._announce = lambda self, _: (print(self.machine.incarnation, flush=True), os.kill(os.getpid(), signal.SIGKILL))
 options = {"ume_store_name": ["a:0:0"], "ring_size": 65536 * 4}
 hf.Context(session_id=SESSION).source("quotes", options=options).wait_registered(90)
 """

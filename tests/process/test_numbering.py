@@ -147,7 +147,7 @@ def test_a_begin_that_comes_too_late_leaves_no_ring_and_the_source_starts_over(
         with ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a"]}) as src:
             src.wait_registered(SHORT)
             assert src.next_sequence_number == 2
-            assert refused[0] not in os.listdir("/dev/shm") or refused[0] == src._name
+            assert refused[0] not in os.listdir("/dev/shm") or refused[0] == src._session.name
             assert src.send(b"2") == 2
             src.wait_stable(timeout=SHORT)
 

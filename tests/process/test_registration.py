@@ -283,7 +283,7 @@ def test_a_store_where_the_session_began_by_itself_says_what_to_do(run_store: Ca
         assert "another source than at the other stores" in error.text
         assert "session ID 0x2a" in error.text
         assert "deregister()" in error.text
-        asked = src._machine.slots[0]
+        asked = src._session.machine.slots[0]
         for _ in range(3):
             last = asked.asked_ns
             until("a is asked again", lambda: asked.asked_ns != last)  # noqa: B023
@@ -321,7 +321,7 @@ def test_a_store_where_a_claimant_began_that_sent_nothing_takes_part_for_the_one
         src = ctx.source("quotes", options=THREE, on_event=events)
         src.wait_registered(SHORT)
         assert "another source than at the other stores" in events.wait("RegistrationError").text
-        asked = src._machine.slots[0]
+        asked = src._session.machine.slots[0]
         for _ in range(3):
             last = asked.asked_ns
             until("a is asked again", lambda: asked.asked_ns != last)  # noqa: B023
@@ -329,7 +329,7 @@ def test_a_store_where_a_claimant_began_that_sent_nothing_takes_part_for_the_one
         away.rename(directory)
         until("a takes part", lambda: src.stats().stores["a"].state == "active")
         assert src.next_sequence_number == 2
-        assert [kept.uuid for kept in stores["a"].store.state.sources] == [src._machine.uuid]
+        assert [kept.uuid for kept in stores["a"].store.state.sources] == [src._session.machine.uuid]
 
 
 def test_a_closed_source_holds_nothing_where_it_took_no_part(run_store: Callable[..., ThreadStore]) -> None:

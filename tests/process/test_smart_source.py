@@ -241,7 +241,7 @@ def test_what_it_has_not_got_is_refused_when_it_is_made(ctx: hf.Context, options
 
 
 def test_it_takes_no_part_in_liveness_detection(src: hf.SmartSource) -> None:
-    assert src.liveness_board is None
+    assert src._session.liveness_board is None
 
 
 # Retention -------------------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_d1_nothing_younger_than_the_age_threshold_is_released(scene: Scene) -> 
 
 def test_d1_an_ack_of_another_incarnation_counts_for_nothing(scene: Scene) -> None:
     source = scene.source()
-    settlement = source._settlement
+    settlement = source._session.settlement
     assert settlement is not None
     settlement._incarnation += 1  # as if the store's line were still of the one before
     number = source.send(b"x")
@@ -73,7 +73,7 @@ def test_d1_an_ack_of_another_incarnation_counts_for_nothing(scene: Scene) -> No
 
 def test_the_last_ack_of_a_store_that_is_closed_counts(scene: Scene) -> None:
     source = scene.source()
-    settlement = source._settlement
+    settlement = source._session.settlement
     assert settlement is not None
     line = settlement._watched[0].at
     with settlement.lock:  # nobody looks at the board meanwhile

@@ -114,7 +114,9 @@ def test_a_registration_that_cannot_be_saved_is_not_held_against_the_same_source
         file = store.store._file
         on_disk = type(file)(file.directory).load()
         assert on_disk is not None
-        assert [(each.incarnation, each.stores) for each in on_disk.sources] == [(source._machine.incarnation, ["a"])]
+        assert [(each.incarnation, each.stores) for each in on_disk.sources] == [
+            (source._session.machine.incarnation, ["a"])
+        ]
         stable(source)
     assert saved >= failing
     assert not any("in use" in refusal for refusal in refusals), refusals
