@@ -1,7 +1,8 @@
 """Writes EVIDENCE.md from what the harnesses wrote down, and judges it: ``python -m evidence_report DIRECTORY EVIDENCE.md``.
 
-Each row of the report is a harness (ROWS). It is good when it did at least what one push owes, found nothing, and caught every
-bug that was planted in it. A harness that left no record is a row, too: it was not run. One that is not possible on this machine
+Each row of the report is a harness of the plan (evidence_plan.py). It is good when it did at least what a release owes, found
+nothing, and caught every bug that was planted in it. A harness that left no record is a row, too: it was not run. One that is
+not possible on this machine
 says why: that is nobody's fault, and shows nothing. What the nights of this release found (night.py) counts as well. The whole
 must be done within WALL_MINUTES by the clock, from when DIRECTORY/begun was written, in seconds since 1970 (`date +%s`).
 """
@@ -13,13 +14,14 @@ import platform
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from evidence import Evidence
+from evidence_plan import HARNESSES, Harness
 from night import ledger, of_release, release, summary, trouble
 
 if TYPE_CHECKING:
@@ -27,129 +29,18 @@ if TYPE_CHECKING:
 
     from night import Entry
 
-__all__ = ["ROWS", "Row", "Verdict", "by_night", "by_the_clock", "judge", "main", "records", "report"]
+__all__ = ["ROWS", "Verdict", "by_night", "by_the_clock", "judge", "main", "records", "report"]
 
 WALL_MINUTES = 60
-FUZZ = (
-    "segment", "head", "stream", "board", "frames", "state", "wire", "info", "flat", "xml", "store_xml", "offsets", "ddl",
-    "block",
-)  # fmt: skip
-"""The fuzz targets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A harness. ``least``: what it must have done; ``planted``: so many planted bugs it must have caught."""
-
-    name: str
-    what: str
-    least: Mapping[str, int] = field(default_factory=dict)
-    planted: int = 0
-
-
-ROWS = (
-    Row(
-        "torture",
-        "kill -9 and SIGSTOP of sources, stores, receivers at random moments; 1 and 3 stores",
-        {"kills": 20_000, "stops": 500},
-    ),
-    Row("torture_planted", "the same with a bug planted: at C level, and with 3 stores", planted=2),
-    Row(
-        "torture_matrix",
-        "every failpoint: killed, stopped, failing; 1, 2 and 3 stores",
-        {"cells": 3 * 496},
-        planted=1,
-    ),
-    Row(
-        "failing_calls",
-        "the N-th system call of a log's life fails; or the process dies there, and so do three openings after it",
-        {"calls_failed": 1500, "deaths": 900},
-        1,
-    ),
-    Row("torture_power", "power cuts of an ext4 image under a store", {"cuts": 150}, planted=1),
-    Row(
-        "torture_cuts",
-        "power cuts of whole systems: 1, 2, 3 and 5 stores with an image each, backups, two groups; disks that vanish",
-        {"cuts": 150, "systems": 30, "vanished": 20},
-        planted=4,
-    ),
-    Row(
-        "torn_images", "images of a log with any mixture of sectors since its last sync", {"images": 200_000}, planted=2
-    ),
-    Row("bit_flips", "each bit of a segment of 64 KiB", {"flips": 524_288}, planted=200),
-    Row(
-        "torture_flips",
-        "each bit of a store's state; bits of a log, mended from a peer",
-        {"bits of state": 20_000, "bits of logs": 500, "mended": 500},
-        planted=1,
-    ),
-    Row(
-        "torture_peers",
-        "garbage in ring, board, bells and at the door; under load, names removed and the clock stepped by days",
-        {"clock steps under load": 30, "removals under load": 25, "hostile clients": 5_000},
-        planted=4,
-    ),
-    Row(
-        "limits",
-        "disk or shared memory full, RLIMIT_FSIZE, other users, two stores in one directory, other layouts, fork, pid reuse",
-        {"tests": 50},
-    ),
-    Row(
-        "bad_disks",
-        "bad sectors, failed reads of every call, peers that cannot be read, disks that hang; C programs and whole systems",
-        {"tests": 17, "programs": 4},
-    ),
-    Row(
-        "real_disks",
-        "an image that is cut or becomes read-only (EROFS) while it is mounted; a store that sees no peer's mount",
-        {"tests": 3},
-    ),
-    Row("simulation", "protocol machines under a simulated clock, disk and scheduler", {"seeds": 10_000}),
-    Row("simulation_planted", "the same with a bug planted, each found within 4,000 seeds", planted=55),
-    Row(
-        "models",
-        "Spin models of ring, board, BEGIN and register, whole state space, and their mutants",
-        {"states": 69_000_000},
-        planted=80,
-    ),
-    Row("litmus_commit", "payload and commit word, two threads", {"rounds": 1_000_000}, planted=1),
-    Row("litmus_pin", "pin against eviction (store-load), two threads", {"rounds": 1_000_000}, planted=2),
-    Row(
-        "litmus_sleep",
-        "sleeping flag against commit and ack (store-load), two threads",
-        {"rounds": 2_000_000, "rounds with membarrier": 200_000},
-        planted=2,
-    ),
-    Row(
-        "fuzz",
-        "files, ring, board, frames, messages, configuration",
-        {"targets": len(FUZZ), "mutants": 50_000_000} | {f"mutants of {target}": 50_000 for target in FUZZ},
-        planted=len(FUZZ),
-    ),
-    Row(
-        "properties",
-        "Hypothesis: stream, log and persistence against models",
-        {"tests": 2, "examples": 2000},
-        planted=5,
-    ),
-    Row(
-        "histories",
-        "lives of one source, with stores away, unreadable, wiped, restored, late, and the register lost or restored",
-        {"histories": 38_000},
-        planted=10,
-    ),
-    Row("c-test", "C tests", {"programs": 42}),
-    Row("asan", "C tests under AddressSanitizer and UBSan", {"programs": 42}, 2),
-    Row("tsan", "C tests under ThreadSanitizer", {"programs": 42}, 1),
-    Row("py-asan", "tests of receiving, extension modules under AddressSanitizer and UBSan", {"tests": 250}, 2),
-)
+ROWS = tuple(harness for harness in HARNESSES if harness.commands)
+"""What a release owes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A row with all that was recorded for it. ``wrong``: why it is not good; ``skipped``: why it did not run; neither: good."""
 
-    row: Row
+    row: Harness
     counts: Mapping[str, int]
     findings: int
     planted: tuple[int, int]
@@ -164,17 +55,17 @@ def records(directory: Path) -> list[Evidence]:
     return [msgspec.json.decode(path.read_bytes(), type=Evidence) for path in sorted(directory.glob("*.json"))]
 
 
-def judge(rows: Iterable[Row], found: Iterable[Evidence]) -> list[Verdict]:
+def judge(rows: Iterable[Harness], found: Iterable[Evidence]) -> list[Verdict]:
     """A verdict for each row; what has no row is one that no row asks for, and is shown as well."""
     runs: dict[str, list[Evidence]] = {}
     for run in found:
         runs.setdefault(run.name, []).append(run)
     known = list(rows)
-    known += [Row(name, "") for name in sorted(set(runs) - {row.name for row in known})]
+    known += [Harness(name, "") for name in sorted(set(runs) - {row.name for row in known})]
     return [_judged(row, runs.get(row.name, [])) for row in known]
 
 
-def _judged(row: Row, runs: list[Evidence]) -> Verdict:
+def _judged(row: Harness, runs: list[Evidence]) -> Verdict:
     counts: dict[str, int] = {}
     for run in runs:
         for what, number in run.counts.items():
@@ -203,7 +94,7 @@ def _judged(row: Row, runs: list[Evidence]) -> Verdict:
 
 def by_the_clock(begun: Path, now: float) -> Verdict:
     """What the whole took, with all that was built for it: a row, too."""
-    row = Row(
+    row = Harness(
         "by the clock", f"all of it, from the first line of make evidence to this one: at most {WALL_MINUTES} minutes"
     )
     if not begun.exists():
@@ -216,7 +107,7 @@ def by_the_clock(begun: Path, now: float) -> Verdict:
 def by_night(entries: Iterable[Entry], of: str) -> Verdict:
     """What the nights of the release ``of`` found: a row, too. A line stays until what it found is mended (tests/README.md)."""
     ours = of_release(entries, of)
-    row = Row("nights", "what nights have done for this release: the table below")
+    row = Harness("nights", "what nights have done for this release: the table below")
     counts = {"slices": len(ours)} if ours else {}
     planted = sum(each.run.planted[0] for each in ours), sum(each.run.planted[1] for each in ours)
     found = sum(each.run.findings for each in ours)
@@ -233,7 +124,7 @@ def report(verdicts: list[Verdict], machine: Mapping[str, str]) -> str:
         "",
         "How do you know that it does not lose my data? By what the harnesses below did to it and what they found.",
         "`make evidence` runs them and writes this file; nothing in it is typed by hand. A row is good when it did at least what",
-        "`ROWS` in tests/evidence_report.py asks for, found nothing, and caught every bug that was planted.",
+        "tests/evidence_plan.py asks for, found nothing, and caught every bug that was planted.",
         "",
         *(f"- {what}: {value}" for what, value in machine.items()),
         f"- result: {'**' + str(len(bad)) + ' rows are not good**' if bad else 'all rows are good'}"

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from evidence import DIRECTORY, Evidence
+from evidence_plan import command, parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = [
     "LEDGER",
@@ -46,26 +47,15 @@ SKIPPED = 77
 
 @dataclass(frozen=True)
 class Part:
-    """A harness of the night. ``command``: of one slice, arguments of this interpreter; ``goal``: how many of ``what`` a release
-    owes."""
+    """A harness of the night (evidence_plan.Night). ``command``: of one slice; ``goal``: how many of ``what`` a release owes."""
 
     name: str
-    command: tuple[str, ...]
+    command: Sequence[str]
     what: str
     goal: int
 
 
-PARTS = (
-    Part("cuts", ("-m", "torture_lab", "cuts", "--short"), "cuts", 2_000),
-    Part("kills", (str(TESTS / "process" / "torture.py"), "--kills", "20000"), "kills", 1_000_000),
-    # A slice is `make test`, whose harnesses write no records of their own here: all of it counts as one run.
-    Part(
-        "busy",
-        ("-m", "evidence_run", "busy", "--", *f"env -u {DIRECTORY} -u PYTHONPATH make busy RUNS=1".split()),
-        "runs",
-        5,
-    ),
-)
+PARTS = tuple(Part(name, command(of.command), of.what, of.goal) for name, of in parts().items())
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True):
@@ -138,7 +128,7 @@ def night(part: Part, path: Path, *, minutes: float, clock: Callable[[], float] 
         at = clock()
         if at - begun + longest > 60 * minutes:
             break
-        code, runs = _slice(part)
+        code, runs = _slice(part, done)
         longest = max(longest, clock() - at)
         if code == SKIPPED:
             return SKIPPED
@@ -149,11 +139,12 @@ def night(part: Part, path: Path, *, minutes: float, clock: Callable[[], float] 
     return 0
 
 
-def _slice(part: Part) -> tuple[int, list[Evidence]]:
+def _slice(part: Part, done: int) -> tuple[int, list[Evidence]]:
     """Its exit status, and what it wrote down. One that fails without saying of what is a finding, too."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, DIRECTORY: folder, "PYTHONPATH": str(TESTS)}
-        code = subprocess.run([sys.executable, *part.command], env=environment, check=False).returncode
+        words = [word.replace("{done}", str(done)) for word in part.command]
+        code = subprocess.run(words, env=environment, check=False).returncode
         runs = [msgspec.json.decode(file.read_bytes(), type=Evidence) for file in sorted(Path(folder).glob("*.json"))]
     if code not in (0, SKIPPED) and not any(map(trouble, runs)):
         runs.append(Evidence(part.name, {}, 1, (0, 0), 0.0))

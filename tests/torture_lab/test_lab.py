@@ -1,4 +1,4 @@
-"""Each part of the lab in its tiniest size: the harness works, and finds what is planted. The real thing: make torture-long."""
+"""Each part of the lab in its tiniest size: the harness works, and finds what is planted."""
 
 from __future__ import annotations
 

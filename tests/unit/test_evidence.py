@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 import time
@@ -11,12 +12,14 @@ import evidence
 import evidence_report
 import evidence_run
 import pytest
-from evidence_report import WALL_MINUTES, Row, by_night, by_the_clock, judge, records, report
+from evidence_plan import FUZZ, HARNESSES, Harness, command, parts, run
+from evidence_report import WALL_MINUTES, by_night, by_the_clock, judge, records, report
 from fuzz.plant import PLANTED
 from fuzz.targets import TARGETS
 from night import Entry
 
-KILLS = Row("kills", "kills things", {"kills": 100}, planted=1)
+TESTS = Path(__file__).resolve().parents[1]
+KILLS = Harness("kills", "kills things", least={"kills": 100}, planted=1)
 
 
 def write(directory: Path, monkeypatch: pytest.MonkeyPatch, **facts: object) -> None:
@@ -107,15 +110,54 @@ def test_what_a_night_of_this_release_found_makes_the_evidence_bad(
     assert ("rows are not good" in (tmp_path / "EVIDENCE.md").read_text()) == bool(wrong)
 
 
-def test_every_harness_that_is_run_has_a_row() -> None:
-    text = (Path(__file__).parents[1] / "evidence.mk").read_text()
-    (singles,) = re.findall(r"^SINGLES := (.*)$", text, re.MULTILINE)
-    names = {re.findall(rf"^{single} := (\S+) ", text, re.MULTILINE)[0] for single in singles.split()}
-    assert names <= {row.name for row in evidence_report.ROWS}
+def test_what_the_plan_runs_is_there() -> None:
+    """A command whose file or target has another name by now would be a row that was not run, an hour later."""
+    lines = [
+        line
+        for harness in HARNESSES
+        for line in (*harness.commands, *(night.command for night in harness.nights.values()))
+    ]
+    assert len(lines) > 40
+    targets = "".join(path.read_text() for path in [TESTS.parent / "Makefile", *TESTS.rglob("*.mk")])
+    for line in lines:
+        words = command(line)
+        if "make" in words:
+            target = words[words.index("make") + 2]
+            assert re.search(rf"^{target}:", targets, re.MULTILINE), line
+        for word in words:
+            if word.startswith("tests/"):
+                assert (TESTS.parent / word).exists(), word
+            if word.startswith("build/c/plain/"):
+                assert (TESTS / "c" / f"{Path(word).name}.c").exists(), word
+        modules = [
+            words[place + 1] for place, word in enumerate(words) if word == "-m" and words[place - 1] == sys.executable
+        ]
+        assert all(importlib.util.find_spec(module) for module in modules), line
+
+
+def test_every_harness_is_asked_for_something() -> None:
+    assert [harness.name for harness in HARNESSES if harness.commands and not (harness.least or harness.planted)] == []
+    assert len({harness.name for harness in HARNESSES}) == len(HARNESSES)
+    assert all(harness.commands or harness.nights for harness in HARNESSES)
+    assert len(parts()) == sum(len(harness.nights) for harness in HARNESSES)
+
+
+def test_a_harness_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(evidence.DIRECTORY, str(tmp_path))
+    says = "from evidence import record; record('{}', counts=dict(it=1), findings=0, seconds=1)"
+    good = f'{{py}} -c "{says.format("good")}"'
+    plan = [
+        Harness("bad", "", ('{py} -c "raise SystemExit(1)"',)),
+        Harness("good", "", (good,), beside=True),
+        Harness("good too", "", (good, '{py} -c "raise SystemExit(77)"'), beside=True),
+        Harness("last", "", (f'{{py}} -c "{says.format("last")}"',)),
+    ]
+    run(plan, 2)
+    assert sorted(found.name for found in records(tmp_path)) == ["good", "good", "last"]
 
 
 def test_every_fuzz_target_has_a_floor() -> None:
-    assert set(evidence_report.FUZZ) == {*PLANTED, *TARGETS}
+    assert set(FUZZ) == {*PLANTED, *TARGETS}
 
 
 def test_all_runs_of_a_harness_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +200,7 @@ def test_the_report_is_a_file_and_an_exit_code(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sys, "argv", ["evidence_report", str(tmp_path), str(tmp_path / "EVIDENCE.md")])
     assert evidence_report.main() == 0
     assert "| kills | kills things | 100 kills | 0 | 1 of 1 |" in (tmp_path / "EVIDENCE.md").read_text()
-    monkeypatch.setattr(evidence_report, "ROWS", (KILLS, Row("other", "was not run")))
+    monkeypatch.setattr(evidence_report, "ROWS", (KILLS, Harness("other", "was not run")))
     assert evidence_report.main() == 1
     monkeypatch.setattr(evidence_report, "ROWS", (KILLS,))
     (tmp_path / "begun").write_text("0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ DOES = "from evidence import record; record('harness', counts={'cuts': 40}, find
 
 
 def part(program: str = DOES) -> Part:
-    return Part("cuts", ("-c", program), "cuts", 100)
+    return Part("cuts", (sys.executable, "-c", program), "cuts", 100)
 
 
 def test_a_night_goes_on_until_the_goal_is_reached(tmp_path: Path) -> None:
@@ -23,6 +24,14 @@ def test_a_night_goes_on_until_the_goal_is_reached(tmp_path: Path) -> None:
     assert total(part(), ledger(path), release()) == 120
     assert night(part(), path, minutes=1e6) == 0  # nothing is left to do
     assert len(ledger(path)) == 3
+
+
+def test_a_slice_is_told_what_is_done(tmp_path: Path) -> None:
+    """Else each would begin with the same seed."""
+    path, seen = tmp_path / "ledger", tmp_path / "seen"
+    program = f"open({str(seen)!r}, 'a').write('{{done}} '); {DOES}"
+    assert night(part(program), path, minutes=1e6) == 0
+    assert seen.read_text() == "0 40 80 "
 
 
 def test_a_night_begins_no_slice_that_would_end_too_late(tmp_path: Path) -> None:
@@ -93,6 +102,6 @@ def test_each_part_has_a_name_of_its_own() -> None:
 def test_a_busy_run_counts_what_make_busy_prints() -> None:
     """A goal in a word that no record has would never be reached. `make busy` prints its record as its last line."""
     busy = next(each for each in PARTS if each.name == "busy")
-    assert busy.command[:4] == ("-m", "evidence_run", "busy", "--")
+    assert list(busy.command[:5]) == [sys.executable, "-m", "evidence_run", "busy", "--"]
     rule = (Path(__file__).parents[1] / "evidence.mk").read_text().split("\nbusy:", 1)[1].split("\n\n", 1)[0]
     assert f'"counts": {{"{busy.what}": $(RUNS)}}' in rule
