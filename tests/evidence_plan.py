@@ -43,8 +43,8 @@ DISK_PROGRAMS = " ".join(f"{PLAIN}/test_log_{name}" for name in ("sectors", "fai
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """A part of the night. ``command``: one slice of some minutes, ``{done}`` of ``what`` are done before it; ``goal``: how many a
-    release owes."""
+    """A part of the night. ``command``: one slice of some minutes, before which ``{done}`` of ``what`` are done. ``goal``: how
+    many a release owes."""
 
     command: str
     what: str
