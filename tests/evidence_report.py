@@ -2,8 +2,9 @@
 
 Each row of the report is a harness of the plan (evidence_plan.py). It is good when it did at least what a release owes, found
 nothing, and caught every bug that was planted in it. A harness that left no record is a row, too: it was not run. One that is
-not possible on this machine says why: that is nobody's fault, and shows nothing. What the nights of this release found (night.py)
-counts as well. The whole must be done within WALL_MINUTES by the clock, from when DIRECTORY/begun was written, in seconds since 1970 (`date +%s`).
+not possible on this machine says why: that is nobody's fault, and shows nothing. What the nights of this
+release found (night.py) counts as well. The whole must be done within WALL_MINUTES by the clock, from when
+DIRECTORY/begun was written, in seconds since 1970 (`date +%s`).
 """
 
 from __future__ import annotations
