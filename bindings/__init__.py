@@ -105,7 +105,8 @@ _STORES = {
     "store_main": ".stores.callable_store",
     "store_main_shutdown": ".stores.callable_store",
 }
-"""Name -> module. A program that only sends and receives needs no store: these are imported when they are asked for."""
+"""Name -> module. A program that only sends and receives needs no store: these are imported when they are
+asked for."""
 
 
 def __getattr__(name: str) -> Any:

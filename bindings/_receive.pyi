@@ -1,4 +1,5 @@
-"""csrc/python: what Python and C both write of each message that is received. slot.h says what the fields are."""
+"""csrc/python: what Python and C both write of each message that is received. slot.h says what the fields
+are."""
 
 from collections.abc import Iterator
 from typing import Any, Self

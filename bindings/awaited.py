@@ -37,7 +37,8 @@ class AwaitedMessages:
         return self
 
     def __del__(self) -> None:
-        """The loop was left, or the iterator dropped: its message is in the program's hand until the next request."""
+        """The loop was left, or the iterator dropped: its message is in the program's hand until the next
+        request."""
         if self._message is not None:
             self._receiver.leave(self._message)
 

@@ -18,14 +18,17 @@ __all__ = ["Batch"]
 
 
 class Batch:
-    """Messages of one source. ``frames`` and every payload are views: they are valid until :meth:`release` says so.
+    """Messages of one source. ``frames`` and every payload are views: they are valid until :meth:`release`
+    says so.
 
-    A forked child has ``frames`` only: the ring is not mapped there, and a view of it that was taken before is not to be touched.
+    A forked child has ``frames`` only: the ring is not mapped there, and a view of it that was taken before
+    is not to be touched.
 
     Attributes:
         frames: structured array of shape (n,), read-only: ``sequence_number`` (u8, of the last fragment),
-            ``first_sequence_number`` (u8), ``timestamp_ns`` (i8), ``offset`` (u8, of the payload in ``memory``), ``length``
-            (u4, payload bytes), ``flags`` (u2, 8 = retransmission), ``fragments`` (u2).
+            ``first_sequence_number`` (u8), ``timestamp_ns`` (i8), ``offset`` (u8, of the payload in
+            ``memory``), ``length`` (u4, payload bytes), ``flags`` (u2, 8 = retransmission), ``fragments``
+            (u2).
         topic, source: where they come from.
     """
 
@@ -60,7 +63,8 @@ class Batch:
 
     @property
     def memory(self) -> Any:
-        """(m,) uint8 array that offsets count in, read-only. A message of several fragments is not contiguous there."""
+        """(m,) uint8 array that offsets count in, read-only. A message of several fragments is not contiguous
+        there."""
         self._check_owner()
         return self._view.memory
 
@@ -108,7 +112,8 @@ class Batch:
 
         Raises:
             UsageError: the receiver does not use ``ume_explicit_ack_only``.
-            EvictedError: the source went on over it. Nothing is acknowledged; :meth:`release` it, and it is delivered again.
+            EvictedError: the source went on over it. Nothing is acknowledged; :meth:`release` it, and it is
+                delivered again.
         """
         ack = self.extract_ack()
         if not self._view.intact():
@@ -123,7 +128,8 @@ class Batch:
         """Consumes all of it. Twice is a no-op.
 
         Raises:
-            EvictedError: the source went on over it. Nothing is consumed; the range is delivered again, from the stores.
+            EvictedError: the source went on over it. Nothing is consumed; the range is delivered again, from
+                the stores.
             ForkedHandleError: it belongs to the parent process. Nothing is consumed there.
         """
         if not self._live:

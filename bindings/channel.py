@@ -5,7 +5,8 @@
         channel.write(batch)                            for batch in channel:
         channel.finish()                                    work(batch)
 
-It is how a Spark task exchanges data with a process beside it (holdfast.spark.exchange), and needs neither Spark nor a Java.
+It is how a Spark task exchanges data with a process beside it (holdfast.spark.exchange), and needs neither
+Spark nor a Java.
 """
 
 from __future__ import annotations
@@ -28,18 +29,20 @@ __all__ = ["ShmChannel"]
 
 
 class ShmChannel:
-    """One end of a channel: the first :meth:`write` makes it the writing one, the first :meth:`read` the reading one.
+    """One end of a channel: the first :meth:`write` makes it the writing one, the first :meth:`read` the
+    reading one.
 
-    Either end may come first. A batch that was read is a view of the channel's memory: it stays as it is as long as anything
-    refers to it, and holds its place in the ring; a writer that finds no room waits for that (back-pressure). A writer that
-    dies leaves what it has written; the next one goes on behind it. Batches that a reader has not let go when it closes or dies
-    are read again by the next one. What nobody came back for, ``holdfast gc`` removes.
+    Either end may come first. A batch that was read is a view of the channel's memory: it stays as it is as
+    long as anything refers to it, and holds its place in the ring; a writer that finds no room waits for that
+    (back-pressure). A writer that dies leaves what it has written; the next one goes on behind it. Batches
+    that a reader has not let go when it closes or dies are read again by the next one. What nobody came back
+    for, ``holdfast gc`` removes.
 
     Args:
         name: 1 to 200 bytes.
         domain: as of a Context.
-        capacity: bytes of the ring, chosen by the writer; a power of two, else rounded up. A batch that takes more than a quarter
-            is written in slices.
+        capacity: bytes of the ring, chosen by the writer; a power of two, else rounded up. A batch that takes
+            more than a quarter is written in slices.
     """
 
     def __init__(self, name: str, domain: str | None = None, *, capacity: int = 64 << 20) -> None:
@@ -54,11 +57,12 @@ class ShmChannel:
 
     @property
     def peer(self) -> int | None:
-        """Process id of the other end; None: there is none that lives, or this end has neither written nor read."""
+        """Process id of the other end; None: there is none that lives, or this end has neither written nor
+        read."""
         side = self._writer or self._reader
         return side.peer if side is not None else None
 
-    # Writing --------------------------------------------------------------------------------------------------------------
+    # Writing ------------------------------------------------------------------------------------------------
 
     def write(self, batch: pa.RecordBatch, timeout: float | None = None) -> None:
         """Writes one batch, once, where it will be read.
@@ -68,7 +72,8 @@ class ShmChannel:
             timeout: seconds to wait for room, for each slice; None for ever, 0 not at all.
 
         Raises:
-            WouldBlockError: the reader has not let go of enough. Of a batch in slices, the first ones may be written.
+            WouldBlockError: the reader has not let go of enough. Of a batch in slices, the first ones may be
+                written.
             MessageTooLargeError: one row takes more than a quarter of the ring.
             UsageError: this end reads, or another process writes into this channel.
         """
@@ -85,8 +90,9 @@ class ShmChannel:
             raise MessageTooLargeError(size, writer.block_max, "capacity")
 
     def finish(self, timeout: float | None = None) -> None:
-        """Says that there is no more: the reader's iteration ends there, and nothing can be written here any more. Another end
-        that is opened under this name writes for another reading. Raises as :meth:`write`."""
+        """Says that there is no more: the reader's iteration ends there, and nothing can be written here any
+        more. Another end that is opened under this name writes for another reading. Raises as
+        :meth:`write`."""
         import pyarrow as pa
 
         check_timeout(timeout)
@@ -119,7 +125,7 @@ class ShmChannel:
             raise
         writer.commit()
 
-    # Reading --------------------------------------------------------------------------------------------------------------
+    # Reading ------------------------------------------------------------------------------------------------
 
     def read(self, timeout: float | None = None) -> pa.RecordBatch | None:
         """The next batch, in place. None: the time is over, or ``finished``.
@@ -151,7 +157,7 @@ class ShmChannel:
             self._reader = ChannelReader(self.name, self._domain)
         return self._reader
 
-    # The end --------------------------------------------------------------------------------------------------------------
+    # The end ------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Ends this end's part; batches that were read stay valid. Idempotent."""
@@ -188,8 +194,9 @@ def _bytes_of(batch: pa.RecordBatch | None, schema: pa.Schema | None = None) -> 
 
 
 def _validate(batch: pa.RecordBatch) -> None:
-    """In full: every offset and every index within its buffer, all text UTF-8. Arrow trusts them later, and reads where they
-    lead. Of 100,000 rows it takes nothing for numbers, 0.15 ms for bytes, 1 ms for short texts."""
+    """In full: every offset and every index within its buffer, all text UTF-8. Arrow trusts them later, and
+    reads where they lead. Of 100,000 rows it takes nothing for numbers, 0.15 ms for bytes, 1 ms for short
+    texts."""
     batch.validate(full=True)
     _read_names(batch.schema)
 

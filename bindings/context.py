@@ -1,4 +1,5 @@
-"""The public Context: the engine's, with configuration files, and with receivers that recycle their messages."""
+"""The public Context: the engine's, with configuration files, and with receivers that recycle their
+messages."""
 
 from __future__ import annotations
 
@@ -27,11 +28,13 @@ class Context(Driver):
         session_id: of its sources and receivers that have none of their own.
         name: UM's context_name; also chooses the ``<context>`` of an XML file.
         application: chooses the ``<application>`` of an XML file.
-        config: path of a UM configuration file, flat or XML. The files that UM's environment variables name hold as well.
+        config: path of a UM configuration file, flat or XML. The files that UM's environment variables name
+            hold as well.
         options: go before any file.
 
     Raises:
-        ConfigError: a bad name or option, or a configuration that cannot be read; ``file``, ``line``, ``column`` say where.
+        ConfigError: a bad name or option, or a configuration that cannot be read; ``file``, ``line``,
+            ``column`` say where.
         ForeignOwnerError: the domain's directory is not ours alone.
     """
 

@@ -1,7 +1,8 @@
 """A received message and its acknowledgement. Messages are recycled: a pool keeps them with their buffers.
 
-A message goes back to the pool only when nobody else refers to it, and its buffer only when nobody holds a view of it: a view
-that a program keeps (``np.frombuffer(msg.data)``) turns the buffer into the program's own, and the pool takes a new one.
+A message goes back to the pool only when nobody else refers to it, and its buffer only when nobody holds a
+view of it: a view that a program keeps (``np.frombuffer(msg.data)``) turns the buffer into the program's own,
+and the pool takes a new one.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ RETRANSMIT = 8
 
 
 class Message(Slot):
-    """One message. ``data`` and the numbers are valid until it is released; ``with msg:`` releases it at the end.
+    """One message. ``data`` and the numbers are valid until it is released; ``with msg:`` releases it at the
+    end.
 
-    Also when the block raises: to have it again after a restart, leave it unreleased.
-    ``data``, ``bytes(msg)``, ``len(msg)``, ``sequence_number``, ``timestamp_ns`` and ``released`` are in csrc/python/slot.c;
-    ``_from`` gives its source, or raises ValueError.
+    Also when the block raises: to have it again after a restart, leave it unreleased. ``data``,
+    ``bytes(msg)``, ``len(msg)``, ``sequence_number``, ``timestamp_ns`` and ``released`` are in
+    csrc/python/slot.c; ``_from`` gives its source, or raises ValueError.
     """
 
     __slots__ = ()  # no weak references: the object is used again, and one would lead to another message
@@ -82,7 +84,8 @@ class Message(Slot):
 
     @property
     def is_retransmit(self) -> bool:
-        """It was published before this receiver was registered, or read back after the ring had overtaken it."""
+        """It was published before this receiver was registered, or read back after the ring had overtaken
+        it."""
         self._from()
         return self.last_number < self._live_from or bool(self.entry_flags & RETRANSMIT)
 
@@ -99,7 +102,8 @@ class Message(Slot):
         return self
 
     def settle(self) -> None:
-        """Gets a record in the ack window, if it has none: something is delivered before this message is consumed."""
+        """Gets a record in the ack window, if it has none: something is delivered before this message is
+        consumed."""
         inbound = self._inbound
         if self._live and self._ack_slot == ITERATED and inbound is not None and inbound.window is not None:
             self._ack_slot = inbound.window.delivered(self.first_number, self.last_number)
@@ -115,7 +119,8 @@ class Message(Slot):
             self.release()
 
     def release(self) -> None:
-        """Consumes the message: it counts as acknowledged with the next batch of acks. Twice is a no-op. Any thread."""
+        """Consumes the message: it counts as acknowledged with the next batch of acks. Twice is a no-op. Any
+        thread."""
         if not self._live:
             return
         self._live = False
@@ -130,7 +135,8 @@ class Message(Slot):
         self.forget()
 
     def __del__(self) -> None:
-        """The program has dropped it unreleased, so nothing behind it will be acknowledged: a leak, like an open file."""
+        """The program has dropped it unreleased, so nothing behind it will be acknowledged: a leak, like an
+        open file."""
         receiver, inbound = self._receiver, self._inbound
         if not self._live or inbound is None or receiver.closed or receiver.context.forked:
             return
@@ -189,9 +195,11 @@ class Message(Slot):
 
 
 class Ack:
-    """An acknowledgement taken out of its message or batch (docs/semantics.md G.5); ``close`` it when it is done with.
+    """An acknowledgement taken out of its message or batch (docs/semantics.md G.5); ``close`` it when it is
+    done with.
 
-    It knows its stream only: the message and its buffer may be released, used again and forgotten. Any thread.
+    It knows its stream only: the message and its buffer may be released, used again and forgotten. Any
+    thread.
     """
 
     __slots__ = ("_inbound", "_receiver", "_slot", "sequence_number")
@@ -227,9 +235,9 @@ class Ack:
     def send(self, sqn: int | None = None) -> None:
         """Acknowledges everything up to number ``sqn`` of the same stream (default: the message's own).
 
-        A number that is acknowledged already, or a lower one, has no effect. One that was published and not received yet
-        is taken too. Where the source has begun anew at a number below, the
-        ack ends there: the numbers from there on are other messages now.
+        A number that is acknowledged already, or a lower one, has no effect. One that was published and not
+        received yet is taken too. Where the source has begun anew at a number below, the ack ends there: the
+        numbers from there on are other messages now.
 
         Raises:
             UsageError: the receiver does not use ``ume_explicit_ack_only``; not a number that was published.

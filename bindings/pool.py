@@ -33,10 +33,11 @@ ALONE = _alone()
 
 
 class MessagePool:
-    """Messages that wait to be used again, the longest waiting first. Its counters show that steady state allocates nothing.
+    """Messages that wait to be used again, the longest waiting first. Its counters show that steady state
+    allocates nothing.
 
-    A message may come back while a variable still refers to it (``for msg in rcv`` binds the next one only when it has it): it
-    waits in line, and is free by the time that it is its turn.
+    A message may come back while a variable still refers to it (``for msg in rcv`` binds the next one only
+    when it has it): it waits in line, and is free by the time that it is its turn.
     """
 
     def __init__(self, receiver: Releaser, size: int = MESSAGES) -> None:
@@ -46,9 +47,11 @@ class MessagePool:
         self.allocated = 0
         """Messages made so far."""
         self.buffers = 0
-        """Buffers made so far: with a message, when one must grow, and in place of one that a program keeps a view of."""
+        """Buffers made so far: with a message, when one must grow, and in place of one that a program keeps a
+        view of."""
         self.most_in_use = 0
-        """Messages in use at once, at most: it can grow only when one has to be made, and is looked at then."""
+        """Messages in use at once, at most: it can grow only when one has to be made, and is looked at
+        then."""
         self.kept_views = 0
         """Buffers that a program kept a view of beyond release."""
 
@@ -94,7 +97,8 @@ class MessagePool:
 
 
 class EntriesPool:
-    """The arrays that describe batches, used again when neither a batch nor a view of its ``frames`` is left."""
+    """The arrays that describe batches, used again when neither a batch nor a view of its ``frames`` is
+    left."""
 
     def __init__(self) -> None:
         self._free: deque[Entries] = deque()

@@ -1,4 +1,4 @@
-"""Receiving: one message at a time, in batches, by iterating, by callback, and with asyncio. One thread at a time."""
+"""Receiving: by message, in batches, by iterating, by callback, with asyncio. One thread at a time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Receiver(Driver):
         self.immediate = not (options.ume_use_ack_batching or options.ume_explicit_ack_only)
         """Each consumed message is acknowledged at once, with its own number, as UM does."""
 
-    # Pull -----------------------------------------------------------------------------------------------------------------
+    # Pull ---------------------------------------------------------------------------------------------------
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message, or None when the timeout (seconds; None for ever, 0 not at all) is over.
@@ -71,8 +71,9 @@ class Receiver(Driver):
 
         Raises:
             UsageError: another thread is receiving, or the receiver has a callback.
-            RegistrationError, RegIdInUseError: nothing can come, because a registration failed, or a store refuses. A call that
-                waits believes only what a store was asked since the call: who held the RegID before may have closed.
+            RegistrationError, RegIdInUseError: nothing can come, because a registration failed, or a store
+                refuses. A call that waits believes only what a store was asked since the call: who held the
+                RegID before may have closed.
         """
         if timeout is not None and not (timeout.__class__ in PLAIN and timeout >= 0):
             check_timeout(timeout)
@@ -90,8 +91,8 @@ class Receiver(Driver):
     def _enter(self) -> None:
         """Only one thread receives; who has entered sets ``receiving`` to False in the end.
 
-        No call lies between the look, the store and the caller's ``try``: neither another thread nor a signal handler that
-        raises comes in between.
+        No call lies between the look, the store and the caller's ``try``: neither another thread nor a signal
+        handler that raises comes in between.
         """
         if self.receiving:
             if self.closed:  # a close() that is at work holds it, and leaves it to nobody
@@ -104,7 +105,7 @@ class Receiver(Driver):
     def not_receiving(self) -> Iterator[None]:
         """Driver: a thread that is receiving leaves first, which takes it 100 ms at most.
 
-        Longer than LEAVE_S means that it is this thread, interrupted by the signal handler that closes: then it goes on.
+        Longer than LEAVE_S: it is this thread, interrupted by the signal handler that closes. It goes on.
         """
         deadline = time.monotonic() + LEAVE_S
         while self.receiving and time.monotonic() < deadline:
@@ -126,9 +127,9 @@ class Receiver(Driver):
             self.iterated = None
 
     def leave(self, message: Message) -> None:
-        """An iteration was left (break, an exception, a dropped iterator) while this message was its current one.
+        """An iteration was left (break, exception, dropped iterator) while this message was its current one.
 
-        The next request, of any form, consumes it, as the iteration would have done. Any thread: whoever drops the iterator.
+        The next request, of any form, consumes it, as the iteration would have done. Any thread.
         """
         self._in_hand.append(message)
         self.left = True  # last: who sees it finds the message
@@ -143,7 +144,7 @@ class Receiver(Driver):
                 self.receiving = False
 
     def _consume_left(self) -> None:
-        """What is in hand of iterations that were left is consumed, unless it is retained or released. Receiving thread."""
+        """Consumes what is in hand of iterations that were left, unless it is retained. Receiving thread."""
         self.left = False
         while self._in_hand:
             message = self._in_hand.popleft()
@@ -163,7 +164,7 @@ class Receiver(Driver):
         self.context.raise_callback_error()
 
     def _may_wait(self, called_ns: int, timeout: float | None) -> int:
-        """How long a call that has found nothing may wait before it looks again, ns; 0: its time is over. Raises what hinders."""
+        """How long a call that found nothing waits before it looks again, ns; 0: its time is over."""
         if not self.inbounds and (failure := self.failure(called_ns if timeout != 0 else 0)) is not None:
             raise failure
         left = WAIT_NS if timeout is None else min(WAIT_NS, called_ns + nanoseconds(timeout) - time.monotonic_ns())
@@ -243,8 +244,8 @@ class Receiver(Driver):
     def __iter__(self) -> Iterator[Message]:
         """Messages for ever; each is consumed when the next is asked for, unless it is retained or released.
 
-        Also one that the loop was left at (``break``, an exception): the next request consumes it, whatever its form. To have
-        it again after a restart, ask for nothing more, or ``retain`` it.
+        Also one that the loop was left at (``break``, an exception): the next request consumes it, whatever
+        its form. To have it again after a restart, ask for nothing more, or ``retain`` it.
         """
         while True:
             yield from self._live()
@@ -259,7 +260,7 @@ class Receiver(Driver):
             del message  # or it would never be free for use again
 
     def _live(self) -> Iterable[Message]:
-        """As :meth:`__iter__`, as long as there is one source and its ring serves: the loop is in C (csrc/python/flow.c)."""
+        """As :meth:`__iter__`, while one ring serves: the loop is in C (csrc/python/flow.c)."""
         inbounds = self.inbounds
         if len(inbounds) != 1 or self.context.sequential or self._on_message is not None or self.immediate:
             return ()
@@ -273,7 +274,7 @@ class Receiver(Driver):
         self.settle()  # an iteration that stands still has not consumed its current message
         return cast("Iterable[Message]", ring.flow(self, inbound, live, self.strategy, WAIT_NS))
 
-    # Batches --------------------------------------------------------------------------------------------------------------
+    # Batches ------------------------------------------------------------------------------------------------
 
     def receive_batch(self, max_messages: int = 4096, timeout: float | None = None) -> Batch | None:
         """Up to ``max_messages`` messages of one source in place, or None when the timeout is over.
@@ -341,11 +342,11 @@ class Receiver(Driver):
             inbound.window.consumed(ack_slot)
 
     def batch_evicted(self, inbound: Inbound, ack_slot: int) -> None:
-        """A batch was overwritten. Any thread; the receiving thread goes back before it delivers anything else."""
+        """A batch was overwritten. Any thread; the receiving one goes back before it delivers more."""
         self._evicted.append((inbound, ack_slot))
 
     def _go_back(self) -> None:
-        """Everything from an evicted batch on is delivered again. Until then its record holds the acks back."""
+        """From an evicted batch on all is delivered again. Until then its record holds the acks back."""
         self.settle()  # the current message of an iteration was delivered behind the batch, and is forgotten with it
         while self._evicted:
             inbound, ack_slot = self._evicted.popleft()
@@ -354,7 +355,7 @@ class Receiver(Driver):
                 if again is not None:
                     inbound.feed.seek(again)
 
-    # Callback -------------------------------------------------------------------------------------------------------------
+    # Callback -----------------------------------------------------------------------------------------------
 
     def dispatch(self) -> int:
         """Callback form: the context's thread. Signals the eventfd of the asyncio form."""
@@ -386,7 +387,7 @@ class Receiver(Driver):
         """The context's thread must wake for messages."""
         return self._on_message is not None or self._awaited
 
-    # asyncio --------------------------------------------------------------------------------------------------------------
+    # asyncio ------------------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         """An eventfd that becomes readable when a message may be there. Read it (8 bytes) before you look."""
@@ -440,14 +441,15 @@ class Receiver(Driver):
         """Messages for ever, as :meth:`__iter__`. A wait for one may be cancelled; the iterator goes on."""
         return AwaitedMessages(self)
 
-    # The end --------------------------------------------------------------------------------------------------------------
+    # The end ------------------------------------------------------------------------------------------------
 
     def acknowledge_skipped(self) -> int:
-        """Acknowledges what the start of this receiver has skipped, of every source, and returns how many numbers that was.
+        """Acknowledges what this receiver's start has skipped, of every source; returns how many numbers.
 
-        A start that begins behind the session's position (``retransmit_request_maximum``, a recovery callback, ``use_late_join``
-        0) moves nothing: only the next acknowledgement does, and covers what was skipped. Where a receiver-paced source waits
-        for that, and no message can come because of it, this call is the acknowledgement. Any thread.
+        A start that begins behind the session's position (``retransmit_request_maximum``, a recovery
+        callback, ``use_late_join`` 0) moves nothing: only the next acknowledgement does, and covers what was
+        skipped. Where a receiver-paced source waits for that, and no message can come because of it, this
+        call is the acknowledgement. Any thread.
         """
         self.context.check_usable()
         if self.closed:
@@ -459,9 +461,10 @@ class Receiver(Driver):
         return ReceiverStats.of(self.inbounds, self.pool, self.entries, self.outstanding)
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes due acks, invalidates unreleased messages without consuming them, frees the RegIDs. Idempotent.
+        """Flushes due acks, invalidates unreleased messages unconsumed, frees the RegIDs. Idempotent.
 
-        Raises what a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is closed then.
+        Raises what a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is
+        closed then.
         """
         check_timeout(timeout)
         self._close(timeout)

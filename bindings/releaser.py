@@ -1,4 +1,5 @@
-"""What a message or a batch needs of the receiver that delivered it. Receiver implements it; nobody below imports Receiver."""
+"""What a message or a batch needs of the receiver that delivered it. Receiver implements it; nobody below
+imports Receiver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A receiver whose delivery waits for consumption (``ume_application_outstanding_maximum``); others do not pay for it."""
+"""A receiver whose delivery waits for consumption (``ume_application_outstanding_maximum``); others do not
+pay for it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ __all__ = ["ThrottledReceiver"]
 
 
 class ThrottledReceiver(Receiver):
-    """While too much is delivered and not consumed, every form of receiving finds nothing, and waits if it may.
+    """While too much is delivered and not consumed, every form of receiving finds nothing, and waits if it
+    may.
 
     Consuming from any thread rings this process's bell if somebody waits.
     """

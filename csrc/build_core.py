@@ -1,11 +1,12 @@
-"""Build time only: csrc's headers and sources become the compiled module ``holdfast._core``, csrc/python ``holdfast._receive``.
+"""Build time only: csrc's headers and sources become the compiled module ``holdfast._core``, csrc/python
+``holdfast._receive``.
 
-There is no second list of declarations. The text between the cffi markers of each header is what C compiles and what
-cffi parses, and cffi checks every size and offset of it against the compiler.
+There is no second list of declarations. The text between the cffi markers of each header is what C compiles
+and what cffi parses, and cffi checks every size and offset of it against the compiler.
 
-A build in place (``pip install -e``, ``build_ext --inplace``) also makes ``holdfast._core_fp``, with failpoints, for
-tests. It is strict about warnings; a user's build is not, because a newer compiler's new warning must not stop an
-installation.
+A build in place (``pip install -e``, ``build_ext --inplace``) also makes ``holdfast._core_fp``, with
+failpoints, for tests. It is strict about warnings; a user's build is not, because a newer compiler's new
+warning must not stop an installation.
 
 ``python csrc/build_core.py`` rebuilds both modules in place.
 """
@@ -55,8 +56,8 @@ KEEP_THE_GIL = {
     "bell": "read",
     "process": "token forked",
 }
-"""hf_<key>_<word> (or hf_<key>): calls that never wait keep it (docs/design.md 25). It costs as much as they do, and it is the
-lock that serialises a source's senders."""
+"""hf_<key>_<word> (or hf_<key>): calls that never wait keep it (docs/design.md 25). It costs as much as they
+do, and it is the lock that serialises a source's senders."""
 
 KINDS = {".c", ".h", ".py", ".md"}
 
@@ -64,7 +65,8 @@ _MARKED = re.compile(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", re.DOTALL)
 
 
 def declarations() -> str:
-    """The marked text of all headers. Raises ValueError where HEADERS are not those that have a marked region."""
+    """The marked text of all headers. Raises ValueError where HEADERS are not those that have a marked
+    region."""
     marked = {
         path.relative_to(HERE).with_suffix("").as_posix(): found
         for path in HERE.rglob("*.h")
@@ -84,7 +86,8 @@ def sources(module: str) -> list[str]:
 
 
 def emit(module: str, path: Path) -> None:
-    """Write the C source of ``module`` to ``path``. Raises ValueError when cffi writes wrappers in another form."""
+    """Write the C source of ``module`` to ``path``. Raises ValueError when cffi writes wrappers in another
+    form."""
     ffi = FFI()
     ffi.cdef(declarations())
     ffi.set_source(module, "".join(f'#include "{name}.h"\n' for name in HEADERS))
@@ -111,10 +114,12 @@ def _keep_the_gil(text: str, name: str) -> str:
 
 
 class BuildCore(build_ext):
-    """build_ext that generates cffi's source and compiles ours with warnings on (cffi's is not clean under them)."""
+    """build_ext that generates cffi's source and compiles ours with warnings on (cffi's is not clean under
+    them)."""
 
     def finalize_options(self) -> None:
-        """In place: the module with failpoints too, and strict (run() hides ``inplace`` from build_extension)."""
+        """In place: the module with failpoints too, and strict (run() hides ``inplace`` from
+        build_extension)."""
         self.development = bool(self.inplace or self.editable_mode)
         extensions = self.distribution.ext_modules or []
         if self.development and not any(one.name.endswith("_fp") for one in extensions):
@@ -155,5 +160,6 @@ class BuildCore(build_ext):
 
 
 if __name__ == "__main__":
-    # A build folder of its own: a wheel is packed from the default one, and must not find the test build there.
+    # A build folder of its own: a wheel is packed from the default one, and must not find the test build
+    # there.
     setup(script_args=["-q", "build_ext", "--inplace", "--build-lib=build/inplace", "--build-temp=build/inplace/temp"])

@@ -1,4 +1,5 @@
-"""What is written from the sources, never by hand: bindings/_core.pyi, and tables of csrc/README.md and bindings/README.md.
+"""What is written from the sources, never by hand: bindings/_core.pyi, and tables of csrc/README.md and
+bindings/README.md.
 
 ``python csrc/generate.py`` writes them. With ``--check`` it writes nothing, and fails if one is not current.
 """
@@ -156,7 +157,7 @@ def _annotation(kind: Any, bytes_pointer: str) -> str:
     return bytes_pointer if kind.kind == "pointer" and kind.item.cname in {"uint8_t", "char", "void"} else "CData"
 
 
-# The tables ----------------------------------------------------------------------------------------------------------
+# The tables -------------------------------------------------------------------------------------------------
 
 _STRUCT = re.compile(r"((?:/\*(?:(?!\*/).)*\*/\s*)?)struct (hf_\w+) \{(.*?)\n\};", re.DOTALL)
 _CONSTANT = re.compile(r"^    (HF_\w+) = (\d+),?(?:\s*/\*\s*(.*?)\s*\*/)?$", re.MULTILINE)
@@ -164,7 +165,8 @@ _FIELD = re.compile(r"^\s*([\w ]+?) (\w+)(?:\[(\d+)\])?;\s*/\*\s*(\d+)\s*(.*?)\s
 
 
 def tables(module: ModuleType) -> str:
-    """The constants, and a table per struct of base/layout.h: offsets and sizes as compiled, meanings from the comments.
+    """The constants, and a table per struct of base/layout.h: offsets and sizes as compiled, meanings from
+    the comments.
 
     Raises ValueError where a comment's offset is not the compiler's, or a field has no comment.
     """

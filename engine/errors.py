@@ -1,9 +1,10 @@
-"""Every error that holdfast raises: one tree, each with a code, a hint and a verdict whether trying again can help.
+"""Every error that holdfast raises: one tree, each with a code, a hint and a verdict whether trying again can
+help.
 
-The text of an error is one line: code, what happened with value and limit, what to do about it. `code` is UM's name
-where UM has one (LBM_...), else HF_.... `exit_code` is what the command line returns for it: 2 usage or configuration,
-3 not running, 4 timeout, 5 data damage, 1 anything else. All of them can be pickled, because they travel between
-processes.
+The text of an error is one line: code, what happened with value and limit, what to do about it. `code` is
+UM's name where UM has one (LBM_...), else HF_.... `exit_code` is what the command line returns for it: 2
+usage or configuration, 3 not running, 4 timeout, 5 data damage, 1 anything else. All of them can be pickled,
+because they travel between processes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def rebuild(cls: type[Error], args: tuple[object, ...], state: dict[str, object]
 class Error(Exception):
     """Root of all holdfast errors.
 
-    `send_batch` leaves `first_sequence_number` and `sent` (rows published before the failure) on the error it raises.
+    `send_batch` leaves `first_sequence_number` and `sent` (rows published before the failure) on the error it
+    raises.
     """
 
     code: str = "HF_ERROR"
@@ -115,7 +117,8 @@ class ConfigError(Error):
 
     @property
     def excerpt(self) -> str:
-        """The line of the file and a line with the caret, or nothing. Of a long line what is around the place."""
+        """The line of the file and a line with the caret, or nothing. Of a long line what is around the
+        place."""
         if self.text is None or self.column is None:
             return ""
         before = max(0, self.column - 1 - EXCERPT_HALF)
@@ -129,7 +132,8 @@ class ConfigError(Error):
 
 
 class NoDomainError(ConfigError):
-    """Who only looks at a domain has none to look at: nothing has ever run there, or its directory is gone."""
+    """Who only looks at a domain has none to look at: nothing has ever run there, or its directory is
+    gone."""
 
 
 class NotRegisteredError(Error):
@@ -154,7 +158,8 @@ class QuorumLostError(NotRegisteredError):
 
 
 class WouldBlockError(Error):
-    """A send could not proceed within its timeout; nothing was published. `reason` says what it waited for."""
+    """A send could not proceed within its timeout; nothing was published. `reason` says what it waited
+    for."""
 
     code = "LBM_EWOULDBLOCK"
     retriable = True
@@ -218,7 +223,8 @@ class RegistrationTimeout(Error):  # noqa: N818  (the public name)
 
 
 class StabilityTimeout(Error):  # noqa: N818  (the public name)
-    """Number `sqn` was not stable in time; `stable` is the highest stable one, as `Source.stable_sequence_number`.
+    """Number `sqn` was not stable in time; `stable` is the highest stable one, as
+    `Source.stable_sequence_number`.
 
     `reclaimed`: it was reclaimed by force before it was stable, and no waiting will help.
     """
@@ -243,7 +249,8 @@ class StabilityTimeout(Error):  # noqa: N818  (the public name)
 
 
 class EvictedError(Error):
-    """What a view showed may be overwritten. Nothing of it is acknowledged; it is delivered again from the stores."""
+    """What a view showed may be overwritten. Nothing of it is acknowledged; it is delivered again from the
+    stores."""
 
     code = "HF_EVICTED"
     hint = "release views sooner, or raise receiver_pin_timeout; it is delivered again"
@@ -254,7 +261,8 @@ class EvictedError(Error):
 
 
 class LayoutMismatchError(Error):
-    """A shared object was made by an incompatible version of holdfast. Layout versions, or descriptions of them."""
+    """A shared object was made by an incompatible version of holdfast. Layout versions, or descriptions of
+    them."""
 
     code = "HF_LAYOUT"
     hint = "run one version of holdfast everywhere in a domain, or remove the object: holdfast gc"
@@ -305,7 +313,8 @@ class ForeignOwnerError(Error):
 
 
 class DirectoryInUseError(Error):
-    """Another store runs on this directory, or has this name, port or pidfile. `pid` is its process, 0 if unknown.
+    """Another store runs on this directory, or has this name, port or pidfile. `pid` is its process, 0 if
+    unknown.
 
     `directory` is the path that it holds; `what` names the thing where it is no directory.
     """
@@ -322,10 +331,11 @@ class DirectoryInUseError(Error):
 
 
 class ReadOnlyError(Error):
-    """The disk of a store's directory is read-only: mounted so, or by the kernel after an error (errors=remount-ro).
+    """The disk of a store's directory is read-only: mounted so, or by the kernel after an error
+    (errors=remount-ro).
 
-    A store there takes no source in and records nothing; what it has is read. `directory` is the path. `since_start`: the store
-    has started there while it was so, and stays as it is until it is started again.
+    A store there takes no source in and records nothing; what it has is read. `directory` is the path.
+    `since_start`: the store has started there while it was so, and stays as it is until it is started again.
     """
 
     code = "HF_READ_ONLY"
@@ -341,7 +351,8 @@ class ReadOnlyError(Error):
 
 
 class RemovedError(Error):
-    """The shared memory of a channel was removed from /dev/shm, and no other end is left that has it: nobody can come."""
+    """The shared memory of a channel was removed from /dev/shm, and no other end is left that has it: nobody
+    can come."""
 
     code = "HF_REMOVED"
     hint = (
@@ -368,10 +379,11 @@ class ForkedHandleError(Error):
 
 
 class FencedError(Error):
-    """This process has lost the lock that proves that it lives, in the domain directory `path` or in a store's directory.
+    """This process has lost the lock that proves that it lives, in the domain directory `path` or in a
+    store's directory.
 
-    Others may take it for dead: its ring is drained, its RegIDs are granted to whoever asks. So it sends and acknowledges nothing
-    there any more, and cannot come back.
+    Others may take it for dead: its ring is drained, its RegIDs are granted to whoever asks. So it sends and
+    acknowledges nothing there any more, and cannot come back.
     """
 
     code = "HF_FENCED"
@@ -388,9 +400,11 @@ class FencedError(Error):
 
 
 class TurnHeldError(Error):
-    """A living process keeps others waiting: it stands still in a step that one at a time may do. `pid` is 0 if unknown.
+    """A living process keeps others waiting: it stands still in a step that one at a time may do. `pid` is 0
+    if unknown.
 
-    Nothing is taken from it, however long it stands. What waited is tried again where it goes on in the background.
+    Nothing is taken from it, however long it stands. What waited is tried again where it goes on in the
+    background.
     """
 
     code = "HF_AGAIN"

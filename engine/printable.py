@@ -1,8 +1,9 @@
-"""Text of others, made fit to be shown: names and topics are data, and may hold what a terminal obeys or what turns lines around.
+"""Text of others, made fit to be shown: names and topics are data, and may hold what a terminal obeys or what
+turns lines around.
 
-What a terminal, a log or an error shows is escaped as ``repr`` does it: control characters, those that change the direction of
-text, line separators, whatever does not show. Data stays as it is, in JSON as everywhere: there the same characters are written
-as JSON's own escapes, which decode to what they were.
+What a terminal, a log or an error shows is escaped as ``repr`` does it: control characters, those that change
+the direction of text, line separators, whatever does not show. Data stays as it is, in JSON as everywhere:
+there the same characters are written as JSON's own escapes, which decode to what they were.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 
-__all__ = ["LOGGERS", "json_text", "printable"]
+__all__ = ["LOGGERS", "cut", "json_text", "printable"]
 
 LOGGERS = ("holdfast", "holdfast.store", "holdfast.daemon")
 """All that this package logs to."""
@@ -24,6 +25,16 @@ def printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
     )
+
+
+def cut(text: str, size: int) -> str:
+    """At most ``size`` bytes of it: the beginning, which names a file or a store, and the end, which says why
+    or what helps."""
+    data = text.encode(errors="backslashreplace")  # a path may have bytes that are no text
+    if len(data) <= size:
+        return data.decode()
+    left = (size - len("…".encode())) // 2
+    return f"{data[:left].decode(errors='ignore')}…{data[-left:].decode(errors='ignore')}"
 
 
 def json_text(encoded: bytes) -> str:

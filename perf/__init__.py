@@ -1,1 +1,2 @@
-"""Measurements: one script, one question. README.md says how to read what they print; ``python -m perf`` runs all."""
+"""Measurements: one script, one question. README.md says how to read what they print; ``python -m perf`` runs
+all."""

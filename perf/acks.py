@@ -1,9 +1,10 @@
 """What does the consumption of a message cost the acknowledgements?
 
-    ring of records --contiguous_prefix--> head        compiled by Numba | the same function in plain Python
-    delivered, consumed (per message) + advance (per tick)                what the receiving thread pays, in Python
+    ring of records --contiguous_prefix--> head                by Numba | the same function in plain Python
+    delivered, consumed (per message) + advance (per tick)     what the receiving thread pays, in Python
 
-Everything is in one thread: no other side, no store. The records of a tick of 4096 messages lie in the core's cache.
+Everything is in one thread: no other side, no store. The records of a tick of 4096 messages lie in the core's
+cache.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def _consumed() -> Any:
 
 
 def walk(prefix: Callable[..., tuple[int, int]], ticks: int) -> Reading:
-    """ns per message of a kernel that walks over full ticks. Raises RuntimeError if it does not get to the end."""
+    """ns per message of a kernel that walks over full ticks. Raises RuntimeError if it does not get to the
+    end."""
     records = _consumed()
     start = time.perf_counter_ns()
     for _ in repeat(None, ticks):

@@ -1,11 +1,13 @@
 """Where the time of a message goes: each hot path by itself, beside the bare work that it cannot do without.
 
-core 0: send -> receive | poll | batch | copy -> append -> ack -> release      one thread: no wait for another core's cache lines
+core 0: send -> receive | poll | batch | copy -> append -> ack -> release
+        one thread: no wait for another core's cache lines
 
-Times are medians of native runs, with [min .. max]; all cases are interleaved, the clock beside the send that reads it. Times in
-which the clock alone takes longer than that send are refused: something else ran meanwhile. Instructions and cache lines (misses
-of the first-level cache, in a ring that is larger than it) are callgrind's: exact, and the same on every run; without valgrind
-they are left out. Messages have 128 bytes.
+Times are medians of native runs, with [min .. max]; all cases are interleaved, the clock beside the send that
+reads it. Times in which the clock alone takes longer than that send are refused: something else ran
+meanwhile. Instructions and cache lines (misses of the first-level cache, in a ring that is larger than it)
+are callgrind's: exact, and the same on every run; without valgrind they are left out. Messages have 128
+bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 
 BYTES = 128
 RUNS = 9
-"""That count, of each case, interleaved: who is disturbed in four of them still has the median of the others."""
+"""That count, of each case, interleaved: who is disturbed in four of them still has the median of the
+others."""
 SIMULATED_ROUNDS = 20
 CHUNK = 1024
 """Messages of a round (perf/c/path_cases.c)."""
@@ -41,7 +44,8 @@ EVENTS = ("Ir", "Dr", "Dw", "I1mr", "D1mr", "D1mw", "ILmr", "DLmr", "DLmw")
 
 @dataclass(frozen=True, slots=True)
 class HotPath:
-    """One hot path; ``bare``: the work that no design can leave out. ``why``: what the difference is spent on."""
+    """One hot path; ``bare``: the work that no design can leave out. ``why``: what the difference is spent
+    on."""
 
     case: str
     title: str
@@ -126,7 +130,8 @@ PATHS = (
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Per message: instructions, and cache lines that were read and written and were not in the first-level cache."""
+    """Per message: instructions, and cache lines that were read and written and were not in the first-level
+    cache."""
 
     instructions: float
     lines_read: float
@@ -201,7 +206,8 @@ def _moved(one: Counted) -> str:
 
 
 def main() -> None:
-    """Measures all paths and writes perf/README.md. Raises ValueError, and writes nothing, for what ``checked`` refuses."""
+    """Measures all paths and writes perf/README.md. Raises ValueError, and writes nothing, for what
+    ``checked`` refuses."""
     names = list(dict.fromkeys(("clock", *(name for path in PATHS for name in (path.case, path.bare)))))
     with Bench(RUNS) as bench:
         found = bench.cases({f"path:{name}:{BYTES}": "" for name in names})

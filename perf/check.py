@@ -1,11 +1,13 @@
-"""Has anything become slower? Measures the main ratios again and compares them with the committed results (``make perf-check``).
+"""Has anything become slower? Measures the main ratios again and compares them with the committed results
+(``make perf-check``).
 
-A figure is a cost beside its limit of the same run (a message beside a bare cache line, an append beside a bare copy), so that
-what the host does to both falls out. Losses are judged by compare.py. What seems lost is measured once more, for runs that are
-neighbours in time are more alike than two sessions are: it counts if it is lost again.
+A figure is a cost beside its limit of the same run (a message beside a bare cache line, an append beside a
+bare copy), so that what the host does to both falls out. Losses are judged by compare.py. What seems lost is
+measured once more, for runs that are neighbours in time are more alike than two sessions are: it counts if it
+is lost again.
 
-Compared is only what can be: the results of this machine class, at a probe within the factor that floors.py allows. A gate that
-compared nothing has not passed, so its exit status says which of these it was:
+Compared is only what can be: the results of this machine class, at a probe within the factor that floors.py
+allows. A gate that compared nothing has not passed, so its exit status says which of these it was:
 
 0    half of the pairs or more were compared, and none is lost
 1    something is lost
@@ -47,7 +49,8 @@ FACTS = ("kernel", "compiler", "python", "packages", "governor", "file_system")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """``case`` beside ``base``, both of the C program or both in turns with Python, as ``script`` measures them."""
+    """``case`` beside ``base``, both of the C program or both in turns with Python, as ``script`` measures
+    them."""
 
     script: str
     case: str
@@ -74,7 +77,8 @@ PAIRS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is said about one pair. ``comparison``: None where there is nothing to compare, and ``why`` says what is missing."""
+    """What is said about one pair. ``comparison``: None where there is nothing to compare, and ``why`` says
+    what is missing."""
 
     pair: Pair
     comparison: Comparison | None
@@ -100,7 +104,8 @@ class Line:
 
 
 def costs_beside(case: Series, base: Series) -> list[float]:
-    """Cost of ``case`` in units of its neighbour of ``base``, run by run at equal probes; greater is worse."""
+    """Cost of ``case`` in units of its neighbour of ``base``, run by run at equal probes; greater is
+    worse."""
     pairs = zip(case.samples, base.samples, strict=True)
     near = [(a, b) for a, b in pairs if 1 / EQUAL_PROBE < a.probe_ns / b.probe_ns < EQUAL_PROBE]
     return [a.value / b.value if a.unit == "ns" else b.value / a.value for a, b in near]

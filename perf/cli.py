@@ -42,7 +42,8 @@ class Script:
     measure: Callable[[Bench], Iterator[Series]]
 
     def section(self, bench: Bench) -> Section:
-        """What was measured; a failure ends this script, is told in its section, and leaves the others their turn."""
+        """What was measured; a failure ends this script, is told in its section, and leaves the others their
+        turn."""
         series: list[Series] = []
         failed = ""
         try:
@@ -77,7 +78,8 @@ def run_all(scripts: Sequence[Script]) -> None:
 
 
 def run_written(scripts: Sequence[Script], folder: Path, name: str, page: Path | None = None) -> None:
-    """Prints the tables, writes ``folder``/``name``.json and, where a page is given, its results. Exits as run_one.
+    """Prints the tables, writes ``folder``/``name``.json and, where a page is given, its results. Exits as
+    run_one.
 
     ``name``: of the result file, unless ``--name`` gives another.
     """
@@ -95,7 +97,8 @@ def run_written(scripts: Sequence[Script], folder: Path, name: str, page: Path |
 
 
 def verdict(report: Report, *, gate: bool) -> int:
-    """The exit status: 1 if a section is not complete or, with ``gate``, a floor is missed. Says which on standard error."""
+    """The exit status: 1 if a section is not complete or, with ``gate``, a floor is missed. Says which on
+    standard error."""
     failed = [f"{section.script}: {section.failed}" for section in report.sections if section.failed]
     for line in (*(f"FLOOR MISSED: {line}" for line in report.missed), *(f"not complete: {why}" for why in failed)):
         print(line, file=sys.stderr)

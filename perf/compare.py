@@ -1,8 +1,9 @@
 """Is one measurement slower than another? Compares distributions of ratios, never single figures. Pure.
 
-The test is the one of Mann and Whitney, exact: of all orders that the runs of both sides could have come in, how many are as bad
-for the new ones as the order that was seen? It needs no shape of the noise, and a single disturbed run moves it by one rank. A
-bootstrap would need more than the five runs that results have: of five values it draws the same few medians again and again.
+The test is the one of Mann and Whitney, exact: of all orders that the runs of both sides could have come in,
+how many are as bad for the new ones as the order that was seen? It needs no shape of the noise, and a single
+disturbed run moves it by one rank. A bootstrap would need more than the five runs that results have: of five
+values it draws the same few medians again and again.
 """
 
 from __future__ import annotations
@@ -56,17 +57,19 @@ def _orders(old: int, new: int) -> Counter[int]:
 def tail(old: int, new: int, wins: float) -> float:
     """P(U >= wins): of all C(old + new, new) orders, those where new runs beat old ones at least so often.
 
-    U counts the pairs (old run, new run) with the greater value on the new side; half a win, of a tie, counts as none.
+    U counts the pairs (old run, new run) with the greater value on the new side; half a win, of a tie, counts
+    as none.
     """
     least = math.floor(wins)
     return sum(count for u, count in _orders(old, new).items() if u >= least) / math.comb(old + new, new)
 
 
 def compare(old: Sequence[float], new: Sequence[float]) -> Comparison:
-    """Costs of runs, committed and new, greater is worse. LOSS: the new ones lie above the old ones by more than LOSS.
+    """Costs of runs, committed and new, greater is worse. LOSS: the new ones lie above the old ones by more
+    than LOSS.
 
-    FEW: not even all new runs above all old ones would be improbable enough. Raises ValueError for an empty side or a cost that
-    is not above 0.
+    FEW: not even all new runs above all old ones would be improbable enough. Raises ValueError for an empty
+    side or a cost that is not above 0.
     """
     if not old or not new or min(*old, *new) <= 0:
         raise ValueError(f"{len(old)} and {len(new)} runs: each side needs one, and costs above 0")

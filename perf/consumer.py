@@ -1,4 +1,5 @@
-"""A consumer in Numba: every message's number, and the number in its first eight bytes, must follow the one before."""
+"""A consumer in Numba: every message's number, and the number in its first eight bytes, must follow the one
+before."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 def consume(frames: NDArray[np.void], words: NDArray[np.uint64], state: NDArray[np.uint64]) -> None:
     """Check one batch in place.
 
-    ``frames``: (n,) records of a batch. ``words``: (m,) its memory as uint64; offsets are multiples of 8 bytes.
-    ``state``: (3,) next sequence number, next number in a payload, and how many were another one.
+    ``frames``: (n,) records of a batch. ``words``: (m,) its memory as uint64; offsets are multiples of 8
+    bytes. ``state``: (3,) next sequence number, next number in a payload, and how many were another one.
     """
     number, carried, bad = state[0], state[1], state[2]
     for i in range(frames.shape[0]):
@@ -36,9 +37,11 @@ class Consumer:
         self._state = np.zeros(3, dtype=np.uint64)
 
     def take(self, batch: hf.Batch) -> int:
-        """Check one batch and release it; returns how many messages that consumed. The first call compiles the kernel.
+        """Check one batch and release it; returns how many messages that consumed. The first call compiles
+        the kernel.
 
-        What was seen counts only when release() has said that nobody wrote there meanwhile; else the range comes again.
+        What was seen counts only when release() has said that nobody wrote there meanwhile; else the range
+        comes again.
         """
         memory, state, count = batch.memory, self._state.copy(), len(batch)
         consume(batch.frames, memory[: len(memory) // 8 * 8].view(np.uint64), state)
@@ -57,5 +60,6 @@ class Consumer:
 
 
 def numbered_rows(count: int, width: int) -> NDArray[np.uint64]:
-    """(count, width / 8) uint64 whose first column will carry the numbers; ``.view(np.uint8)`` is what is sent."""
+    """(count, width / 8) uint64 whose first column will carry the numbers; ``.view(np.uint8)`` is what is
+    sent."""
     return np.zeros((count, width // 8), dtype=np.uint64)

@@ -38,7 +38,8 @@ RUN_BYTES = 384 << 20
 """In the logs of all stores, per run."""
 RETAIN = 128 << 20
 FILL = 768 << 20
-"""Into each log before it counts: by then the small first segments have been recycled, too, and all are written files."""
+"""Into each log before it counts: by then the small first segments have been recycled, too, and all are
+written files."""
 RING = 128 << 20
 RETAINED = 96 << 20
 

@@ -1,7 +1,9 @@
-"""What a message may cost as things grow in number: curves, and the slope that each may have. Pure; scale.py measures them.
+"""What a message may cost as things grow in number: curves, and the slope that each may have. Pure; scale.py
+measures them.
 
-A cost that grows as x ** e is a straight line of slope e in a plot with two logarithmic axes. Flat means e = 0. The limit
-leaves room for what the caches make of more participants: with e = 0.1, ten times as many cost 1.26 times as much.
+A cost that grows as x ** e is a straight line of slope e in a plot with two logarithmic axes. Flat means e =
+0. The limit leaves room for what the caches make of more participants: with e = 0.1, ten times as many cost
+1.26 times as much.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ FLAT = 0.1
 AS_BYTES = 1.05
 """Largest exponent of a cost that may grow as the bytes do, and no faster."""
 AS_SEGMENTS = 0.5
-"""Largest exponent of what looks at one header per segment: it may grow with them, but far slower than the log."""
+"""Largest exponent of what looks at one header per segment: it may grow with them, but far slower than the
+log."""
 AS_WAKES = 1.05
 """Largest exponent of a cost that has a system call in it for each process that sleeps."""
 MANY_CORES = 8
@@ -42,7 +45,8 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Curves over one axis. ``points``: x that every machine measures; ``more``: those that need MANY_CORES."""
+    """Curves over one axis. ``points``: x that every machine measures; ``more``: those that need
+    MANY_CORES."""
 
     name: str
     title: str
@@ -142,7 +146,8 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """A curve beside what was measured: the exponent of each run, their median, and x that were not measured."""
+    """A curve beside what was measured: the exponent of each run, their median, and x that were not
+    measured."""
 
     figure: Figure
     curve: Curve
@@ -185,7 +190,8 @@ def costs(series: Series) -> list[float]:
 
 
 def exponent(points: Sequence[tuple[float, float]]) -> float:
-    """e of ``y = a * x ** e``: the median of the slopes of all pairs, so that one disturbed point does not count (Theil, Sen).
+    """e of ``y = a * x ** e``: the median of the slopes of all pairs, so that one disturbed point does not
+    count (Theil, Sen).
 
     Raises ValueError for fewer than two different x.
     """
@@ -196,7 +202,8 @@ def exponent(points: Sequence[tuple[float, float]]) -> float:
 
 
 def judge(series: Mapping[str, Series]) -> list[Slope]:
-    """All curves with two measured points or more in the range that is judged. ``series``: case -> its runs."""
+    """All curves with two measured points or more in the range that is judged. ``series``: case -> its
+    runs."""
     found = (_judge(figure, curve, series) for figure in FIGURES for curve in figure.curves)
     return [slope for slope in found if slope is not None]
 

@@ -1,4 +1,5 @@
-"""The price of leaving Python: empty functions behind cffi's API mode, compiled as the product's module is."""
+"""The price of leaving Python: empty functions behind cffi's API mode, compiled as the product's module
+is."""
 
 from __future__ import annotations
 

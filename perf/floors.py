@@ -1,4 +1,5 @@
-"""The speed that the design promises, as ratios within one run. Floors are written down here and nowhere else."""
+"""The speed that the design promises, as ratios within one run. Floors are written down here and nowhere
+else."""
 
 from __future__ import annotations
 
@@ -27,9 +28,11 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """``case`` must be at least / at most ``factor`` x ``base`` + ``plus`` (unit of the case); without base ``plus``.
+    """``case`` must be at least / at most ``factor`` x ``base`` + ``plus`` (unit of the case); without base
+    ``plus``.
 
-    ``probe_max_ns``: the floor is stated for machines whose bare round trip is no slower; elsewhere it is only shown.
+    ``probe_max_ns``: the floor is stated for machines whose bare round trip is no slower; elsewhere it is
+    only shown.
     """
 
     path: str
@@ -86,7 +89,8 @@ FLOORS = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A floor beside what was measured. ``ratio``: None without a base. ``met``: None where the floor is not stated."""
+    """A floor beside what was measured. ``ratio``: None without a base. ``met``: None where the floor is not
+    stated."""
 
     floor: Floor
     series: Series
@@ -116,13 +120,15 @@ class Verdict:
 
 
 def judge(script: str, series: Mapping[str, Series]) -> list[Verdict]:
-    """All floors of one script whose cases were measured, in the order of FLOORS. ``series``: case -> its runs."""
+    """All floors of one script whose cases were measured, in the order of FLOORS. ``series``: case -> its
+    runs."""
     found = [floor for floor in FLOORS if floor.script == script and floor.case in series]
     return [_judge(floor, series) for floor in found if floor.base is None or floor.base in series]
 
 
 def _judge(floor: Floor, series: Mapping[str, Series]) -> Verdict:
-    """A run holds on the right side of the limit that the base's neighbouring run sets; the median run decides."""
+    """A run holds on the right side of the limit that the base's neighbouring run sets; the median run
+    decides."""
     measured = series[floor.case]
     base = series[floor.base] if floor.base else None
     pairs: list[tuple[Sample, Sample | None]]

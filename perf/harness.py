@@ -1,8 +1,9 @@
-"""What all measuring scripts share: pinning, interleaved runs, the probe around each run, and the machine's facts.
+"""What all measuring scripts share: pinning, interleaved runs, the probe around each run, and the machine's
+facts.
 
-A figure alone says little on a virtual machine: the host moves the cores about, and everything that passes a cache line
-between them changes several times over. So every run stands between two probes of the bare cache-line round trip, what
-is compared is run alternately (A B A B ...), and ratios are taken run by run.
+A figure alone says little on a virtual machine: the host moves the cores about, and everything that passes a
+cache line between them changes several times over. So every run stands between two probes of the bare
+cache-line round trip, what is compared is run alternately (A B A B ...), and ratios are taken run by run.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ WARM_UP = 1
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One run: ``value`` in ``unit`` (``ns``, ``msg/s``, ``GB/s``, ``%``, ``MiB``), and what it was made of."""
+    """One run: ``value`` in ``unit`` (``ns``, ``msg/s``, ``GB/s``, ``%``, ``MiB``), and what it was made
+    of."""
 
     value: float
     unit: str
@@ -124,7 +126,8 @@ class Bench:
     """The C program, two private directories, and the rules of measuring. Use it as a context manager."""
 
     def __init__(self, runs: int = 5, disk: Path | None = None, *, core_count: int | None = None) -> None:
-        """``disk``: a directory on the disk to be measured (default: under build/). Raises ValueError for no runs."""
+        """``disk``: a directory on the disk to be measured (default: under build/). Raises ValueError for no
+        runs."""
         if runs < 1:
             raise ValueError(f"runs is {runs}: at least one is needed")
         self.runs = runs
@@ -192,7 +195,8 @@ class Bench:
         return list(series.values())
 
     def interleave(self, cases: Mapping[str, tuple[str, Callable[[], Reading]]]) -> list[Series]:
-        """Run Python cases interleaved, the probe around each; case -> (title, function) in, one series each out."""
+        """Run Python cases interleaved, the probe around each; case -> (title, function) in, one series each
+        out."""
         series = {case: Series(case, title) for case, (title, _) in cases.items()}
         before = self.probe()
         for run in range(self.runs + WARM_UP):

@@ -1,4 +1,5 @@
-"""HDR-style histograms of nanoseconds: exact to 1/128, mergeable, small in JSON; perf/c has the same buckets."""
+"""HDR-style histograms of nanoseconds: exact to 1/128, mergeable, small in JSON; perf/c has the same
+buckets."""
 
 from __future__ import annotations
 

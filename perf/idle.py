@@ -1,6 +1,6 @@
 """What do processes cost that have nothing to do?
 
-source (registered, silent)   receiver (blocked in receive)   store         a process each, 4 s, CPU of all threads
+source (registered, silent)   receiver (blocked in receive)   store    a process each, 4 s, CPU of all threads
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def blocked_receiver(connection: Connection, context: hf.Context) -> None:
 
 
 def cpu_ns(pid: int) -> int:
-    """Time on a core of all threads that a process has or had, in ns: its CPU-time clock (clock_getcpuclockid(3))."""
+    """Time on a core of all threads that a process has or had, in ns: its CPU-time clock
+    (clock_getcpuclockid(3))."""
     return time.clock_gettime_ns((~pid << 3) | 2)
 
 
@@ -80,7 +81,8 @@ def _window(bench: Bench, pids: Mapping[str, int]) -> dict[str, Sample]:
 
 
 def _series(bench: Bench, pids: Mapping[str, int]) -> list[Series]:
-    """Windows one after another: a host that is busy elsewhere counts as time of whoever runs, and is seldom busy in most."""
+    """Windows one after another: a host that is busy elsewhere counts as time of whoever runs, and is seldom
+    busy in most."""
     time.sleep(SETTLE_S)
     titles = {"idle": f"all three over {SECONDS:.0f} s, share of one core"}
     for name in pids:

@@ -3,7 +3,7 @@
 C:       core 0: send -> [stream] -> receive, send :core 1       both sides spin; two threads, two mappings
               receive <- [stream] <-
 Python:  core 0: send -> [stream] -> next, send :core 1          both sides spin; two processes, no store
-                 next <- [stream] <-                             (a third row: a memory store drains both, on core 1)
+                 next <- [stream] <-                   (a third row: a memory store drains both, on core 1)
 stable:  source: send -> [stream] -> store: append (+ fdatasync) -> board line -> source
 """
 
@@ -57,7 +57,8 @@ class Echo:
         self._messages = iter(self._receiver)
 
     def measure(self) -> Reading:
-        """Round trips one by one; the value is p50. Raises ClosedError if they take too long: a message was lost."""
+        """Round trips one by one; the value is p50. Raises ClosedError if they take too long: a message was
+        lost."""
         guard = threading.Timer(TIMEOUT_S, self._receiver.close)
         guard.start()
         try:

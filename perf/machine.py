@@ -1,4 +1,5 @@
-"""The facts without which a figure cannot be read again: machine, kernel, governor, pinning, versions, commit."""
+"""The facts without which a figure cannot be read again: machine, kernel, governor, pinning, versions,
+commit."""
 
 from __future__ import annotations
 

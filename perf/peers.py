@@ -46,7 +46,8 @@ def store_options(name: str) -> dict[str, object]:
 
 @contextmanager
 def domain(bench: Bench) -> Iterator[None]:
-    """A domain directory of this run's own, for this process and those that it starts; goes with the bench's own."""
+    """A domain directory of this run's own, for this process and those that it starts; goes with the bench's
+    own."""
     before = os.environ.get("HOLDFAST_DIR")
     place = bench.memory / "domain"
     place.mkdir(mode=0o700, exist_ok=True)
@@ -62,7 +63,8 @@ def domain(bench: Bench) -> Iterator[None]:
 
 
 def _remove_objects() -> None:
-    """What outlives its processes on purpose: boards, rings, logs of memory stores. Nothing of this domain runs any more."""
+    """What outlives its processes on purpose: boards, rings, logs of memory stores. Nothing of this domain
+    runs any more."""
     own = Domain(DOMAIN, join=False)
     own.close()
     for path in SHM_DIR.glob(f"{own.prefix}*"):
@@ -74,7 +76,8 @@ def _remove_objects() -> None:
 
 @contextmanager
 def running_store(bench: Bench, name: str, kind: str) -> Iterator[int]:
-    """A store process of type ``memory`` or ``disk``, its directory where that type belongs; stopped at the end.
+    """A store process of type ``memory`` or ``disk``, its directory where that type belongs; stopped at the
+    end.
 
     Gives its process ID. Raises RuntimeError with the store's own words if it does not start.
     """

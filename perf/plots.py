@@ -1,7 +1,9 @@
-"""Draws the scale curves of every machine whose results are committed, as PNG and SVG, and shows them in perf/README.md.
+"""Draws the scale curves of every machine whose results are committed, as PNG and SVG, and shows them in
+perf/README.md.
 
-Nothing is measured here: ``python -m perf.scale`` writes the JSON, ``make perf-report`` runs both. Curves differ in marker and
-line, so that they can be told apart in black and white; the thin grey line is the steepest that a curve may be.
+Nothing is measured here: ``python -m perf.scale`` writes the JSON, ``make perf-report`` runs both. Curves
+differ in marker and line, so that they can be told apart in black and white; the thin grey line is the
+steepest that a curve may be.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ def _tick(in_bytes: bool, x: int) -> str:
 
 
 def page(results: Path) -> str:
-    """Draws for every ``*-scale.json`` in ``results``; the Markdown that shows the sheets and what they say."""
+    """Draws for every ``*-scale.json`` in ``results``; the Markdown that shows the sheets and what they
+    say."""
     parts = []
     for path in sorted(results.glob(f"*{SUFFIX}.json")):
         machine, sections = load(path)

@@ -1,4 +1,5 @@
-"""Version 0.1.0, built from the history: what runs beside this version, in tests of mixed versions and in `replay_cost`."""
+"""Version 0.1.0, built from the history: what runs beside this version, in tests of mixed versions and in
+`replay_cost`."""
 
 from __future__ import annotations
 

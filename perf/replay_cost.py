@@ -1,12 +1,14 @@
 """Does a replay cost more than it did in 0.1.0? Both versions in one run, in turns.
 
-C:       segments -> verified copies of 256 KiB -> entries      this version's csrc and 0.1.0's under the same program
-Python:  a receiver that comes late, to a source that is closed: segments -> receive_batch -> Numba, to the last message;
-         a process per version, each with a store and a log of its own (0.1.0 refuses the heads of this version)
+C:       segments -> verified copies of 256 KiB -> entries; both versions' csrc under the same program
+Python:  a receiver that comes late, to a source that is closed: segments -> receive_batch -> Numba, to the
+         last message; a process per version, each with a store and a log of its own (0.1.0 refuses the heads
+         of this version)
 
-A ratio is of two neighbours in time, this version's rate over 0.1.0's; what counts is the median of all runs. Below FLOOR
-the exit status is 1. Beside it stands the same ratio by the CPU time of the thread that reads: other work on the machine
-moves that one less. Not part of `make perf`: it builds 0.1.0, and wants its history (else 77).
+A ratio is of two neighbours in time, this version's rate over 0.1.0's; what counts is the median of all runs.
+Below FLOOR the exit status is 1. Beside it stands the same ratio by the CPU time of the thread that reads:
+other work on the machine moves that one less. Not part of `make perf`: it builds 0.1.0, and wants its history
+(else 77).
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ Rates = dict[str, list[tuple[Rate, Rate]]]
 
 
 class Replayer:
-    """A process of one version with a filled store (perf/replayer.py); ``site``: the path of 0.1.0, or None."""
+    """A process of one version with a filled store (perf/replayer.py); ``site``: the path of 0.1.0, or
+    None."""
 
     def __init__(self, bench: Bench, site: Path | None, kind: str) -> None:
         version = "this" if site is None else "old"
@@ -99,7 +102,8 @@ def _programs(bench: Bench) -> tuple[Path, Path]:
 
 
 def _forwarding(program: Path) -> Path:
-    """Headers under the paths by which the program includes them, each leading to that of 0.1.0, whose csrc was one folder."""
+    """Headers under the paths by which the program includes them, each leading to that of 0.1.0, whose csrc
+    was one folder."""
     place = BUILD / "include-v0.1.0"
     wanted = {name for path in program.glob("*.[ch]") for name in INCLUDED.findall(path.read_text())}
     for name in wanted:
@@ -117,7 +121,8 @@ def _once(bench: Bench, program: Path, case: str) -> Rate:
 
 
 def _turns(bench: Bench, old: Callable[[], Rate], new: Callable[[], Rate]) -> list[tuple[Rate, Rate]]:
-    """One of each to warm up, then in turns; who is first changes, so that neither always follows the other."""
+    """One of each to warm up, then in turns; who is first changes, so that neither always follows the
+    other."""
     old(), new()
     found = []
     for run in range(bench.runs):

@@ -1,8 +1,8 @@
 """One side of `replay_cost`, under either version: ``python -m perf.replayer DIRECTORY disk|memory``.
 
-Fills a store with one source, closes that, and says where its holdfast lies. For each line on its standard input a
-new receiver reads everything back; it prints messages per second by the clock, and by the CPU time of the thread that
-reads. It uses only what 0.1.0 has, too.
+Fills a store with one source, closes that, and says where its holdfast lies. For each line on its standard
+input a new receiver reads everything back; it prints messages per second by the clock, and by the CPU time of
+the thread that reads. It uses only what 0.1.0 has, too.
 """
 
 from __future__ import annotations

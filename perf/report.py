@@ -1,4 +1,5 @@
-"""What was measured, as JSON and Markdown: every figure with its range and probe, every floor beside its figure."""
+"""What was measured, as JSON and Markdown: every figure with its range and probe, every floor beside its
+figure."""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ class Report:
 
 
 def load(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Series]]]:
-    """What ``write`` wrote: the machine's facts, and script -> case -> runs. Raises ValueError for another file."""
+    """What ``write`` wrote: the machine's facts, and script -> case -> runs. Raises ValueError for another
+    file."""
     try:
         document = json.loads(path.read_text())
         sections = {
@@ -121,7 +123,8 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Series]]]:
 
 
 def insert_into(page: Path, text: str, part: str = "results") -> None:
-    """Replace what stands between the two markers of a part of a page. Raises ValueError if they are not there."""
+    """Replace what stands between the two markers of a part of a page. Raises ValueError if they are not
+    there."""
     first, last = f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
     head, begin, rest = page.read_text().partition(first)
     _, end, tail = rest.partition(last)

@@ -1,12 +1,14 @@
 """What does a message cost as receivers, stores, sources, rings, messages and logs grow?
 
-fan:      source -> [stream] -> 1 .. 64 receiver or store processes         CPU time of each side, while it had work
-          who waits yields, or, once more for receivers, blocks on its bell: then the source's time has their wake-ups in it
+fan:      source -> [stream] -> 1 .. 64 receiver or store processes     CPU time of each side while it works
+          who waits yields, or, once more for receivers, blocks on its bell: then the source's time has their
+          wake-ups in it
           with 1 receiver: streams of 64 KiB .. 256 MiB, messages of 16 B .. 4 MiB
-drain:    1 .. 256 sources, the same messages together -> one store         CPU time of the drain
+drain:    1 .. 256 sources, the same messages together -> one store     CPU time of the drain
 logopen:  logs of 64 MiB .. 20 GiB: a store opens one, a reader finds a message in one
 
-The curves and the slope that each may have are in curves.py. Machines of fewer than 8 cores leave out the largest points.
+The curves and the slope that each may have are in curves.py. Machines of fewer than 8 cores leave out the
+largest points.
 """
 
 from __future__ import annotations

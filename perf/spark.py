@@ -1,10 +1,10 @@
 """How fast does Spark read and write a topic, beside Parquet of the same rows?
 
-segments (mapped read-only) -> C gather -> Arrow batches              the reader alone, one process, no JVM
-segments -> Arrow batches -> Unix socket -> JVM rows -> aggregate     spark.read.format("holdfast"), two tasks at once
-one Arrow batch, again and again -> socket -> JVM rows -> aggregate   what the JVM's side takes of it: nothing is read
-segments -> Arrow batches -> aggregate -> one row per task -> JVM     map_ranges
-Parquet (snappy) -> JVM rows -> aggregate                             spark.read.parquet
+segments -> C gather -> Arrow batches                            the reader alone, one process, no JVM
+segments -> Arrow batches -> socket -> JVM rows -> aggregate     spark.read.format("holdfast"), two tasks
+one Arrow batch, again and again -> socket -> JVM -> aggregate   what the JVM's side takes: nothing is read
+segments -> Arrow batches -> aggregate -> a row per task -> JVM  map_ranges
+Parquet (snappy) -> JVM rows -> aggregate                        spark.read.parquet
 """
 
 from __future__ import annotations

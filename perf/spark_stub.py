@@ -1,4 +1,5 @@
-"""A data source that reads nothing: one Arrow batch again and again. What Spark takes for it, it takes for any Python source."""
+"""A data source that reads nothing: one Arrow batch again and again. What Spark takes for it, it takes for
+any Python source."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """How long does a store with a large cache take to start?
 
-Store(...), open()      its log on disk: 64 MiB | 2 GiB in segments of up to 64 MiB | 2 GiB, pages dropped | 2 GiB, after a kill
-                        an index per segment is read when somebody reads there: nothing but the end is looked at
+Store(...), open()      its log on disk: 64 MiB | 2 GiB in segments of up to 64 MiB | 2 GiB, pages dropped |
+                        2 GiB, after a kill; an index per segment is read when somebody reads there: nothing
+                        but the end is looked at
 """
 
 from __future__ import annotations

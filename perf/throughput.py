@@ -1,12 +1,14 @@
 """How many messages per second go one way?
 
-    C 1→1:      core 0: rows of 64 | single sends -> [stream] -> core 1: batches in place | one copy per message
+    C 1→1:      core 0: rows of 64 | single sends -> [stream] -> core 1: batches in place | a copy per message
     C 1→2:      core 0 -> [stream] -> core 1, core 2 (both on core 1 where there are two)
     Python:     core 0: send | send_batch -> [stream] -> core 1: receive | next | receive_batch -> Numba
-                                              (rows "with a store": a memory store drains the stream too, on core 1)
+                                              (rows "with a store": a memory store drains the stream too, on
+                                              core 1)
 
-The bare ring of the same payload runs beside the C rows, the empty cffi call beside the Python sends. A stream of the C rows
-holds about as many messages as the bare ring has slots, so that both sides keep the same number under way.
+The bare ring of the same payload runs beside the C rows, the empty cffi call beside the Python sends. A
+stream of the C rows holds about as many messages as the bare ring has slots, so that both sides keep the same
+number under way.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ RINGS = (
     (1024, "1 KiB", 4096, 4 * MIB),
     (65536, "64 KiB", 64, 8 * MIB),
 )
-"""Payload, its name, slots of the bare ring, bytes of the stream: a frame is 32 bytes and the payload, up to a multiple of 32."""
+"""Payload, its name, slots of the bare ring, bytes of the stream: a frame is 32 bytes and the payload, up to
+a multiple of 32."""
 DEFAULT_RING = 32 * MIB
 
 
@@ -73,7 +76,8 @@ BATCH_ROWS = 8192
 BATCH_STEPS = 128
 """Readings of the batch rows: a million messages of 16 B, 64 MiB of frames."""
 ROOMY_RING = 128 * MIB
-"""A ring that no reading fills: without a store nothing holds a source back, and a reader that is overtaken loses messages."""
+"""A ring that no reading fills: without a store nothing holds a source back, and a reader that is overtaken
+loses messages."""
 ROOMY_WARM_UP = 3
 """Readings that touch all of that ring, in both processes."""
 WARM_SENDS = 450_000
@@ -82,7 +86,7 @@ BUSY_S = 0.25
 BUSY_MESSAGES = 16
 
 
-# The far side -----------------------------------------------------------------------------------------------------------------
+# The far side -----------------------------------------------------------------------------------------------
 
 
 def take_singles(connection: Connection, context: hf.Context) -> None:
@@ -106,7 +110,8 @@ def take_singles(connection: Connection, context: hf.Context) -> None:
 
 
 def take_batches(topic: str, connection: Connection, context: hf.Context) -> None:
-    """Receives batches into a Numba kernel that checks numbers and payload; reports the end and what was out of order."""
+    """Receives batches into a Numba kernel that checks numbers and payload; reports the end and what was out
+    of order."""
     receiver = context.receiver(topic)
     consumer = Consumer()
     connection.send("ready")
@@ -121,7 +126,7 @@ def take_batches(topic: str, connection: Connection, context: hf.Context) -> Non
         connection.send((time.perf_counter_ns(), consumer.finish()))
 
 
-# This side --------------------------------------------------------------------------------------------------------------------
+# This side --------------------------------------------------------------------------------------------------
 
 
 class Batches:
@@ -172,7 +177,8 @@ class Singles:
 
 
 class Busy:
-    """A callback thread that never rests: each message that it receives makes it send the next one on the same topic."""
+    """A callback thread that never rests: each message that it receives makes it send the next one on the
+    same topic."""
 
     def __init__(self, context: hf.Context) -> None:
         self._source = context.source("busy")

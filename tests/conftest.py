@@ -1,4 +1,5 @@
-"""A test session lives in a directory of its own: domains, caches, temporary files. It leaves nothing in /dev/shm."""
+"""A test session lives in a directory of its own: domains, caches, temporary files. It leaves nothing in
+/dev/shm."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Short, because a Unix socket's path takes 107 bytes. Set before anything of holdfast or numba is imported, and
-# inherited by every process that a test starts. Who expects that the session dies (py_asan.py) says where, and clears up.
+# Short, because a Unix socket's path takes 107 bytes. Set before anything of holdfast or numba is imported,
+# and inherited by every process that a test starts. Who expects that the session dies (py_asan.py) says
+# where, and clears up.
 ROOT = Path(tempfile.mkdtemp(prefix="hf", dir=os.environ.get("HOLDFAST_TESTS_IN", "/tmp")))
 os.environ["HOLDFAST_DIR"] = str(ROOT / "run")
 os.environ["XDG_CACHE_HOME"] = str(ROOT / "cache")
@@ -24,7 +26,8 @@ os.environ["NUMBA_CACHE_DIR"] = str(ROOT / "cache" / "numba")
 for variable in ("HOLDFAST_DOMAIN", "LBM_DEFAULT_CONFIG_FILE", "LBM_XML_CONFIG_FILENAME", "LBM_XML_CONFIG_APPNAME"):
     os.environ.pop(variable, None)
 
-# Whoever starts the tests in the background has SIGINT ignored, and so would every process that a test starts and interrupts.
+# Whoever starts the tests in the background has SIGINT ignored, and so would every process that a test starts
+# and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -40,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps the long loops over seeds out of what is measured: they would take longer by half, and reach hardly a line more."""
+    """Keeps the long loops over seeds out of what is measured: they would take longer by half, and reach
+    hardly a line more."""
     for item in items:
         if item.path.parent in UNMEASURED:
             item.add_marker("no_cover")
@@ -52,7 +56,8 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture
 def domain() -> Iterator[str]:
-    """Name of a domain that no other test uses. Its objects in shared memory outlive their processes, not the test."""
+    """Name of a domain that no other test uses. Its objects in shared memory outlive their processes, not the
+    test."""
     name = f"d{next(_numbers)}"
     yield name
     directory = Path(os.environ["HOLDFAST_DIR"]) / name
@@ -64,7 +69,8 @@ def domain() -> Iterator[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_in_shared_memory() -> Iterator[None]:
-    """Fails the session if a test used a domain of its own and left objects of it behind; removes them all the same."""
+    """Fails the session if a test used a domain of its own and left objects of it behind; removes them all
+    the same."""
     yield
     from process.leftovers import remove_objects
 

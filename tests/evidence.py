@@ -1,4 +1,5 @@
-"""What a harness has to show, for EVIDENCE.md: one JSON file per harness and run, in the directory $HOLDFAST_EVIDENCE.
+"""What a harness has to show, for EVIDENCE.md: one JSON file per harness and run, in the directory
+$HOLDFAST_EVIDENCE.
 
 Without that variable nothing is written. Nothing in EVIDENCE.md is typed by hand (tests/evidence_report.py).
 """
@@ -46,7 +47,8 @@ def record(
     seed: int | None = None,
     skipped: str = "",
 ) -> None:
-    """Writes one run down, where $HOLDFAST_EVIDENCE says. Raises OSError when that directory cannot be written."""
+    """Writes one run down, where $HOLDFAST_EVIDENCE says. Raises OSError when that directory cannot be
+    written."""
     directory = os.environ.get(DIRECTORY)
     if not directory:
         return

@@ -1,8 +1,10 @@
-"""The plan of the evidence: each harness with its commands, what a release asks of it, and what its nights owe.
+"""The plan of the evidence: each harness with its commands, what a release asks of it, and what its nights
+owe.
 
-``python -m evidence_plan`` runs what a release owes: `make evidence`, whose report (evidence_report.py) judges by the same plan.
-`make night PART=...` runs one harness of it again and again (night.py). A harness that fails does not stop the others. Those that
-keep one core busy run side by side, the longest first; the others want the machine.
+``python -m evidence_plan`` runs what a release owes: `make evidence`, whose report (evidence_report.py)
+judges by the same plan. `make night PART=...` runs one harness of it again and again (night.py). A harness
+that fails does not stop the others. Those that keep one core busy run side by side, the longest first; the
+others want the machine.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ DISK_PROGRAMS = " ".join(f"{PLAIN}/test_log_{name}" for name in ("sectors", "fai
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """A part of the night. ``command``: one slice of some minutes, before which ``{done}`` of ``what`` are done. ``goal``: how
-    many a release owes."""
+    """A part of the night. ``command``: one slice of some minutes, before which ``{done}`` of ``what`` are
+    done. ``goal``: how many a release owes."""
 
     command: str
     what: str
@@ -59,7 +61,8 @@ class Harness:
         commands: what a release runs, as a shell reads it; ``{py}`` is this interpreter.
         least: what it must have done.
         planted: so many planted bugs it must have caught.
-        beside: it keeps one core busy, or waits, and others may run beside it. Else it runs alone, one command at a time.
+        beside: it keeps one core busy, or waits, and others may run beside it. Else it runs alone, one
+            command at a time.
         nights: by the name of the part.
     """
 

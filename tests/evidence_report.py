@@ -1,10 +1,11 @@
-"""Writes EVIDENCE.md from what the harnesses wrote down, and judges it: ``python -m evidence_report DIRECTORY EVIDENCE.md``.
+"""Writes EVIDENCE.md from what the harnesses wrote down, and judges it: ``python -m evidence_report DIRECTORY
+EVIDENCE.md``.
 
-Each row of the report is a harness of the plan (evidence_plan.py). It is good when it did at least what a release owes, found
-nothing, and caught every bug that was planted in it. A harness that left no record is a row, too: it was not run. One that is
-not possible on this machine says why: that is nobody's fault, and shows nothing. What the nights of this
-release found (night.py) counts as well. The whole must be done within WALL_MINUTES by the clock, from when
-DIRECTORY/begun was written, in seconds since 1970 (`date +%s`).
+Each row of the report is a harness of the plan (evidence_plan.py). It is good when it did at least what a
+release owes, found nothing, and caught every bug that was planted in it. A harness that left no record is a
+row, too: it was not run. One that is not possible on this machine says why: that is nobody's fault, and shows
+nothing. What the nights of this release found (night.py) counts as well. The whole must be done within
+WALL_MINUTES by the clock, from when DIRECTORY/begun was written, in seconds since 1970 (`date +%s`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ ROWS = tuple(harness for harness in HARNESSES if harness.commands)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A row with all that was recorded for it. ``wrong``: why it is not good; ``skipped``: why it did not run; neither: good."""
+    """A row with all that was recorded for it. ``wrong``: why it is not good; ``skipped``: why it did not
+    run; neither: good."""
 
     row: Harness
     counts: Mapping[str, int]
@@ -105,7 +107,8 @@ def by_the_clock(begun: Path, now: float) -> Verdict:
 
 
 def by_night(entries: Iterable[Entry], of: str) -> Verdict:
-    """What the nights of the release ``of`` found: a row, too. A line stays until what it found is mended (tests/README.md)."""
+    """What the nights of the release ``of`` found: a row, too. A line stays until what it found is mended
+    (tests/README.md)."""
     ours = of_release(entries, of)
     row = Harness("nights", "what nights have done for this release: the table below")
     counts = {"slices": len(ours)} if ours else {}

@@ -1,8 +1,10 @@
-"""Runs a command that has no record of its own, and writes one: ``python -m evidence_run NAME [--planted WORD] -- COMMAND...``.
+"""Runs a command that has no record of its own, and writes one: ``python -m evidence_run NAME [--planted
+WORD] -- COMMAND...``.
 
-pytest is asked for its JUnit file: every test that passed counts, those with WORD in their name as planted bugs, and what a test
-recorded as a property with a number. Another command may print the record itself, as C programs do ({"evidence": ...}); else its
-exit code alone counts. Exit code 77, or tests of which every one was skipped: the harness is not possible here.
+pytest is asked for its JUnit file: every test that passed counts, those with WORD in their name as planted
+bugs, and what a test recorded as a property with a number. Another command may print the record itself, as C
+programs do ({"evidence": ...}); else its exit code alone counts. Exit code 77, or tests of which every one
+was skipped: the harness is not possible here.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def _passed_on(process: subprocess.Popen[str]) -> tuple[dict[str, Any], str]:
 
 
 def _tally(junit: Path, word: str | None) -> _Tests:
-    """Tests that passed, without the planted ones; of these (passed, all). A test that was skipped shows nothing."""
+    """Tests that passed, without the planted ones; of these (passed, all). A test that was skipped shows
+    nothing."""
     if not junit.exists():
         return _Tests({}, (0, 0), "")
     passed = caught = planted = 0

@@ -1,8 +1,10 @@
-"""One part of the night: ``python -m night PART [--minutes M]``, again and again, until this release has what it owes.
+"""One part of the night: ``python -m night PART [--minutes M]``, again and again, until this release has what
+it owes.
 
-A part runs its harness in slices of some minutes. Each slice that has ended is a line of the ledger, tests/night.jsonl, which is
-committed; EVIDENCE.md sums the lines of its release (evidence_report.py). Whatever interrupts a night takes the slice under way,
-and no other: the next night goes on with what is missing. Exit status: 0 nothing found, 1 otherwise, 77 not possible here.
+A part runs its harness in slices of some minutes. Each slice that has ended is a line of the ledger,
+tests/night.jsonl, which is committed; EVIDENCE.md sums the lines of its release (evidence_report.py).
+Whatever interrupts a night takes the slice under way, and no other: the next night goes on with what is
+missing. Exit status: 0 nothing found, 1 otherwise, 77 not possible here.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ SKIPPED = 77
 
 @dataclass(frozen=True)
 class Part:
-    """A harness of the night (evidence_plan.Night). ``command``: of one slice; ``goal``: how many of ``what`` a release owes."""
+    """A harness of the night (evidence_plan.Night). ``command``: of one slice; ``goal``: how many of ``what``
+    a release owes."""
 
     name: str
     command: Sequence[str]

@@ -26,7 +26,8 @@ def modules() -> dict[str, Path]:
 
 
 def import_statements(name: str, source: str, *, package: bool = False) -> Iterator[tuple[str, list[str]]]:
-    """Absolute module and names of each import of the module ``name``, wherever in it; no names for a plain ``import``."""
+    """Absolute module and names of each import of the module ``name``, wherever in it; no names for a plain
+    ``import``."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, []) for alias in node.names)

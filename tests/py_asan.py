@@ -1,14 +1,16 @@
-"""Tests of receiving, with the extension modules under AddressSanitizer and UBSan; then each planted bug, which they must catch.
+"""Tests of receiving, with the extension modules under AddressSanitizer and UBSan; then each planted bug,
+which they must catch.
 
-csrc/python counts references and lends memory to views by hand: a mistake there passes a test whose memory nobody has used since.
-What is given back too early is seen here. What never is given back (a reference too many) is not: leaks are not looked for, since
-Python itself ends with memory that it has kept.
+csrc/python counts references and lends memory to views by hand: a mistake there passes a test whose memory
+nobody has used since. What is given back too early is seen here. What never is given back (a reference too
+many) is not: leaks are not looked for, since Python itself ends with memory that it has kept.
 
-The modules are built by the Makefile (py-asan) and found before the installed ones, in a package that is all links but for them.
-With PYTHONMALLOC=malloc Python's own objects are seen, too. Reports go to files: who dies of one may be a process that a test
-expects to die.
+The modules are built by the Makefile (py-asan) and found before the installed ones, in a package that is all
+links but for them. With PYTHONMALLOC=malloc Python's own objects are seen, too. Reports go to files: who dies
+of one may be a process that a test expects to die.
 
-``--core MODULE``: writes down the C source of the module that wraps csrc. ``--receive BUG``: csrc/python, with that bug or none.
+``--core MODULE``: writes down the C source of the module that wraps csrc. ``--receive BUG``: csrc/python,
+with that bug or none.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ SHOWS = "tests/process/test_flow.py"
 
 
 def write_receive(bug: str) -> None:
-    """csrc/python, below the build directory. Raises ValueError where what is right was changed, so the bug must be."""
+    """csrc/python, below the build directory. Raises ValueError where what is right was changed, so the bug
+    must be."""
     (BUILD / bug).mkdir(exist_ok=True)
     for old in (BUILD / bug).glob("*.c"):  # the Makefile compiles all that lie there
         old.unlink()

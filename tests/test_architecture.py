@@ -1,5 +1,5 @@
-"""The house's rules about itself (docs/design.md B): how long a file is, what is tested, what stays out (imports:
-test_rooms.py)."""
+"""The house's rules about itself (docs/design.md B): how long a file is, what is tested, what stays out
+(imports: test_rooms.py)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def test_a_planted_sync_is_found(source: str) -> None:
 
 
 def test_one_place_makes_durable() -> None:
-    """What failed is never asked again: so nobody syncs by himself (csrc/base/sync.h, engine/native/sync.py)."""
+    """What failed is never asked again: so nobody syncs by himself (csrc/base/sync.h,
+    engine/native/sync.py)."""
     assert syncs("hf_sync(fd, HF_SYNC_DATA); /* fsync() */\nself._sync(sync_data, fd)  # os.fsync(fd)") == []
     python = list(modules().values())
     assert {path.relative_to(ROOT).parts[0] for path in python} == {"engine", "bindings"}
@@ -107,8 +108,8 @@ MAPPERS = {
     "log/head.c": "a head, by the one who writes it; what may not be there is read first",
     "log/spare.c": "a segment of the memory level, by the one who writes it",
 }
-"""Who may map a file. A log is never read through a map: a page that the disk does not give would be a SIGBUS, also in a program
-that holds a message of it. Readers copy into private memory."""
+"""Who may map a file. A log is never read through a map: a page that the disk does not give would be a
+SIGBUS, also in a program that holds a message of it. Readers copy into private memory."""
 
 
 def maps(source: str) -> list[str]:

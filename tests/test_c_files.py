@@ -1,7 +1,9 @@
-"""One list of the core's C files: what ``find`` gives is linted, compiled, linked, counted, fuzzed, benchmarked and shipped.
+"""One list of the core's C files: what ``find`` gives is linted, compiled, linked, counted, fuzzed,
+benchmarked and shipped.
 
-A list that is kept beside it goes empty when a folder moves, and nothing else fails: a lint that reads nothing, a stale
-extension. make is asked what it would do (``-n -B``), so the lists are those of its commands.
+A list that is kept beside it goes empty when a folder moves, and nothing else fails: a lint that reads
+nothing, a stale extension. make is asked what it would do (``-n -B``), so the lists are those of its
+commands.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The rooms of csrc: who includes and who calls whom (csrc/README.md).
 
-Includes alone do not show a circle of sources, since headers stand between them: so the calls are followed, too.
+Includes alone do not show a circle of sources, since headers stand between them: so the calls are followed,
+too.
 """
 
 from __future__ import annotations

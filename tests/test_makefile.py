@@ -1,4 +1,5 @@
-"""The targets of make: what a developer does daily in the Makefile, the rest beside what it builds (`make more`)."""
+"""The targets of make: what a developer does daily in the Makefile, the rest beside what it builds (`make
+more`)."""
 
 from __future__ import annotations
 

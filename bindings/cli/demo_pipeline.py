@@ -1,6 +1,6 @@
-"""The demo's pipeline: ``holdfast pipeline archive`` writes the flights to Parquet while they are published, and is killed in the
-middle; then the stores are audited, as they are and with one byte flipped in one of them, which the others mend; and ``holdfast
-pipeline report`` says how late the archived flights were.
+"""The demo's pipeline: ``holdfast pipeline archive`` writes the flights to Parquet while they are published,
+and is killed in the middle; then the stores are audited, as they are and with one byte flipped in one of
+them, which the others mend; and ``holdfast pipeline report`` says how late the archived flights were.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def missing() -> str:
 
 
 class Archiving:
-    """The archive, in ``folder``; its driver is ``actor``, a program of its own, and the receiver of a session."""
+    """The archive, in ``folder``; its driver is ``actor``, a program of its own, and the receiver of a
+    session."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.table = folder / "archive"
@@ -105,7 +106,8 @@ class Archiving:
 
 
 def archive_is_good(archive: Archiving, digests: Any) -> bool:
-    """Compares the Parquet files with the input, record by record. ``digests``: of the input, (n, 32) uint8."""
+    """Compares the Parquet files with the input, record by record. ``digests``: of the input, (n, 32)
+    uint8."""
     import numpy as np
     import pyarrow.dataset as ds
 
@@ -142,7 +144,8 @@ def report_is_good(archive: Archiving) -> bool:
 
 
 def audits_are_good(stores: Sequence[Path], records: Sequence[bytes]) -> bool:
-    """Audits the stores in these directories, which do not run: clean; then with a byte flipped; then mended."""
+    """Audits the stores in these directories, which do not run: clean; then with a byte flipped; then
+    mended."""
     good = _is_clean("audit of the stores that live", _audit(stores))
     number = len(records) // 2
     _flip(stores[-1], records[number])

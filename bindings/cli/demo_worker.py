@@ -1,7 +1,7 @@
 """The demo's processes, each started by exec: ``python -m holdfast.cli.demo_worker PARENT ROLE ...``.
 
-Nothing in here knows that it will be killed. A source and a receiver do what any program does that wants to survive it: use a
-session ID, go on where the library says, and consume a message only when its work is done.
+Nothing in here knows that it will be killed. A source and a receiver do what any program does that wants to
+survive it: use a session ID, go on where the library says, and consume a message only when its work is done.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ OPTIONS = {
     "retransmit_retention_size_limit": 3 << 20,
 }
 RECORD = struct.Struct("<Qqq8s32s")
-"""What a receiver writes per message: sequence number, published, processed (ns), flags, SHA-256. 64 bytes: a page holds whole
-ones, so that a kill in the middle of a write leaves no part of one."""
+"""What a receiver writes per message: sequence number, published, processed (ns), flags, SHA-256. 64 bytes: a
+page holds whole ones, so that a kill in the middle of a write leaves no part of one."""
 RETRANSMIT = b"R"
 PACE = 16
 """Messages sent between two looks at the clock."""
@@ -51,7 +51,8 @@ def _die_with(parent: int) -> None:
 
 
 def send(records: Records, rate: float) -> None:
-    """Sends each record once, in order. Its sequence number is its index: so the library knows where to go on."""
+    """Sends each record once, in order. Its sequence number is its index: so the library knows where to go
+    on."""
     with Context(session_id=SOURCE_SESSION) as context:
         source = context.source(TOPIC, options=OPTIONS)
         _registered(source.wait_registered)

@@ -1,4 +1,5 @@
-"""``holdfast events``: who comes and goes in a domain, and how far each has got. Read from outside; nobody is asked."""
+"""``holdfast events``: who comes and goes in a domain, and how far each has got. Read from outside; nobody is
+asked."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ __all__ = ["show"]
 
 
 def show(follow: bool, json: bool, interval: float, name: str | None) -> int:
-    """What is there, as what has come; with ``follow`` then every change, one look in ``interval`` seconds."""
+    """What is there, as what has come; with ``follow`` then every change, one look in ``interval``
+    seconds."""
     tell = _tell_json if json else _tell
     domain = Domain(name, join=False, make=name is None)
     before: snapshot.Survey | None = None

@@ -1,4 +1,5 @@
-"""What the verbs print: lines, and JSON, in which nothing is that a terminal would obey (engine/printable.py)."""
+"""What the verbs print: lines, and JSON, in which nothing is that a terminal would obey
+(engine/printable.py)."""
 
 from __future__ import annotations
 

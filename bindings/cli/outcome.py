@@ -1,6 +1,7 @@
 """How a run of the command ends: its exit code, and one line for every error instead of a traceback.
 
-``HOLDFAST_DEBUG=1`` shows the traceback. SIGINT and SIGTERM unwind the stack, so that handles are closed, and end in 128 + n.
+``HOLDFAST_DEBUG=1`` shows the traceback. SIGINT and SIGTERM unwind the stack, so that handles are closed, and
+end in 128 + n.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def _told(argv: Sequence[str]) -> int:
 
 
 def command(argv: Sequence[str]) -> int:
-    """As :func:`run`, for a program: signals are left alone, and errors are raised. UsageError: wrong arguments."""
+    """As :func:`run`, for a program: signals are left alone, and errors are raised. UsageError: wrong
+    arguments."""
     try:
         return _run(argv)
     except Exception as error:

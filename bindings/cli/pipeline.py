@@ -1,4 +1,5 @@
-"""``holdfast pipeline``: the functions of holdfast.spark.pipeline, with a Spark where they need one, and results as text."""
+"""``holdfast pipeline``: the functions of holdfast.spark.pipeline, with a Spark where they need one, and
+results as text."""
 
 from __future__ import annotations
 
@@ -179,7 +180,7 @@ def report_flights(given: ReportArguments) -> int:
     return 0
 
 
-# Arguments --------------------------------------------------------------------------------------------------------------
+# Arguments --------------------------------------------------------------------------------------------------
 
 
 def _input(given: ReplayArguments) -> Input:
@@ -235,7 +236,7 @@ def _running(name: str | None) -> list[str]:
     return running
 
 
-# What is shown ----------------------------------------------------------------------------------------------------------
+# What is shown ----------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""The verbs of ``holdfast pipeline`` and their arguments. What they do is in pipeline.py, imported when one runs."""
+"""The verbs of ``holdfast pipeline`` and their arguments. What they do is in pipeline.py, imported when one
+runs."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def archive(
     json: Json = False,
     domain: Domain = None,
 ) -> int:
-    """Write a topic to Parquet, each message exactly once, also over kills: until a signal, or with --once what is there now."""
+    """Write a topic to Parquet, each message exactly once, also over kills: until a signal, or with --once
+    what is there now."""
     from .pipeline import ArchiveArguments, archive_topic
 
     return archive_topic(
@@ -77,8 +79,9 @@ def audit(
     json: Json = False,
     domain: Domain = None,
 ) -> int:
-    """Check that all stores have every message, and the same ones, and that everybody has got them; read-only, beside stores
-    that run. Exits with 1 if something is found: gaps, damage, duplicates, divergence, stores or receivers that are behind."""
+    """Check that all stores have every message, and the same ones, and that everybody has got them;
+    read-only, beside stores that run. Exits with 1 if something is found: gaps, damage, duplicates,
+    divergence, stores or receivers that are behind."""
     from .pipeline import AuditArguments, audit_topics
 
     return audit_topics(
@@ -124,7 +127,8 @@ def replay(
     json: Json = False,
     domain: Domain = None,
 ) -> int:
-    """Publish again what was recorded, from an archive or from stores' logs, with the pauses that there were."""
+    """Publish again what was recorded, from an archive or from stores' logs, with the pauses that there
+    were."""
     from .pipeline import ReplayArguments, replay_recording
 
     return replay_recording(

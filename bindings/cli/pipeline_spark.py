@@ -1,4 +1,5 @@
-"""A Spark for one command: started quietly, stopped at the end, its errors in one line; and what is missing, by its name."""
+"""A Spark for one command: started quietly, stopped at the end, its errors in one line; and what is missing,
+by its name."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class SparkError(Error):
 
 @contextlib.contextmanager
 def needed() -> Iterator[None]:
-    """Around imports of what only some installations have. Raises ConfigError with the extra that brings it."""
+    """Around imports of what only some installations have. Raises ConfigError with the extra that brings
+    it."""
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -82,7 +84,8 @@ def spark_session(master: str) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """What is started in the block has no stderr, unless HOLDFAST_DEBUG is set: Spark's Java tells there how it is."""
+    """What is started in the block has no stderr, unless HOLDFAST_DEBUG is set: Spark's Java tells there how
+    it is."""
     if os.environ.get("HOLDFAST_DEBUG"):
         yield
         return
@@ -98,7 +101,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _reason(text: str) -> str:
-    """Of what Spark says, the line that says why: a task's error is the last line of its traceback, before Java's."""
+    """Of what Spark says, the line that says why: a task's error is the last line of its traceback, before
+    Java's."""
     lines = [line.strip() for line in text.partition("JVM stacktrace")[0].splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Timeout)\b.*: ", line)]
     found = (raised or lines or ["Spark has failed"])[-1]

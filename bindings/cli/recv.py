@@ -38,7 +38,8 @@ def receive_lines(
     member: Membership,
     options: list[str],
 ) -> int:
-    """Writes messages until ``count``, the end, or a signal. One is acknowledged only after it has been written."""
+    """Writes messages until ``count``, the end, or a signal. One is acknowledged only after it has been
+    written."""
     place = Domain(member.domain, join=False, make=member.domain is None)
     try:
         _check_somebody_is_there(place, topic)
@@ -90,7 +91,8 @@ class _End:
         self._deadline = time.monotonic() + JOIN_S
 
     def reached(self, receiver: Receiver) -> bool:
-        """Asked when nothing came for a while. Raises RegistrationTimeout when a source does not let us in."""
+        """Asked when nothing came for a while. Raises RegistrationTimeout when a source does not let us
+        in."""
         wanted = {row.uuid: row.next for row in snapshot.take(self._place).sources if row.topic == self._topic}
         at = {inbound.uuid.hex(): inbound.feed.next for inbound in receiver.inbounds if inbound.feed is not None}
         missing = wanted.keys() - at.keys()

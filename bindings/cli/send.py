@@ -28,7 +28,8 @@ TELL_NS = 100_000_000
 def send_lines(
     topic: str, file: str | None, rate: float, stores: list[str], timeout: float, member: Membership, options: list[str]
 ) -> int:
-    """Sends every line without its newline. A store that goes away is waited for, ``timeout`` seconds at most."""
+    """Sends every line without its newline. A store that goes away is waited for, ``timeout`` seconds at
+    most."""
     given = pairs(options)
     with _input(file) as lines, member.context() as context:
         if stores or not context.options_for("source", given, topic).stores:

@@ -1,4 +1,5 @@
-"""``holdfast stat``: who is in a domain, and how far each has come. Read from shared memory and files; nobody is asked."""
+"""``holdfast stat``: who is in a domain, and how far each has come. Read from shared memory and files; nobody
+is asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``holdfast store adopt-empty``: the operator's word that a store without state has nothing that others wait for."""
+"""``holdfast store adopt-empty``: the operator's word that a store without state has nothing that others wait
+for."""
 
 from __future__ import annotations
 

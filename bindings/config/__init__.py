@@ -1,4 +1,5 @@
-"""Configuration files: UM's flat file and UM's XML file. What the options mean is in ``engine/options/table.py``."""
+"""Configuration files: UM's flat file and UM's XML file. What the options mean is in
+``engine/options/table.py``."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ FLAT, XML, APPLICATION = "LBM_DEFAULT_CONFIG_FILE", "LBM_XML_CONFIG_FILENAME", "
 
 
 class Configuration:
-    """All files that hold for one context, highest first: the one it was given, then those of UM's environment variables.
+    """All files that hold for one context, highest first: the one it was given, then those of UM's
+    environment variables.
 
     Raises:
         ConfigError: with file, line and column.
@@ -39,7 +41,8 @@ class Configuration:
             self._files.append(_file(xml, application or os.environ.get(APPLICATION), context, XML))
 
     def layers(self, scope: str, name: str | None = None, *, wildcard: bool = False) -> list[Layer]:
-        """As `engine.options.Defaults`. What a file says of the context holds for what the file does not say of its children."""
+        """As `engine.options.Defaults`. What a file says of the context holds for what the file does not say
+        of its children."""
         found = []
         for file in self._files:
             found += file.layers(scope, name, wildcard=wildcard)

@@ -1,4 +1,5 @@
-"""UM's flat configuration file: ``scope option value`` per line, ``#`` begins a comment, nothing is quoted."""
+"""UM's flat configuration file: ``scope option value`` per line, ``#`` begins a comment, nothing is
+quoted."""
 
 from __future__ import annotations
 

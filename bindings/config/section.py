@@ -1,4 +1,5 @@
-"""What a file says about one object: options that are applied one after the other, whatever format they were written in."""
+"""What a file says about one object: options that are applied one after the other, whatever format they were
+written in."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class Section:
         self._values[known][row.attribute] = self._checked(known, row, value, given)
 
     def restrict(self, scope: Word, name: Word, otherwise: bool | None, clauses: Sequence[tuple[bool, Word]]) -> None:
-        """One option's rules: (allowed, value) in order, and what holds for any other value (None: as said before).
+        """One option's rules: (allowed, value) in order, and what holds for any other value (None: as said
+        before).
 
         Raises:
             ConfigError: at the word that is wrong.

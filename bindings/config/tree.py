@@ -1,8 +1,8 @@
 """An XML file as a tree of nodes that know their place.
 
-lxml judges whether it is XML. It is told nothing but UTF-8 text without a document type: so there are no entities to expand or
-to fetch, no DTD, and no network. It does not say where attributes stand, so the start tags are found again in the text: what
-lxml has accepted has them in the order of its elements.
+lxml judges whether it is XML. It is told nothing but UTF-8 text without a document type: so there are no
+entities to expand or to fetch, no DTD, and no network. It does not say where attributes stand, so the start
+tags are found again in the text: what lxml has accepted has them in the order of its elements.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _PROLOG = re.compile(r"\s++|<\?.*?\?>|<!--.*?-->", re.DOTALL)
 
 @dataclass(slots=True)
 class Node:
-    """An element: tag and attributes with their places, its text without white space at its ends, unless xml:space keeps it."""
+    """An element: tag and attributes with their places, its text without white space at its ends, unless
+    xml:space keeps it."""
 
     tag: Word
     attributes: dict[str, Word]

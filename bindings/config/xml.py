@@ -1,10 +1,10 @@
 """UM's XML configuration file: templates, and applications with contexts, and topics with options.
 
-What applies to an object is collected from the outside in: the application's templates, those of <contexts> and of the
-<context> with its name, that context's options; for a source or receiver also the templates of <sources>, <receivers> or
-<wildcard-receivers>, and the <topic> or <wildcard-receiver> with its templates and options. A later value replaces an earlier
-one. Names count before patterns, and the first pattern that is found in the topic counts. ``rule``, ``order``, <allow> and <deny>
-forbid objects and values.
+What applies to an object is collected from the outside in: the application's templates, those of <contexts>
+and of the <context> with its name, that context's options; for a source or receiver also the templates of
+<sources>, <receivers> or <wildcard-receivers>, and the <topic> or <wildcard-receiver> with its templates and
+options. A later value replaces an earlier one. Names count before patterns, and the first pattern that is
+found in the topic counts. ``rule``, ``order``, <allow> and <deny> forbid objects and values.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class XmlFile:
     """The part of a file for one application and one context of it.
 
     Raises:
-        ConfigError: with file, line and column. Other applications of the file are checked for their structure only.
+        ConfigError: with file, line and column. Other applications of the file are checked for their
+            structure only.
     """
 
     def __init__(self, text: Text, application: str | None, context: str | None) -> None:
@@ -129,10 +130,12 @@ class XmlFile:
         matches: Callable[[Node], bool],
         better: Callable[[Node], bool] = lambda _: False,
     ) -> tuple[Node | None, Node | None]:
-        """The container and the element for an object: the first that is ``better``, else the first that matches.
+        """The container and the element for an object: the first that is ``better``, else the first that
+        matches.
 
         Raises:
-            ConfigError: the file forbids the object: the last element that matches says so, or the container's order.
+            ConfigError: the file forbids the object: the last element that matches says so, or the
+                container's order.
         """
         if not containers:
             return None, None
@@ -147,7 +150,7 @@ class XmlFile:
             raise self._text.error(f"{what} is forbidden", last.attributes["rule"])
         return next(((container, node) for container, node in found if better(node)), found[0])
 
-    # Options ----------------------------------------------------------------------------------------------------------------
+    # Options ------------------------------------------------------------------------------------------------
 
     def _apply(self, section: Section, node: Node) -> None:
         """A node's templates, then its own options."""
@@ -185,7 +188,8 @@ class XmlFile:
                     section.restrict(scope, name, None if order is None else order == "deny,allow", clauses)
 
     def _check_options(self) -> dict[str, None]:
-        """Every option of this application and of the templates that it uses, so that a mistake is found at once."""
+        """Every option of this application and of the templates that it uses, so that a mistake is found at
+        once."""
         ignored: dict[str, None] = {}
         for node in self._application.walk():
             section = Section(self._text)
@@ -193,7 +197,7 @@ class XmlFile:
             ignored |= section.ignored
         return ignored
 
-    # Structure --------------------------------------------------------------------------------------------------------------
+    # Structure ----------------------------------------------------------------------------------------------
 
     def _check(self, node: Node) -> None:
         """Refuses what UM's format does not have, and drops what nothing here uses."""
@@ -225,7 +229,8 @@ class XmlFile:
             raise self._text.error(f"pattern {pattern.text!r}: {error}", pattern, "a regular expression") from None
 
     def _choose(self, root: Node, name: str | None) -> Node:
-        """The application with this name. UM takes the one without a name for programs without one, and for no other."""
+        """The application with this name. UM takes the one without a name for programs without one, and for
+        no other."""
         applications = [one for group in root.named("applications") for one in group.named("application")]
         for one in applications:
             if one.value("name") == name:

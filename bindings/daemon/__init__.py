@@ -1,1 +1,2 @@
-"""The store daemon: what UM's umestored.xml says, a log file that rolls, and several stores in one process."""
+"""The store daemon: what UM's umestored.xml says, a log file that rolls, and several stores in one
+process."""

@@ -1,7 +1,8 @@
-"""The elements of UM's store configuration: what may be in what. One table, for the reader and for the schema.
+"""The elements of UM's store configuration: what may be in what. One table, for the reader and for the
+schema.
 
-Source: docs/semantics.md I.1 (UM's DTD, version 1.3). UM wants the children of <store> and <topic> in one order; here any order
-will do. What begins with ``holdfast-`` is ours.
+Source: docs/semantics.md I.1 (UM's DTD, version 1.3). UM wants the children of <store> and <topic> in one
+order; here any order will do. What begins with ``holdfast-`` is ours.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ ROOT = "ume-store"
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element. ``children``: tag -> how many: ``?``, ``*``, ``+`` or ``1``; ``words``: attribute -> what it may say."""
+    """One element. ``children``: tag -> how many: ``?``, ``*``, ``+`` or ``1``; ``words``: attribute -> what
+    it may say."""
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()

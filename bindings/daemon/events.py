@@ -1,7 +1,7 @@
 """What a daemon waits for, put by signal handlers and by any thread.
 
-The main thread sleeps on a pipe, which the C level of a signal writes to in whatever thread it arrives: one that was sent to a
-stopped process may arrive in any, and would not wake a main thread that sleeps on a lock.
+The main thread sleeps on a pipe, which the C level of a signal writes to in whatever thread it arrives: one
+that was sent to a stopped process may arrive in any, and would not wake a main thread that sleeps on a lock.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Events:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Owns SIGNALS meanwhile, and gives them back; the main thread only. A second SIGINT or SIGTERM ends the process."""
+        """Owns SIGNALS meanwhile, and gives them back; the main thread only. A second SIGINT or SIGTERM ends
+        the process."""
 
         def stop(*_: Any) -> None:
             self.put(STOP)

@@ -1,6 +1,8 @@
-"""Log lines of the daemon, ``DATE [SEVERITY]: MODULE: text``, on standard error or in a file that is rolled (rolling.py).
+"""Log lines of the daemon, ``DATE [SEVERITY]: MODULE: text``, on standard error or in a file that is rolled
+(rolling.py).
 
-A log that cannot be written never stops a store: lines are lost, and the first that is written again says how many.
+A log that cannot be written never stops a store: lines are lost, and the first that is written again says how
+many.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class DaemonLog(logging.Handler):
 
     Raises:
         ConfigError: the file cannot be opened.
-        ForeignOwnerError: it is no regular file of ours: a link or a FIFO that another user may have put there.
+        ForeignOwnerError: it is no regular file of ours: a link or a FIFO that another user may have put
+            there.
     """
 
     def __init__(self, config: LogConfig, clock: Callable[[], datetime]) -> None:

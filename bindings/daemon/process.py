@@ -1,4 +1,5 @@
-"""What makes a process a daemon: its pidfile, whom it runs as, on which processors, and that it lets go of its terminal."""
+"""What makes a process a daemon: its pidfile, whom it runs as, on which processors, and that it lets go of
+its terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ __all__ = ["Affinity", "PidFile", "become", "detach"]
 
 
 class PidFile:
-    """A file with the daemon's pid, locked as long as the daemon lives. One that is not locked is stale, and is taken.
+    """A file with the daemon's pid, locked as long as the daemon lives. One that is not locked is stale, and
+    is taken.
 
     Raises:
         ConfigError: it cannot be written.
@@ -79,10 +81,11 @@ def become(uid: int | None, gid: int | None) -> None:
 
 
 class Affinity:
-    """UM's ``-a``: the first processor for everything else, then four per store: reception, proxy, recovery, auxiliary.
+    """UM's ``-a``: the first processor for everything else, then four per store: reception, proxy, recovery,
+    auxiliary.
 
-    Reception is the drain thread (with the threads that sync for it), proxy the control thread, recovery the one that makes
-    segments and repairs; there is nothing for the fourth.
+    Reception is the drain thread (with the threads that sync for it), proxy the control thread, recovery the
+    one that makes segments and repairs; there is nothing for the fourth.
 
     Raises:
         ConfigError: not a list of processors that this process may run on.
@@ -115,8 +118,8 @@ class Affinity:
 
 
 def detach() -> Callable[[BaseException | None], None] | None:
-    """Goes on in a child without a terminal. There it returns what is to be called: with None when all is ready, or with the
-    error. In the parent it returns None when the child is ready, and raises that error.
+    """Goes on in a child without a terminal. There it returns what is to be called: with None when all is
+    ready, or with the error. In the parent it returns None when the child is ready, and raises that error.
     """
     read_end, write_end = os.pipe()
     sys.stdout.flush()

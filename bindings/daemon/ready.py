@@ -1,4 +1,5 @@
-"""How a process that starts a store says that it is ready, or why not, to the one that waits for it: one line over a pipe."""
+"""How a process that starts a store says that it is ready, or why not, to the one that waits for it: one line
+over a pipe."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def encode(error: BaseException | None) -> bytes:
 
 
 def decode(line: bytes) -> Error | None:
-    """The error that the other process met, as its own type. Without a whole line it has ended before it could say anything."""
+    """The error that the other process met, as its own type. Without a whole line it has ended before it
+    could say anything."""
     if line == READY:
         return None
     try:

@@ -1,8 +1,8 @@
 """When a log file is rolled, and what the rolled file is called. Decisions over values: no clock, no file.
 
-``NAME_PID.YYYY-MM-DD.SEQ``: the day of the roll, and SEQ from 1 in each process. A roll happens on the next write after one of
-two criteria is met, and neither knows of the other: a size roll at 23:00 does not cancel the daily one at midnight
-(docs/semantics.md I.6).
+``NAME_PID.YYYY-MM-DD.SEQ``: the day of the roll, and SEQ from 1 in each process. A roll happens on the next
+write after one of two criteria is met, and neither knows of the other: a size roll at 23:00 does not cancel
+the daily one at midnight (docs/semantics.md I.6).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _PERIODS = {"daily": "%Y-%m-%d", "hourly": "%Y-%m-%d %H", "test": "%Y-%m-%d %H:%
 
 
 class Rolling:
-    """One log file of one process, ``size`` bytes long at ``now``. Times are in the zone that the log's dates are in."""
+    """One log file of one process, ``size`` bytes long at ``now``. Times are in the zone that the log's dates
+    are in."""
 
     def __init__(self, config: LogConfig, pid: int, size: int, now: datetime) -> None:
         self._name = config.path
@@ -48,7 +49,8 @@ class Rolling:
         return due and self._size > 0
 
     def next_name(self, now: datetime) -> str:
-        """Name for the file as it is; asked again where there is such a file, of an earlier process with this pid."""
+        """Name for the file as it is; asked again where there is such a file, of an earlier process with this
+        pid."""
         self._sequence += 1
         return f"{self._name}_{self._pid}.{now:%Y-%m-%d}.{self._sequence}"
 

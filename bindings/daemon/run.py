@@ -38,10 +38,11 @@ def run_daemon(
     announce: Callable[[Store], None] = lambda _: None,
     ready: Callable[[], None] = lambda: None,
 ) -> int:
-    """Serves until STOP; the main thread only. SIGINT and SIGTERM stop: all is drained and synced; a second one ends at once.
+    """Serves until STOP; the main thread only. SIGINT and SIGTERM stop: all is drained and synced; a second
+    one ends at once.
 
-    ``level`` is the lowest that is logged. ``announce`` is called for each store that is ready, ``ready`` when all are.
-    Returns 0, or 1 when a store has failed at work.
+    ``level`` is the lowest that is logged. ``announce`` is called for each store that is ready, ``ready``
+    when all are. Returns 0, or 1 when a store has failed at work.
 
     Raises:
         Error: it could not start; nothing runs, and signals are handled as before.

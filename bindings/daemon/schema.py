@@ -1,4 +1,5 @@
-"""The table of elements as a RELAX NG schema, for editors and lxml: what ``holdfast store run --dump-schema`` prints."""
+"""The table of elements as a RELAX NG schema, for editors and lxml: what ``holdfast store run --dump-schema``
+prints."""
 
 from __future__ import annotations
 

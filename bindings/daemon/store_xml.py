@@ -1,7 +1,7 @@
 """UM's umestored XML file: what it says, and everything that is wrong with it, all at once.
 
-Elements and attributes are checked by the table in elements.py, values by the tables of the options. What has no meaning on one
-host is accepted, with one warning that says why.
+Elements and attributes are checked by the table in elements.py, values by the tables of the options. What has
+no meaning on one host is accepted, with one warning that says why.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def read_store_file(path: str | os.PathLike[str], domain: str | None = None) -> 
 
 
 class StoreFile:
-    """One file. ``errors``: all mistakes, in the order of lines; ``config`` is what is left, and true where there are none.
+    """One file. ``errors``: all mistakes, in the order of lines; ``config`` is what is left, and true where
+    there are none.
 
     Raises:
         ConfigError: it is not XML, has a document type or inclusions, or is another kind of file.
@@ -84,10 +85,11 @@ class StoreFile:
         """One more mistake."""
         self.errors.append(self._text.error(message, place, hint))
 
-    # Structure --------------------------------------------------------------------------------------------------------------
+    # Structure ----------------------------------------------------------------------------------------------
 
     def _check(self, node: Node) -> None:
-        """What the table does not have is told and taken out, so that what comes after sees proper elements only."""
+        """What the table does not have is told and taken out, so that what comes after sees proper elements
+        only."""
         tag = node.tag.text
         element = ELEMENTS[tag]
         known = (*element.required, *element.optional)
@@ -130,7 +132,7 @@ class StoreFile:
         for tag, lines in seen.items():
             self._warnings.append(f"{self.name}:{lines[0]}: <{tag}> has no effect: {NOT_HERE[tag]}")
 
-    # The daemon -------------------------------------------------------------------------------------------------------------
+    # The daemon ---------------------------------------------------------------------------------------------
 
     def _read(self, daemon: Node | None, stores: StoresReader) -> DaemonConfig:
         def child(tag: str) -> Node | None:

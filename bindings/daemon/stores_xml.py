@@ -30,7 +30,8 @@ DIRECTORIES = {STATE: "umestored-state", CACHE: "umestored-cache"}
 """UM's defaults, below the directory that the daemon is started in."""
 PATH_MAX = 230
 SCOPES = {"lbm-context": CONTEXT, "lbm-receiver": RECEIVER, "lbm-source": SOURCE}
-"""Types of options that UM's store hands on to what it receives with; in <store> the first, in <topic> the others."""
+"""Types of options that UM's store hands on to what it receives with; in <store> the first, in <topic> the
+others."""
 RESTORE_ALL = 0
 
 
@@ -89,7 +90,7 @@ class StoresReader:
             hint = "each store has its own"
             self._refuse(f"{what} {value!r} belongs to the store of line {line} as well", place, hint)
 
-    # What the store is called -------------------------------------------------------------------------------------------------
+    # What the store is called -------------------------------------------------------------------------------
 
     def _port(self, node: Node) -> int | None:
         word = node.attributes.get("port")
@@ -134,12 +135,13 @@ class StoresReader:
             self._refuse(f"{option} has {len(word.text)} characters: expected 1 to {PATH_MAX}", word)
         return word.text
 
-    # Options ------------------------------------------------------------------------------------------------------------------
+    # Options ------------------------------------------------------------------------------------------------
 
     def _options(
         self, node: Node, types: tuple[str, ...], known: dict[str, Word], ignored: dict[str, str]
     ) -> dict[str, object]:
-        """Options of a store or a topic, by name. ``known`` takes those that are not options here, but what the store is."""
+        """Options of a store or a topic, by name. ``known`` takes those that are not options here, but what
+        the store is."""
         found: dict[str, object] = {}
         for option in (one for group in node.named("ume-attributes") for one in group.named("option")):
             kind, name, value = (option.attributes.get(part) for part in ("type", "name", "value"))
@@ -180,7 +182,7 @@ class StoresReader:
         except ConfigError as error:
             self._refuse(str(error.args[0]), name, error.hint)
 
-    # Topics -------------------------------------------------------------------------------------------------------------------
+    # Topics -------------------------------------------------------------------------------------------------
 
     def _topic(
         self, node: Node, inherited: dict[str, object], restore: int | None, ignored: dict[str, str]

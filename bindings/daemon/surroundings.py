@@ -1,4 +1,5 @@
-"""Whether this host has what a daemon's configuration names: directories that can be used or made, and its user."""
+"""Whether this host has what a daemon's configuration names: directories that can be used or made, and its
+user."""
 
 from __future__ import annotations
 

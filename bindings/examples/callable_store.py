@@ -1,9 +1,9 @@
 """A store that a program brings along: the parent sends and receives, a child process is the store.
 
-UM's umestored_example forks a child that calls umestored_main, reads its output from a pipe, hands SIGINT on to it, and asks the
-kernel to kill it with the parent. Here spawn_store() does all of it: the child is a fresh interpreter, what it says goes to
-`logging`, it ends within 2 seconds of its parent's death however that comes about, and the end of the `with` stops it in order.
-What it has kept is there again at the next run.
+UM's umestored_example forks a child that calls umestored_main, reads its output from a pipe, hands SIGINT on
+to it, and asks the kernel to kill it with the parent. Here spawn_store() does all of it: the child is a fresh
+interpreter, what it says goes to `logging`, it ends within 2 seconds of its parent's death however that comes
+about, and the end of the `with` stops it in order. What it has kept is there again at the next run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How every example program starts and ends: one line for an error, 128 + 2 after ^C, 0 when nobody reads it; no traceback."""
+"""How every example program starts and ends: one line for an error, 128 + 2 after ^C, 0 when nobody reads it;
+no traceback."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def _give_up_output() -> None:
 
 
 def until_the_last(receiver: hf.Receiver) -> Iterator[hf.Message]:
-    """Messages until 20 have come, or that with number 19: a receiver that was started again gets only the rest."""
+    """Messages until 20 have come, or that with number 19: a receiver that was started again gets only the
+    rest."""
     for count, message in enumerate(receiver, 1):
         with message:  # consumed when the caller asks for the next one, or ends
             last = message.sequence_number == MESSAGES - 1

@@ -1,8 +1,8 @@
 """A source with at most one unstable message: the next send waits until the stores have the last one.
 
-UM's check_flight_size_ewouldblock does this with ume_flight_size 1, a non-blocking send, and a comparison of the number in flight
-with the limit, because LBM_EWOULDBLOCK has several causes. Here the error says why, and a send without a timeout simply waits.
-Every other message is sent each way.
+UM's check_flight_size_ewouldblock does this with ume_flight_size 1, a non-blocking send, and a comparison of
+the number in flight with the limit, because LBM_EWOULDBLOCK has several causes. Here the error says why, and
+a send without a timeout simply waits. Every other message is sent each way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ OPTIONS = {"ume_flight_size": 1, "ume_flight_size_behavior": "block"}
 
 
 def send_without_waiting(src: hf.Source, text: bytes) -> int:
-    """As a program would that has something else to do: here it waits for stability, the only thing in the way."""
+    """As a program would that has something else to do: here it waits for stability, the only thing in the
+    way."""
     while True:
         try:
             return src.send(text, timeout=0)

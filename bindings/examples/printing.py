@@ -21,7 +21,8 @@ TAGS = {
 
 
 def flags_of(flags: IntFlag | None, **instead: str) -> str:
-    """``Flags 0x7 IA IR STABLE``. ``instead``: for some flags, other words. None: the old form of an event, without."""
+    """``Flags 0x7 IA IR STABLE``. ``instead``: for some flags, other words. None: the old form of an event,
+    without."""
     if flags is None:
         return "Flags unknown"
     words = [instead.get(name, TAGS.get(name, name)) for flag in flags if (name := flag.name)]
@@ -35,7 +36,8 @@ def message_line(message: Message) -> str:
 
 
 def context_line(info: events.ReceivingContextInfo) -> str:
-    """A receiving context has appeared, or is gone (with ume_source_liveness_timeout in the configuration)."""
+    """A receiving context has appeared, or is gone (with ume_source_liveness_timeout in the
+    configuration)."""
     who = f"regid {info.regid}, Session ID {info.session_id}"
     return f"Receiver declared dead: {who}, reason {info.flag.name}" if info.flag else f"Receiver detected: {who}"
 

@@ -1,9 +1,9 @@
 """A receiver that does not accept a loss: it deletes and re-creates itself, and the stores are asked again.
 
-The UM guide names this way out and ships no program for it: what is lost for one receiver may be had by the next, for instance
-when a store has come back in the meantime. It takes a session ID, by which the new receiver is the old one, and explicit
-acknowledgements, because a batched one passes a loss. Nothing behind the gap is processed before it is closed, so nothing comes
-twice. After --retries the loss is accepted.
+The UM guide names this way out and ships no program for it: what is lost for one receiver may be had by the
+next, for instance when a store has come back in the meantime. It takes a session ID, by which the new
+receiver is the old one, and explicit acknowledgements, because a batched one passes a loss. Nothing behind
+the gap is processed before it is closed, so nothing comes twice. After --retries the loss is accepted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Progress:
 
 
 def receive(ctx: hf.Context, given: Namespace, left: int, patience: int) -> int:
-    """One life of the receiver: up to ``left`` messages. Returns how many; less means that something is missing."""
+    """One life of the receiver: up to ``left`` messages. Returns how many; less means that something is
+    missing."""
     progress = Progress()
     options = {
         "ume_session_id": given.session_id,

@@ -1,7 +1,8 @@
 """The smallest persistent receiver: prints 20 messages.
 
-UM's ume-example-rcv looks a topic up, and counts in a callback while its main function sleeps. Here messages are iterated over.
-It has neither RegID nor session ID, so each run is a new receiver, and gets everything that the stores keep of the topic.
+UM's ume-example-rcv looks a topic up, and counts in a callback while its main function sleeps. Here messages
+are iterated over. It has neither RegID nor session ID, so each run is a new receiver, and gets everything
+that the stores keep of the topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A receiver with a RegID of its own choice, 1100: started again, it goes on behind what it has acknowledged.
 
-UM's ume-example-rcv-2 sets the same callback through a structure of function and client data; here it is a function of one
-argument. It belongs to ume_example_src_2, whose RegID is 1000: sources and receivers draw from one space of numbers.
+UM's ume-example-rcv-2 sets the same callback through a structure of function and client data; here it is a
+function of one argument. It belongs to ume_example_src_2, whose RegID is 1000: sources and receivers draw
+from one space of numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A receiver that lets the stores choose its RegIDs, writes these into a file, and resumes after a crash.
 
-UM's ume-example-rcv-3 keeps one line `store-srcRegID-rcvRegID`, for one source at one store; here it is a line for each. (A
-session ID does the same without a file or a callback.) The file is removed after the last message.
+UM's ume-example-rcv-3 keeps one line `store-srcRegID-rcvRegID`, for one source at one store; here it is a
+line for each. (A session ID does the same without a file or a callback.) The file is removed after the last
+message.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ FILE = "UME-example-rcv-RegID"
 
 
 class Saved:
-    """RegIDs of this receiver by store and RegID of the source, in a file of lines ``store-srcRegID-rcvRegID``."""
+    """RegIDs of this receiver by store and RegID of the source, in a file of lines
+    ``store-srcRegID-rcvRegID``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,9 +1,9 @@
 """The smallest persistent source: 20 messages, one a second.
 
-UM's ume-example-src fills an attribute structure, allocates a topic, and sleeps three seconds in the hope that the source is
-registered by then; a send that comes too early fails. Here the store is an option, wait_registered() says when, and the end of
-the `with` closes everything. Each run is a new source, because RegID 0 and no session ID ask for one: the next programs keep
-theirs.
+UM's ume-example-src fills an attribute structure, allocates a topic, and sleeps three seconds in the hope
+that the source is registered by then; a send that comes too early fails. Here the store is an option,
+wait_registered() says when, and the end of the `with` closes everything. Each run is a new source, because
+RegID 0 and no session ID ask for one: the next programs keep theirs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A source with a RegID of its own choice, 1000: started again, it goes on where it ended.
 
-UM's ume-example-src-2 writes the RegID into ume_store in the same way. A crashed one has to wait for the store's activity timeout
-(30 s) before it is let in again; here the store sees at once that the holder is dead. A second one beside a living first is
-refused with an error that names the holder's process.
+UM's ume-example-src-2 writes the RegID into ume_store in the same way. A crashed one has to wait for the
+store's activity timeout (30 s) before it is let in again; here the store sees at once that the holder is
+dead. A second one beside a living first is refused with an error that names the holder's process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""A source of three stores that lets them choose its RegIDs, writes these into a file, and resumes after a crash.
+"""A source of three stores that lets them choose its RegIDs, writes these into a file, and resumes after a
+crash.
 
-UM's ume-example-src-3 does this with one store. It learns the next number from an event, and what was in flight when it died it
-would have to send again. Here next_sequence_number counts everything that the dead one had published: nothing is sent twice and
-nothing is left out. (A session ID does the same without a file.) The file is removed when all 20 messages are stable.
+UM's ume-example-src-3 does this with one store. It learns the next number from an event, and what was in
+flight when it died it would have to send again. Here next_sequence_number counts everything that the dead one
+had published: nothing is sent twice and nothing is left out. (A session ID does the same without a file.) The
+file is removed when all 20 messages are stable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A persistent receiver that shows its registration, its messages and what is lost.
 
-In UM's umercv in C, callback, timer and main function talk through global variables. Here messages are pulled in a loop, and
-events, on the context's thread, only print. What differs: -x waits until a refusal is over (as soon as the holder of the RegID
-is dead) and receives then; --max-sources bounds what -s prints, not an array.
+In UM's umercv in C, callback, timer and main function talk through global variables. Here messages are pulled
+in a loop, and events, on the context's thread, only print. What differs: -x waits until a refusal is over (as
+soon as the holder of the RegID is dead) and receives then; --max-sources bounds what -s prints, not an array.
 """
 
 from __future__ import annotations

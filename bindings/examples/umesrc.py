@@ -1,9 +1,10 @@
 """A persistent publisher at a rate, which tells what becomes of its messages.
 
-UM's umesrc in C is mostly attribute structures, a switch over events, and timers. What differs: instead of failing sends every
-second until the source is registered, a wait that ends when it is (and a refusal ends the program, naming who holds the RegID);
--L waits while something is in flight and no longer; -o sets any option; stability comes in ranges of messages, unless -o
-ume_message_stability_notification=1 asks for UM's event per message and store.
+UM's umesrc in C is mostly attribute structures, a switch over events, and timers. What differs: instead of
+failing sends every second until the source is registered, a wait that ends when it is (and a refusal ends the
+program, naming who holds the RegID); -L waits while something is in flight and no longer; -o sets any option;
+stability comes in ranges of messages, unless -o ume_message_stability_notification=1 asks for UM's event per
+message and store.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Publisher:
                 return
 
     def linger(self, deadline: float) -> None:
-        """Until nothing is in flight: all is stable, and confirmed where ume_retention_unique_confirmations asks for it."""
+        """Until nothing is in flight: all is stable, and confirmed where ume_retention_unique_confirmations
+        asks for it."""
         while self.source.in_flight.messages and time.monotonic() < deadline:
             time.sleep(0.01)
         self.source.wait_stable(timeout=0)

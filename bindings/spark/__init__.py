@@ -1,4 +1,5 @@
-"""holdfast topics as Spark tables and streams: ``spark.read.format("holdfast").option("topic", "orders").load()``.
+"""holdfast topics as Spark tables and streams: ``spark.read.format("holdfast").option("topic",
+"orders").load()``.
 
 Importing it makes sure that Spark will find a Java (java.py), so it comes before the first session is made.
 """
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["BUILDER_DEFAULTS", "SESSION_DEFAULTS", "ensure_java", "register"]
 
 BUILDER_DEFAULTS: dict[str, bool | float | int | str | None] = {"spark.python.unix.domain.socket.enabled": "true"}
-"""What can be set before the session is there, and not later: ``builder.config(map=BUILDER_DEFAULTS)``. By Unix sockets
-workers send up to half as many rows again."""
+"""What can be set before the session is there, and not later: ``builder.config(map=BUILDER_DEFAULTS)``. By
+Unix sockets workers send up to half as many rows again."""
 SESSION_DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -30,8 +31,8 @@ SESSION_DEFAULTS = {
 def register(spark: SparkSession) -> None:
     """Registers the format ``holdfast`` with this session, and sets SESSION_DEFAULTS in it.
 
-    The format is found without it, too, where Spark's workers can import ``pyspark_holdfast``; filters are then not pushed down.
-    A warning says which executors run elsewhere: of those that have come up by now.
+    The format is found without it, too, where Spark's workers can import ``pyspark_holdfast``; filters are
+    then not pushed down. A warning says which executors run elsewhere: of those that have come up by now.
     """
     from .executors import warn_of_executors
     from .source import HoldfastSource

@@ -1,6 +1,7 @@
 """How far the next micro-batch goes in each source. Pure.
 
-A record here is a sequence number: a message of several fragments has several, and is delivered with its last one.
+A record here is a sequence number: a message of several fragments has several, and is delivered with its last
+one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ Key = TypeVar("Key")
 
 
 class Backlog(NamedTuple):
-    """Of one source: numbers ``start`` .. ``bound - 1`` are there to be read. A bound below the start counts as the start."""
+    """Of one source: numbers ``start`` .. ``bound - 1`` are there to be read. A bound below the start counts
+    as the start."""
 
     start: int
     bound: int
@@ -28,11 +30,12 @@ class Backlog(NamedTuple):
 
 
 def admitted(backlogs: Mapping[Key, Backlog], limit: int | None) -> dict[Key, int]:
-    """Where the micro-batch stops in each source: never before its start, never behind its bound, ``limit`` records in all.
+    """Where the micro-batch stops in each source: never before its start, never behind its bound, ``limit``
+    records in all.
 
-    The sources share the limit in proportion to their backlogs (largest remainder first; of equal ones the first). Each that
-    has a backlog gets at least one record, also where that is more than the limit: a small source does not wait for ever
-    behind a large one. None: everything.
+    The sources share the limit in proportion to their backlogs (largest remainder first; of equal ones the
+    first). Each that has a backlog gets at least one record, also where that is more than the limit: a small
+    source does not wait for ever behind a large one. None: everything.
     """
     total = sum(backlog.records for backlog in backlogs.values())
     if limit is None or total <= limit:
@@ -66,7 +69,8 @@ def records_for(limit_bytes: int, backlogs: Mapping[Key, Backlog], record_bytes:
 
 
 class Patience:
-    """``minRecordsPerTrigger``: no micro-batch before so many records wait, or ``delay_ns`` has passed since the last one.
+    """``minRecordsPerTrigger``: no micro-batch before so many records wait, or ``delay_ns`` has passed since
+    the last one.
 
     Times are of one monotonic clock, in nanoseconds.
     """
@@ -76,7 +80,8 @@ class Patience:
         self._since_ns: int | None = None
 
     def waits(self, records: int, now_ns: int) -> bool:
-        """There are too few records yet. The clock starts at the first question, and again with each micro-batch."""
+        """There are too few records yet. The clock starts at the first question, and again with each
+        micro-batch."""
         if self._since_ns is None:
             self._since_ns = now_ns
         if records < self._least and now_ns - self._since_ns < self._delay_ns:

@@ -1,11 +1,13 @@
-"""Whether the driver of a batch write lives: as long as it does, a file in the write's directory is locked (flock).
+"""Whether the driver of a batch write lives: as long as it does, a file in the write's directory is locked
+(flock).
 
-The kernel lets go of a lock when its holder ends, and shows it to everybody who sees the file: in another container, where
-process numbers mean other processes, and on another host that shares the directory.
+The kernel lets go of a lock when its holder ends, and shows it to everybody who sees the file: in another
+container, where process numbers mean other processes, and on another host that shares the directory.
 
-Spark's driver is a JVM, and the Python processes that it starts come and go while a write is under way. So a small process
-keeps the lock, in a session of its own, until the JVM ends or the directory is removed: this file, run as a program, which
-imports nothing of holdfast. Where there is no JVM above it, the writer's own process keeps the lock.
+Spark's driver is a JVM, and the Python processes that it starts come and go while a write is under way. So a
+small process keeps the lock, in a session of its own, until the JVM ends or the directory is removed: this
+file, run as a program, which imports nothing of holdfast. Where there is no JVM above it, the writer's own
+process keeps the lock.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _held: dict[Path, int] = {}
 
 
 def hold(directory: Path) -> None:
-    """Locks the file in ``directory`` for as long as the driver lives. It appears there locked: nobody meets it free."""
+    """Locks the file in ``directory`` for as long as the driver lives. It appears there locked: nobody meets
+    it free."""
     fresh = directory / f"{ALIVE}-new"
     fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -56,9 +59,11 @@ def let_go(directory: Path) -> None:
 
 @contextlib.contextmanager
 def over(directory: Path) -> Iterator[bool]:
-    """Whether this write is over for certain: its driver is dead, and nobody commits for it. It stays so inside the block.
+    """Whether this write is over for certain: its driver is dead, and nobody commits for it. It stays so
+    inside the block.
 
-    A directory without the file is being made, or an older version has made it: nothing is known of its driver.
+    A directory without the file is being made, or an older version has made it: nothing is known of its
+    driver.
     """
     with contextlib.ExitStack() as stack:
         yield _free(stack, directory / ALIVE) is True and _free(stack, directory / COMMITTING) is not False
@@ -80,11 +85,12 @@ def _free(stack: contextlib.ExitStack, path: Path) -> bool | None:
     return True
 
 
-# The keeper -------------------------------------------------------------------------------------------------------------
+# The keeper -------------------------------------------------------------------------------------------------
 
 
 def _driver() -> tuple[int, str] | None:
-    """Process and start of the driver above this process: the JVM. None where this process is the driver itself."""
+    """Process and start of the driver above this process: the JVM. None where this process is the driver
+    itself."""
     pid = os.getppid()
     with contextlib.suppress(OSError):
         while pid > 0:
@@ -106,7 +112,8 @@ def _process(pid: int) -> tuple[str, int, str]:
 
 
 def _keep(fd: int, driver: tuple[int, str], directory: Path) -> None:
-    """Starts the keeper, which has ``fd`` as its descriptor 3. It is not waited for: it outlives this process."""
+    """Starts the keeper, which has ``fd`` as its descriptor 3. It is not waited for: it outlives this
+    process."""
     null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     os.posix_spawn(
         sys.executable,

@@ -1,6 +1,7 @@
 """A batch read: planned into ranges where Spark plans, read as Arrow batches where Spark's tasks run.
 
-:func:`read_range` is a plain function of values that can be pickled; streams read by it, too. Nothing is open between its calls.
+:func:`read_range` is a plain function of values that can be pickled; streams read by it, too. Nothing is open
+between its calls.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def read_range(part: InputPartition, plan: Plan) -> Iterator[pa.RecordBatch]:
 
 
 def check_place(part: Range) -> None:
-    """Raises PlacementError where the logs of a range are not: they are files of one host, and may be in its memory."""
+    """Raises PlacementError where the logs of a range are not: they are files of one host, and may be in its
+    memory."""
     part.place.check(f"the logs of topic {part.topic}, source {part.key} are")
 
 

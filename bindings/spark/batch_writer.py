@@ -1,7 +1,8 @@
 """A DataFrame that is published: ``df.write.format("holdfast").mode("append")``.
 
-Spark repeats no commit of a batch write: if it fails, the job has failed. With ``txnAppId`` and ``txnVersion`` (Delta's names,
-for ``foreachBatch``) a job that is run again publishes what the one before did not, and nothing twice (transactions.py).
+Spark repeats no commit of a batch write: if it fails, the job has failed. With ``txnAppId`` and
+``txnVersion`` (Delta's names, for ``foreachBatch``) a job that is run again publishes what the one before did
+not, and nothing twice (transactions.py).
 
 Rows wait in a directory of each write's own, and go when it ends, or when its driver is dead (alive.py).
 """
@@ -59,7 +60,8 @@ class BatchWriter(DataSourceArrowWriter):
         return self._plan.staging.directory(self._who)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One task. It does not make the directory: one that is late would bring back what an abort removed."""
+        """One task. It does not make the directory: one that is late would bring back what an abort
+        removed."""
         if self._plan.options.delivery == "at_least_once":
             publish_rows(self._plan, iterator)
             return Written()
@@ -78,7 +80,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._leave()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The job failed. What it had published already stays; without a txnVersion nobody goes on with it."""
+        """The job failed. What it had published already stays; without a txnVersion nobody goes on with
+        it."""
         self._leave()
 
     def _leave(self) -> None:

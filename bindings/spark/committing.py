@@ -1,14 +1,18 @@
-"""A commit: what the tasks of a batch have staged becomes messages, each row once, however often the commit is begun.
+"""A commit: what the tasks of a batch have staged becomes messages, each row once, however often the commit
+is begun.
 
-1. Under the ledger's lock, from sources with the writer's own session IDs: nobody else publishes for it meanwhile.
-2. The intent is on disk, with the number at which each topic's rows begin, before the first row is published. From now on the
-   batch is these files; a repeated batch may have its rows in another order, or other rows, and what it staged is not looked at.
+1. Under the ledger's lock, from sources with the writer's own session IDs: nobody else publishes for it
+   meanwhile.
+2. The intent is on disk, with the number at which each topic's rows begin, before the first row is published.
+   From now on the batch is these files; a repeated batch may have its rows in another order, or other rows,
+   and what it staged is not looked at.
 3. The rows are published in the order of the partitions, and are stable.
 4. The record says that the batch is done; then the files go.
 
-Who comes after a crash between 2 and 4 opens the sources again, at the place where the batch began (written_place.py). Each goes
-on behind the last message that is valid, because its stores drain the ring of the dead one first: rows below that number are
-published, the rest is published now. The former are read back before they count (readback.py).
+Who comes after a crash between 2 and 4 opens the sources again, at the place where the batch began
+(written_place.py). Each goes on behind the last message that is valid, because its stores drain the ring of
+the dead one first: rows below that number are published, the rest is published now. The former are read back
+before they count (readback.py).
 """
 
 from __future__ import annotations
@@ -53,8 +57,8 @@ def commit(options: Options, messages: Sequence[Written | None], batch: int, pub
         PlacementError: a batch that is half published was begun elsewhere.
         UsageError, CorruptionError: staged rows are not there, or not what they were.
         ForeignOwnerError: others may write to the directory or to a file in it.
-        ConfigError, NotRegisteredError, RegistrationTimeout, WouldBlockError, StabilityTimeout: as a source's. The batch can be
-            committed again.
+        ConfigError, NotRegisteredError, RegistrationTimeout, WouldBlockError, StabilityTimeout: as a
+            source's. The batch can be committed again.
     """
     written = [message for message in messages if message is not None and message.directory]
     if not written:
@@ -74,8 +78,8 @@ def begin(
 ) -> None:  # fmt: skip
     """Publishes a batch of which nothing is published yet.
 
-    ``staged``: where its files are, if not with the record: those of a batch with an intent belong to the record alone.
-    ``without``: topics whose rows are not published.
+    ``staged``: where its files are, if not with the record: those of a batch with an intent belong to the
+    record alone. ``without``: topics whose rows are not published.
     """
     rows = ledger.rows
     shares: dict[str, int] = {}
@@ -162,7 +166,8 @@ def _done(ledger: Ledger, intent: Intent) -> None:
 
 
 def abort(messages: Sequence[Written | None]) -> None:
-    """Removes what the tasks have staged. What an intent names stays: a commit that failed can go on only with that.
+    """Removes what the tasks have staged. What an intent names stays: a commit that failed can go on only
+    with that.
 
     Where another process holds the ledger, everything stays: the next commit sweeps it away.
     """

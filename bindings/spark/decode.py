@@ -1,5 +1,5 @@
-"""Messages as Arrow record batches: the columns that were asked for, the payload decoded or as it is. Nothing runs per message,
-but for Arrow payloads, which hold many rows each.
+"""Messages as Arrow record batches: the columns that were asked for, the payload decoded or as it is. Nothing
+runs per message, but for Arrow payloads, which hold many rows each.
 
 The schema of every batch is exactly the one that Spark expects, order and types (docs/design.md S.2).
 """
@@ -73,7 +73,7 @@ class Decoder:
         arrays = [payload[name] if name in payload else meta[name] for name in self._schema.names]
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    # Columns of every message -------------------------------------------------------------------------------------------
+    # Columns of every message -------------------------------------------------------------------------------
 
     def _metadata(self, columns: Columns) -> dict[str, pa.Array]:
         count = columns.count
@@ -100,7 +100,7 @@ class Decoder:
             return {}
         return {"value": payloads_of(columns)}
 
-    # Records of one size ------------------------------------------------------------------------------------------------
+    # Records of one size ------------------------------------------------------------------------------------
 
     def _record(self, columns: Columns) -> dict[str, pa.Array]:
         names = set(self._schema.names)
@@ -142,7 +142,7 @@ class Decoder:
             index = next(i for i in range(count) if not _is_text(bytes(data[i])))
             raise self._malformed(columns, index, f"field {field.name} is no UTF-8 text") from None
 
-    # Arrow payloads -----------------------------------------------------------------------------------------------------
+    # Arrow payloads -----------------------------------------------------------------------------------------
 
     def _unpacked(self, columns: Columns, index: int, meta: dict[str, pa.Array]) -> Iterator[pa.RecordBatch]:
         payload = columns.values[columns.offsets[index] : columns.offsets[index + 1]]
@@ -170,8 +170,8 @@ class Decoder:
 
 
 def _room(count: int, kind: np.dtype[Any]) -> NDArray[Any]:
-    """(count,) array to be filled, in memory of Arrow's: that is kept for the next batch, where numpy's goes back to the kernel
-    and comes again page by page."""
+    """(count,) array to be filled, in memory of Arrow's: that is kept for the next batch, where numpy's goes
+    back to the kernel and comes again page by page."""
     return np.frombuffer(pa.allocate_buffer(count * kind.itemsize), np.uint8).view(kind)
 
 
@@ -194,7 +194,8 @@ def _flat(kind: pa.DataType, data: NDArray[Any], count: int) -> pa.Array:
 
 
 def _constant(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
-    """An Arrow array of a value again and again, text or bigint. pa.repeat makes one element after the other."""
+    """An Arrow array of a value again and again, text or bigint. pa.repeat makes one element after the
+    other."""
     if not isinstance(value, str):
         return _flat(kind, np.full(count, value, np.int64), count)
     data = value.encode()

@@ -1,4 +1,5 @@
-"""What can go wrong in a task, beyond an option (options.OptionError). They travel from Spark's workers as text."""
+"""What can go wrong in a task, beyond an option (options.OptionError). They travel from Spark's workers as
+text."""
 
 from __future__ import annotations
 
@@ -34,9 +35,11 @@ class DataLossError(Error):
 
 
 class StoresAwayError(Error):
-    """What a query should read is at no store that can be read now, and others are away: nobody knows whether it is lost.
+    """What a query should read is at no store that can be read now, and others are away: nobody knows whether
+    it is lost.
 
-    ``failOnDataLoss`` makes no difference: nothing is left out, and nothing is acknowledged, before that is known.
+    ``failOnDataLoss`` makes no difference: nothing is left out, and nothing is acknowledged, before that is
+    known.
     """
 
     code = "HF_STORES_AWAY"

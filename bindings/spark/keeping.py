@@ -1,8 +1,9 @@
 """The sources of a streaming query stay open between its commits.
 
-To open them costs a registration, a new incarnation and a new segment in the log of every store. Spark commits a query's batches
-in one process, mostly: it keeps them for KEEP_SECONDS after a commit. Another process that is to commit for the query says so
-with the file ``wanted`` beside the record (ledger.py), and they are let go. A process that dies lets go anyway.
+To open them costs a registration, a new incarnation and a new segment in the log of every store. Spark
+commits a query's batches in one process, mostly: it keeps them for KEEP_SECONDS after a commit. Another
+process that is to commit for the query says so with the file ``wanted`` beside the record (ledger.py), and
+they are let go. A process that dies lets go anyway.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""What one writer has published: the record that makes a repeated commit a no-op, and lets a half-done one go on.
+"""What one writer has published: the record that makes a repeated commit a no-op, and lets a half-done one go
+on.
 
-One small file per query, replaced as a whole (whole_file.py), with the number of the last
-batch that is published and, while one is being published, the *intent*: which staged files it is made of, and for each topic at
-which sequence number its rows begin. The messages themselves carry no mark. How far a commit got before it died is known from
-the number at which its source goes on: a row is published if its numbers lie below (docs/semantics.md C; docs/design.md 14).
+One small file per query, replaced as a whole (whole_file.py), with the number of the last batch that is
+published and, while one is being published, the *intent*: which staged files it is made of, and for each
+topic at which sequence number its rows begin. The messages themselves carry no mark. How far a commit got
+before it died is known from the number at which its source goes on: a row is published if its numbers lie
+below (docs/semantics.md C; docs/design.md 14).
 
-The directory is locked while it is held (flock): of two processes that commit for one query the second one waits. It is ours
-alone to write, or it is refused, and what is in it is reached through its descriptor (private_directory.py).
+The directory is locked while it is held (flock): of two processes that commit for one query the second one
+waits. It is ours alone to write, or it is refused, and what is in it is reached through its descriptor
+(private_directory.py).
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ class LedgerInUseError(Error):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """From row ``row`` of a share on, rows have the numbers from ``number`` on, one per ``fragment`` bytes."""
+    """From row ``row`` of a share on, rows have the numbers from ``number`` on, one per ``fragment``
+    bytes."""
 
     row: int
     number: int
@@ -61,7 +65,8 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Share(msgspec.Struct):
-    """What a batch has for one topic. ``pieces``: ascending rows; more than one after a commit that went on otherwise."""
+    """What a batch has for one topic. ``pieces``: ascending rows; more than one after a commit that went on
+    otherwise."""
 
     topic: str
     rows: int
@@ -69,7 +74,8 @@ class Share(msgspec.Struct):
 
 
 class Intent(msgspec.Struct):
-    """A batch that is being published: what of it, from which files, in their order, and where. ``place``: None in 0.1.0."""
+    """A batch that is being published: what of it, from which files, in their order, and where. ``place``:
+    None in 0.1.0."""
 
     batch: int
     files: list[StagedFile]
@@ -90,10 +96,11 @@ class Record(msgspec.Struct):
 
 
 def rows_below(share: Share, number: int, lengths: Any) -> int:
-    """How many rows of a share are published, when its source goes on at ``number``; pieces that this disproves are dropped.
+    """How many rows of a share are published, when its source goes on at ``number``; pieces that this
+    disproves are dropped.
 
-    ``lengths``: payload bytes of each of its rows, (n,) int64 array. A number below the first piece says that the stores have
-    lost what they had: no row is there any more.
+    ``lengths``: payload bytes of each of its rows, (n,) int64 array. A number below the first piece says that
+    the stores have lost what they had: no row is there any more.
 
     Raises:
         CorruptionError: the source goes on inside a row, or behind the last one.
@@ -185,7 +192,8 @@ class Ledger:
     def _sync_above(self) -> None:
         """The names that lead to the first record are on disk, too.
 
-        They are not all ours to make anew. So after a sync that failed there is no first record here in this boot.
+        They are not all ours to make anew. So after a sync that failed there is no first record here in this
+        boot.
         """
         doubt = Doubt(self.directory / "above.doubt")
         if doubt:

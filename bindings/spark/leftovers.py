@@ -1,10 +1,10 @@
-"""What writers of Spark have left in a domain's directory, and what of it nobody will ever need: the part of ``holdfast gc`` that
-knows them.
+"""What writers of Spark have left in a domain's directory, and what of it nobody will ever need: the part of
+``holdfast gc`` that knows them.
 
-A query whose checkpoint is a local directory keeps its record there (writing.py), and it goes with that. The others, whose
-checkpoint their writer did not see, keep it with the domain. Without it a batch would be published twice when the query starts
-again. Whether it can, its checkpoint alone would say, and who does not see it does not know that it is gone: so these records
-stay, until an operator removes them.
+A query whose checkpoint is a local directory keeps its record there (writing.py), and it goes with that. The
+others, whose checkpoint their writer did not see, keep it with the domain. Without it a batch would be
+published twice when the query starts again. Whether it can, its checkpoint alone would say, and who does not
+see it does not know that it is gone: so these records stay, until an operator removes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ AFTER_ITS_DRIVER = "remove it by hand when that has ended"
 
 
 def leftovers(place: Path, *, dry_run: bool) -> list[Item]:
-    """Looks, removes what may go (unless ``dry_run``), and returns what was seen; who writes just now is not mentioned.
+    """Looks, removes what may go (unless ``dry_run``), and returns what was seen; who writes just now is not
+    mentioned.
 
     Args:
         place: where the writers of a domain keep what has no other place.

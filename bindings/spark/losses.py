@@ -1,8 +1,10 @@
-"""What a query with ``failOnDataLoss=false`` has left out: a ledger of ranges in the domain's directory, ``spark/losses``.
+"""What a query with ``failOnDataLoss=false`` has left out: a ledger of ranges in the domain's directory,
+``spark/losses``.
 
-A log line is easily missed, and Spark keeps no metric of a Python source. So each number that a query should have read, and that
-no store has, is in the ledger once per query, whoever finds it: the planning process, or a task, or both of them again after a
-crash. One small file, replaced as a whole (whole_file.py). Written in turns (``losses.lock``).
+A log line is easily missed, and Spark keeps no metric of a Python source. So each number that a query should
+have read, and that no store has, is in the ledger once per query, whoever finds it: the planning process, or
+a task, or both of them again after a crash. One small file, replaced as a whole (whole_file.py). Written in
+turns (``losses.lock``).
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ LEDGER_MAX = 1 << 24
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Numbers ``first`` .. ``last`` of a source, which ``query`` has left out; ``at``: when that was found, UTC."""
+    """Numbers ``first`` .. ``last`` of a source, which ``query`` has left out; ``at``: when that was found,
+    UTC."""
 
     at: str
     query: str
@@ -63,8 +66,8 @@ class _Ledger(msgspec.Struct):
 
 
 def query_of(options: Options, identity: str = "") -> str:
-    """What the ledger calls a query: the reader's option queryName, its session, or the id in its offsets (offsets.Lineage).
-    Batch reads without a name are one."""
+    """What the ledger calls a query: the reader's option queryName, its session, or the id in its offsets
+    (offsets.Lineage). Batch reads without a name are one."""
     by_id = f"query {identity}" if identity else ""
     return options.query_name or (f"session {options.session:#x}" if options.session is not None else by_id)
 
@@ -95,7 +98,8 @@ def skip(options: Options, loss: DataLossError, away: Iterable[Away]) -> None:
 
 
 class Losses:
-    """What the process that plans a query has found to be lost: each number is told once, and written down when that can be."""
+    """What the process that plans a query has found to be lost: each number is told once, and written down
+    when that can be."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -134,8 +138,8 @@ class Losses:
 
 
 def record(domain: Path, query: str, loss: DataLossError) -> bool:
-    """Adds what of a loss is not in the ledger of this domain yet. False: it cannot be written. Never ends a query: the log has
-    the loss."""
+    """Adds what of a loss is not in the ledger of this domain yet. False: it cannot be written. Never ends a
+    query: the log has the loss."""
     try:
         _write(domain, query, loss)
     except (OSError, Error):

@@ -4,11 +4,13 @@ An offset is the *next* number to read, so an end is exclusive, as Kafka's::
 
     {"topics": {"orders": {"3847562910/0a1b2c3d": 120034}}, "v": 1}
 
-An offset that a query makes also says ``query``, an id that the query has over all its runs, ``stores``, the stores on record of
-its sources, and in the first micro-batch ``began``, where that begins: Spark keeps nothing of the three.
+An offset that a query makes also says ``query``, an id that the query has over all its runs, ``stores``, the
+stores on record of its sources, and in the first micro-batch ``began``, where that begins: Spark keeps
+nothing of the three.
 
-A source is named by its RegID and the beginning of its uuid: a RegID alone may be given again after a deregistration, and the
-numbers then begin anew. Spark compares offsets as text (docs/design.md S.2): the same positions must be the same text.
+A source is named by its RegID and the beginning of its uuid: a RegID alone may be given again after a
+deregistration, and the numbers then begin anew. Spark compares offsets as text (docs/design.md S.2): the same
+positions must be the same text.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ NO_LINEAGE = Lineage()
 
 
 def as_offset(positions: Positions, lineage: Lineage = NO_LINEAGE) -> dict[str, Any]:
-    """The offset of these positions: the same positions give the same text, in whatever order they were put in."""
+    """The offset of these positions: the same positions give the same text, in whatever order they were put
+    in."""
     found: dict[str, Any] = {"topics": _topics(positions), "v": VERSION}
     if lineage.began is not None:
         found["began"] = _topics(lineage.began)
@@ -107,7 +110,8 @@ def _flat(named: Named) -> Positions:
 
 
 def place(text: str) -> Place:
-    """``earliest``, ``latest``, or JSON: topic -> source -> number, -2 (earliest) or -1 (latest); an offset is taken too.
+    """``earliest``, ``latest``, or JSON: topic -> source -> number, -2 (earliest) or -1 (latest); an offset
+    is taken too.
 
     Raises:
         ValueError: what was expected.

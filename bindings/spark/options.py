@@ -1,7 +1,7 @@
 """Every option of ``format("holdfast")``: one table, checked before anything is opened. Pure.
 
-Names are matched without regard to case, as Spark does. A parser takes the text and returns the value, or raises ValueError with
-what was expected.
+Names are matched without regard to case, as Spark does. A parser takes the text and returns the value, or
+raises ValueError with what was expected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class OptionError(ConfigError, ValueError):
 
 
 class ValueFormat(NamedTuple):
-    """What payloads are: ``binary``; ``struct`` with the fields of a fixed-size record; ``arrow``, IPC streams or files."""
+    """What payloads are: ``binary``; ``struct`` with the fields of a fixed-size record; ``arrow``, IPC
+    streams or files."""
 
     kind: Literal["binary", "struct", "arrow"]
     fields: tuple[Field, ...] = ()
@@ -97,7 +98,7 @@ class Options:
     engine: Mapping[str, str] = field(default_factory=dict)
 
 
-# Values -----------------------------------------------------------------------------------------------------------------
+# Values -----------------------------------------------------------------------------------------------------
 
 
 def _text(text: str) -> str:
@@ -227,7 +228,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return parse_word
 
 
-# The table --------------------------------------------------------------------------------------------------------------
+# The table --------------------------------------------------------------------------------------------------
 
 
 class Option(NamedTuple):
@@ -334,7 +335,8 @@ def parse(options: Mapping[str, str], role: Role) -> Options:
     """The options of a read or a write.
 
     Raises:
-        OptionError: an unknown name (the nearest is named), a wrong value, or options that exclude each other.
+        OptionError: an unknown name (the nearest is named), a wrong value, or options that exclude each
+            other.
     """
     values: dict[str, Any] = {}
     engine: dict[str, str] = {}
@@ -393,7 +395,8 @@ def _check_read(options: Options, given: set[str], role: Role) -> None:
 
 
 def _check_edge(name: str, edge: Place | None, word: str, number: int) -> None:
-    """A batch read that starts at the newest message, or ends at the oldest, reads nothing: that is not meant."""
+    """A batch read that starts at the newest message, or ends at the oldest, reads nothing: that is not
+    meant."""
     named = edge.values() if isinstance(edge, Mapping) else ()
     if edge == word or any(number in sources.values() for sources in named):
         raise OptionError(f"{name} says {word}: a batch read would have nothing to read", hint="give numbers")

@@ -1,15 +1,16 @@
-"""The place that a plan is for: a host, a domain, the stores there. A task elsewhere ends before its first byte.
+"""The place that a plan is for: a host, a domain, the stores there. A task elsewhere ends before its first
+byte.
 
-Whoever plans a read or a write resolves the place once, by its own environment, and each task gets it with its work. A task uses
-the paths that it was told, never those that ``$HOLDFAST_DIR`` gives where it runs, and looks first whether they lead to the same
-things:
+Whoever plans a read or a write resolves the place once, by its own environment, and each task gets it with
+its work. A task uses the paths that it was told, never those that ``$HOLDFAST_DIR`` gives where it runs, and
+looks first whether they lead to the same things:
 
 * the boot: memory and files of another machine, or of this one before it was booted again, are not there;
-* directories by device and inode, as the names in shared memory have the domain's (engine/memory/domain.py): a bind mount into a
-  container keeps both, and a directory that only has the same path has others;
-* stores by the uuid in their directories, and what is read of them by device and inode of the directory of their logs, which may
-  be on another volume. One that cannot be read here and now is not taken for another one, as long as one of
-  them is known.
+* directories by device and inode, as the names in shared memory have the domain's (engine/memory/domain.py):
+  a bind mount into a container keeps both, and a directory that only has the same path has others;
+* stores by the uuid in their directories, and what is read of them by device and inode of the directory of
+  their logs, which may be on another volume. One that cannot be read here and now is not taken for another
+  one, as long as one of them is known.
 
 The host's name is for people: a container has one of its own, and may see everything all the same.
 """
@@ -57,7 +58,8 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """A store that a plan counts on, and the uuid of its directory. ``logs``: where its logs lie; None if nobody reads them."""
+    """A store that a plan counts on, and the uuid of its directory. ``logs``: where its logs lie; None if
+    nobody reads them."""
 
     name: str
     directory: str
@@ -87,7 +89,8 @@ class Place:
             return False
 
     def check(self, what: str) -> None:
-        """Returns where a task is at this place. ``what`` is here, as an error says: ``"the logs of topic orders are"``.
+        """Returns where a task is at this place. ``what`` is here, as an error says: ``"the logs of topic
+        orders are"``.
 
         Raises:
             PlacementError: it runs elsewhere.
@@ -145,7 +148,7 @@ def _check_store(store: StorePlace, where: str, here: str) -> None:
         )
 
 
-# Made by who plans ------------------------------------------------------------------------------------------------------
+# Made by who plans ------------------------------------------------------------------------------------------
 
 
 def place_of_logs(domain: str | None, directories: Sequence[str], logs: Iterable[StoreLog]) -> Place:
@@ -183,7 +186,8 @@ def place_of_write(domain: str | None, needed: Iterable[str], stores: Iterable[s
 
 
 def _is_there(info: StoreInfo) -> bool:
-    """Its directory is that store's, as far as this process sees: not wiped since, nor another store's now."""
+    """Its directory is that store's, as far as this process sees: not wiped since, nor another store's
+    now."""
     try:
         return directory_uuid(Path(info.directory)) == info.uuid.hex()
     except (OSError, CorruptionError):
@@ -191,7 +195,8 @@ def _is_there(info: StoreInfo) -> bool:
 
 
 def _found(path: str) -> Directory:
-    """A directory as it is now; without an identity where it is not there any more: nobody is at this place then."""
+    """A directory as it is now; without an identity where it is not there any more: nobody is at this place
+    then."""
     try:
         return Directory(path, _identity(path))
     except OSError:

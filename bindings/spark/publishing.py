@@ -1,7 +1,8 @@
 """The sources that a write publishes from, open for one commit or one task.
 
-Their session IDs are worked out from who publishes and the topic, so that whoever repeats a commit meets the same source: it goes
-on where that ended. A source never gives up what is not stable: it blocks before it would have to (docs/semantics.md D.2, D.6).
+Their session IDs are worked out from who publishes and the topic, so that whoever repeats a commit meets the
+same source: it goes on where that ended. A source never gives up what is not stable: it blocks before it
+would have to (docs/semantics.md D.2, D.6).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ __all__ = ["Publisher", "session_of", "slot"]
 FRAME_BYTES = 64
 """Of a fragment beyond its payload, at most: header, and padding to the granule (csrc/README.md)."""
 REGISTRATION_MS = 500
-"""How long all stores are waited for where a quorum is there (docs/semantics.md B.1), unless an option says otherwise."""
+"""How long all stores are waited for where a quorum is there (docs/semantics.md B.1), unless an option says
+otherwise."""
 OURS = {
     "ume_session_id": "it is worked out from the query and the topic",
     "ume_flight_size_behavior": "a write waits at the flight size",
@@ -51,7 +53,8 @@ def session_of(who: str, topic: str) -> int:
 
 @contextlib.contextmanager
 def slot(directory: Path) -> Iterator[str]:
-    """A name that nobody else has meanwhile, and that is used again afterwards: stores keep the state of every source.
+    """A name that nobody else has meanwhile, and that is used again afterwards: stores keep the state of
+    every source.
 
     For writes that nobody goes on with. The lowest one whose lock file in ``directory`` is free.
     """
@@ -76,8 +79,8 @@ def slot(directory: Path) -> Iterator[str]:
 class Publisher:
     """See the module. ``with`` closes it.
 
-    ``who`` names the writer. Every wait ends after ``commit_timeout`` seconds without progress, with the error of what was
-    waited for.
+    ``who`` names the writer. Every wait ends after ``commit_timeout`` seconds without progress, with the
+    error of what was waited for.
     """
 
     def __init__(self, options: Options, who: str) -> None:
@@ -88,7 +91,8 @@ class Publisher:
         self._sources: dict[str, Source] = {}
 
     def open(self, topics: Iterable[str]) -> None:
-        """Sources for these topics, registered when it returns: a quorum of stores has all that they ever published.
+        """Sources for these topics, registered when it returns: a quorum of stores has all that they ever
+        published.
 
         Raises:
             ConfigError: no stores, or options that a write cannot have.
@@ -133,7 +137,8 @@ class Publisher:
         return given
 
     def _register(self, source: Source) -> None:
-        """As ``wait_registered``; and waits for a holder that has to end first, such as the driver before this one."""
+        """As ``wait_registered``; and waits for a holder that has to end first, such as the driver before
+        this one."""
         deadline = time.monotonic() + self._timeout
         held: RegIdInUseError | None = None
         while True:
@@ -164,7 +169,8 @@ class Publisher:
         self._sources[topic].check_size(size)
 
     def send(self, topic: str, values: Any) -> None:
-        """Publishes a pyarrow binary array, a message per element. A store that goes away is waited for, if it is needed."""
+        """Publishes a pyarrow binary array, a message per element. A store that goes away is waited for, if
+        it is needed."""
         source = self._sources[topic]
         done = 0
         while done < len(values):

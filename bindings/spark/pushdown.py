@@ -1,6 +1,7 @@
 """What a query's filters say about which numbers of which sources it can need. Pure.
 
-Spark evaluates every filter again on the rows that it gets: what is left out here must be certain, and no more is promised.
+Spark evaluates every filter again on the rows that it gets: what is left out here must be certain, and no
+more is promised.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ EQUAL = (f.EqualTo, f.EqualNullSafe)
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """The rows that a query can need: of these topics and RegIDs (None: of all), and within both spans, ends included."""
+    """The rows that a query can need: of these topics and RegIDs (None: of all), and within both spans, ends
+    included."""
 
     topics: frozenset[str] | None = None
     registration_ids: frozenset[int] | None = None

@@ -2,10 +2,11 @@
 
 The number at which its source goes on says how many rows are out (ledger.py). It does not say
 
-* that a quorum of stores has them: whoever sent them is dead, and the source that goes on waits for the stability of what it
-  sends itself (docs/semantics.md C). Where one store alone has them they may go with it, and the record would say that they are
-  there;
-* that they are these rows: who publishes with the writer's session ID, as a copy of its checkpoint does, moves the number, too.
+* that a quorum of stores has them: whoever sent them is dead, and the source that goes on waits for the
+  stability of what it sends itself (docs/semantics.md C). Where one store alone has them they may go with it,
+  and the record would say that they are there;
+* that they are these rows: who publishes with the writer's session ID, as a copy of its checkpoint does,
+  moves the number, too.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ LOOK_SECONDS = 0.02
 def read_back(
     kept: Callable[[], TopicSource | None], first: int, stop: int, rows: Iterator[Any], timeout: float
 ) -> None:
-    """Returns when a quorum of stores has the numbers ``first`` .. ``stop - 1`` of a source, and they are ``rows``.
+    """Returns when a quorum of stores has the numbers ``first`` .. ``stop - 1`` of a source, and they are
+    ``rows``.
 
     What retention has taken meanwhile was there, and nothing behind it is compared.
 
     Args:
-        kept: what the stores keep of the source, as of now; None if they keep numbers and no messages: nothing is compared then.
+        kept: what the stores keep of the source, as of now; None if they keep numbers and no messages:
+            nothing is compared then.
         rows: pyarrow binary arrays: the payloads from ``first`` on, and maybe more.
         timeout: seconds that the stores are waited for, while they read from each other what they lack.
 

@@ -13,7 +13,8 @@ __all__ = ["Field", "record_fields", "record_size"]
 WIDTHS = {
     "boolean": 1, "tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "float": 4, "double": 8, "date": 4, "timestamp": 8,
 }  # fmt: skip
-"""Bytes of each type that has one width. date: days since 1970-01-01; timestamp: microseconds since then, UTC."""
+"""Bytes of each type that has one width. date: days since 1970-01-01; timestamp: microseconds since then,
+UTC."""
 SAME = {"bool": "boolean", "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
 """Spark's other words for them."""
 SIZED = ("char", "binary")

@@ -1,7 +1,7 @@
 """The columns of the data source: what there is, what is asked for, and that it is the same.
 
-Spark prunes no columns of a Python source: every column of the schema is built and sent for every query (docs/design.md S.2).
-So the schema *is* the selection: ``columns=``, or the user's own schema.
+Spark prunes no columns of a Python source: every column of the schema is built and sent for every query
+(docs/design.md S.2). So the schema *is* the selection: ``columns=``, or the user's own schema.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def columns_of(options: Options) -> t.StructType:
     """The columns that a query gets which brings no schema of its own.
 
     Raises:
-        OptionError: ``columns`` names one that is not there, or Arrow payloads, whose columns nobody can know.
+        OptionError: ``columns`` names one that is not there, or Arrow payloads, whose columns nobody can
+            know.
     """
     if options.value_format.kind == "arrow":
         raise OptionError(

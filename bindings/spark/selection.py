@@ -1,4 +1,5 @@
-"""Which sources a query reads, from which number to which: the options applied to what the stores have kept."""
+"""Which sources a query reads, from which number to which: the options applied to what the stores have
+kept."""
 
 from __future__ import annotations
 
@@ -39,10 +40,11 @@ SHOWN = 20
 
 
 def selected(options: Options, reading: Collection[tuple[str, str]] = ()) -> list[TopicSource]:
-    """The sources that ``options`` name, with those of their logs that are to be read; by topic, RegID and uuid.
+    """The sources that ``options`` name, with those of their logs that are to be read; by topic, RegID and
+    uuid.
 
-    A source that has none of these logs is left out. ``reading``: what a query that goes on reads already (:func:`name_of`); that
-    stays assigned to it when the store is wiped that gave the RegID.
+    A source that has none of these logs is left out. ``reading``: what a query that goes on reads already
+    (:func:`name_of`); that stays assigned to it when the store is wiped that gave the RegID.
 
     Raises:
         ConfigError, NoDomainError, SystemCallError, CorruptionError: as kept_topics.topic_sources.
@@ -79,7 +81,8 @@ def _is_assigned(source: TopicSource, options: Options, reading: Collection[tupl
 
 
 def _is_called(source: TopicSource, key: str) -> bool:
-    """By its RegID, or by its key, of which the uuid counts: the RegID in it is one store's, and may be another one later."""
+    """By its RegID, or by its key, of which the uuid counts: the RegID in it is one store's, and may be
+    another one later."""
     number, slash, uuid = key.partition("/")
     return source.uuid[:8] == uuid if slash else number == str(source.registration_id)
 
@@ -120,7 +123,8 @@ def no_domain(options: Options) -> StoresAwayError:
 
 
 def unknown_topic(topic: str, kept: Sequence[TopicSource], only: Sequence[str] = ()) -> OptionError:
-    """The error of a topic that none of the stores keeps (``only``: of these), with what may have been meant."""
+    """The error of a topic that none of the stores keeps (``only``: of these), with what may have been
+    meant."""
     at = sorted({log.store for source in kept if source.topic == topic for log in source.logs})
     names = sorted({source.topic for source in kept})
     near = difflib.get_close_matches(topic, names, 1)
@@ -139,7 +143,8 @@ def _unreached(source: TopicSource) -> bool:
 
 
 def bound(source: TopicSource, options: Options) -> int:
-    """The first number that ``readFrom`` does not allow: a number below it is there for good, or gone for good."""
+    """The first number that ``readFrom`` does not allow: a number below it is there for good, or gone for
+    good."""
     only = set(stores_of(options))
     limit = source.quorum_next if options.read_from == "quorum" else source.any_next
     if only:
@@ -165,7 +170,8 @@ def starting(options: Options, sources: Sequence[TopicSource], default: Literal[
     """Where a new query begins in each source. A number that is named may be expired.
 
     Raises:
-        OptionError: a source that is not there, a number beyond what can be read, a time that no message is as new as.
+        OptionError: a source that is not there, a number beyond what can be read, a time that no message is
+            as new as.
     """
 
     def since(source: TopicSource, milliseconds: int) -> int:

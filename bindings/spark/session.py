@@ -1,10 +1,13 @@
-"""The streaming query as a registered receiver: it acknowledges what Spark has made durable, and shows in ``holdfast stat``.
+"""The streaming query as a registered receiver: it acknowledges what Spark has made durable, and shows in
+``holdfast stat``.
 
-It lives in the process that Spark keeps for the query's source, from the first question about offsets to the end of that process.
-Spark does not always say when that is; then the process's death frees the session, and the next run takes it over.
+It lives in the process that Spark keeps for the query's source, from the first question about offsets to the
+end of that process. Spark does not always say when that is; then the process's death frees the session, and
+the next run takes it over.
 
-A refusal is an error of the query: two queries with one session would acknowledge each other's messages. Anything else (a store
-that is down, for example) is not: acknowledgements are cumulative, and count when the stores are back.
+A refusal is an error of the query: two queries with one session would acknowledge each other's messages.
+Anything else (a store that is down, for example) is not: acknowledgements are cumulative, and count when the
+stores are back.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ _log = logging.getLogger("holdfast")
 HELD_S = 20.0
 """How long a refusal is waited out: what Spark leaves behind of a killed driver dies within some seconds."""
 ASKED_AGAIN_S = 2.0
-"""A refusal that is not repeated within this time is over: while the store is asked again, it says nothing."""
+"""A refusal that is not repeated within this time is over: while the store is asked again, it says
+nothing."""
 STORES_S = 5.0
 """How long the first question waits for stores that do not answer."""
 LOOK_S = 0.02
@@ -52,7 +56,8 @@ class Session:
         """What a store says, since when, and when it last did (monotonic, seconds)."""
 
     def join(self, sources: set[bytes]) -> None:
-        """Registers with these sources (uuids), as far as their stores answer: the rest follows in the background.
+        """Registers with these sources (uuids), as far as their stores answer: the rest follows in the
+        background.
 
         Raises:
             RegIdInUseError: another process holds the session, and has held it for HELD_S.
@@ -76,7 +81,8 @@ class Session:
             )  # fmt: skip
 
     def _is_refused(self, missing: set[bytes], now: float) -> bool:
-        """A store has refused the registration with one of these sources, and may yet grant it. Raises when it will not."""
+        """A store has refused the registration with one of these sources, and may yet grant it. Raises when
+        it will not."""
         refusal = self.receiver.refusal(missing)
         if refusal is not None:
             since = self._refused[1] if self._refused is not None else now
@@ -88,7 +94,8 @@ class Session:
         return self._refused is not None
 
     def acknowledge(self, below: Mapping[bytes, int]) -> None:
-        """Everything below these numbers is durable: uuid of a source -> number. Never raises, never goes back."""
+        """Everything below these numbers is durable: uuid of a source -> number. Never raises, never goes
+        back."""
         try:
             for source, number in below.items():
                 self.receiver.acknowledge_below(source, number)

@@ -1,4 +1,5 @@
-"""``format("holdfast")``: what Spark asks for, and who does it. Nothing heavy is imported until Spark asks."""
+"""``format("holdfast")``: what Spark asks for, and who does it. Nothing heavy is imported until Spark
+asks."""
 
 from __future__ import annotations
 
@@ -64,8 +65,9 @@ class HoldfastSource(DataSource):
 def filters_are_pushed() -> bool:
     """Whether this is the process in which Spark pushes filters down.
 
-    Spark refuses a reader that can take filters where ``spark.sql.python.filterPushdown.enabled`` is false, and tells the
-    reader nothing; but it pushes them in a worker program of its own, which runs for nothing else.
+    Spark refuses a reader that can take filters where ``spark.sql.python.filterPushdown.enabled`` is false,
+    and tells the reader nothing; but it pushes them in a worker program of its own, which runs for nothing
+    else.
     """
     main = sys.modules.get("__main__")
     return PUSHDOWN in sys.modules or getattr(getattr(main, "__spec__", None), "name", None) == PUSHDOWN

@@ -1,6 +1,8 @@
-"""What one Spark task reads: a range of one source, small and with nothing open in it. And how a read is cut into such ranges.
+"""What one Spark task reads: a range of one source, small and with nothing open in it. And how a read is cut
+into such ranges.
 
-A message belongs to the range that holds its last number, so that a cut between any two numbers loses and repeats nothing.
+A message belongs to the range that holds its last number, so that a cut between any two numbers loses and
+repeats nothing.
 """
 
 from __future__ import annotations
@@ -28,17 +30,19 @@ Span = tuple["TopicSource", int, int]
 """A source, the first number to read and the one to stop before."""
 
 TASKS = 64
-"""A read is cut at the ends of segments, into about so many tasks at most where nobody asked for more: each one costs Spark
-some 20 ms of a core, in which it could read 100,000 messages."""
+"""A read is cut at the ends of segments, into about so many tasks at most where nobody asked for more: each
+one costs Spark some 20 ms of a core, in which it could read 100,000 messages."""
 TASKS_PER_CORE = 4
 """So many do where there are few cores, which are all of this host ..."""
 ENOUGH = 2_000_000
-"""... unless that would make tasks of more messages than these: what fails, or ends last, should not be half of the read."""
+"""... unless that would make tasks of more messages than these: what fails, or ends last, should not be half
+of the read."""
 
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """Messages of one source whose last number is in ``first`` <= number < ``stop``. Pickled into the task."""
+    """Messages of one source whose last number is in ``first`` <= number < ``stop``. Pickled into the
+    task."""
 
     topic: str
     key: str
@@ -73,8 +77,9 @@ def split(
 ) -> list[Range]:
     """The tasks of a read, source by source in the order of their numbers; none for a span without numbers.
 
-    Ranges end where segments do, as far as they are small enough: ``maxRecordsPerPartition`` and ``minPartitions`` cut them
-    evenly. ``cut_points(source, first, stop)`` gives the numbers in between at which segments begin, in order.
+    Ranges end where segments do, as far as they are small enough: ``maxRecordsPerPartition`` and
+    ``minPartitions`` cut them evenly. ``cut_points(source, first, stop)`` gives the numbers in between at
+    which segments begin, in order.
     """
     wanted = [span for span in spans if span[1] < span[2]]
     total = sum(stop - first for _, first, stop in wanted)
@@ -100,7 +105,8 @@ def _least(total: int) -> int:
 
 
 def _pieces(first: int, stop: int, cuts: Sequence[int], least: int, most: int) -> list[int]:
-    """Ends of the pieces: at those cuts that leave ``least`` numbers, and evenly within what is longer than ``most``."""
+    """Ends of the pieces: at those cuts that leave ``least`` numbers, and evenly within what is longer than
+    ``most``."""
     ends = []
     begin = first
     for end in (*cuts, stop):

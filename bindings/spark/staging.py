@@ -1,13 +1,15 @@
 """Rows that wait for their commit: one file per task attempt, written by the task, read by the commit.
 
-A file is an Arrow IPC stream. Each of its record batches has one column, ``value binary``, and names its topic in its metadata:
-what is published is taken out of the mapped file as it lies there. The file is synced before the task reports it, with its size
-and CRC-32, because the record that a commit makes of it (ledger.py) is relied upon after a power cut.
+A file is an Arrow IPC stream. Each of its record batches has one column, ``value binary``, and names its
+topic in its metadata: what is published is taken out of the mapped file as it lies there. The file is synced
+before the task reports it, with its size and CRC-32, because the record that a commit makes of it (ledger.py)
+is relied upon after a power cut.
 
-Names are ``<batch>-<partition>-<random>.arrow``, so that two attempts of one task never meet, and a sweep knows what is over.
+Names are ``<batch>-<partition>-<random>.arrow``, so that two attempts of one task never meet, and a sweep
+knows what is over.
 
-The directory may lie where other users have theirs. So it is looked at when it is opened, and the files are reached through its
-descriptor (private_directory.py).
+The directory may lie where other users have theirs. So it is looked at when it is opened, and the files are
+reached through its descriptor (private_directory.py).
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ CHUNK = 1 << 20
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """What one attempt has staged. ``topics``: rows per topic; ``largest``: payload bytes of its largest row, per topic."""
+    """What one attempt has staged. ``topics``: rows per topic; ``largest``: payload bytes of its largest row,
+    per topic."""
 
     name: str
     partition: int
@@ -122,7 +125,8 @@ class _Summed:
 
 
 def stage(directory: Rows, batch: int, partition: int, rows: Iterable[tuple[str, Any]]) -> StagedFile | None:
-    """Writes rows, (topic, pyarrow binary array) in order, into a file of ``directory``. None: there were no rows.
+    """Writes rows, (topic, pyarrow binary array) in order, into a file of ``directory``. None: there were no
+    rows.
 
     On an error, one of ``rows`` included, nothing is left.
 

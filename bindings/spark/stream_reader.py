@@ -1,22 +1,24 @@
 """The streaming read: offsets, micro-batches, and acknowledgements of what Spark has made durable.
 
-Spark keeps one object of this in one process for a query's life, and asks it in this order (docs/design.md S.2): for trigger N
-``latestOffset(start = end of N - 1)``, then it writes offsets/N, then ``commit(end of N - 1)``, ``partitions(start, end)``, tasks
-``read``, and it writes commits/N. After a crash the first question is ``partitions`` of the batch that was logged and not
-committed. So
+Spark keeps one object of this in one process for a query's life, and asks it in this order (docs/design.md
+S.2): for trigger N ``latestOffset(start = end of N - 1)``, then it writes offsets/N, then ``commit(end of N -
+1)``, ``partitions(start, end)``, tasks ``read``, and it writes commits/N. After a crash the first question is
+``partitions`` of the batch that was logged and not committed. So
 
-* everything below ``start`` of latestOffset is durable, and is acknowledged there (ackMode ``progress``): commit alone leaves
-  the last batch unacknowledged. But not where a new query begins: nothing below its first offset was read by it;
-* an offset says everything about a batch, so that one that is planned again is the same. Of the first batch it also says where
-  that begins: Spark keeps an offset for the end of each batch only, and asks anew where the query begins. A source that an
-  offset does not name is read from number 0, the first of every source; where that is gone already, the query has lost it
-  (failOnDataLoss), as Kafka's has;
+* everything below ``start`` of latestOffset is durable, and is acknowledged there (ackMode ``progress``):
+  commit alone leaves the last batch unacknowledged. But not where a new query begins: nothing below its first
+  offset was read by it;
+* an offset says everything about a batch, so that one that is planned again is the same. Of the first batch
+  it also says where that begins: Spark keeps an offset for the end of each batch only, and asks anew where
+  the query begins. A source that an offset does not name is read from number 0, the first of every source;
+  where that is gone already, the query has lost it (failOnDataLoss), as Kafka's has;
 * offsets never go back, whatever the stores' logs say;
-* what is at no store in sight is lost when every store on record was read, and not before: until then the query ends with
-  StoresAwayError, whatever failOnDataLoss says. A continuous one that has nothing to read of an absent source waits for it.
+* what is at no store in sight is lost when every store on record was read, and not before: until then the
+  query ends with StoresAwayError, whatever failOnDataLoss says. A continuous one that has nothing to read of
+  an absent source waits for it.
 
-A source keeps the name that the query's offsets have for it as long as its uuid fits: the RegID in it is one store's, and another
-one may be the first that knows the source when that store is gone.
+A source keeps the name that the query's offsets have for it as long as its uuid fits: the RegID in it is one
+store's, and another one may be the first that knows the source when that store is gone.
 """
 
 from __future__ import annotations
@@ -70,14 +72,15 @@ SAMPLE = 1024
 """Messages that the size of a record is estimated from."""
 LOOK_PAUSE = 9
 LOOK_PAUSE_MAX_S = 0.5
-"""Pause after a look at the stores' files, in looks: they take a tenth of a core at most. An idle query asks every 10 ms, and a
-look takes 0.2 ms for each log."""
+"""Pause after a look at the stores' files, in looks: they take a tenth of a core at most. An idle query asks
+every 10 ms, and a look takes 0.2 ms for each log."""
 HEADER_BYTES = 32
 """Of a frame, before its payload (csrc/README.md)."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module. Made in several processes, and pickled into the tasks: nothing is open before the first question.
+    """See the module. Made in several processes, and pickled into the tasks: nothing is open before the first
+    question.
 
     Raises:
         OptionError: an option, or a column of ``schema``, is wrong.
@@ -87,13 +90,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = parse(options, "stream")
         self._plan = plan_of(self._options, schema)
         self._initial: Positions | None = None
-        """Where the query begins, if it is a new one. Spark asks several times; ``latest`` must be one place."""
+        """Where the query begins, if it is a new one. Spark asks several times; ``latest`` must be one
+        place."""
         self._begin: dict[str, Any] = {}
         """That, as an offset."""
         self._identity = ""
         """Of the query, over all its runs: its offsets carry it."""
         self._planned = False
-        """Spark has asked for an end of a micro-batch. Before that it asks for ``partitions`` of one that a crash left undone."""
+        """Spark has asked for an end of a micro-batch. Before that it asks for ``partitions`` of one that a
+        crash left undone."""
         self._drains = False
         """Spark has said AvailableNow."""
         self._target: dict[str, int] | None = None
@@ -117,13 +122,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         least, delay_s = self._options.min_records_per_trigger, self._options.max_trigger_delay
         self._patience = Patience(least, int(delay_s * 1e9)) if least is not None else None
 
-    # Offsets --------------------------------------------------------------------------------------------------------------
+    # Offsets ------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query begins: ``startingOffsets`` or its timestamp forms, by default at the end.
 
         Raises:
-            OptionError, NoDomainError: what is read is not there, and the query is to end with what is there. Another one waits.
+            OptionError, NoDomainError: what is read is not there, and the query is to end with what is there.
+                Another one waits.
         """
         if self._initial is None:
             self._look({}, Lineage())
@@ -141,10 +147,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends: ``start`` itself when there is nothing for it.
 
         Raises:
-            DataLossError: with failOnDataLoss: what comes next in a source is expired; or its stores have less than the query
-                has read, and what they get now comes under numbers that it takes for read.
-            StoresAwayError: that may be at a store that is away; the domain is not there; a source of a query that ends with what
-                is there is not in sight.
+            DataLossError: with failOnDataLoss: what comes next in a source is expired; or its stores have
+                less than the query has read, and what they get now comes under numbers that it takes for
+                read.
+            StoresAwayError: that may be at a store that is away; the domain is not there; a source of a query
+                that ends with what is there is not in sight.
             RegIdInUseError: another query has this one's session.
         """
         positions, lineage = positions_of(start), lineage_of(start)
@@ -175,7 +182,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Lineage(self._identity, began, tuple(stores.union(before.stores if self._unseen else ())))
 
     def _check_sight(self, positions: Positions) -> None:
-        """Raises StoresAwayError where a query that has read something, or is to end, would take absent for empty."""
+        """Raises StoresAwayError where a query that has read something, or is to end, would take absent for
+        empty."""
         if not self._is_there and (positions or self._drains):
             raise no_domain(self._options)
         for (topic, key), away in self._unseen.items():
@@ -207,7 +215,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admitted(backlogs, most)
 
     def _record_bytes(self, backlogs: dict[Name, Backlog]) -> dict[Name, float]:
-        """About how many bytes of a log one record takes, of each source with a backlog: by what comes next."""
+        """About how many bytes of a log one record takes, of each source with a backlog: by what comes
+        next."""
         return {
             name: _record_bytes(source, backlogs[name])
             for source in self._sources
@@ -215,8 +224,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What Spark passes to latestOffset, but for a trigger that wants everything: only then it is ReadAllAvailable where a
-        limit was given. What it cannot say (two limits at once, a least number) latestOffset knows from the options."""
+        """What Spark passes to latestOffset, but for a trigger that wants everything: only then it is
+        ReadAllAvailable where a limit was given. What it cannot say (two limits at once, a least number)
+        latestOffset knows from the options."""
         options = self._options
         if options.max_records_per_trigger is not None:
             return ReadMaxRows(options.max_records_per_trigger)
@@ -225,18 +235,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(NUMBER_MAX) if options.min_records_per_trigger is not None else ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The newest that any store has: the query's lag, in its progress. And how many numbers this run has left out where it
-        planned, if any: Spark knows no other metric of such a source. What tasks find is in the ledger."""
+        """The newest that any store has: the query's lag, in its progress. And how many numbers this run has
+        left out where it planned, if any: Spark knows no other metric of such a source. What tasks find is in
+        the ledger."""
         found = as_offset({self._names[source.uuid]: source.any_next for source in self._sources})
         if lost := self._losses.counts():
             found["lost"] = as_offset(lost)["topics"]
         return found
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there at the next look is the target; latestOffset never passes it, and no source comes in later."""
+        """What is there at the next look is the target; latestOffset never passes it, and no source comes in
+        later."""
         self._drains = True
 
-    # A micro-batch --------------------------------------------------------------------------------------------------------
+    # A micro-batch ------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
         """The tasks of the micro-batch from ``start`` to ``end``; the same rows whenever it is asked.
@@ -270,8 +282,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [replace(part, key=keys[part.topic, part.key], query=query) for part in parts]
 
     def _check_begin(self, before: Positions, after: Positions) -> None:
-        """Says what of a first batch is left out, where its offset has no start, as those of 0.1.0 had none: the query may begin
-        behind that batch now. Of each source its last number at least."""
+        """Says what of a first batch is left out, where its offset has no start, as those of 0.1.0 had none:
+        the query may begin behind that batch now. Of each source its last number at least."""
         if self._planned or before != self._initial:
             return
         behind = all(before.get(name, 0) >= stop for name, stop in after.items())
@@ -281,14 +293,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lost(name, stop - 1, stop, why, ())
 
     def _there(self, name: Name, source: TopicSource, first: int, stop: int) -> Span:
-        """What can be read of numbers ``first`` .. ``stop - 1``. They were there when their batch was planned first."""
+        """What can be read of numbers ``first`` .. ``stop - 1``. They were there when their batch was planned
+        first."""
         end = max(first, min(stop, newest(source, self._options)))
         if end < stop:
             self._lost(name, end, stop, "gone: its stores were set back", source.away)
         return source, self._behind_expired(name, source, first, end), end
 
     def _behind_expired(self, name: Name, source: TopicSource, first: int, stop: int) -> int:
-        """Where numbers ``first`` .. ``stop - 1`` begin that are not expired; nobody walks through those that are."""
+        """Where numbers ``first`` .. ``stop - 1`` begin that are not expired; nobody walks through those that
+        are."""
         begin = min(oldest(source, self._options), stop)
         if first < begin:
             self._lost(name, first, begin, "expired", source.away)
@@ -302,7 +316,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One task's messages."""
         return read_range(partition, self._plan)
 
-    # Acknowledgements -----------------------------------------------------------------------------------------------------
+    # Acknowledgements ---------------------------------------------------------------------------------------
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has made the batch up to ``end`` durable. Never fails: that would end the query."""
@@ -315,7 +329,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._session.close()
 
     def _look(self, positions: Positions, lineage: Lineage) -> None:
-        """At what there is now; ``positions``: names that are in use. Registers the session with every source."""
+        """At what there is now; ``positions``: names that are in use. Registers the session with every
+        source."""
         self._identity = lineage.query or self._identity or secrets.token_hex(4)
         reading = frozenset(positions)
         if time.monotonic() >= self._look_s or reading != self._reading:

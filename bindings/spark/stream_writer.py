@@ -1,7 +1,8 @@
 """A streaming query that publishes: ``df.writeStream.format("holdfast")``.
 
-Spark pickles the writer to its tasks, and makes another one for every commit, in a process that may be another one
-(docs/design.md S.2): so it holds options and nothing else. The query's ID comes to the commit with the tasks' messages.
+Spark pickles the writer to its tasks, and makes another one for every commit, in a process that may be
+another one (docs/design.md S.2): so it holds options and nothing else. The query's ID comes to the commit
+with the tasks' messages.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ __all__ = ["StreamWriter"]
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Exactly once by default: tasks stage their rows, and the commit of a micro-batch publishes them (committing.py).
+    """Exactly once by default: tasks stage their rows, and the commit of a micro-batch publishes them
+    (committing.py).
 
     Raises:
         OptionError, UsageError: options, mode or columns that cannot be written.

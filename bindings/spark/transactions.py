@@ -1,13 +1,16 @@
-"""Batch writes with ``txnAppId`` and ``txnVersion``: a version is published once in each topic of each domain.
+"""Batch writes with ``txnAppId`` and ``txnVersion``: a version is published once in each topic of each
+domain.
 
-Delta's pair counts per table; here the table is a topic of a domain. The record of what was published (ledger.py) is named by the
-application, the topic that the option names, and, where the directory may serve several domains, the domain. A write whose rows
-name their topics has one record for all of them, and in it the last version of each.
+Delta's pair counts per table; here the table is a topic of a domain. The record of what was published
+(ledger.py) is named by the application, the topic that the option names, and, where the directory may serve
+several domains, the domain. A write whose rows name their topics has one record for all of them, and in it
+the last version of each.
 
-Writes in different topics may run at the same time, with one pair. So rows wait in a directory of each write's own, and a commit
-takes into the record's directory what it publishes, under the record's lock.
+Writes in different topics may run at the same time, with one pair. So rows wait in a directory of each
+write's own, and a commit takes into the record's directory what it publishes, under the record's lock.
 
-0.1.0 had one record per application, and dropped the rows of a second topic. Its versions count where its source has published.
+0.1.0 had one record per application, and dropped the rows of a second topic. Its versions count where its
+source has published.
 """
 
 from __future__ import annotations
@@ -39,8 +42,8 @@ def commit_version(plan: WritePlan, messages: Sequence[Written | None]) -> None:
     """Publishes what the tasks have staged, except in topics that have this version, or a later one, already.
 
     Raises:
-        LedgerInUseError, PlacementError, UsageError, CorruptionError, ConfigError, NotRegisteredError, RegistrationTimeout,
-            WouldBlockError, StabilityTimeout: as ``committing.commit``.
+        LedgerInUseError, PlacementError, UsageError, CorruptionError, ConfigError, NotRegisteredError,
+            RegistrationTimeout, WouldBlockError, StabilityTimeout: as ``committing.commit``.
     """
     written = [message for message in messages if message is not None and message.directory]
     if not written:
@@ -63,7 +66,8 @@ def commit_version(plan: WritePlan, messages: Sequence[Written | None]) -> None:
 
 
 def publisher_of(options: Options) -> str:
-    """Who the sources belong to: the application, whatever it writes. It was the name of 0.1.0's record, too."""
+    """Who the sources belong to: the application, whatever it writes. It was the name of 0.1.0's record,
+    too."""
     return f"{TRANSACTION}{_digest(options.txn_app_id)}"
 
 
@@ -82,7 +86,8 @@ def _digest(text: str) -> str:
 def _take_over(plan: WritePlan, ledger: Ledger, who: str, topics: set[str], version: int) -> None:
     """What 0.1.0's record says of these topics is in ours afterwards.
 
-    It does not name the topics of its versions. But a topic belongs to them if the application's source has a number there.
+    It does not name the topics of its versions. But a topic belongs to them if the application's source has a
+    number there.
     """
     assert ledger.record.topics is not None
     if not (plan.staging.directory(who) / "ledger").exists():

@@ -1,8 +1,9 @@
 """A small file that is replaced as a whole: a crash leaves the one before, or the new one.
 
-Who sees the new one does not know whether it is on disk: the sync of its name may have failed, and the next one would return 0
-(engine/native/sync.py); or its writer was killed before it. So a doubt lies beside it, from before the rename until that sync is
-done. Whoever finds one writes what is there anew, as a new file, before it counts.
+Who sees the new one does not know whether it is on disk: the sync of its name may have failed, and the next
+one would return 0 (engine/native/sync.py); or its writer was killed before it. So a doubt lies beside it,
+from before the rename until that sync is done. Whoever finds one writes what is there anew, as a new file,
+before it counts.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class WholeFile:
         return data
 
     def write(self, data: bytes) -> None:
-        """It is on disk when this returns. Raises OSError: then the file before is there, or this one with a doubt."""
+        """It is on disk when this returns. Raises OSError: then the file before is there, or this one with a
+        doubt."""
         fresh = f"{self._path.name}.new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(fresh, dir_fd=self._at)

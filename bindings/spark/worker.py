@@ -1,7 +1,7 @@
 """Spark's workers, which do one task after the other.
 
-After each task Spark's daemon has the worker look through all its objects for garbage. Nearly all of them belong to imported
-modules (pyarrow, pandas): some 50 ms, in which half a million messages could be read.
+After each task Spark's daemon has the worker look through all its objects for garbage. Nearly all of them
+belong to imported modules (pyarrow, pandas): some 50 ms, in which half a million messages could be read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _spared = 0
 
 
 def spare_modules() -> None:
-    """At the beginning of a task: what is there now is not looked through any more. Only in Spark's workers."""
+    """At the beginning of a task: what is there now is not looked through any more. Only in Spark's
+    workers."""
     global _spared
     if is_worker() and len(sys.modules) != _spared:
         _spared = len(sys.modules)

@@ -47,7 +47,8 @@ __all__ = [
 KINDS: dict[str, tuple[type[DataType], ...]] = {"value": (BinaryType, StringType), "topic": (StringType,)}
 """Columns that a write takes, and their types."""
 LOCAL = re.compile("(?:file:(?://)?)?(/.*)", re.DOTALL)
-"""A checkpoint's location that can be in a file system of this host, as Hadoop's Path reads it: % and # mean themselves."""
+"""A checkpoint's location that can be in a file system of this host, as Hadoop's Path reads it: % and # mean
+themselves."""
 ELSEWHERE = (
     "a writer keeps its record of what is published there; for another place, from the first batch on: stagingDirectory"
 )
@@ -55,7 +56,8 @@ ELSEWHERE = (
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task has done. ``directory``, ``who``: of its writer; ``file``: None if there is nothing left to publish."""
+    """What one task has done. ``directory``, ``who``: of its writer; ``file``: None if there is nothing left
+    to publish."""
 
     directory: str = ""
     who: str = ""
@@ -64,9 +66,11 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class WritePlan:
-    """A write whose options and columns are checked. ``topic``: index of that column, None where the option names the topic.
+    """A write whose options and columns are checked. ``topic``: index of that column, None where the option
+    names the topic.
 
-    Resolved once, where Spark plans: the options name the domain by its path, and ``staging`` is not looked for again.
+    Resolved once, where Spark plans: the options name the domain by its path, and ``staging`` is not looked
+    for again.
     """
 
     options: Options
@@ -78,8 +82,8 @@ class WritePlan:
 
 @dataclass(frozen=True)
 class Staging:
-    """Where writers keep their record and their rows: one whose query is ``query`` in that query's checkpoint, the others below
-    ``base``, by name."""
+    """Where writers keep their record and their rows: one whose query is ``query`` in that query's
+    checkpoint, the others below ``base``, by name."""
 
     base: str
     checkpoint: str = ""
@@ -125,7 +129,8 @@ def plan_of(options: Options, schema: StructType, *, overwrite: bool) -> WritePl
 
 
 def _needed(options: Options, staging: Staging) -> Iterator[str]:
-    """The directories in which tasks write: those that a source of the domain has, or where rows are staged."""
+    """The directories in which tasks write: those that a source of the domain has, or where rows are
+    staged."""
     assert options.domain is not None
     if options.delivery == "at_least_once":
         yield options.domain
@@ -170,7 +175,8 @@ def rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[s
 def stage_rows(
     plan: WritePlan, who: str, batch: int, partition: int, batches: Iterator[pa.RecordBatch], *, make: bool = False
 ) -> Written:
-    """The rows of a task wait in the writer's directory for the commit. ``make``: it is made where it is missing.
+    """The rows of a task wait in the writer's directory for the commit. ``make``: it is made where it is
+    missing.
 
     Raises:
         PlacementError: this task runs elsewhere. Nothing was staged.
@@ -184,7 +190,8 @@ def stage_rows(
 
 
 def publish_rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> int:
-    """The rows of a task are published, and stable, when this returns: how many. A task that is repeated publishes them again.
+    """The rows of a task are published, and stable, when this returns: how many. A task that is repeated
+    publishes them again.
 
     Raises:
         PlacementError: this task runs elsewhere. Nothing was published.
@@ -205,7 +212,7 @@ def publish_rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> int:
     return count
 
 
-# Places -----------------------------------------------------------------------------------------------------------------
+# Places -----------------------------------------------------------------------------------------------------
 
 
 def make_place(directory: Path) -> None:
@@ -229,14 +236,16 @@ def writer_directory(options: Options, who: str) -> Path:
 
 
 def staging_of(options: Options) -> Staging:
-    """In ``stagingDirectory`` if given, else in the query's checkpoint if that is a directory of this host, else with the domain.
+    """In ``stagingDirectory`` if given, else in the query's checkpoint if that is a directory of this host,
+    else with the domain.
 
-    A domain directory may not outlive the boot. If it is lost between a crash and the repeated commit, that batch is published
-    from its beginning once more. A query that has begun with its record there stays there: 0.1.0 did not see every checkpoint.
+    A domain directory may not outlive the boot. If it is lost between a crash and the repeated commit, that
+    batch is published from its beginning once more. A query that has begun with its record there stays there:
+    0.1.0 did not see every checkpoint.
 
     Raises:
-        UsageError: the checkpoint is there, and nothing can be read or written in it. With a record in another place, what was
-            published from this one would be published again.
+        UsageError: the checkpoint is there, and nothing can be read or written in it. With a record in
+            another place, what was published from this one would be published again.
     """
     if options.staging_directory:
         return Staging(options.staging_directory)

@@ -1,8 +1,10 @@
-"""The place that a half-published batch belongs to: what a commit writes into its intent, and what the next one compares.
+"""The place that a half-published batch belongs to: what a commit writes into its intent, and what the next
+one compares.
 
-A batch goes on only where it began: elsewhere its first part would be published once more, and its rest here. It is the same
-place if one of the recorded stores is there (by uuid, which outlives reboots and moves), or if the domain's directory is the same
-one in the same boot: then the stores were wiped, and the batch begins anew with them (committing.py).
+A batch goes on only where it began: elsewhere its first part would be published once more, and its rest here.
+It is the same place if one of the recorded stores is there (by uuid, which outlives reboots and moves), or if
+the domain's directory is the same one in the same boot: then the stores were wiped, and the batch begins anew
+with them (committing.py).
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ __all__ = ["WrittenPlace", "check_place", "stores_of", "written_place"]
 
 
 class WrittenPlace(msgspec.Struct, frozen=True):
-    """``domain``: the directory, ``identity``: its device and inode; ``stores``: the uuids of those that the write uses."""
+    """``domain``: the directory, ``identity``: its device and inode; ``stores``: the uuids of those that the
+    write uses."""
 
     host: str
     boot: str

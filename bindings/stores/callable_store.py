@@ -1,4 +1,5 @@
-"""A store as a function call: the process that makes it is a store until it returns (docs/semantics.md I.6, "Callable store")."""
+"""A store as a function call: the process that makes it is a store until it returns (docs/semantics.md I.6,
+"Callable store")."""
 
 from __future__ import annotations
 
@@ -18,19 +19,23 @@ if TYPE_CHECKING:
 __all__ = ["Given", "run_given", "store_main", "store_main_shutdown", "words_of"]
 
 Given: TypeAlias = "Sequence[str] | str | os.PathLike[str] | StoreConfig"
-"""What describes stores: the arguments of ``holdfast store run``, the path of UM's XML file, or a StoreConfig."""
+"""What describes stores: the arguments of ``holdfast store run``, the path of UM's XML file, or a
+StoreConfig."""
 
 
 def store_main(argv: Given) -> int:
-    """Runs a store in this process; returns 0 after SIGINT, SIGTERM or `store_main_shutdown`, 1 when a store has failed at work.
+    """Runs a store in this process; returns 0 after SIGINT, SIGTERM or `store_main_shutdown`, 1 when a store
+    has failed at work.
 
-    ``argv``: the arguments of ``holdfast store run`` (needs holdfast[cli]), the path of UM's XML file, or a StoreConfig. The main
-    thread only, once per process, and not beside a `Context`: `spawn_store` has none of these limits. A start that failed is no
-    run. While it runs, it owns SIGINT, SIGTERM, SIGUSR1 (rolls the log) and SIGPIPE; afterwards they are handled as before.
+    ``argv``: the arguments of ``holdfast store run`` (needs holdfast[cli]), the path of UM's XML file, or a
+    StoreConfig. The main thread only, once per process, and not beside a `Context`: `spawn_store` has none of
+    these limits. A start that failed is no run. While it runs, it owns SIGINT, SIGTERM, SIGUSR1 (rolls the
+    log) and SIGPIPE; afterwards they are handled as before.
 
     Raises:
         CallableStoreError: one of the rules above is broken, or somebody else handles one of these signals.
-        Error: the store cannot start, such as ConfigError or DirectoryInUseError. UsageError: arguments that it does not have.
+        Error: the store cannot start, such as ConfigError or DirectoryInUseError. UsageError: arguments that
+            it does not have.
     """
     if not process_role.is_store():  # that it runs already is what matters more
         _require_main_thread()
@@ -47,12 +52,14 @@ def store_main(argv: Given) -> int:
 
 
 def store_main_shutdown() -> None:
-    """Makes `store_main` drain, sync and return 0. Any thread; before it has started up, it starts, stops and returns 0."""
+    """Makes `store_main` drain, sync and return 0. Any thread; before it has started up, it starts, stops and
+    returns 0."""
     EVENTS.put(STOP)
 
 
 def words_of(call: str, argv: Sequence[str]) -> list[str]:
-    """The arguments, each as text. Raises UsageError for what is none of the forms of Given; ``call``: who was given it."""
+    """The arguments, each as text. Raises UsageError for what is none of the forms of Given; ``call``: who
+    was given it."""
     try:
         if not isinstance(argv, bytes):
             return [os.fsdecode(part) for part in argv]

@@ -1,11 +1,13 @@
-"""A store in a process of its own, started by a program: a fresh interpreter, so also beside contexts and threads.
+"""A store in a process of its own, started by a program: a fresh interpreter, so also beside contexts and
+threads.
 
     parent                                        child (python -m holdfast.stores.spawn)
-    spawn_store ── stdin: the StoreConfig ──────►  its watcher holds a pidfd of the parent: its death is the child's end
+    spawn_store ── stdin: the StoreConfig ──────►  its watcher holds a pidfd of the parent, and ends with it
                 ◄─ one line: ready, or the error
-    logging     ◄─ stdout, stderr: a pipe that does not block; what nobody reads in time is lost, and the child goes on
+    logging     ◄─ stdout, stderr: a pipe that does not block; what nobody reads in time is lost
 
-The child asks for the death of the *process*: the signal that the kernel sends for it goes by the thread that forked.
+The child asks for the death of the *process*: the signal that the kernel sends for it goes by the thread that
+forked.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ _LINE = re.compile(r"\S+ \S+ \[([A-Z]+)\]: (.*)")
 PIPE_BYTES = 1 << 20
 LINE_MAX = 1 << 16
 GRACE_S = 1.0
-"""So long may the child take to drain and sync when its parent has died; then it ends as it is: nothing stable is lost."""
+"""So long may the child take to drain and sync when its parent has died; then it ends as it is: nothing
+stable is lost."""
 READERS_S = 5.0
 """How long the end of the output is waited for, when the child has ended."""
 
@@ -55,11 +58,11 @@ READERS_S = 5.0
 def spawn_store(config: Given, timeout: float | None = 30) -> StoreProcess:
     """Starts a store in a new process and returns when it is ready. Any thread, any number of times.
 
-    ``config``: what `store_main` takes. A StoreConfig; the path of UM's XML file, whose stores all run in that process; or the
-    arguments of ``holdfast store run``.
+    ``config``: what `store_main` takes. A StoreConfig; the path of UM's XML file, whose stores all run in
+    that process; or the arguments of ``holdfast store run``.
 
-    The child ends within 2 s of the end of this process; it has a session of its own, so that Ctrl-C is this program's. What it
-    writes goes to ``logging`` (logger ``holdfast.store``), and can never stop it.
+    The child ends within 2 s of the end of this process; it has a session of its own, so that Ctrl-C is this
+    program's. What it writes goes to ``logging`` (logger ``holdfast.store``), and can never stop it.
 
     Raises:
         Error: what kept the store from starting, as its own type, such as ConfigError or DirectoryInUseError.
@@ -74,7 +77,8 @@ def spawn_store(config: Given, timeout: float | None = 30) -> StoreProcess:
 
 
 class StoreProcess:
-    """A running store; made by `spawn_store`. ``with`` stops it at the end. Without a reference to it, it runs on."""
+    """A running store; made by `spawn_store`. ``with`` stops it at the end. Without a reference to it, it
+    runs on."""
 
     _alive: set[StoreProcess] = set()  # noqa: RUF012  (of the class: so that nobody has to keep a reference)
 
@@ -143,7 +147,8 @@ class StoreProcess:
         return code
 
     def stop(self, timeout: float | None = 10) -> int:
-        """Lets it drain, sync and end; kills it when the time is over. Returns as `wait`; also when it is dead."""
+        """Lets it drain, sync and end; kills it when the time is over. Returns as `wait`; also when it is
+        dead."""
         self._check_owner()
         check_timeout(timeout)
         if self._process.poll() is None:
@@ -217,7 +222,7 @@ def _decode(said: bytes) -> Given:
     return StoreConfig(**values, topics=topics)
 
 
-# The child ------------------------------------------------------------------------------------------------------------------
+# The child --------------------------------------------------------------------------------------------------
 
 
 class _Lossy(io.RawIOBase):

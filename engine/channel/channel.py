@@ -1,18 +1,18 @@
-"""A channel: blocks of bytes from one process to another on this host, in place, in order, with back-pressure. No store keeps it.
+"""A channel: blocks of bytes from one process to another, in place and in order. No store keeps it.
 
-It is a ring as a source has (csrc/stream/stream.h) and a board, used by the same rules: the writer writes each block once, the
-reader reads it where it lies, and the reader's line on the board says up to where it has let go; nothing is overwritten before.
-Either side may come first, die and come again:
+It is a ring as a source has (csrc/stream/stream.h) and a board, used by the same rules: the writer writes
+each block once, the reader reads it where it lies, and the reader's line on the board says up to where it has
+let go; nothing is overwritten before. Either side may come first, die and come again:
 
-* every life of the writer has a ring of its own. What an earlier one had committed stays there for the reader, which removes
-  each ring that it has read to its end and whose writer is closed or proved dead (docs/design.md 12);
+* every life of the writer has a ring of its own. What an earlier one had committed stays there for the
+  reader, which removes each ring read to its end whose writer is closed or dead (docs/design.md 12);
 * a reader that dies has not let go: the next one gets the blocks again, from the first that was not released.
 
-Numbers: the n-th block of life k has number k * 2^40 + n, so they grow over lives, and the reader's one position says both.
-One thread at a time writes, one reads; blocks may be let go by any thread.
+Numbers: the n-th block of life k has number k * 2^40 + n, so they grow over lives, and the reader's one
+position says both. One thread at a time writes, one reads; blocks may be let go by any thread.
 
-Names: a side takes its line, and a writer makes its ring, in one step under the domain's lock. So whoever holds that lock, and
-finds no ring, may take the board away: nobody is on it who would not find another one.
+Names: a side takes its line, and a writer makes its ring, in one step under the domain's lock. So whoever
+holds that lock, and finds no ring, may take the board away: nobody is on it who would not find another one.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ _OTHER = {lib.HF_ROLE_CONTEXT: lib.HF_ROLE_RECEIVER, lib.HF_ROLE_RECEIVER: lib.H
 
 
 class ChannelWriter(_Side):
-    """The writing side. ``capacity``: bytes of the ring, rounded up to a power of two; a block takes a quarter at most.
+    """The writing side. ``capacity``: bytes of the ring, a power of two; a block takes a quarter at most.
 
     Raises:
         UsageError: a live process writes into this channel.
@@ -206,7 +206,7 @@ class ChannelWriter(_Side):
         return owned(out[0], lib.hf_source_destroy, self.board.handle, self.bells)
 
     def claim(self, size: int, timeout: float | None = None) -> memoryview:
-        """Writable memory for one block of ``size`` bytes in the ring. End with :meth:`commit` or :meth:`abort`.
+        """Writable memory for a block of ``size`` bytes in the ring. End with :meth:`commit` or `abort`.
 
         Args:
             size: bytes, at least 1.
@@ -248,7 +248,7 @@ class ChannelWriter(_Side):
         return bool(check(lib.hf_source_release(self._source, min(int(line.ack), number))) > 0)
 
     def _sleep(self, glance: int, deadline: int | None) -> bool:
-        """Until the reader moves on from what it was at that glance, 50 ms at most. False: the time was over before."""
+        """Until the reader moves on from that glance, 50 ms at most. False: the time was over before."""
         left = SLICE_NS if deadline is None else min(SLICE_NS, deadline - time.monotonic_ns())
         if left <= 0:
             return False
@@ -265,7 +265,7 @@ class ChannelWriter(_Side):
         check(lib.hf_source_abort(self._source), what=f"channel {self.name}")
 
     def close(self) -> None:
-        """The reader reads on to the end of what was committed, and then waits for another writer. Idempotent."""
+        """The reader reads on to what was committed last, then waits for another writer. Idempotent."""
         if not self.closed:
             self.closed = True
             lib.hf_source_close(self._source)
@@ -276,7 +276,7 @@ class ChannelWriter(_Side):
 
 
 class Block:
-    """One block where it lies. Its memory stays as it is until the last reference to this object goes, or :meth:`release`."""
+    """One block where it lies. Its memory stays as it is until this object goes, or :meth:`release`."""
 
     __slots__ = ("_reader", "_ring", "address", "number", "size")
 
@@ -329,7 +329,7 @@ class ChannelReader(_Side):
         """The oldest life whose ring may still be needed."""
 
     def read(self, timeout: float | None = None) -> Block | None:
-        """The next block; None: the time is over. It waits through the deaths of writers. Raises RemovedError: none can come."""
+        """The next block; None: the time is over. Waits through deaths of writers. Raises RemovedError."""
         self._check()
         deadline = deadline_of(timeout)
         while True:
@@ -373,7 +373,7 @@ class ChannelReader(_Side):
         return int(self._ring.handle.ring_bytes)
 
     def _ended(self) -> bool:
-        """Its writer is proved dead, and nothing more is in it: what it committed before it died is seen by now."""
+        """Its writer is proved dead, and nothing more is in it."""
         assert self._ring is not None
         of = self._ring.preamble
         if lib.hf_process_alive(self.domain.fd, of.owner, of.owner_pid, of.owner_start) != 0:
@@ -381,7 +381,7 @@ class ChannelReader(_Side):
         return bool(lib.hf_reader_ready(self._handle) in {0, lib.HF_CLOSED})
 
     def _leave(self) -> None:
-        """This ring is read. Its name goes when all of it is let go: until then the next reader may need it."""
+        """This ring is read. Its name goes when all of it is let go: the next reader may need it."""
         with self._settling:
             self._next = (self._life + 1) << LIFE
         self._ring, self._handle, self._names.ring = None, ffi.NULL, ""
@@ -406,7 +406,7 @@ class ChannelReader(_Side):
         return False
 
     def _unread(self) -> list[int]:
-        """Lives that are not read to their end, oldest first. What is read and not let go yet keeps its name, too."""
+        """Lives that are not read to their end, oldest first. What is not let go yet keeps its name."""
         return [life for life in self.lives() if life >= self._next >> LIFE]
 
     def _open(self, life: int, ring: Mapping) -> None:
@@ -427,15 +427,15 @@ class ChannelReader(_Side):
         making = bool(self._unread())
         lib.hf_bell_wait(self.bells.handle, self.bells.index, seen, min(left, MAKING_NS) if making else left)
 
-    # Letting go -------------------------------------------------------------------------------------------------------------
+    # Letting go ---------------------------------------------------------------------------------------------
 
     def let_go(self, number: int) -> None:
-        """Block ``number`` is not looked at any more. Any thread, also inside a collection of garbage: it never waits."""
+        """Nobody looks at block ``number`` any more. Any thread, also in the garbage collector: no wait."""
         self._freed.append(number)
         self._settle()
 
     def _settle(self) -> None:
-        """Publishes how far everything is let go. Who finds another at it leaves it to that one, or to the next call."""
+        """Publishes how far everything is let go. Who finds another at it leaves it to that one."""
         while self._settling.acquire(blocking=False):
             try:
                 self._publish()
@@ -463,7 +463,7 @@ class ChannelReader(_Side):
                 unlink_object(self.domain.channel_name(self.uuid, old))
 
     def finish(self) -> None:
-        """The life that is read has no more to say: all of it is let go, and what is held of it stays readable. Closes.
+        """The life that is read is over: all of it is let go, what is held stays readable. Closes.
 
         The channel leaves shared memory, unless another life has begun: that is the next reader's.
         """
@@ -490,7 +490,7 @@ class ChannelReader(_Side):
             self._release_line()
 
     def remove(self) -> None:
-        """Takes the channel's names out of shared memory, read or not: nobody will come back for it. Closes."""
+        """Removes the channel's names from shared memory, read or not, and closes."""
         if not self.closed and not self._is_parents:
             with self.domain.exclusive():
                 unlink_source(self.domain, self.uuid)

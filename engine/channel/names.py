@@ -1,8 +1,9 @@
-"""The names of a channel in shared memory, and what one end of it does when somebody has removed them (``rm``, RemoveIPC).
+"""The names of a channel in shared memory, and what one end of it does when somebody has removed them
+(``rm``, RemoveIPC).
 
-Both ends go on through what they have mapped. Nobody new finds them: a new end makes another board, and waits. So each says so:
-to its program by a warning, to tools by a note (nameless.py), and to a new end by that note. A channel has no thread of its own:
-an end looks when it is used, and each second while it waits.
+Both ends go on through what they have mapped. Nobody new finds them: a new end makes another board, and
+waits. So each says so: to its program by a warning, to tools by a note (nameless.py), and to a new end by
+that note. A channel has no thread of its own: an end looks when it is used, and each second while it waits.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def channel_uuid(name: str) -> bytes:
 
 
 class ChannelNames:
-    """Of one end, a ``what``: its board, and the ring that it writes or reads, once it has them. One thread."""
+    """Of one end, a ``what``: its board, and the ring that it writes or reads, once it has them. One
+    thread."""
 
     def __init__(self, domain: Domain, name: str, uuid: bytes, what: str) -> None:
         self._domain, self._name, self._uuid, self._what = domain, name, uuid.hex(), what
@@ -65,7 +67,8 @@ class ChannelNames:
         return f"channel {self._uuid} {id(self):x}"
 
     def require(self, now_ns: int, peer: Callable[[], int | None]) -> None:
-        """``peer`` is needed. Raises RemovedError where nobody can come: the names are gone, and so is the other end."""
+        """``peer`` is needed. Raises RemovedError where nobody can come: the names are gone, and so is the
+        other end."""
         self.look(now_ns)
         if self.gone and peer() is None:
             raise RemovedError(self._name, self.gone)

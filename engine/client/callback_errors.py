@@ -16,7 +16,8 @@ _log = logging.getLogger("holdfast")
 
 
 class CallbackErrors:
-    """Of one context. ``name``: the context's, for the log; ``options``: those of objects that have none of their own."""
+    """Of one context. ``name``: the context's, for the log; ``options``: those of objects that have none of
+    their own."""
 
     def __init__(self, name: str, options: Options) -> None:
         self._name, self._options = name, options
@@ -32,7 +33,8 @@ class CallbackErrors:
             self.failed(error, options)
 
     def failed(self, error: BaseException, options: Options | None = None) -> None:
-        """A callback raised: it is counted, logged, and with ``callback_errors`` ``raise`` kept for whoever waits.
+        """A callback raised: it is counted, logged, and with ``callback_errors`` ``raise`` kept for whoever
+        waits.
 
         Only the first is kept until somebody has got it.
         """

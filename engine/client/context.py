@@ -1,7 +1,8 @@
 """A context: one domain as a program sees it, with its sources and receivers and the thread that serves them.
 
-The thread runs registration, timers, events and callbacks; messages of the pull form never pass it. It sleeps on the
-process's bell, 500 ms at most. ``operational_mode`` ``sequential`` has no thread: the program calls :meth:`Context.poll`.
+The thread runs registration, timers, events and callbacks; messages of the pull form never pass it. It sleeps
+on the process's bell, 500 ms at most. ``operational_mode`` ``sequential`` has no thread: the program calls
+:meth:`Context.poll`.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class Context:
         self._receivers: list[Receiver] = []
         self._stores_ns = 0
         self.fence: FencedError | None = None
-        """This process has lost its lock in the domain: nothing is sent, acknowledged or registered any more."""
+        """This process has lost its lock in the domain: nothing is sent, acknowledged or registered any
+        more."""
         self._callbacks = CallbackErrors(self.name, self.options)
         threaded = self.options.operational_mode != "sequential"
         self._loop = TurnLoop(
@@ -112,7 +114,7 @@ class Context:
             raise
         self._loop.start()
 
-    # Making things --------------------------------------------------------------------------------------------------------
+    # Making things ------------------------------------------------------------------------------------------
 
     def source(
         self,
@@ -140,7 +142,8 @@ class Context:
         options: Mapping[str, object] | None = None,
         on_event: Callable[[Any], object] | None = None,
     ) -> SmartSource:
-        """A source on ``topic`` with fixed memory, whose messages are written in place; see :class:`SmartSource`.
+        """A source on ``topic`` with fixed memory, whose messages are written in place; see
+        :class:`SmartSource`.
 
         Raises:
             ConfigError: a bad topic or option, or one that asks for what a smart source has not got.
@@ -192,15 +195,18 @@ class Context:
         return link
 
     def store_links(self) -> Iterable[StoreLink]:
-        """Connections to every store that was ever seen in the domain: receivers ask them for sources without a stream."""
+        """Connections to every store that was ever seen in the domain: receivers ask them for sources without
+        a stream."""
         return list(self._links.values())
 
-    # The thread -----------------------------------------------------------------------------------------------------------
+    # The thread ---------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = 0) -> int:
-        """Does the context's work on the caller's thread: returns after the first turn that found some, or the timeout.
+        """Does the context's work on the caller's thread: returns after the first turn that found some, or
+        the timeout.
 
-        Only with ``operational_mode`` ``sequential``. Raises what a callback raised if ``callback_errors`` is ``raise``.
+        Only with ``operational_mode`` ``sequential``. Raises what a callback raised if ``callback_errors`` is
+        ``raise``.
         """
         if not self.sequential:
             raise UsageError("poll() of a context that has a thread", hint='options={"operational_mode": "sequential"}')
@@ -217,7 +223,8 @@ class Context:
 
     @property
     def in_turn(self) -> bool:
-        """This thread does the context's work now: the caller is a callback, and nothing else of it goes on meanwhile."""
+        """This thread does the context's work now: the caller is a callback, and nothing else of it goes on
+        meanwhile."""
         return self._loop.in_turn
 
     def _work(self) -> int:
@@ -237,8 +244,8 @@ class Context:
         return work + sum(receiver.turn(now) for receiver in self._receivers)
 
     def _look_at_lock(self, now_ns: int) -> None:
-        """Without the lock others may have drained what is in the rings, and let another claimant in. Locking again would not
-        undo that: so it is over for this process, and everybody in it is told."""
+        """Without the lock others may have drained what is in the rings, and let another claimant in. Locking
+        again would not undo that: so it is over for this process, and everybody in it is told."""
         if self.fence is not None:
             return
         try:
@@ -267,7 +274,8 @@ class Context:
         return min([due, *naps]), awake
 
     def turning(self) -> contextlib.AbstractContextManager[object]:
-        """Held while the context's work is done; ``with`` it, nothing of it runs meanwhile on another thread."""
+        """Held while the context's work is done; ``with`` it, nothing of it runs meanwhile on another
+        thread."""
         return self._loop.lock
 
     @property
@@ -276,7 +284,8 @@ class Context:
         return self._loop.sequential
 
     def sleep_on_bell(self, prepare: Callable[[], int], limit_ns: int) -> None:
-        """Sleeps until this process's bell rings, at most ``limit_ns``, 50 ms, and what ``prepare`` allows."""
+        """Sleeps until this process's bell rings, at most ``limit_ns``, 50 ms, and what ``prepare``
+        allows."""
         bells = self.bells
         seen = lib.hf_bell_read(bells.handle, bells.index)
         lib.hf_bell_wait(bells.handle, bells.index, seen, min(limit_ns, prepare()))
@@ -285,14 +294,15 @@ class Context:
         """Makes the context's thread look around."""
         self.bells.ring()
 
-    # Callbacks ------------------------------------------------------------------------------------------------------------
+    # Callbacks ----------------------------------------------------------------------------------------------
 
     def callback(self, function: Callable[[Any], object], argument: object, options: Options | None = None) -> None:
         """Calls the program for an object with these options (default: the context's)."""
         self._callbacks.call(function, argument, options)
 
     def callback_failed(self, error: BaseException, options: Options | None = None) -> None:
-        """A callback of the program raised: counted, logged, and with ``callback_errors`` ``raise`` kept for whoever waits."""
+        """A callback of the program raised: counted, logged, and with ``callback_errors`` ``raise`` kept for
+        whoever waits."""
         self._callbacks.failed(error, options)
 
     @property
@@ -306,7 +316,8 @@ class Context:
         return self._callbacks.kept
 
     def raise_callback_error(self) -> None:
-        """Raises what a callback raised, once. Every call that waits asks: poll, wait_..., receive..., close."""
+        """Raises what a callback raised, once. Every call that waits asks: poll, wait_..., receive...,
+        close."""
         self._callbacks.raise_kept()
 
     def child_closed(self) -> None:
@@ -317,10 +328,11 @@ class Context:
         if not (self._loop.closing or self.forked) and not self._loop.is_own():
             self.raise_callback_error()
 
-    # The end --------------------------------------------------------------------------------------------------------------
+    # The end ------------------------------------------------------------------------------------------------
 
     def leave(self, child: Child, timeout: float | None = None) -> None:
-        """Takes a child out and tells its stores, so that its RegIDs are free at once. Answers are awaited, 1 s at most."""
+        """Takes a child out and tells its stores, so that its RegIDs are free at once. Answers are awaited, 1
+        s at most."""
         with self._loop.lock:
             self._sources = [source for source in self._sources if source is not child]
             self._receivers = [receiver for receiver in self._receivers if receiver is not child]
@@ -336,10 +348,12 @@ class Context:
                 link.listeners[:] = [listener for listener in link.listeners if listener is not left]
 
     def close(self, timeout: float | None = None) -> None:
-        """Closes its receivers and sources, then itself. Idempotent: beside one that is under way, it returns at once.
+        """Closes its receivers and sources, then itself. Idempotent: beside one that is under way, it returns
+        at once.
 
         Raises:
-            What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; everything is closed then.
+            What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; everything
+            is closed then.
         """
         check_timeout(timeout)
         self._close(timeout)
@@ -375,11 +389,13 @@ class Context:
 
     @property
     def forked(self) -> bool:
-        """This is a child of the process that made it: nothing of it may be touched, nor its locks, sockets and mappings."""
+        """This is a child of the process that made it: nothing of it may be touched, nor its locks, sockets
+        and mappings."""
         return bool(lib.hf_process_forked(self._token))
 
     def check_usable(self) -> None:
-        """Raises ForkedHandleError in a forked child, ClosedError after close, FencedError when the process has lost its lock."""
+        """Raises ForkedHandleError in a forked child, ClosedError after close, FencedError when the process
+        has lost its lock."""
         if self.forked:
             raise ForkedHandleError("context")
         if self._loop.closing:

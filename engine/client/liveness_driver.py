@@ -1,9 +1,9 @@
-"""Liveness detection, the driver of `liveness`: a context shows itself to the sources that it receives from, and watches
-those that receive from it.
+"""Liveness detection, the driver of `liveness`: a context shows itself to the sources that it receives from,
+and watches those that receive from it.
 
 Both halves are off until their options are given (docs/semantics.md H): in the receiving context
-``ume_receiver_liveness_interval``, ``ume_user_receiver_registration_id`` and a session ID; in the sending context
-``ume_source_liveness_timeout`` and ``ume_receiving_context_notification_function``, and
+``ume_receiver_liveness_interval``, ``ume_user_receiver_registration_id`` and a session ID; in the sending
+context ``ume_source_liveness_timeout`` and ``ume_receiving_context_notification_function``, and
 ``ume_confirmed_delivery_notification`` of a source. The context's thread runs everything here.
 """
 
@@ -54,7 +54,8 @@ class Presence:
         self._joining: list[tuple[bytes, Mapping, int]] = []
         self._join_ns = 0
         self._lines: dict[bytes, tuple[Mapping, int]] = {}
-        """Source -> board and line. The mapping is kept, because the line outlives the receiver that joined."""
+        """Source -> board and line. The mapping is kept, because the line outlives the receiver that
+        joined."""
         self._beat_ns = FOR_EVER_NS
 
         timeout_ns = options.ume_source_liveness_timeout * 1_000_000
@@ -71,7 +72,8 @@ class Presence:
         self._closed = False
 
     def turn(self, now_ns: int, sources: Iterable[SourceSession]) -> int:
-        """Heartbeats, and looks at the boards of ``sources``, as they are due. Returns the number of callbacks."""
+        """Heartbeats, and looks at the boards of ``sources``, as they are due. Returns the number of
+        callbacks."""
         if self._joining and now_ns >= self._join_ns:
             joining, self._joining = self._joining, []
             for source, board, session_id in joining:
@@ -97,7 +99,7 @@ class Presence:
         for board, line in lines.values():
             lib.hf_board_release(board.handle, line)
 
-    # Receiving --------------------------------------------------------------------------------------------------------------
+    # Receiving ----------------------------------------------------------------------------------------------
 
     def joined(self, source: bytes, board: Mapping, session_id: int) -> None:
         """A receiver of this context has joined a source."""
@@ -108,7 +110,8 @@ class Presence:
             self._joining.append((source, board, session_id))
 
     def _join(self, source: bytes, board: Mapping, session_id: int) -> None:
-        """Takes a line. Another receiver may have joined before: then it is there, unless the board is a new one."""
+        """Takes a line. Another receiver may have joined before: then it is there, unless the board is a new
+        one."""
         context = self._context
         who = ffi.new("struct hf_identity *")
         ffi.memmove(who.uuid, self._uuid, 16)
@@ -126,7 +129,7 @@ class Presence:
         elif status != lib.HF_BUSY:
             _log.warning("%s cannot show itself to %s: %s", context.name, source.hex(), error_of(status))
 
-    # Sending ----------------------------------------------------------------------------------------------------------------
+    # Sending ------------------------------------------------------------------------------------------------
 
     def _tell(self, watch: Liveness, sources: Iterable[SourceSession], now_ns: int) -> int:
         """Looks at the boards and calls the program."""

@@ -1,4 +1,5 @@
-"""What a process is: one that has contexts, or a callable store. Never both: a store owns the process's signals and its end.
+"""What a process is: one that has contexts, or a callable store. Never both: a store owns the process's
+signals and its end.
 
 A forked child begins without either.
 """

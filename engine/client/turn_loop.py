@@ -1,7 +1,7 @@
 """Does a context's work, turn after turn: on a thread of its own, or on the thread of a program that polls.
 
-Between two turns it sleeps on the process's bell: whoever has news rings it, and what comes without ringing waits for the next
-turn.
+Between two turns it sleeps on the process's bell: whoever has news rings it, and what comes without ringing
+waits for the next turn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _log = logging.getLogger("holdfast")
 SLEEP_NS = 200_000_000
 """Longest time between two turns: what comes without ringing (a broken socket) is noticed then."""
 QUIET_NS = 500_000_000
-"""The same after QUIET_TURNS turns in a row without anything to do: a turn costs 6 us, but 300 when the caches are cold."""
+"""The same after QUIET_TURNS turns in a row without anything to do: a turn costs 6 us, but 300 when the
+caches are cold."""
 QUIET_TURNS = 5
 
 
@@ -36,8 +37,8 @@ class TurnLoop:
 
     Args:
         work: does what is due, and returns the number of things done. Called under ``lock``.
-        prepare_sleep: sets the flags that make others ring, then looks once more (csrc/board/wait.h). Returns the longest sleep
-            in ns, and what takes the flags back. Called under ``lock``.
+        prepare_sleep: sets the flags that make others ring, then looks once more (csrc/board/wait.h). Returns
+            the longest sleep in ns, and what takes the flags back. Called under ``lock``.
         callbacks: what callbacks of the program have raised.
         name: of the context.
         threaded: it has a thread, which :meth:`start` starts.
@@ -84,7 +85,8 @@ class TurnLoop:
         return self._thread is None
 
     def poll(self, timeout: float | None) -> int:
-        """Does the work on the caller's thread: returns after the first turn that found some, or after ``timeout`` seconds."""
+        """Does the work on the caller's thread: returns after the first turn that found some, or after
+        ``timeout`` seconds."""
         deadline = deadline_of(timeout)
         while True:
             work = self._turn()

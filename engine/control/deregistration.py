@@ -1,7 +1,8 @@
-"""The client's side of deregistration: "forget me", to every store that this object registered with (docs/semantics.md F.7).
+"""The client's side of deregistration: "forget me", to every store that this object registered with
+(docs/semantics.md F.7).
 
-A store that is down is asked when it is back, as long as the object lives. What a store refuses because somebody else took the
-RegID over meanwhile is not this object's any more, and counts as answered.
+A store that is down is asked when it is back, as long as the object lives. What a store refuses because
+somebody else took the RegID over meanwhile is not this object's any more, and counts as answered.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def check_deregister(already: bool, stores: Iterable[object]) -> None:
 
 
 class Deregistration:
-    """Asks the stores, until each has answered. Subclasses say what, and tell the program; the context's thread."""
+    """Asks the stores, until each has answered. Subclasses say what, and tell the program; the context's
+    thread."""
 
     def __init__(self, links: Sequence[StoreLink]) -> None:
         self._links = links
@@ -104,7 +106,8 @@ class Deregistration:
 
 
 class SourceDeregistration(Deregistration):
-    """Of a source, whose stream is closed already. The names of its rings and board go when all stores have answered."""
+    """Of a source, whose stream is closed already. The names of its rings and board go when all stores have
+    answered."""
 
     def __init__(
         self, domain: Domain, machine: SourceRegistration, links: Sequence[StoreLink], names: Sequence[str],
@@ -151,7 +154,8 @@ class SourceDeregistration(Deregistration):
         self._tell(source_events.DeregistrationComplete())
 
     def _goes_on(self) -> bool:
-        """The identity has another life: a store that was away has given it to somebody since, or still drains its ring."""
+        """The identity has another life: a store that was away has given it to somebody since, or still
+        drains its ring."""
         uuid, own = self._machine.uuid, self._machine.incarnation
         if any(item.kind == "stream" and item.incarnation > own for item in self._domain.objects(uuid)):
             return True

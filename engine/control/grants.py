@@ -1,4 +1,5 @@
-"""What a store grants a source and knows of its logs: between the form of the wire and that of the machines."""
+"""What a store grants a source and knows of its logs: between the form of the wire and that of the
+machines."""
 
 from __future__ import annotations
 

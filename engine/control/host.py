@@ -1,4 +1,5 @@
-"""What a source or a receiver needs of the context that it belongs to. Context implements it; nobody below imports Context."""
+"""What a source or a receiver needs of the context that it belongs to. Context implements it; nobody below
+imports Context."""
 
 from __future__ import annotations
 

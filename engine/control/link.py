@@ -1,7 +1,8 @@
 """A context's connection to one store: requests out, answers in, and the news when it comes or goes.
 
-The link keeps trying for as long as the context lives, so that a store that returns is found by itself. Everything runs on the
-context's thread. A broken link means "look at the lock now" (docs/design.md 12): the store is dead only if its lock is free.
+The link keeps trying for as long as the context lives, so that a store that returns is found by itself.
+Everything runs on the context's thread. A broken link means "look at the lock now" (docs/design.md 12): the
+store is dead only if its lock is free.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import CorruptionError, ForeignOwnerError
 from ..native.core import lib
-from . import wire
+from . import peer, wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +36,8 @@ class LinkListener(Protocol):
         """The link broke; nothing that was asked will be answered."""
 
     def expelled(self, link: StoreLink) -> None:
-        """The store's operator has deregistered it, or the source that it is of, there: asked again, the store says so."""
+        """The store's operator has deregistered it, or the source that it is of, there: asked again, the
+        store says so."""
 
     def concerns(self, source: bytes) -> bool:
         """It is this source, or a receiver of it."""
@@ -67,7 +69,8 @@ class StoreLink:
         return self._ids
 
     def ask(self, request: wire.Request, then: Callable[[wire.Answer], None]) -> bool:
-        """Sends a request; ``then`` gets its answer, or is dropped with the link. False when the link is down."""
+        """Sends a request; ``then`` gets its answer, or is dropped with the link. False when the link is
+        down."""
         if self._sock is None or not self.up:
             return False
         self._asked[request.id] = then  # type: ignore[union-attr]  # every request but Hello has one
@@ -110,7 +113,7 @@ class StoreLink:
         sock.setblocking(False)
         try:
             sock.connect(self._path)
-            wire.check_peer(sock)
+            peer.check_peer(sock)
         except (OSError, ForeignOwnerError):
             sock.close()
             return False
@@ -155,7 +158,8 @@ class StoreLink:
                 listener.link_down(self)
 
     def settle(self, timeout_ns: int, clock: Callable[[], int]) -> None:
-        """Takes in answers until nothing is asked any more or the time is over: at close, off the hot path."""
+        """Takes in answers until nothing is asked any more or the time is over: at close, off the hot
+        path."""
         deadline = clock() + timeout_ns
         while self._asked and self._sock is not None and clock() < deadline:
             self._sock.settimeout(max(deadline - clock(), 1) / 1e9)
@@ -179,7 +183,8 @@ class StoreLink:
 
 
 def twin_of(links: Sequence[StoreLink], index: int) -> int | None:
-    """A link before this one that leads to the same store, under another name: one by name and one by port, for example."""
+    """A link before this one that leads to the same store, under another name: one by name and one by port,
+    for example."""
     own = links[index].welcome
     for other, link in enumerate(links[:index]):
         if own is not None and link.welcome is not None and link.welcome.uuid == own.uuid:

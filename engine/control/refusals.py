@@ -1,4 +1,5 @@
-"""Why a store did not grant, in the forms of those who are told: the machine's, and the error that a waiting program gets."""
+"""Why a store did not grant, in the forms of those who are told: the machine's, and the error that a waiting
+program gets."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ..errors import (
 )
 from ..memory.mapping import Bells
 from ..native.core import lib
-from . import wire
+from . import peer, wire
 
 if TYPE_CHECKING:
     from ..memory.domain import Domain
@@ -40,7 +40,7 @@ def ask(domain: Domain, store: str, request: wire.Request, timeout: float) -> wi
         sock.settimeout(timeout)
         try:
             sock.connect(os.fspath(path))
-            wire.check_peer(sock)
+            peer.check_peer(sock)
             pid = os.getpid()
             token, start = lib.hf_process_token(), lib.hf_process_start(pid)
             sock.send(wire.encode(wire.Hello(wire.PROTOCOL, token, pid, start, Bells.of(domain).index)))

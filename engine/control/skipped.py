@@ -1,7 +1,9 @@
-"""Sessions that started behind their position and have acknowledged nothing since, as a receiver-paced source sees them.
+"""Sessions that started behind their position and have acknowledged nothing since, as a receiver-paced source
+sees them.
 
-The stores keep for them what they skipped. When that is all that there is room for, nothing goes on by itself: the receiver has
-no message that it could acknowledge. So the source says whom it waits for. Read from the board, by whoever waits for room.
+The stores keep for them what they skipped. When that is all that there is room for, nothing goes on by
+itself: the receiver has no message that it could acknowledge. So the source says whom it waits for. Read from
+the board, by whoever waits for room.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ __all__ = ["keeping_full", "named"]
 
 
 def keeping_full(board: Mapping, domain_fd: int) -> list[Skipped]:
-    """Who has skipped what, as long as a store withholds stability of something that it holds; else nobody."""
+    """Who has skipped what, as long as a store withholds stability of something that it holds; else
+    nobody."""
     views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
     count = max(0, int(lib.hf_board_read(board.handle, domain_fd, 0, views, lib.HF_BOARD_LINES)))
     lines = [views[i].line for i in range(count)]

@@ -1,7 +1,9 @@
-"""Receivers that cannot register yet, shown to other processes: `doctor` and `stat` read what each of them waits for.
+"""Receivers that cannot register yet, shown to other processes: `doctor` and `stat` read what each of them
+waits for.
 
-A context that has some writes one file, ``<domain>/waits/<random>.json``, and removes it when nobody waits any more. What a
-process leaves that is killed names it: a dead one's file counts for nothing, and `gc` removes it.
+A context that has some writes one file, ``<domain>/waits/<random>.json``, and removes it when nobody waits
+any more. What a process leaves that is killed names it: a dead one's file counts for nothing, and `gc`
+removes it.
 """
 
 from __future__ import annotations

@@ -1,21 +1,20 @@
-"""The control protocol between clients and stores: one msgspec struct per SEQPACKET datagram. Never on the data path.
+"""The control protocol between clients and stores: one msgspec struct per SEQPACKET datagram. Never on the
+data path.
 
-A client says Hello first; both sides refuse another PROTOCOL. Every request carries an ``id`` that its answer repeats. The
-peer's uid is checked with SO_PEERCRED before a byte of it is decoded.
+A client says Hello first; both sides refuse another PROTOCOL. Every request carries an ``id`` that its answer
+repeats. The peer's uid is checked with SO_PEERCRED before a byte of it is decoded.
 """
 
 from __future__ import annotations
 
-import os
-import socket
-import struct
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from ..errors import CorruptionError, ForeignOwnerError
+from ..errors import CorruptionError
 from ..options.receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
+from ..printable import cut
 
 __all__ = ["PROTOCOL"]
 
@@ -23,7 +22,8 @@ PROTOCOL = 1
 PACKET_MAX = 128 * 1024
 """Bytes of one datagram; a socket buffer takes it whole."""
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that somebody else wrote: also for text that is not UTF-8, and for a thousand brackets."""
+"""What msgspec raises for bytes that somebody else wrote: also for text that is not UTF-8, and for a thousand
+brackets."""
 PAGE_MAX = 16
 """Sources in one answer: with the longest topics and paths they fit."""
 RANGES_MAX = 1000
@@ -44,12 +44,12 @@ Milliseconds = Annotated[int, Meta(ge=0)]
 Topic = Annotated[str, Meta(max_length=255)]
 Role = Literal["source", "receiver"]
 Elsewhere = tuple[Annotated[int, Meta(ge=-1, le=2**63 - 1)], Annotated[int, Meta(ge=-1, le=2**63 - 1)]]
-"""Of a store on an earlier list: the life in which it last took part, -1: unknown; and the number below which such a list counts,
--1: every number."""
+"""Of a store on an earlier list: the life in which it last took part, -1: unknown; and the number below which
+such a list counts, -1: every number."""
 
 
 class PeerLog(msgspec.Struct, frozen=True, array_like=True):
-    """How far a store's log of one source goes, as an answering store knows it: its own, or one whose files it has walked."""
+    """How far a store's log of a source goes, as a store knows it: its own, or one it has walked."""
 
     store: str
     """As the source declared it."""
@@ -86,7 +86,7 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
 
 
 class RegisterSource(msgspec.Struct, tag="register_source", frozen=True):
-    """PREG of a source (docs/semantics.md B.1). ``uuid`` is a proposal; the store answers with the one it keeps."""
+    """PREG of a source (docs/semantics.md B.1). ``uuid`` is proposed; the store answers with its own."""
 
     id: int
     topic: Topic
@@ -107,7 +107,7 @@ class RegisterSource(msgspec.Struct, tag="register_source", frozen=True):
     least: Number = 0
     """The incarnation that it will open, by what other stores promised: this store is to promise it, too."""
     elsewhere: dict[Uuid, dict[str, Elsewhere]] = {}
-    """By identity, the stores of all lists that a source by this ID has declared before. Their logs are read, too."""
+    """By identity, the stores of all lists that a source by this ID has declared: their logs count."""
 
 
 class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
@@ -123,9 +123,11 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     old: bool
     """This store knows the source: something of it has begun here."""
     begins: list[BeginOf] = []
-    """The BEGINs that lead to it, oldest first: a store that missed one learns it from the next Begin (docs/design.md 13)."""
+    """The BEGINs that lead to it, oldest first: a store that missed one learns it from the next Begin
+    (docs/design.md 13)."""
     votes: bool = True
-    """False: it has lost what it once acknowledged, as a wiped log: it learns, and decides nothing (docs/design.md 15)."""
+    """False: it has lost what it once acknowledged, as a wiped log: it learns, and decides nothing
+    (docs/design.md 15)."""
     empty_votes: bool = False
     """The operator said so, although it knows nothing (`holdfast store adopt-empty`)."""
     opened: int = 0
@@ -135,12 +137,14 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     flags: int = 0
     """Of RegistrationSuccess, besides OLD: RPP, NOACKS."""
     lives: list[int] = []
-    """The last ones that its directory has had, oldest first: one that a peer remembers and that is not among them was another
-    directory's, so this one was restored from a backup. Empty: all numbers up to ``opened``."""
+    """The last ones that its directory has had, oldest first: one that a peer remembers and that is not among
+    them was another directory's, so this one was restored from a backup. Empty: all numbers up to
+    ``opened``."""
     promised: Number = 0
-    """The incarnation that this claimant may open here: BEGINs below it are refused from now on, also after a crash."""
+    """The incarnation that this claimant may open here: BEGINs below it are refused, also after a crash."""
     logs: list[PeerLog] = []
-    """How far the logs of the source's stores go: never one maximum, because unreadable is not empty (docs/design.md 14)."""
+    """How far the logs of the source's stores go: never one maximum, because unreadable is not empty
+    (docs/design.md 14)."""
     stores: list[str] = []
     sizes: list[Small] = []
     groups: list[Small] = []
@@ -148,7 +152,8 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     intergroup: Small = 0
     """As the last Begin declared them here."""
     excluded: dict[str, Number] = {}
-    """Stores that the operator has excluded, and without which the source has not begun here since -> the exclusion's number."""
+    """Stores that the operator has excluded, and without which the source has not begun here since -> the
+    exclusion's number."""
     exclusions: dict[str, Number] = {}
     """All of them that this store remembers: who returns is to learn first."""
     served: list[Number] = []
@@ -166,7 +171,8 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     stores: list[str]
     """Names of all stores that the source declares."""
     granted: Annotated[bytes, Meta(max_length=16)] = b""
-    """The identity that this store granted, if another store knew the source by another one, ``uuid``: that one holds."""
+    """The identity that this store granted, if another store knew the source by another one, ``uuid``: that
+    one holds."""
     begins: list[BeginOf] = []
     """All that the granting stores know, oldest first, without this one: applied in order before it."""
     opened: dict[str, int] = {}
@@ -182,7 +188,8 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     learns: list[Number] = []
     """Exclusions of this store by the operator: it has no say before it has caught up."""
     others: dict[str, Number] = {}
-    """Stores of earlier lists -> the number below which these may have messages of this source, and nobody else."""
+    """Stores of earlier lists -> the number below which these may have messages of this source, and nobody
+    else."""
 
 
 class Begun(msgspec.Struct, tag="begun", frozen=True):
@@ -191,7 +198,8 @@ class Begun(msgspec.Struct, tag="begun", frozen=True):
     id: int
     next_sqn: int
     catching_up: bool = False
-    """It reads from its peers first what the ring does not have any more, and counts when HF_LINE_CATCHING_UP is gone."""
+    """It reads from its peers first what the ring does not have any more, and counts when HF_LINE_CATCHING_UP
+    is gone."""
 
 
 class RegisterReceiver(msgspec.Struct, tag="register_receiver", frozen=True):
@@ -236,13 +244,16 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     flags: int = 0
     """Of RegistrationSuccess, besides OLD and SRC_SID: RPP, RPP_IS_NON_BLOCKING, NOCACHE."""
     begins: list[BeginOf] = []
-    """All BEGINs that this store knows: another store may have missed one that voids what was acknowledged there."""
+    """All BEGINs that this store knows: one that another missed may void what was acknowledged there."""
     acknowledged_under: Number = 0
-    """The incarnation that ``next_sqn`` was acknowledged under: a store that missed a BEGIN still sees it on the board."""
+    """The incarnation that ``next_sqn`` was acknowledged under: a store that missed a BEGIN still sees it on
+    the board."""
     position: int = -1
-    """Everything below is acknowledged; the rollback limit may start it later, which moves nothing. -1: ``next_sqn``."""
+    """Everything below is acknowledged; the rollback limit may start it later, which moves nothing. -1:
+    ``next_sqn``."""
     others: dict[str, tuple[str, Number]] = {}
-    """Store of an earlier list -> directory of the source's log there, and the number below which it may have messages."""
+    """Store of an earlier list -> directory of the source's log there, and the number below which it may have
+    messages."""
     unrecorded: str = ""
     """Why this registration is in the store's memory alone (its disk is read-only). Empty: it is on disk."""
     excluded: list[str] = []
@@ -252,9 +263,10 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
 class Refused(msgspec.Struct, tag="refused", frozen=True):
     """A request that was not granted, and why.
 
-    ``code``: reg_id_in_use, topic_mismatch, session_mismatch, other_source, unknown_source, deregistered, topic_not_kept,
-    receiver_paced, proxy, read_only, unusable_log, busy (somebody else has begun or may), failed (the store could not, and may
-    later), usage. The holder of a RegID: ``pid`` and ``since_ns`` (CLOCK_REALTIME of its registration); 0: no process to name.
+    ``code``: reg_id_in_use, topic_mismatch, session_mismatch, other_source, unknown_source, deregistered,
+    topic_not_kept, receiver_paced, proxy, read_only, unusable_log, busy (somebody else has begun or may),
+    failed (the store could not, and may later), usage. The holder of a RegID: ``pid`` and ``since_ns``
+    (CLOCK_REALTIME of its registration); 0: no process to name.
     """
 
     id: int
@@ -268,7 +280,7 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
 
 
 class ListSources(msgspec.Struct, tag="list_sources", frozen=True):
-    """Which sources do you keep on this topic (empty: on all)? In the order of their uuids, a page at a time."""
+    """Which sources do you keep on this topic (empty: on all)? By their uuids, a page at a time."""
 
     id: int
     topic: str
@@ -325,7 +337,7 @@ class Left(msgspec.Struct, tag="left", frozen=True):
 
 
 class Deregister(msgspec.Struct, tag="deregister", frozen=True):
-    """Forget me, now (docs/semantics.md F.7). Asked again after a broken link; to forget what is not there is fine."""
+    """Forget me, now (docs/semantics.md F.7). Repeated after a broken link; what is gone is forgotten."""
 
     id: int
     role: Role
@@ -346,7 +358,8 @@ class Deregistered(msgspec.Struct, tag="deregistered", frozen=True):
 
 
 class OperatorDeregister(msgspec.Struct, tag="operator_deregister", frozen=True):
-    """Forget a source, or one receiver of it: asked by an operator, not by the object itself. Answered by Deregistered."""
+    """Forget a source, or one receiver of it: asked by an operator, not by the object itself. Answered by
+    Deregistered."""
 
     id: int
     registration_id: U32
@@ -358,7 +371,8 @@ class OperatorDeregister(msgspec.Struct, tag="operator_deregister", frozen=True)
 
 
 class Expelled(msgspec.Struct, tag="expelled", frozen=True):
-    """Unasked: the operator deregistered a source, or a receiver of it, that this process holds (docs/semantics.md N 29)."""
+    """Unasked: the operator deregistered a source, or a receiver of it, that this process holds
+    (docs/semantics.md N 29)."""
 
     source: Uuid
 
@@ -385,7 +399,8 @@ class Excluded(msgspec.Struct, tag="excluded", frozen=True):
 
 
 class Mark(msgspec.Struct, tag="mark", frozen=True):
-    """Operator: messages that must not be delivered from this store's log any more (docs/semantics.md I.4)."""
+    """Operator: messages that must not be delivered from this store's log any more (docs/semantics.md
+    I.4)."""
 
     id: int
     registration_id: U32
@@ -452,15 +467,6 @@ def _fitting(message: Request | Answer) -> Request | Answer:
     return message
 
 
-def cut(text: str, size: int) -> str:
-    """At most ``size`` bytes of it: the beginning, which names a file or a store, and the end, which says why or what helps."""
-    data = text.encode(errors="backslashreplace")  # a path may have bytes that are no text
-    if len(data) <= size:
-        return data.decode()
-    left = (size - len("…".encode())) // 2
-    return f"{data[:left].decode(errors='ignore')}…{data[-left:].decode(errors='ignore')}"
-
-
 def _latest(others: dict[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
     """Those with the latest messages, as many as LOGS_MAX takes."""
     kept, size = dict[str, tuple[str, int]](), 0
@@ -489,12 +495,3 @@ def _decode(decoder: msgspec.msgpack.Decoder[_T], packet: bytes) -> _T:
         return decoder.decode(packet)
     except UNDECODABLE as error:
         raise CorruptionError(f"a control packet of {len(packet)} bytes does not decode: {error}") from error
-
-
-def check_peer(sock: socket.socket) -> int:
-    """The pid of the process at the other end. Raises ForeignOwnerError unless it runs as us or as root."""
-    size = struct.calcsize("3i")
-    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    if uid not in {os.geteuid(), 0}:
-        raise ForeignOwnerError(f"a process of uid {uid} (pid {pid}) is at the other end of a control socket")
-    return int(pid)

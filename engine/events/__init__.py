@@ -1,7 +1,8 @@
 """What a source or receiver tells its owner: frozen values, named as UM names them without prefix and `_EX`.
 
-Events that only one side has are here under their own name; those that both have (RegistrationSuccess, ...) are
-`events.source.X` and `events.receiver.X`. Source of names, fields and flag values: docs/semantics.md B.5, C, D.3 to D.6, L.
+Events that only one side has are here under their own name; those that both have (RegistrationSuccess, ...)
+are `events.source.X` and `events.receiver.X`. Source of names, fields and flag values: docs/semantics.md B.5,
+C, D.3 to D.6, L.
 """
 
 from __future__ import annotations

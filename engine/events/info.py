@@ -20,7 +20,8 @@ class RecoveryInfoFlags(IntFlag):
 
 @dataclass(slots=True)
 class RecoverySequenceNumberInfo:
-    """Where a receiver is about to start. Assign `low_sequence_number` to start elsewhere; the rest is for reading."""
+    """Where a receiver is about to start. Assign `low_sequence_number` to start elsewhere; the rest is for
+    reading."""
 
     flags: RecoveryInfoFlags
     low_sequence_number: int
@@ -61,7 +62,8 @@ class ReceivingContextFlags(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class ReceivingContextInfo:
-    """A receiving context appeared (`create` returns its client_data), or is gone (`delete`). Source: docs/semantics.md H."""
+    """A receiving context appeared (`create` returns its client_data), or is gone (`delete`). Source:
+    docs/semantics.md H."""
 
     regid: int
     """ume_user_receiver_registration_id of the receiving context."""
@@ -72,7 +74,8 @@ class ReceivingContextInfo:
 
 @dataclass(frozen=True, slots=True)
 class ForceReclaimInfo:
-    """A source no longer retains this fragment, though it was not time to let it go. Source: docs/semantics.md D.2."""
+    """A source no longer retains this fragment, though it was not time to let it go. Source:
+    docs/semantics.md D.2."""
 
     topic: str
     sequence_number: int

@@ -1,4 +1,5 @@
-"""Events of a receiver. `topic` and `source` name the stream that an event is about, as they do on a message."""
+"""Events of a receiver. `topic` and `source` name the stream that an event is about, as they do on a
+message."""
 
 from __future__ import annotations
 
@@ -34,9 +35,10 @@ class DeregistrationFlags(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class RegistrationError:
-    """A store refused, or does not answer while too few others do; or, with an empty `store`, a callback of the program raised.
-    As long as too few stores have granted, what each says is told together every ten registration intervals; `store` is then
-    the first that has not. `pid` and `since` (seconds since the epoch) name the holder of the RegID, where that is why."""
+    """A store refused, or does not answer while too few others do; or, with an empty `store`, a callback of
+    the program raised. As long as too few stores have granted, what each says is told together every ten
+    registration intervals; `store` is then the first that has not. `pid` and `since` (seconds since the
+    epoch) name the holder of the RegID, where that is why."""
 
     topic: str
     source: str
@@ -139,8 +141,8 @@ class DeregistrationComplete:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Of a receiver-paced source: this start begins behind messages that the session has not acknowledged, and the stores keep
-    them. The first acknowledgement covers them, or ``Receiver.acknowledge_skipped``."""
+    """Of a receiver-paced source: this start begins behind messages that the session has not acknowledged,
+    and the stores keep them. The first acknowledgement covers them, or ``Receiver.acknowledge_skipped``."""
 
     topic: str
     source: str

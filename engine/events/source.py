@@ -1,4 +1,5 @@
-"""Events of a source. Numbers are 64-bit, one per fragment; store fields are None and -1 where no store is meant."""
+"""Events of a source. Numbers are 64-bit, one per fragment; store fields are None and -1 where no store is
+meant."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ class FlightSizeState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RegistrationError:
-    """A store refused. `pid` and `since` (seconds since the epoch) name the holder of the RegID, where that is why."""
+    """A store refused. `pid` and `since` (seconds since the epoch) name the holder of the RegID, where that
+    is why."""
 
     text: str
     store: str
@@ -152,7 +154,8 @@ class DeliveryConfirmation:
 
 @dataclass(frozen=True, slots=True)
 class MessageReclaimed:
-    """The source no longer retains these numbers. `flags` is None in the old form (use_extended_reclaim_notifications 0)."""
+    """The source no longer retains these numbers. `flags` is None in the old form
+    (use_extended_reclaim_notifications 0)."""
 
     flags: ReclaimedFlags | None
     sequence_number: int
@@ -190,8 +193,9 @@ class Wakeup:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A receiver-paced source waits for room that its stores do not have, because this receiver has started behind messages that
-    its session has not acknowledged. Its first acknowledgement makes room, or ``Receiver.acknowledge_skipped``."""
+    """A receiver-paced source waits for room that its stores do not have, because this receiver has started
+    behind messages that its session has not acknowledged. Its first acknowledgement makes room, or
+    ``Receiver.acknowledge_skipped``."""
 
     receiver_registration_id: int
     session_id: int

@@ -1,8 +1,9 @@
 """The BEGIN tables that readers take (reports.readers_tables), from logs and from the states of their stores.
 
-A log says which BEGINs it has, and how far it goes. The state beside it says what the source declared, so which
-BEGINs are complete, and which stores nobody waits for. A store whose log cannot be read knows by its state what it
-has begun: a BEGIN is in both before the store answers it. Where neither can be read, it may have any BEGIN.
+A log says which BEGINs it has, and how far it goes. The state beside it says what the source declared, so
+which BEGINs are complete, and which stores nobody waits for. A store whose log cannot be read knows by its
+state what it has begun: a BEGIN is in both before the store answers it. Where neither can be read, it may
+have any BEGIN.
 
 States are read only where the logs differ and no message proves which BEGIN holds.
 """
@@ -41,7 +42,8 @@ class Kept(NamedTuple):
 
 
 def newest_of(logs: Mapping[str, LogView | None], sure: Table) -> list[Table]:
-    """For stores, which ask for the right table before they take one in (engine/store/catch_up.py): the newest one of all."""
+    """For stores, which ask for the right table before they take one in (engine/store/catch_up.py): the
+    newest one of all."""
     newer = [view.begins for view in logs.values() if view is not None and (not sure or view.incarnation > sure[-1][0])]
     return [newest_table(newer) or sure]
 

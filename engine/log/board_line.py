@@ -1,5 +1,5 @@
-"""A store's line on the board of one source, and what the others say there. The drain thread's, as engine/store/repository.py
-is."""
+"""A store's line on the board of one source, and what the others say there. The drain thread's, as
+engine/store/repository.py is."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["StoreLine"]
 
 
 class StoreLine:
-    """See the module. ``name`` and ``uuid`` are the store's. Before it has joined, and after it is closed, what it is to say goes
-    nowhere; what others say can be read all the same."""
+    """See the module. ``name`` and ``uuid`` are the store's. Before it has joined, and after it is closed,
+    what it is to say goes nowhere; what others say can be read all the same."""
 
     def __init__(self, domain: Domain, bells: Bells, source: SourceState, name: str, uuid: bytes) -> None:
         self._domain = domain
@@ -62,7 +62,8 @@ class StoreLine:
             line.flags = line.flags | flag if yes else line.flags & ~flag
 
     def beat(self, now_ns: int) -> None:
-        """The drain thread goes on: sources see by it that this store is not stopped, nor its disk (docs/semantics.md B.4)."""
+        """The drain thread goes on: sources see by it that this store is not stopped, nor its disk
+        (docs/semantics.md B.4)."""
         if self.board is not None:
             lib.hf_board_line_at(self.board.handle, self.index).heartbeat_ns = now_ns
 
@@ -73,7 +74,7 @@ class StoreLine:
             self.board.close()
             self.board = None
 
-    # What is on the board ---------------------------------------------------------------------------------------------------
+    # What is on the board -----------------------------------------------------------------------------------
 
     def views(self) -> list[CData]:
         """``struct hf_line_view`` of every participant; valid until the next call."""
@@ -93,7 +94,8 @@ class StoreLine:
         return bytes(ffi.buffer(line.uuid)) == self._uuid
 
     def said_before(self) -> list[CData]:
-        """What this store says there itself, also in an earlier life: ``struct hf_board_line``, valid as :meth:`views`."""
+        """What this store says there itself, also in an earlier life: ``struct hf_board_line``, valid as
+        :meth:`views`."""
         return [view.line for view in self.views() if self._is_own(view.line)]
 
     def told_by_peers(self) -> int:

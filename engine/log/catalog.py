@@ -1,13 +1,15 @@
-"""What stores keep of a topic, from their files: its sources, and which numbers of each can be read, and are safe to be read.
+"""What stores keep of a topic, from their files: its sources, and which numbers of each can be read, and are
+safe to be read.
 
-No store is asked, and none has to live: identities and declared groups come from the stores' state, numbers from the heads of
-their logs. Everything is read by the newest BEGIN that holds (engine/rules/reports.py readers_tables). Where stores that cannot
-be read decide which one that is, what is kept ends where the tables that may hold part: nothing from there on is read, or taken
-for lost.
+No store is asked, and none has to live: identities and declared groups come from the stores' state, numbers
+from the heads of their logs. Everything is read by the newest BEGIN that holds (engine/rules/reports.py
+readers_tables). Where stores that cannot be read decide which one that is, what is kept ends where the tables
+that may hold part: nothing from there on is read, or taken for lost.
 
-Which numbers a quorum has is decided by what the logs hold, as the source's own predicate does it (engine/rules/quorum.py). A
-store counts from the number behind the last one that it knows it never had (SourceState.lost_below) to the published end of its
-log. What all declared stores have passed, and what no log retains, is not waited for: it can be had as far as it ever will be.
+Which numbers a quorum has is decided by what the logs hold, as the source's own predicate does it
+(engine/rules/quorum.py). A store counts from the number behind the last one that it knows it never had
+(SourceState.lost_below) to the published end of its log. What all declared stores have passed, and what no
+log retains, is not waited for: it can be had as far as it ever will be.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ Recorder = Callable[[list[Keeper], set[str], list[Table]], Record]
 
 
 class StoreLog(msgspec.Struct, frozen=True):
-    """The log of a source at one store: numbers ``oldest`` .. ``next - 1``. What is damaged or lost lies between."""
+    """The log of a source at one store: numbers ``oldest`` .. ``next - 1``. What is damaged or lost lies
+    between."""
 
     store: str
     path: str
@@ -95,7 +98,8 @@ class TopicSource(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """``<RegID>/<first 8 hex digits of the uuid>``: a RegID may be granted again when its source is forgotten."""
+        """``<RegID>/<first 8 hex digits of the uuid>``: a RegID may be granted again when its source is
+        forgotten."""
         return f"{self.registration_id}/{self.uuid[:8]}"
 
 
@@ -105,12 +109,13 @@ def topic_sources(
     *,
     wanted: Callable[[str], bool] | None = None,
 ) -> list[TopicSource]:
-    """All sources that a store keeps a log of, by (topic, RegID, uuid). Cheap where ``wanted`` refuses a topic.
+    """All sources that a store keeps a log of, by (topic, RegID, uuid). Cheap where ``wanted`` refuses a
+    topic.
 
     Args:
         domain: its name; None is the default one.
-        directories: of stores. With them the domain is not looked at, and a declared store whose directory is not among them
-            has nothing.
+        directories: of stores. With them the domain is not looked at, and a declared store whose directory is
+            not among them has nothing.
         wanted: takes the topics to look at.
 
     Raises:
@@ -161,7 +166,8 @@ def _given(directories: Sequence[str | os.PathLike[str]]) -> Iterator[SeenStore]
 
 
 def logs_away(logs: Iterable[StoreLog]) -> tuple[Away, ...]:
-    """Of the stores that had these logs, those that cannot be read any more: what nobody else has they may have."""
+    """Of the stores that had these logs, those that cannot be read any more: what nobody else has they may
+    have."""
     found = []
     for log in logs:
         directory, path = Path(log.directory), Path(log.path)
@@ -284,7 +290,8 @@ def _quorum_next(
 
 
 def _least(groups: Groups) -> Groups:
-    """`all-active` as the least that it can have meant: who was active is not known any more (as Groups.stable_number)."""
+    """`all-active` as the least that it can have meant: who was active is not known any more (as
+    Groups.stable_number)."""
     return replace(
         groups,
         intragroup="quorum" if groups.intragroup == "all-active" else groups.intragroup,
@@ -293,10 +300,11 @@ def _least(groups: Groups) -> Groups:
 
 
 def first_number_since(source: TopicSource, timestamp_ns: int) -> int:
-    """First number of a message that was sent at or after ``timestamp_ns`` (CLOCK_REALTIME); ``any_next`` if there is none.
+    """First number of a message that was sent at or after ``timestamp_ns`` (CLOCK_REALTIME); ``any_next`` if
+    there is none.
 
-    By bisection. Times ascend with the numbers unless the clock of the source's host was set back; where they do not, this is
-    one of the places where they pass ``timestamp_ns`` from below.
+    By bisection. Times ascend with the numbers unless the clock of the source's host was set back; where they
+    do not, this is one of the places where they pass ``timestamp_ns`` from below.
     """
     logs, block = Logs([log.path for log in source.logs]), Block()
     try:
@@ -306,7 +314,8 @@ def first_number_since(source: TopicSource, timestamp_ns: int) -> int:
 
 
 def cut_points(source: TopicSource, first: int, stop: int) -> list[int]:
-    """Numbers in (first, stop), ascending, where segments begin: of the log that has most of the range. For splitting; a hint."""
+    """Numbers in (first, stop), ascending, where segments begin: of the log that has most of the range. For
+    splitting; a hint."""
     log = max(source.logs, key=lambda log: min(stop, log.next) - max(first, log.oldest))
     found = set()
     for path in Path(log.path).glob("seg-*"):

@@ -1,4 +1,5 @@
-"""Checks the logs of a store's directory: read-only, and safe beside a store that runs. csrc/log/check.c does the reading."""
+"""Checks the logs of a store's directory: read-only, and safe beside a store that runs. csrc/log/check.c does
+the reading."""
 
 from __future__ import annotations
 
@@ -37,9 +38,10 @@ class Finding(msgspec.Struct, frozen=True):
     """A range of a log that does not verify."""
 
     kind: str
-    """``damage`` (bytes are wrong), ``unreadable`` (the disk does not give them: a bad sector), ``gap`` (a segment is missing),
-    ``header`` (a segment's header is wrong), ``fill`` (what was copied from another store is damaged here in its turn), or
-    ``torn``: an end that a crash cut off, which the store steps over when it starts."""
+    """``damage`` (bytes are wrong), ``unreadable`` (the disk does not give them: a bad sector), ``gap`` (a
+    segment is missing), ``header`` (a segment's header is wrong), ``fill`` (what was copied from another
+    store is damaged here in its turn), or ``torn``: an end that a crash cut off, which the store steps over
+    when it starts."""
     position: int
     """Of its first byte in the log."""
     bytes: int
@@ -144,7 +146,8 @@ def store_files(directory: str | os.PathLike[str]) -> StoreFiles:
 
 
 def check_store(directory: str | os.PathLike[str]) -> StoreReport:
-    """Verifies every published frame of every log below ``directory``, and every fill. Raises as `store_files`."""
+    """Verifies every published frame of every log below ``directory``, and every fill. Raises as
+    `store_files`."""
     files = store_files(directory)
     logs = [check_log(log, files.topic(log)) for log in files.logs]
     return StoreReport(str(files.path), files.name, logs, files.error)
@@ -191,7 +194,8 @@ def _unbegun(path: Path) -> str:
 
 
 def _unsure(path: Path) -> str:
-    """What a store that opened this log could not read behind what is known to be stable (csrc/log/unsure.c); or empty."""
+    """What a store that opened this log could not read behind what is known to be stable (csrc/log/unsure.c);
+    or empty."""
     try:
         first, following = map(int, read_regular(path / "unsure", UNSURE_BYTES).split())
     except FileNotFoundError:

@@ -1,11 +1,12 @@
-"""Messages of one source as columns: a range of numbers, from whichever store's log has them, with every process alive or dead.
+"""Messages of one source as columns: a range of numbers, from whichever store's log has them, with every
+process alive or dead.
 
-Reading costs no store anything but its disk (engine/log/reader.py): a number that is damaged or missing at one is read from
-another, and what a newer incarnation made void is not read at all. Nothing here runs per message: C verifies a block, walks it
-once and writes the columns (csrc/stream/ring_walk.c hf_columns).
+Reading costs no store anything but its disk (engine/log/reader.py): a number that is damaged or missing at
+one is read from another, and what a newer incarnation made void is not read at all. Nothing here runs per
+message: C verifies a block, walks it once and writes the columns (csrc/stream/ring_walk.c hf_columns).
 
-A message belongs to the range that holds the number of its last fragment. So ranges that meet give each message once, wherever
-they are cut.
+A message belongs to the range that holds the number of its last fragment. So ranges that meet give each
+message once, wherever they are cut.
 """
 
 from __future__ import annotations
@@ -43,17 +44,20 @@ class Gap(NamedTuple):
     first: int
     next: int
     why: Why
-    """``damaged``: at a store that has them, and nowhere whole. ``expired``: retention took them. ``lost``: recorded as had by
-    nobody, or marked undeliverable by an operator. ``missing``: no log that can be read has them."""
+    """``damaged``: at a store that has them, and nowhere whole. ``expired``: retention took them. ``lost``:
+    recorded as had by nobody, or marked undeliverable by an operator. ``missing``: no log that can be read
+    has them."""
 
 
 class Records:
-    """Messages of one source with numbers ``first`` .. ``stop - 1``, ascending. One thread; opened at the first read.
+    """Messages of one source with numbers ``first`` .. ``stop - 1``, ascending. One thread; opened at the
+    first read.
 
     Args:
         logs: of one source (kept_topics.TopicSource.logs).
         values, crc: which of the columns that cost something are made.
-        stores: read only from the logs of these, and still nothing that another one of ``logs`` knows to be void.
+        stores: read only from the logs of these, and still nothing that another one of ``logs`` knows to be
+            void.
 
     Raises:
         UsageError: a range that is none, or no log that may be read.
@@ -93,7 +97,8 @@ class Records:
         self._block.free()
 
     def read(self, rows: int = 65536, max_bytes: int = 16 << 20) -> Columns | Gap | None:
-        """The next messages, at most ``rows`` of them; a gap that lies before them; None at the end of the range.
+        """The next messages, at most ``rows`` of them; a gap that lies before them; None at the end of the
+        range.
 
         Their payloads are at most ``max_bytes`` together. A single message that is larger comes alone.
 
@@ -143,7 +148,8 @@ class Records:
         return not any(known is not None and known[0] <= self._number < known[1] for known in ranges)
 
     def _found_gap(self) -> Gap:
-        """What the logs said. Raises what is no answer: a process without file descriptors has lost no message."""
+        """What the logs said. Raises what is no answer: a process without file descriptors has lost no
+        message."""
         number, refused = self._number, self._logs.refused
         for status in refused - ANSWERS:
             raise error_of(status, what="log")

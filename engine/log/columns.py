@@ -1,4 +1,5 @@
-"""The numpy side of messages: arrays over what the C core filled, without copying, and columns that it copies together."""
+"""The numpy side of messages: arrays over what the C core filled, without copying, and columns that it copies
+together."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ __all__ = [
 ]  # fmt: skip
 
 FRAGMENTED: int = lib.HF_ENTRY_FRAGMENTED
-"""In ``Columns.flags``: the message has several fragments, so numbers jump at it. No other flag is set: a log knows no
-retransmission."""
+"""In ``Columns.flags``: the message has several fragments, so numbers jump at it. No other flag is set: a log
+knows no retransmission."""
 VALUES_MAX = 2**31 - 1
 """Bytes of payload that one Columns can hold: its offsets are int32, as Arrow's binary has them."""
 FRAME_MIN: int = lib.HF_GRANULE
@@ -34,10 +35,11 @@ VALUES_MIN = 1 << 18
 
 
 class Entries:
-    """Memory for ``capacity`` entries that is used again: ``cdata`` (struct hf_entry[]) for C, an array over it for Python.
+    """Memory for ``capacity`` entries that is used again: ``cdata`` (struct hf_entry[]) for C, an array over
+    it for Python.
 
-    Every view of the array, and every view of a view, holds a reference to the array itself (numpy leaves out what lies
-    between): a reference count above the first one means that the program still looks at it.
+    Every view of the array, and every view of a view, holds a reference to the array itself (numpy leaves out
+    what lies between): a reference count above the first one means that the program still looks at it.
     """
 
     __slots__ = ("_array", "_resting", "capacity", "cdata")
@@ -54,7 +56,8 @@ class Entries:
         return getrefcount(self._array) > self._resting
 
     def mark_retransmitted(self, count: int, live_from: int) -> int:
-        """Numbers below ``live_from`` get the retransmission flag. Returns how many of the first ``count`` have it."""
+        """Numbers below ``live_from`` get the retransmission flag. Returns how many of the first ``count``
+        have it."""
         return int(lib.hf_mark_retransmitted(self.cdata, count, live_from))
 
     def frames(self, count: int) -> NDArray[Any]:
@@ -79,7 +82,8 @@ def _array(entries: CData, count: int) -> NDArray[Any]:
 
 
 def read_only_bytes(memory: Any) -> NDArray[np.uint8]:
-    """(m,) uint8 array over a buffer. Read-only for good: numpy lets nobody take back what the buffer itself forbids."""
+    """(m,) uint8 array over a buffer. Read-only for good: numpy lets nobody take back what the buffer itself
+    forbids."""
     import numpy as np
 
     return np.frombuffer(memoryview(memory).toreadonly(), np.uint8)
@@ -87,7 +91,8 @@ def read_only_bytes(memory: Any) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """``count`` messages of one store, n = count. Arrays of their own, C-contiguous, which nobody writes any more."""
+    """``count`` messages of one store, n = count. Arrays of their own, C-contiguous, which nobody writes any
+    more."""
 
     count: int
     sequence_number: NDArray[np.int64]
@@ -109,7 +114,8 @@ class Columns:
 
 
 class ColumnsMaker:
-    """Columns while they are filled, from block after block. As large as the first block lets expect: they may be full early.
+    """Columns while they are filled, from block after block. As large as the first block lets expect: they
+    may be full early.
 
     Args:
         block: the first one; it has messages.

@@ -1,7 +1,8 @@
 """Compares the logs of stores, source by source: read-only, and safe beside stores that run.
 
-Two logs are equal over a range of numbers when a reader gets the same from both: the same messages with the same numbers, flags,
-times and bytes. Where they lie in a log, and whether in a segment or a fill, does not matter.
+Two logs are equal over a range of numbers when a reader gets the same from both: the same messages with the
+same numbers, flags, times and bytes. Where they lie in a log, and whether in a segment or a fill, does not
+matter.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Difference(msgspec.Struct, frozen=True):
 class Comparison(msgspec.Struct, frozen=True):
     """One source. ``first`` .. ``next - 1``: the numbers that all of them retained when they were read.
 
-    What a store lets go meanwhile is no difference. Logs that share no number, and do not end alike, are not equal.
+    What a store lets go meanwhile is no difference. Logs that share no number, and do not end alike, are not
+    equal.
     """
 
     source: str
@@ -60,7 +62,8 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def compare_stores(directories: Sequence[str | os.PathLike[str]]) -> list[Comparison]:
-    """Compares each source that one of the stores in these directories keeps. A store that has no log of it differs.
+    """Compares each source that one of the stores in these directories keeps. A store that has no log of it
+    differs.
 
     Raises:
         ConfigError: fewer than two, or one is no store's directory.
@@ -89,7 +92,8 @@ def _compare(stores: list[StoreFiles], source: str, topic: str) -> Comparison:
                     f"{path} is not a readable log", hint="its store writes a new head when it starts"
                 )
             sides.append(_Side(store.path, log))
-        # Also where its newest BEGIN never completed: that log ends where it begins, and so does what all of them share.
+        # Also where its newest BEGIN never completed: that log ends where it begins, and so does what all of
+        # them share.
         table = newest_table(table_of(side.log) for side in sides)
         for side in sides:
             side.learn(table)

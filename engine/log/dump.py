@@ -1,7 +1,7 @@
 """What a store has on its disk, message by message: read-only, with the store running or dead.
 
-A message is what a receiver would get from this log. What it would not get, because it is damaged, lost or marked by an operator,
-is a :class:`Hole` in its place.
+A message is what a receiver would get from this log. What it would not get, because it is damaged, lost or
+marked by an operator, is a :class:`Hole` in its place.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Hole(NamedTuple):
 
 
 def kept_sources(directory: str | os.PathLike[str]) -> list[KeptSource]:
-    """The sources in a store's directory, those without a log included. Raises ConfigError: nothing of a store is there."""
+    """The sources in a store's directory, those without a log included. Raises ConfigError: nothing of a
+    store is there."""
     files = store_files(directory)
     logs = {path.name: path for path in files.logs}
     states = {source.uuid.hex(): source for source in files.state.sources} if files.state is not None else {}

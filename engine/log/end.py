@@ -1,7 +1,8 @@
-"""Opening a log to read it, and how far it goes where nobody keeps it: such an end is walked to (csrc/log/beyond.c).
+"""Opening a log to read it, and how far it goes where nobody keeps it: such an end is walked to
+(csrc/log/beyond.c).
 
-A walk verifies up to a whole segment, 64 MiB. Nobody does that twice: where one reader of this process has got, the next one of
-the same log goes on. And no drain thread does it first: a thread of its own walks ahead.
+A walk verifies up to a whole segment, 64 MiB. Nobody does that twice: where one reader of this process has
+got, the next one of the same log goes on. And no drain thread does it first: a thread of its own walks ahead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["WALK_S", "OpenLog", "Refusal", "Walk", "is_stuck", "open_log"]
 
 STUCK_NS = 5_000_000_000
-"""A walk that goes on for longer has met a disk that does not answer, or a log of which nobody waits for the end."""
+"""A walk that goes on for longer has met a disk that does not answer, or a log of which nobody waits for the
+end."""
 WALK_S = 0.2
 """A walk takes less, as a rule. A thread that others wait for waits so long, and looks again later."""
 MARKS_MAX = 4096
@@ -116,7 +118,8 @@ def open_log(path: str | os.PathLike[str]) -> OpenLog | Refusal:
 class Walk:
     """Walks to the ends of these logs. Then who looks at them walks only what has come since.
 
-    The logs of one directory have a thread of their own: where a disk does not answer, only its logs are waited for.
+    The logs of one directory have a thread of their own: where a disk does not answer, only its logs are
+    waited for.
     """
 
     def __init__(self, paths: Iterable[str | Path]) -> None:
@@ -128,13 +131,15 @@ class Walk:
         }
 
     def over(self, timeout: float = 0) -> bool:
-        """Each log was walked, or its disk does not answer (:func:`is_stuck`). Waits so many seconds for it."""
+        """Each log was walked, or its disk does not answer (:func:`is_stuck`). Waits so many seconds for
+        it."""
         wait(self._walks.values(), timeout)
         return all(walk.done() or _hangs(directory) for directory, walk in self._walks.items())
 
 
 def is_stuck(path: str | Path) -> bool:
-    """The disk of this log does not answer: whoever reads there hangs. How far the log goes is unknown, as if it were away."""
+    """The disk of this log does not answer: whoever reads there hangs. How far the log goes is unknown, as if
+    it were away."""
     return _hangs(os.path.dirname(path))
 
 

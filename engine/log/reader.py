@@ -1,12 +1,14 @@
-"""The logs of one source at its stores, read in place: a block of messages from whichever store has the number.
+"""The logs of one source at its stores, read in place: a block of messages from whichever store has the
+number.
 
-No store is asked: reading its files costs it nothing but its disk, and for the disks' sake they take turns, SHARE_BYTES each
-(docs/semantics.md F.2). A range that one of them lacks, or that is damaged or unreadable there, is read from the next. One thread
-reads; any thread may name more logs.
+No store is asked: reading its files costs it nothing but its disk, and for the disks' sake they take turns,
+SHARE_BYTES each (docs/semantics.md F.2). A range that one of them lacks, or that is damaged or unreadable
+there, is read from the next. One thread reads; any thread may name more logs.
 
-A store that was away while incarnations began has records that they made void (docs/design.md 13), and does not know it.
-So all logs are read by one BEGIN table, the newest that holds (engine/rules/reports.py readers_tables). As long as logs
-that cannot be read decide which one that is, nothing is read from the number on where those that may hold part.
+A store that was away while incarnations began has records that they made void (docs/design.md 13), and does
+not know it. So all logs are read by one BEGIN table, the newest that holds (engine/rules/reports.py
+readers_tables). As long as logs that cannot be read decide which one that is, nothing is read from the number
+on where those that may hold part.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ BLOCK_BYTES = 512 * 1024
 """Read at once: a good half of a core's second cache, where the program finds it warm."""
 FRAME_BYTES: int = ffi.sizeof("struct hf_frame")
 SHARE_BYTES = 8 << 20
-"""Read from one store before it is another's turn: enough for the kernel to read ahead, and for the seek to cost nothing."""
+"""Read from one store before it is another's turn: enough for the kernel to read ahead, and for the seek to
+cost nothing."""
 LACKING = {lib.HF_GONE, lib.HF_DAMAGED, lib.HF_LOST, lib.HF_HOLE}
 """What a log says of a number that it has not, where it has others behind it."""
 Bounds = Mapping[str, int]
@@ -95,9 +98,11 @@ class Block:
         return int(ffi.sizeof(self.memory))
 
     def scan(self, size: int, number: int, stop: int) -> bool:
-        """Takes in the messages of ``size`` bytes of frames, from the one that carries ``number``, that end before ``stop``.
+        """Takes in the messages of ``size`` bytes of frames, from the one that carries ``number``, that end
+        before ``stop``.
 
-        A block starts at a message's first fragment; ``number`` lies inside a message only if a program chose so.
+        A block starts at a message's first fragment; ``number`` lies inside a message only if a program chose
+        so.
         """
         entries = self.entries
         count = int(check(lib.hf_scan(self.memory, size, entries, SCAN_MAX, self._consumed), what="block"))
@@ -146,7 +151,8 @@ def known_table(log: CData) -> Table:
 
 
 def check_openable(path: str) -> None:
-    """Raises SystemCallError when a log's directory is there and this process cannot open it (EACCES, EMFILE)."""
+    """Raises SystemCallError when a log's directory is there and this process cannot open it (EACCES,
+    EMFILE)."""
     try:
         os.close(private_directory.open_log(path))
     except OSError as refused:
@@ -169,7 +175,8 @@ class Logs:
         self.until = until
         """Both are replaced as a whole."""
         self.begun = 0, 0
-        """The newest BEGIN (incarnation, its first number) that holds: told by the feed, or by a log that was looked into."""
+        """The newest BEGIN (incarnation, its first number) that holds: told by the feed, or by a log that was
+        looked into."""
         self.table: Table = ()
         """What is valid in all of them: the table that leads to it."""
         self.agreed = FOR_EVER
@@ -187,8 +194,8 @@ class Logs:
         self.marked = False
         """After such a read: the operator of a store has marked the number."""
         self.let_go: list[str] = []
-        """After such a read: logs that have let go what is below a later number. Whether their store ever had this one, its state
-        says (store_info.had)."""
+        """After such a read: logs that have let go what is below a later number. Whether their store ever had
+        this one, its state says (store_info.had)."""
         self.refused: set[int] = set()
         """After such a read: what the logs answered (HF_GONE, HF_DAMAGED, HF_LOST, HF_HOLE, HF_AGAIN)."""
         self.incarnation = 0
@@ -202,7 +209,8 @@ class Logs:
         """By path: inode of the directory, reader."""
         self._judge = judge
         self._guess: Table = ()
-        """The table that was made up last of what can be read, and of a newer BEGIN that only a ring has told."""
+        """The table that was made up last of what can be read, and of a newer BEGIN that only a ring has
+        told."""
         self._asked: tuple[tuple[str, ...], tuple[int, int]] | None = None
         """The paths that were asked for their tables, and the newest BEGIN that was known then."""
         self._heard: dict[str, tuple[tuple[int, int], bool]] = {}
@@ -216,12 +224,14 @@ class Logs:
         self._open.clear()
 
     def gone(self) -> bool:
-        """There were logs, and none of their directories is there any more. Stores of earlier lists do not deregister."""
+        """There were logs, and none of their directories is there any more. Stores of earlier lists do not
+        deregister."""
         declared = [path for path in self.paths if path not in self.until]
         return bool(declared) and not any(os.path.isdir(path) for path in declared)
 
     def read(self, number: int, block: Block, stop: int = FOR_EVER) -> bool:
-        """Fills ``block`` with messages from ``number`` on, below ``stop``. False: no log has it, and the attributes say why."""
+        """Fills ``block`` with messages from ``number`` on, below ``stop``. False: no log has it, and the
+        attributes say why."""
         self.behind, self.awaited, self.unread, self.let_go = [], [], [], []
         self.undecided = 0
         self.refused, self.marked, self.disputed, self._crosses = set(), False, False, False
@@ -340,7 +350,8 @@ class Logs:
         check(lib.hf_logr_learn(log, ffi.new("struct hf_begin[]", self.table), len(self.table)), what="log")
 
     def _knows_newer(self, path: str, log: CData) -> bool:
-        """A BEGIN has come since, or something was sent under one that was not taken: all logs are to be asked again."""
+        """A BEGIN has come since, or something was sent under one that was not taken: all logs are to be
+        asked again."""
         found = lib.hf_logr_begin(log, self._begin, self._begin + 1) > 0
         newest = int(self._begin[0]), int(self._begin[1])
         if not found or newest[0] <= self.begun[0] or self._heard.get(path) == (newest, self._next(log) > newest[1]):
@@ -377,7 +388,8 @@ class Logs:
             size = int(self._number[0])  # of one message that is there, and does not fit
 
     def _replaced(self, path: str) -> bool:
-        """The directory that is open is not the one at ``path`` any more: the store was wiped. It is let go."""
+        """The directory that is open is not the one at ``path`` any more: the store was wiped. It is let
+        go."""
         try:
             same = os.stat(path).st_ino == self._open[path][0]
         except OSError:

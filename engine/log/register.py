@@ -1,16 +1,18 @@
 """The register: which stores each source of this host has declared, and the lives of these stores.
 
-A store remembers whom its source declared last. Where the list changes, and the one store that knew both lists is wiped or
-restored, nobody else knows of the other list any more. So each source writes its list here, on disk, before its first BEGIN with
-it, and the life of each store before that store's BEGIN, so before what it acknowledges counts. At the next start that adds to
-what the stores say, and takes nothing away: a register that is lost, or that another container has, leaves what the stores
-themselves know. Where no declared store knows the source at all, it is a new one.
+A store remembers whom its source declared last. Where the list changes, and the one store that knew both
+lists is wiped or restored, nobody else knows of the other list any more. So each source writes its list here,
+on disk, before its first BEGIN with it, and the life of each store before that store's BEGIN, so before what
+it acknowledges counts. At the next start that adds to what the stores say, and takes nothing away: a register
+that is lost, or that another container has, leaves what the stores themselves know. Where no declared store
+knows the source at all, it is a new one.
 
-A session ID of a topic has one file, and so has a RegID of a topic (engine/log/register_file.py). A list counts up to the number
-from which another one was in force (``below``), so nobody waits for ever for stores that were retired.
+A session ID of a topic has one file, and so has a RegID of a topic (engine/log/register_file.py). A list
+counts up to the number from which another one was in force (``below``), so nobody waits for ever for stores
+that were retired.
 
-A disk may hang. So each look is a thread's of its own, which is waited for for :data:`PATIENCE_S`. Who got no answer goes on with
-what was read before, and writes again later what is not written yet.
+A disk may hang. So each look is a thread's of its own, which is waited for for :data:`PATIENCE_S`. Who got no
+answer goes on with what was read before, and writes again later what is not written yet.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ OTHERS_MAX = 32
 
 
 def register_directory(domain: Path) -> Path:
-    """Where the register of a domain is: beside the domain's directory, or, where that goes with a reboot, in a place that stays.
+    """Where the register of a domain is: beside the domain's directory, or, where that goes with a reboot, in
+    a place that stays.
 
     Raises ConfigError: this user has no home.
     """
@@ -75,8 +78,8 @@ def register_directory(domain: Path) -> Path:
 def entries_of(domain: Path, uuid: str, source: tuple[str, int, Iterable[int]] | None = None) -> list[Entry]:
     """The last line of each list of the source whose uuid begins so. For who only reads: nothing is made.
 
-    ``source``: its topic, session ID and RegIDs, which say in which files it is; without, all are looked through. What cannot be
-    read adds nothing.
+    ``source``: its topic, session ID and RegIDs, which say in which files it is; without, all are looked
+    through. What cannot be read adds nothing.
     """
     found: dict[tuple[str, List], Entry] = {}
     with contextlib.suppress(ConfigError, OSError):
@@ -98,13 +101,14 @@ def _file_names(domain: Path, topic: str, session: int, registration_ids: Iterab
 
 
 def every_store(domain: Path) -> set[str]:
-    """Names of all stores that some source of this host has ever declared; empty where the register cannot be read."""
+    """Names of all stores that some source of this host has ever declared; empty where the register cannot be
+    read."""
     return {store for entry in entries_of(domain, "") for store in (*entry.list[0], *entry.lives)}
 
 
 def elsewhere(register: Register) -> dict[bytes, dict[str, Elsewhere]]:
-    """By identity, the stores of all lists: the life in which each last took part, and the number below which a list with it may
-    still count; -1 where that is not known, or not bounded."""
+    """By identity, the stores of all lists: the life in which each last took part, and the number below which
+    a list with it may still count; -1 where that is not known, or not bounded."""
     found: dict[bytes, dict[str, Elsewhere]] = {}
     left = OTHERS_MAX
     for uuid, written in reversed(list(register.items())):
@@ -124,13 +128,15 @@ def elsewhere(register: Register) -> dict[bytes, dict[str, Elsewhere]]:
 
 
 def earlier_stores(register: Register, uuid: bytes, start: int) -> dict[str, int]:
-    """The stores of all lists of one source -> the number below which they may have messages of it, with ``start`` begun now."""
+    """The stores of all lists of one source -> the number below which they may have messages of it, with
+    ``start`` begun now."""
     of_uuid = elsewhere(register).get(uuid, {})
     return {name: below if 0 <= below < start else start for name, (_, below) in of_uuid.items()}
 
 
 class _Claim(NamedTuple):
-    """What is to be written. ``start``: the first number that this list is in force from; -1: it is not yet."""
+    """What is to be written. ``start``: the first number that this list is in force from; -1: it is not
+    yet."""
 
     uuid: bytes = b""
     incarnation: int = 0
@@ -139,10 +145,11 @@ class _Claim(NamedTuple):
 
 
 class SourceRegister:
-    """What one source reads and writes there. A trouble with a file is told once, and costs what the file would add.
+    """What one source reads and writes there. A trouble with a file is told once, and costs what the file
+    would add.
 
-    ``registration_ids``: those that it gives. One without any of them and without ``session`` has nothing written: nobody can
-    come back as it.
+    ``registration_ids``: those that it gives. One without any of them and without ``session`` has nothing
+    written: nobody can come back as it.
     """
 
     def __init__(
@@ -171,7 +178,8 @@ class SourceRegister:
         return self._known
 
     def declare(self, uuid: bytes, incarnation: int, lives: Mapping[str, int]) -> None:
-        """Before these stores begin under ``uuid`` with this list: on disk when it returns, unless a file is in trouble."""
+        """Before these stores begin under ``uuid`` with this list: on disk when it returns, unless a file is
+        in trouble."""
         same = self._claim[:2] == (uuid, incarnation)
         known = dict(self._claim.lives) if same else {}
         start = self._claim.start if same else -1
@@ -254,7 +262,8 @@ class SourceRegister:
         return None
 
     def _is_free(self, patience_s: float) -> bool:
-        """No look is under way, or it ends in time. Who has been waited for in vain is not waited for again."""
+        """No look is under way, or it ends in time. Who has been waited for in vain is not waited for
+        again."""
         busy = self._busy
         if busy is None:
             return True

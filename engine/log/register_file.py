@@ -1,8 +1,8 @@
 """The files of the register (engine/log/register.py): what a line is, which lines count, and who may write.
 
-A line is an :class:`Entry` and its checksum, appended by one write under a lock. What a crash has torn is no line. Of each list
-of an identity the last line counts. Of each store the life counts that was written under the greatest incarnation, whenever
-that line came: a thread may have stood still with it.
+A line is an :class:`Entry` and its checksum, appended by one write under a lock. What a crash has torn is no
+line. Of each list of an identity the last line counts. Of each store the life counts that was written under
+the greatest incarnation, whenever that line came: a thread may have stood still with it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     uuid: str
     list: List
     lives: dict[str, Number]
-    """A store's own name -> the life that it was in, of those whose BEGIN was about to be sent when this was written."""
+    """A store's own name -> the life that it was in, of those whose BEGIN was about to be sent when this was
+    written."""
     incarnation: Number = 0
     """Under which the list was declared last."""
     below: Annotated[int, Meta(ge=-1, le=2**63 - 1)] = -1
@@ -72,7 +73,8 @@ def read_file(path: Path) -> list[Entry]:
 
 
 def last_lines(entries: Sequence[Entry]) -> list[Entry]:
-    """The last line of each list, in the order in which these were declared last: a bound changes no order."""
+    """The last line of each list, in the order in which these were declared last: a bound changes no
+    order."""
     last: dict[tuple[str, List], Entry] = {}
     for entry in entries:
         if entry.below < 0:
@@ -82,8 +84,8 @@ def last_lines(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def last_lives(entries: Sequence[Entry]) -> dict[str, dict[str, tuple[int, int]]]:
-    """By identity, the last life of each store, behind the incarnation that it was written under: a thread of an earlier one may
-    have written its line late."""
+    """By identity, the last life of each store, behind the incarnation that it was written under: a thread of
+    an earlier one may have written its line late."""
     last: dict[str, dict[str, tuple[int, int]]] = {entry.uuid: {} for entry in entries}
     for entry in entries:
         of_uuid = last[entry.uuid]
@@ -94,8 +96,8 @@ def last_lives(entries: Sequence[Entry]) -> dict[str, dict[str, tuple[int, int]]
 
 
 def _compact(entries: Sequence[Entry]) -> list[Entry]:
-    """What counts of them, in few lines. A life stays with its incarnation, or one that is still to be written late would not
-    count: so some lists have another line before their last one."""
+    """What counts of them, in few lines. A life stays with its incarnation, or one that is still to be
+    written late would not count: so some lists have another line before their last one."""
     kept, lives = last_lines(entries)[-LISTS_MAX:], last_lives(entries)
     lines = []
     for entry in kept:
@@ -113,7 +115,8 @@ _locks: set[int] = set()
 
 
 def _leave_locks() -> None:
-    """A child has its parent's lock as long as it has the file open: its parent may be killed, and the child live on."""
+    """A child has its parent's lock as long as it has the file open: its parent may be killed, and the child
+    live on."""
     while _locks:
         os.close(_locks.pop())
 
@@ -122,7 +125,8 @@ os.register_at_fork(after_in_child=_leave_locks)
 
 
 class RegisterFile:
-    """One file, in the register's directory, which is made. Raises ForeignOwnerError, ConfigError, OSError."""
+    """One file, in the register's directory, which is made. Raises ForeignOwnerError, ConfigError,
+    OSError."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory, self._name = directory, name
@@ -151,8 +155,8 @@ class RegisterFile:
             os.close(fd)
 
     def append(self, news: Callable[[Sequence[Entry]], Sequence[Entry]]) -> None:
-        """What ``news`` makes of the lines, by one write, synced. After a failed sync the next one would be believed: what was
-        appended goes again."""
+        """What ``news`` makes of the lines, by one write, synced. After a failed sync the next one would be
+        believed: what was appended goes again."""
         with self._locked() as fd:
             entries = news(self._entries(fd))
             if not entries:
@@ -173,7 +177,8 @@ class RegisterFile:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
-        """The file, made if need be, for one process at a time: two sources may have one RegID at different stores."""
+        """The file, made if need be, for one process at a time: two sources may have one RegID at different
+        stores."""
         while True:
             fd = open_regular(self._name, os.O_RDWR | os.O_APPEND | os.O_CREAT, at=self._fd)
             _locks.add(fd)
@@ -211,7 +216,8 @@ class RegisterFile:
         return False
 
     def _renew(self, entries: Sequence[Entry], most: int = READ_MAX) -> None:
-        """What counts, in a new file that takes the old one's place, if it has ``most`` bytes at most. By who has the lock."""
+        """What counts, in a new file that takes the old one's place, if it has ``most`` bytes at most. By who
+        has the lock."""
         text = b"".join(map(line_of, _compact(entries)))
         if len(text) > most:
             return

@@ -1,8 +1,8 @@
 """What one log lacks, copied from the logs of the same source at other stores (its peers).
 
-A log lacks what does not verify, what is recorded as lost, and what lies in a hole between two incarnations. Nothing in it is
-rewritten: what a peer has goes into a fill beside the segments (csrc/log/fill.c), verified on its way out of the peer's log and
-sealed with checksums of its own. Readers find it there at once.
+A log lacks what does not verify, what is recorded as lost, and what lies in a hole between two incarnations.
+Nothing in it is rewritten: what a peer has goes into a fill beside the segments (csrc/log/fill.c), verified
+on its way out of the peer's log and sealed with checksums of its own. Readers find it there at once.
 
 Only one process repairs a log at a time: its store, or a tool that holds the store's directory.
 """
@@ -39,8 +39,8 @@ class Gap(NamedTuple):
     first: int
     next: int
     kind: str
-    """``damage`` (its bytes do not verify), ``lost`` (recorded as such: no store had them), or ``hole``: they were sent while the
-    store was away, or were not to be read anywhere when it caught up."""
+    """``damage`` (its bytes do not verify), ``lost`` (recorded as such: no store had them), or ``hole``: they
+    were sent while the store was away, or were not to be read anywhere when it caught up."""
 
 
 def log_uuid(path: Path) -> bytes | None:
@@ -54,7 +54,8 @@ def log_uuid(path: Path) -> bytes | None:
 
 
 class LogRepair:
-    """Looks through the log in ``path`` and fills what it lacks ``within`` these ranges. ``step`` until it says no; ``close``.
+    """Looks through the log in ``path`` and fills what it lacks ``within`` these ranges. ``step`` until it
+    says no; ``close``.
 
     ``until``: of the peers' logs, as of Logs.
 
@@ -158,7 +159,7 @@ class LogRepair:
             check(got, what=str(self.path))
         return True
 
-    # Copying --------------------------------------------------------------------------------------------------------------
+    # Copying ------------------------------------------------------------------------------------------------
 
     def _copy(self, gap: Gap) -> None:
         if self._peers.read(gap.first, self._block, gap.next):

@@ -1,8 +1,10 @@
-"""Which stores of a domain can be read now, and which stores on record cannot: those may have whatever the others lack.
+"""Which stores of a domain can be read now, and which stores on record cannot: those may have whatever the
+others lack.
 
-A number is lost when every store that may have it was read. After a reboot the domain's directory is empty, and a volume may be
-mounted late: then stores that are whole are not in sight. So the stores of a source are looked up where somebody has written them
-down, and each of them is in sight, or given up by the operator, or away.
+A number is lost when every store that may have it was read. After a reboot the domain's directory is empty,
+and a volume may be mounted late: then stores that are whole are not in sight. So the stores of a source are
+looked up where somebody has written them down, and each of them is in sight, or given up by the operator, or
+away.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["STATE_ONLY", "Away", "SeenStore", "Sight", "load_state", "on_record", "stores_away", "unread_log"]
 
 STATE_ONLY = "no-cache"
-"""A repository whose log has numbers and no messages (engine/store/no_cache.py): it acknowledges none, and counts for none
-here."""
+"""A repository whose log has numbers and no messages (engine/store/no_cache.py): it acknowledges none, and
+counts for none here."""
 TRIES = 4
 """Looks at a state that is being written."""
 
@@ -59,7 +61,8 @@ class SeenStore(NamedTuple):
     state: State
     logs: Path
     at_home: bool = True
-    """Its info file says where its logs are. False: it has not run in this domain since a reboot, and they may be elsewhere."""
+    """Its info file says where its logs are. False: it has not run in this domain since a reboot, and they
+    may be elsewhere."""
 
 
 Keeper = tuple[SeenStore, SourceState]
@@ -90,7 +93,8 @@ class Sight:
         self._follow()
 
     def _follow(self) -> None:
-        """Adds the stores whose info files a reboot took: their peers remember their directories (SourceState.directories)."""
+        """Adds the stores whose info files a reboot took: their peers remember their directories
+        (SourceState.directories)."""
         uuids = {store.state.uuid for store in self.stores}
         looked: set[str] = set()
         for store in self.stores:  # and those that are added on the way
@@ -128,7 +132,8 @@ class Sight:
     def away(
         self, keepers: Sequence[Keeper], record: Mapping[str, int], read: Collection[str] = ()
     ) -> tuple[Away, ...]:
-        """Those of ``record`` (:func:`on_record`) that cannot be read, or whose log cannot, and that nobody has given up.
+        """Those of ``record`` (:func:`on_record`) that cannot be read, or whose log cannot, and that nobody
+        has given up.
 
         ``keepers``: the stores in sight that know the source; ``read``: names of those whose logs were read.
         """
@@ -174,11 +179,12 @@ class Sight:
 def on_record(
     known: Iterable[SourceState], entries: Iterable[Entry] = (), tables: Sequence[Table] = ()
 ) -> dict[str, int]:
-    """The stores that may have messages of a source -> below which number; by what stores and the register say of its lists.
+    """The stores that may have messages of a source -> below which number; by what stores and the register
+    say of its lists.
 
     A list that a store remembers from an older incarnation counts up to where a newer one began, by any of
-    ``tables``, which may hold. Without them that is the newest one of the stores: who has read no log cannot know
-    better. The register can: it bounds a list only when a later BEGIN is complete.
+    ``tables``, which may hold. Without them that is the newest one of the stores: who has read no log cannot
+    know better. The register can: it bounds a list only when a later BEGIN is complete.
     """
     states = list(known)
     holds = tables or [newest_table(source.begins for source in states)]
@@ -220,7 +226,8 @@ def stores_away(domain: str | None, topic: str, uuid: str, known: Iterable[str] 
 
 
 def unread_log(store: SeenStore, uuid: str) -> str:
-    """Why the log of a source at a store in sight is unknown; "" where it can be read, or the store has none."""
+    """Why the log of a source at a store in sight is unknown; "" where it can be read, or the store has
+    none."""
     kept = next((source for source in store.state.sources if source.uuid.hex() == uuid), None)
     if kept is None or not kept.incarnation or kept.repository == STATE_ONLY:
         return ""
@@ -238,7 +245,8 @@ def unread_log(store: SeenStore, uuid: str) -> str:
 
 
 def load_state(directory: Path) -> State | None:
-    """The state in ``directory``. A store that runs may write one slot and then the other while they are read: then once more.
+    """The state in ``directory``. A store that runs may write one slot and then the other while they are
+    read: then once more.
 
     Raises CorruptionError, OSError.
     """

@@ -1,5 +1,6 @@
-"""Whether a ring's owner lives; and rings that are over: read to their end, or passed over by a newer incarnation. Their names go
-when a quorum of the source's stores holds what was in them (docs/design.md 14), or when their source is forgotten."""
+"""Whether a ring's owner lives; and rings that are over: read to their end, or passed over by a newer
+incarnation. Their names go when a quorum of the source's stores holds what was in them (docs/design.md 14),
+or when their source is forgotten."""
 
 from __future__ import annotations
 
@@ -62,10 +63,11 @@ def same_process(stream: mapping.Mapping, owner: int | None) -> bool:
 
 
 def living_ring(domain: Domain, uuid: bytes, but: int | None = None) -> LivingStream | None:
-    """The first open stream of a source whose owner lives; None: there is none. ``but``: as of :func:`same_process`, no owner.
+    """The first open stream of a source whose owner lives; None: there is none. ``but``: as of
+    :func:`same_process`, no owner.
 
-    Raises SystemCallError, SharedMemoryFullError: this process has run out of something, which says nothing of a ring; who asks
-    would grant what is held, or forget who lives.
+    Raises SystemCallError, SharedMemoryFullError: this process has run out of something, which says nothing
+    of a ring; who asks would grant what is held, or forget who lives.
     """
     for item in domain.objects(uuid):
         if item.kind != "stream":
@@ -134,9 +136,11 @@ class OldStreams:
 
 
 def unlink_unused(domain: Domain, uuid: bytes) -> None:
-    """Removes the names of a forgotten source's board and rings, unless somebody who lives is on the board, or sends.
+    """Removes the names of a forgotten source's board and rings, unless somebody who lives is on the board,
+    or sends.
 
-    Under the domain's lock: nobody attaches to the board, or makes one, meanwhile. What stays is `holdfast gc`'s.
+    Under the domain's lock: nobody attaches to the board, or makes one, meanwhile. What stays is `holdfast
+    gc`'s.
     """
     with domain.exclusive():
         objects = domain.objects(uuid)
@@ -146,11 +150,13 @@ def unlink_unused(domain: Domain, uuid: bytes) -> None:
 
 
 def unlink_unsent(domain: Domain, begun: Mapping[bytes, int]) -> list[str]:
-    """Removes the rings of dead owners in which nothing was sent, of incarnations that have not begun here; returns their names.
+    """Removes the rings of dead owners in which nothing was sent, of incarnations that have not begun here;
+    returns their names.
 
-    A source that dies between the making of its ring and BEGIN leaves one. No store ever needs it, so any store may do this, and
-    nobody else knows of it. ``begun``: of each source that a store keeps, its newest incarnation there. Who makes a ring never
-    takes a name that is there: under the domain's lock, what was judged is what goes.
+    A source that dies between the making of its ring and BEGIN leaves one. No store ever needs it, so any
+    store may do this, and nobody else knows of it. ``begun``: of each source that a store keeps, its newest
+    incarnation there. Who makes a ring never takes a name that is there: under the domain's lock, what was
+    judged is what goes.
     """
     newer = [
         item for item in domain.objects() if item.kind == "stream" and item.incarnation > begun.get(item.uuid, FOR_EVER)

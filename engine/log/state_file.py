@@ -1,16 +1,18 @@
-"""What a store remembers: RegIDs, sessions, source identities and their incarnations, receivers and their acks.
+"""What a store remembers: RegIDs, sessions, source identities and their incarnations, receivers and their
+acks.
 
-``state.0`` and ``state.1`` are written alternately, each a header, a CRC-32C and one msgpack record, and synced before the
-answer that depends on it leaves the store (docs/design.md 23). A crash while one is written leaves the other, and so does a power
-cut: the other is on disk before. Acks are saved lazily, without a sync of their own: until then they stand on the source's board,
-which survives every process.
+``state.0`` and ``state.1`` are written alternately, each a header, a CRC-32C and one msgpack record, and
+synced before the answer that depends on it leaves the store (docs/design.md 23). A crash while one is written
+leaves the other, and so does a power cut: the other is on disk before. Acks are saved lazily, without a sync
+of their own: until then they stand on the source's board, which survives every process.
 
 After a sync that failed nobody knows which bytes and names of a slot are on disk, and no later sync tells
-(engine/native/sync.py): both slots are written once more, each as a new file under its name, before one is written in place
-again. A crash before leaves a doubt, and the next process goes on with that.
+(engine/native/sync.py): both slots are written once more, each as a new file under its name, before one is
+written in place again. A crash before leaves a doubt, and the next process goes on with that.
 
-Only one store uses a directory: it holds an fcntl lock on ``lock`` for life. A store that starts while its disk is read-only
-cannot open ``lock`` for writing, and a write lock needs that. It holds two others instead (:class:`StoreDirectory`).
+Only one store uses a directory: it holds an fcntl lock on ``lock`` for life. A store that starts while its
+disk is read-only cannot open ``lock`` for writing, and a write lock needs that. It holds two others instead
+(:class:`StoreDirectory`).
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _MAGIC = b"HFSTATE1"
 _STATE_MAX = 1 << 28
 LIVES_MAX = 64
 SERVED_MAX = 100
-"""Exclusions that a store remembers to have learned after. One that is older and told again makes it learn once more."""
+"""Exclusions that a store remembers to have learned after. An older one makes it learn once more."""
 LIFE_STEP = 1 << 20
 """How far a life's number is at most from the one before."""
 
@@ -69,7 +71,7 @@ class ReceiverState(msgspec.Struct):
     paced: int = 0
     """ume_receiver_paced_persistence, as its first registration said: 1 blocking, 2 non-blocking."""
     joined: bool = True
-    """Its line on the board was seen. Until then ``ack`` is only what it was granted, and no reason to begin there."""
+    """Its line on the board was seen. Until then ``ack`` is only what it was granted."""
 
 
 class Acked(NamedTuple):
@@ -78,7 +80,7 @@ class Acked(NamedTuple):
     number: int
     """Everything below, by the BEGINs that the store knows."""
     joined: bool
-    """It says itself where it went on: so this holds also where it is less than what the store has written down."""
+    """It says itself where it went on: this holds also where the store has written down more."""
 
 
 class SourceState(msgspec.Struct):
@@ -91,8 +93,8 @@ class SourceState(msgspec.Struct):
     incarnation: int = 0
     start_sqn: int = 0
     begins: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """(incarnation, start), newest last, the last BEGINS_MAX of them (engine/rules/reconcile.py): what an ack of an older
-    incarnation is clamped by."""
+    """(incarnation, start), newest last, the last BEGINS_MAX of them (engine/rules/reconcile.py): what an ack
+    of an older incarnation is clamped by."""
     stores: list[str] = msgspec.field(default_factory=list)
     receivers: list[ReceiverState] = msgspec.field(default_factory=list)
     activity_timeout: int = 0
@@ -100,7 +102,7 @@ class SourceState(msgspec.Struct):
     gone_ns: int = 0
     """These three as in :class:`ReceiverState`."""
     lost_below: int = 0
-    """Number behind the last one that this store knows it never had: its board line must not count for those."""
+    """Number behind the last one that this store never had: its board line must not count for those."""
     late_join: bool = True
     """False: the source does not want receivers to recover anything."""
     repository: str = ""
@@ -114,8 +116,8 @@ class SourceState(msgspec.Struct):
     peers: dict[str, int] = msgspec.field(default_factory=dict)
     """Store -> the life that it was in, as the last BEGIN told (docs/design.md 15)."""
     directories: dict[str, str] = msgspec.field(default_factory=dict)
-    """Store -> its directory at the last BEGIN: so its files are found when its info file is gone, after a reboot
-    (docs/design.md 14)."""
+    """Store -> its directory at the last BEGIN: so its files are found when its info file is gone, after a
+    reboot (docs/design.md 14)."""
     sizes: list[int] = msgspec.field(default_factory=list)
     groups: list[int] = msgspec.field(default_factory=list)
     """Declared size by group number, and the group of each of ``stores``."""
@@ -123,24 +125,28 @@ class SourceState(msgspec.Struct):
     intergroup: int = 0
     """What the groups must agree on, by number (engine/rules/quorum.py INTRAGROUP, INTERGROUP)."""
     promised: int = 0
-    """The greatest incarnation that some claimant was told it may open: no BEGIN below it is taken from another one."""
+    """The greatest incarnation promised to a claimant: no BEGIN below it is taken from another one."""
     promised_to: bytes = b""
     """That claimant."""
     served: list[int] = msgspec.field(default_factory=list)
     """Exclusions by the operator after which this store has become a learner."""
     readmitted: dict[str, int] = msgspec.field(default_factory=dict)
-    """Store -> its exclusion that is over: a start was decided with it, so from then on that store is waited for again."""
+    """Store -> its exclusion that is over: a start was decided with it, and the store is waited for again."""
     others: dict[str, int] = msgspec.field(default_factory=dict)
-    """Stores of earlier lists -> the number below which they may have messages that no declared store has (docs/design.md 30)."""
+    """Stores of earlier lists -> the number below which they may have messages that no declared store has
+    (docs/design.md 30)."""
     taken: list[int] = msgspec.field(default_factory=list)
-    """Lives that this directory has not had, since it was restored from a copy: with a BEGIN it has taken part all the same."""
+    """Lives that this directory, restored from a copy, has not had: with a BEGIN it takes part again."""
     declared: int = 0
-    """The incarnation whose BEGIN named ``stores``. Its peers may have told it of a later one, whose list it does not know."""
+    """The incarnation whose BEGIN named ``stores``. Its peers may have told it of a later one, whose list it
+    does not know."""
 
     def promise(self, claimant: bytes, seen: int, least: int) -> bool:
-        """Promises ``claimant`` an incarnation: greater than all that were ``seen`` or promised to others, ``least`` or more.
+        """Promises ``claimant`` an incarnation: greater than all that were ``seen`` or promised to others,
+        ``least`` or more.
 
-        One claimant is promised the same again as long as that holds. True: it is news, to be on disk before it is told.
+        One claimant is promised the same again as long as that holds. True: it is news, to be on disk before
+        it is told.
         """
         floor = seen if claimant and claimant == self.promised_to else max(seen, self.promised)
         promised = max(floor + 1, least, self.promised)
@@ -150,7 +156,7 @@ class SourceState(msgspec.Struct):
         return True
 
     def learn(self, exclusions: Iterable[int]) -> bool:
-        """The operator has excluded this store meanwhile: it has no say before it has caught up. True: it is news."""
+        """The operator has excluded this store: it has no say before it has caught up. True: it is news."""
         fresh = set(exclusions) - set(self.served)
         self.served = [*self.served, *sorted(fresh)][-SERVED_MAX:]
         self.learner |= bool(fresh)
@@ -161,23 +167,24 @@ class SourceState(msgspec.Struct):
         self.taken = [*self.taken, life][-LIVES_MAX:]
 
     def excluded(self, stores: Mapping[str, int]) -> dict[str, int]:
-        """Of ``stores``, which the operator has excluded, those without which nothing has begun here since."""
+        """Of ``stores``, which the operator excluded, those without which nothing has begun since."""
         return {name: number for name, number in stores.items() if self.readmitted.get(name) != number}
 
     def readmit(self, stores: Mapping[str, int]) -> bool:
-        """A BEGIN is taken in: the excluded ``stores`` are waited for again at the next start. True: it is news."""
+        """A BEGIN is taken in: at the next start the excluded ``stores`` are waited for. True: it is news."""
         back = self.excluded(stores)
         self.readmitted.update(back)
         return bool(back)
 
     def begin(self, incarnation: int, start_sqn: int) -> None:
-        """Takes in BEGIN(incarnation, start_sqn): records from there on are void in older incarnations, and so are acks."""
+        """Takes in BEGIN(incarnation, start_sqn): from there on records and acks of older ones are void."""
         self.take(after_begin(self.begins, (), incarnation, start_sqn))
 
     def take(self, table: Table) -> None:
         """Takes in a whole table of BEGINs, at least as new as its own.
 
-        Another thread may save meanwhile. The table comes last: one that is not the log's is mended from that at the next start.
+        Another thread may save meanwhile. The table comes last: one that is not the log's is mended from that
+        at the next start.
         """
         clamp = void_from(table, self.incarnation)
         for receiver in list(self.receivers):
@@ -187,14 +194,14 @@ class SourceState(msgspec.Struct):
         self.begins = list(table)
 
     def clamp(self, ack: int, incarnation: int) -> int:
-        """An ack that was stored under ``incarnation``, as it stands now: below the start of every incarnation since."""
+        """An ack stored under ``incarnation``, as it stands now: below the start of every one since."""
         since = [start for number, start in self.begins if number > incarnation]
         if len(since) == BEGINS_MAX:
             return 0  # older than what is remembered
         return min([ack, *since])
 
     def acked(self, line: CData) -> Acked:
-        """What a receiver's line says, a copy (``struct hf_board_line``). Its range is there before the ack of its start is."""
+        """What a receiver's line says (``struct hf_board_line``). Its range is there before the ack is."""
         ack = int(line.ack)
         return Acked(self.clamp(ack, int(line.ack_stream)), line.to_sqn > 0 and line.from_sqn <= ack)
 
@@ -205,19 +212,22 @@ class State(msgspec.Struct):
     name: str
     uuid: bytes
     opened: int
-    """This life of the store: each opening of the directory is one, with a greater number (docs/design.md 15)."""
+    """This life of the store: each opening of the directory is one, with a greater number (docs/design.md
+    15)."""
     next_registration_id: int
     sources: list[SourceState] = msgspec.field(default_factory=list)
     adopted: int = -1
-    """The life after which the operator lets it vote although it knows nothing (`holdfast store adopt-empty`)."""
+    """The life after which the operator lets it vote with no state (`holdfast store adopt-empty`)."""
     going: list[bytes] = msgspec.field(default_factory=list)
-    """Sources that are forgotten already, and whose files may still be there: removing goes on after a crash."""
+    """Forgotten sources whose files may still be there: removing goes on after a crash."""
     lives: list[int] = msgspec.field(default_factory=list)
-    """The last LIVES_MAX, this one at the end. What a copy of a running store lacks of the life that it was made in does not show
-    by them, nor what came in a life that no BEGIN has told to a peer: while the board lasts, the store's own line shows it."""
+    """The last LIVES_MAX, this one at the end. What a copy of a running store lacks of the life that it was
+    made in does not show by them, nor what came in a life that no BEGIN has told to a peer: while the board
+    lasts, the store's own line shows it."""
 
     excluded: dict[str, int] = msgspec.field(default_factory=dict)
-    """Stores that the operator has excluded (`holdfast store exclude`) -> the number of that exclusion: nobody waits for them."""
+    """Stores that the operator has excluded (`holdfast store exclude`) -> the number of that exclusion:
+    nobody waits for them."""
 
     def lives_for(self, source: SourceState | None) -> list[int]:
         """Lives that the directory has had, or has taken over for this source; oldest first."""
@@ -230,8 +240,9 @@ class State(msgspec.Struct):
         return self.adopted == (self.lives[-2] if len(self.lives) > 1 else 0)
 
     def live(self) -> None:
-        """The directory is opened once more. The number is no other life's: a restored backup that is opened as often as the
-        directory that it replaces has not had the lives that its peers remember of that one."""
+        """The directory is opened once more. The number is no other life's: a restored backup that is opened
+        as often as the directory that it replaces has not had the lives that its peers remember of that
+        one."""
         self.lives = self.lives or list(range(1, self.opened + 1))
         self.opened += 1 + secrets.randbelow(LIFE_STEP)
         self.lives = [*self.lives, self.opened][-LIVES_MAX:]
@@ -240,10 +251,10 @@ class State(msgspec.Struct):
 class StateFile:
     """The two slots in a directory. One writer.
 
-    ``doubts``: the directory where it is remembered that a sync failed (:attr:`Domain.doubts`). Without it nobody knows, and
-    each slot is written as a new file.
-    ``sealed``: the directory, this one or that of the logs, whose disk was read-only when its store started. Nothing is saved,
-    also when the disk can be written again: the logs are not open for writing.
+    ``doubts``: the directory where it is remembered that a sync failed (:attr:`Domain.doubts`). Without it
+    nobody knows, and each slot is written as a new file. ``sealed``: the directory, this one or that of the
+    logs, whose disk was read-only when its store started. Nothing is saved, also when the disk can be written
+    again: the logs are not open for writing.
     """
 
     def __init__(self, directory: Path, doubts: Path | None = None, *, sealed: Path | None = None) -> None:
@@ -303,10 +314,11 @@ class StateFile:
             return str(error)
 
     def save(self, state: State, *, sync: bool = True) -> None:
-        """Writes the older slot. With ``sync``, it is on disk when this returns. Raises ReadOnlyError, OSError.
+        """Writes the older slot. With ``sync``, it is on disk when this returns. Raises ReadOnlyError,
+        OSError.
 
-        A slot that is new gets its name when it is whole: a store that is killed in its first microseconds left one that is not
-        valid, and no other.
+        A slot that is new gets its name when it is whole: a store that is killed in its first microseconds
+        left one that is not valid, and no other.
         """
         self._check_seal()
         body = self._encoder.encode(state)
@@ -329,7 +341,8 @@ class StateFile:
         return sync
 
     def require_writable(self) -> None:
-        """Raises ReadOnlyError while the disk is read-only. The disk is asked, in the way in which a save asks it."""
+        """Raises ReadOnlyError while the disk is read-only. The disk is asked, in the way in which a save
+        asks it."""
         self._check_seal()
         newest = self.directory / f"state.{self._generation % 2}"
         with _writing(self.directory), suppress(FileNotFoundError):
@@ -384,7 +397,8 @@ class StateFile:
 
 
 def _checksum(generation: int, body: bytes) -> int:
-    """Over both: each bit of the 64 of the generation changes it, or an old slot could pass for the newest."""
+    """Over both: each bit of the 64 of the generation changes it, or an old slot could pass for the
+    newest."""
     return int(lib.hf_crc32c((generation ^ generation >> 32) & 0xFFFFFFFF, body, len(body)))
 
 
@@ -407,10 +421,10 @@ def _read_held(fd: int) -> bool:
 class StoreDirectory:
     """A store's directory, held exclusively.
 
-    ``may_read``: on a disk that is read-only it is held to be read (:attr:`read_only`), under two locks that a file
-    which is open for reading can have. A shared fcntl lock excludes who comes to write: a store that starts when the
-    disk can be written again, or one that writes through another mount. An flock excludes the next reader. Both are
-    of this open file: no other descriptor that is closed drops them.
+    ``may_read``: on a disk that is read-only it is held to be read (:attr:`read_only`), under two locks that
+    a file which is open for reading can have. A shared fcntl lock excludes who comes to write: a store that
+    starts when the disk can be written again, or one that writes through another mount. An flock excludes the
+    next reader. Both are of this open file: no other descriptor that is closed drops them.
 
     Raises:
         ReadOnlyError: its disk is read-only, and it is not to be read, or no store has ever run in it.

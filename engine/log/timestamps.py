@@ -1,5 +1,5 @@
-"""When the messages of a log were sent: which ones are younger than others (docs/semantics.md I.1 restore-last, I.3 age
-threshold)."""
+"""When the messages of a log were sent: which ones are younger than others (docs/semantics.md I.1
+restore-last, I.3 age threshold)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ __all__ = ["first_sent_since", "first_since"]
 
 
 def first_since(path: Path, age_ns: int) -> int | None:
-    """The first number of this log that is at most so much older than its newest message; None: it holds no message.
+    """The first number of this log that is at most so much older than its newest message; None: it holds no
+    message.
 
-    By bisection: a log's time stamps ascend, unless the clock was set back meanwhile. Any thread, any process.
+    By bisection: a log's time stamps ascend, unless the clock was set back meanwhile. Any thread, any
+    process.
     """
     found = log_range(path)
     logs, block = Logs([str(path)]), Block()
@@ -44,7 +46,8 @@ def first_sent_since(logs: Logs, block: Block, low: int, high: int, time_ns: int
 
 
 def _sent(logs: Logs, block: Block, number: int, stop: int) -> tuple[int, int] | None:
-    """Number and time of the first readable message from ``number`` on, below ``stop``; the number is its last one."""
+    """Number and time of the first readable message from ``number`` on, below ``stop``; the number is its
+    last one."""
     while number < stop:
         if logs.read(number, block):
             entry = block.entries[block.index]

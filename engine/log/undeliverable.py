@@ -1,12 +1,15 @@
-"""Marks: messages in a log that its operator declared undeliverable (docs/semantics.md I.4; unlike UM's, they are durable).
+"""Marks: messages in a log that its operator declared undeliverable (docs/semantics.md I.4; unlike UM's, they
+are durable).
 
-A mark takes nothing away. It lies in the file ``marks`` beside the segments, and whoever delivers from the log
-(engine/log/reader.py) steps over what is marked, as over what is lost. So the logs of a group stay equal in content, and nobody
-repairs a mark away; each store has its own. What is still in the ring is delivered from there.
+A mark takes nothing away. It lies in the file ``marks`` beside the segments, and whoever delivers from the
+log (engine/log/reader.py) steps over what is marked, as over what is lost. So the logs of a group stay equal
+in content, and nobody repairs a mark away; each store has its own. What is still in the ring is delivered
+from there.
 
-The file is a header, a CRC-32C and one record. It is replaced as a whole: a crash leaves the old one or the new one. The store
-writes it; anybody reads it, with the store dead too. A number is never an identity (docs/design.md 13): a mark carries the
-incarnation that was current, and is void from the start of every later one.
+The file is a header, a CRC-32C and one record. It is replaced as a whole: a crash leaves the old one or the
+new one. The store writes it; anybody reads it, with the store dead too. A number is never an identity
+(docs/design.md 13): a mark carries the incarnation that was current, and is void from the start of every
+later one.
 """
 
 from __future__ import annotations
@@ -67,7 +70,8 @@ class MarkFile:
         self._ranges: list[tuple[int, int, int]] = []
 
     def ranges(self) -> list[tuple[int, int, int]]:
-        """(incarnation, first, number behind the last); read again when the file was replaced. Empty where it is damaged."""
+        """(incarnation, first, number behind the last); read again when the file was replaced. Empty where it
+        is damaged."""
         try:
             found = os.stat(self._path)
         except OSError:
@@ -100,7 +104,8 @@ class MarkFile:
         return []
 
     def add(self, incarnation: int, ranges: Iterable[tuple[int, int]]) -> bool:
-        """Marks these (first, last) for good: on disk when it returns. False: they would be more than RANGES_MAX.
+        """Marks these (first, last) for good: on disk when it returns. False: they would be more than
+        RANGES_MAX.
 
         Raises OSError.
         """

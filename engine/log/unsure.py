@@ -1,6 +1,7 @@
 """What the disk does not give of a store's own log, and the store may have acknowledged (csrc/log/unsure.c).
 
-It has no say until the numbers are there again, from its peers or the ring, or a later BEGIN has settled them.
+It has no say until the numbers are there again, from its peers or the ring, or a later BEGIN has settled
+them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What ``send_batch`` takes: rows of bytes in numpy or Arrow memory, as a function that publishes from some row on."""
+"""What ``send_batch`` takes: rows of bytes in numpy or Arrow memory, as a function that publishes from some
+row on."""
 
 from __future__ import annotations
 

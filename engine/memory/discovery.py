@@ -1,4 +1,5 @@
-"""Which sources exist: streams in shared memory, seen through their headers. Re-read only when /dev/shm has changed."""
+"""Which sources exist: streams in shared memory, seen through their headers. Re-read only when /dev/shm has
+changed."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class Found:
 
 
 class Directory:
-    """The rings of a domain. Any thread may ask; each sees a listing that was right at some moment since its call began."""
+    """The rings of a domain. Any thread may ask; each sees a listing that was right at some moment since its
+    call began."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
@@ -43,14 +45,16 @@ class Directory:
         self._headers: dict[str, Found | None] = {}
         self._identities: set[bytes] = set()
         self.seen = 0
-        """Grows when a source identity appears: one whose ring is gone already may be known by the stores alone."""
+        """Grows when a source identity appears: one whose ring is gone already may be known by the stores
+        alone."""
 
     def refresh(self) -> bool:
         """Looks again if something was created or removed. True when it did."""
         mtime = os.stat(SHM_DIR).st_mtime_ns
         if mtime == self._mtime:
             return False
-        # The clock of file times ticks every few ms: a listing made in the tick of a change may miss the next one.
+        # The clock of file times ticks every few ms: a listing made in the tick of a change may miss the next
+        # one.
         settled = time.time_ns() - mtime > TICK_NS
         streams: dict[bytes, list[tuple[int, str]]] = {}
         identities = set()
@@ -69,15 +73,17 @@ class Directory:
         return True
 
     def streams(self, uuid: bytes, begun: int = 0) -> list[tuple[int, str]]:
-        """(incarnation, name) of a source's rings, oldest first, from ``begun`` on, which a store has said, up to the newest that
-        has begun: that has an SRI. The source of a newer one may die before its BEGIN is durable, or be refused, and what was
-        there before it goes on; what an older one left is void, or in the logs."""
+        """(incarnation, name) of a source's rings, oldest first, from ``begun`` on, which a store has said,
+        up to the newest that has begun: that has an SRI. The source of a newer one may die before its BEGIN
+        is durable, or be refused, and what was there before it goes on; what an older one left is void, or in
+        the logs."""
         self.refresh()
         rings = self._up_to_begun(self._streams.get(uuid, []), begun)
         return [ring for ring in rings if ring[0] >= begun]
 
     def sources(self) -> list[Found]:
-        """The newest ring of every source whose SRI can be read; one that registers right now comes a little later."""
+        """The newest ring of every source whose SRI can be read; one that registers right now comes a little
+        later."""
         self.refresh()
         newest = [entries[-1][1] for rings in list(self._streams.values()) if (entries := self._up_to_begun(rings))]
         return [found for name in newest if (found := self._found(name)) is not None]

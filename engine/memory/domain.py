@@ -1,6 +1,7 @@
 """A domain: one directory, and the shared-memory objects that carry its hash in their names.
 
-``$HOLDFAST_DIR`` (else ``$XDG_RUNTIME_DIR/holdfast``, else ``/tmp/holdfast-<uid>``) holds one directory per domain::
+``$HOLDFAST_DIR`` (else ``$XDG_RUNTIME_DIR/holdfast``, else ``/tmp/holdfast-<uid>``) holds one directory per
+domain::
 
     <domain>/processes/<token>     one lock file per process (csrc/base/process.h)
     <domain>/stores/<name>.sock    a running store's control socket
@@ -8,8 +9,9 @@
     <domain>/stores/<alias>.*      symbolic links to the two: other names of it, such as 127.0.0.1:PORT
     <domain>/doubts/<uuid>[.<uuid>]  a sync failed in this boot: of a store's state, of a source's log there
 
-Objects in shared memory are called ``hf.<hash of the directory's device and inode>.<source uuid>.<what>``, so that two domains
-never meet, and a listing by prefix is all the discovery there is: no registry that could disagree with what exists.
+Objects in shared memory are called ``hf.<hash of the directory's device and inode>.<source uuid>.<what>``, so
+that two domains never meet, and a listing by prefix is all the discovery there is: no registry that could
+disagree with what exists.
 """
 
 from __future__ import annotations
@@ -108,8 +110,8 @@ class Domain:
     """One domain directory, joined by this process. Cheap; any number per process.
 
     Args:
-        name: of a domain where domains live here (``$HOLDFAST_DIR``), or the absolute path of its directory, for who was told
-            where it is by another process.
+        name: of a domain where domains live here (``$HOLDFAST_DIR``), or the absolute path of its directory,
+            for who was told where it is by another process.
         make: its directories are made where they are missing; who only reads does without.
 
     Raises:
@@ -131,13 +133,15 @@ class Domain:
         digest = hashlib.blake2b(f"{found.st_dev}:{found.st_ino}".encode(), digest_size=6).hexdigest()
         self.prefix = f"hf.{digest}."
         self._strange: dict[str, int] = {}
-        """Names that are no objects of ours -> inode: what was looked at once is not looked at again, however many there are."""
+        """Names that are no objects of ours -> inode: what was looked at once is not looked at again, however
+        many there are."""
         self._looked_ns = 0
         if join:
             check(lib.hf_process_join(self.fd), what=str(self.path))
 
     def _enter(self, base: Path) -> int:
-        """A descriptor of the domain's directory. All above the sockets is ours alone, each looked at where it was opened."""
+        """A descriptor of the domain's directory. All above the sockets is ours alone, each looked at where
+        it was opened."""
         opened = open_private(base, closed=True, hint="set HOLDFAST_DIR")
         try:
             fd = open_private(self.path, at=opened, closed=True, hint="set HOLDFAST_DIR")
@@ -154,7 +158,8 @@ class Domain:
         """Is this process's lock still there? Looked at every LOCK_NS at most; for who has joined.
 
         Raises:
-            FencedError: it is not, or was not once. Nobody in this process may publish or acknowledge here any more.
+            FencedError: it is not, or was not once. Nobody in this process may publish or acknowledge here
+                any more.
         """
         if now_ns - self._looked_ns >= LOCK_NS:
             check(lib.hf_process_check(self.fd), what=str(self.path))
@@ -167,7 +172,8 @@ class Domain:
             self.fd = -1
 
     def socket_path(self, store: str) -> Path:
-        """Path of a store's control socket. Raises ConfigError when it is no name, or too long for a Unix socket."""
+        """Path of a store's control socket. Raises ConfigError when it is no name, or too long for a Unix
+        socket."""
         check_name(store)
         path = self.stores / f"{store}.sock"
         if len(os.fsencode(path)) > SOCKET_PATH_MAX:
@@ -182,7 +188,8 @@ class Domain:
         return self.socket_path(store).with_suffix(".info")
 
     def store_names(self) -> list[str]:
-        """Names of all stores that ever ran here and were not removed, sorted; each once, without its aliases."""
+        """Names of all stores that ever ran here and were not removed, sorted; each once, without its
+        aliases."""
         suffix = ".info"
         with os.scandir(self.stores) as entries:
             found = [entry.name for entry in entries if entry.name.endswith(suffix) and not entry.is_symlink()]
@@ -190,7 +197,8 @@ class Domain:
 
     @contextlib.contextmanager
     def exclusive(self, *, patient: bool = False) -> Iterator[None]:
-        """One creator of named objects at a time, in this domain, over all processes and threads. ``patient``: as of take_turn.
+        """One creator of named objects at a time, in this domain, over all processes and threads.
+        ``patient``: as of take_turn.
 
         Raises:
             TurnHeldError: whoever is at it stands still.
@@ -203,7 +211,7 @@ class Domain:
             finally:
                 os.close(fd)
 
-    # Names in shared memory ---------------------------------------------------------------------------------------------
+    # Names in shared memory ---------------------------------------------------------------------------------
 
     def stream_name(self, uuid: bytes, incarnation: int) -> str:
         """Name of the ring of one incarnation of a source."""
@@ -214,12 +222,13 @@ class Domain:
         return f"{self.prefix}{uuid.hex()}.b"
 
     def channel_name(self, uuid: bytes, life: int) -> str:
-        """Name of the ring of one life of a channel's writer (engine/channel/channel.py); its board has the name of a
-        source's."""
+        """Name of the ring of one life of a channel's writer (engine/channel/channel.py); its board has the
+        name of a source's."""
         return f"{self.prefix}{uuid.hex()}.c{life}"
 
     def memory_logs(self, store: str) -> Path:
-        """Directory of a memory store's logs: shared memory, so it outlives every process but not the boot."""
+        """Directory of a memory store's logs: shared memory, so it outlives every process but not the
+        boot."""
         return SHM_DIR / f"{self.prefix}logs.{store}"
 
     @property
@@ -246,8 +255,9 @@ class Domain:
         return None
 
     def objects(self, uuid: bytes = b"") -> list[ObjectName]:
-        """All objects of this domain in shared memory, by name, or those of one source; its streams in the order of their
-        incarnations. Anybody may give a file such a name: what belongs to another user, or is of another kind, is not of it."""
+        """All objects of this domain in shared memory, by name, or those of one source; its streams in the
+        order of their incarnations. Anybody may give a file such a name: what belongs to another user, or is
+        of another kind, is not of it."""
         prefix = self.prefix + uuid.hex()
         uid, known, strange = os.geteuid(), self._strange, {}
         found = []
@@ -283,8 +293,9 @@ def _is_ours(item: ObjectName, made: os.stat_result, uid: int) -> bool:
 
 
 def open_object(name: str, *, create: bool = False, writable: bool = False) -> int:
-    """A descriptor of a shared-memory object; the caller closes it. What others may have put under its name is not waited for,
-    and not followed (posix_ipc would: shm_open of a FIFO ends when somebody opens its other end).
+    """A descriptor of a shared-memory object; the caller closes it. What others may have put under its name
+    is not waited for, and not followed (posix_ipc would: shm_open of a FIFO ends when somebody opens its
+    other end).
 
     Raises:
         FileExistsError, FileNotFoundError: as it says.
@@ -306,7 +317,8 @@ def open_object(name: str, *, create: bool = False, writable: bool = False) -> i
 
 
 def evict(name: str) -> bool:
-    """Takes away what another user has put under a name of ours, as only root may. False: it is ours, or there to stay."""
+    """Takes away what another user has put under a name of ours, as only root may. False: it is ours, or
+    there to stay."""
     path = SHM_DIR / name
     try:
         if os.stat(path, follow_symlinks=False).st_uid == os.geteuid():
@@ -323,13 +335,14 @@ def evict(name: str) -> bool:
 
 
 def unlink_object(name: str) -> None:
-    """Removes a name from shared memory; mappings live on. Absent is fine, and another user's stays where it is."""
+    """Removes a name from shared memory; mappings live on. Absent is fine, and another user's stays where it
+    is."""
     with contextlib.suppress(FileNotFoundError, PermissionError, IsADirectoryError):
         (SHM_DIR / name).unlink()
 
 
 def unlink_source(domain: Domain, uuid: bytes) -> None:
-    """Removes the names of a source's board and of all its rings. For who holds the domain's lock. Whoever has them mapped reads
-    on."""
+    """Removes the names of a source's board and of all its rings. For who holds the domain's lock. Whoever
+    has them mapped reads on."""
     for item in domain.objects(uuid):
         unlink_object(item.name)

@@ -1,8 +1,8 @@
 """Python lifetime of mapped shared memory: who maps what, and when it goes.
 
-Mappings are made by the C core from descriptors that open_object gives; a descriptor is closed as soon as it is mapped. Objects
-that several processes may create (a source's board, a domain's bells) are created under the domain's lock: then an object
-without a magic is one whose creator died, and the next creator replaces it.
+Mappings are made by the C core from descriptors that open_object gives; a descriptor is closed as soon as it
+is mapped. Objects that several processes may create (a source's board, a domain's bells) are created under
+the domain's lock: then an object without a magic is one whose creator died, and the next creator replaces it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ _keys = itertools.count()
 def owned(handle: CData, destroy: Callable[[CData], None], *kept: object) -> CData:
     """``handle``, destroyed when the last reference to what is returned goes; ``kept`` live longer.
 
-    A plain reference would not do: of a cycle (a context and its receivers) that nobody refers to, the collector finalizes
-    the members in any order, a board before the reader that pins on it. What the table holds is in no such cycle. When the
-    interpreter ends, nothing is destroyed: there is no order then, and the process takes its mappings with it.
+    A plain reference would not do: of a cycle (a context and its receivers) that nobody refers to, the
+    collector finalizes the members in any order, a board before the reader that pins on it. What the table
+    holds is in no such cycle. When the interpreter ends, nothing is destroyed: there is no order then, and
+    the process takes its mappings with it.
     """
     key = next(_keys)
     _kept[key] = kept
@@ -56,8 +57,9 @@ def owned(handle: CData, destroy: Callable[[CData], None], *kept: object) -> CDa
 class Mapping:
     """One mapped object. ``handle`` is the C core's ``struct hf_map *``.
 
-    It is unmapped when the last reference to the handle goes, and never before: a thread that is inside C, an array over a
-    batch that a program keeps, a reader that still pins, all refer to it. So a late use reads old bytes; it does not crash.
+    It is unmapped when the last reference to the handle goes, and never before: a thread that is inside C, an
+    array over a batch that a program keeps, a reader that still pins, all refer to it. So a late use reads
+    old bytes; it does not crash.
     """
 
     def __init__(self, handle: CData, name: str, inode: int) -> None:
@@ -167,14 +169,16 @@ def _under_lock(name: str, kind: int, struct: str, uuid: bytes) -> Mapping:
 
 
 def own_board(domain: Domain, uuid: bytes) -> Mapping:
-    """The board of a source identity, created by whoever comes first. For who holds the domain's lock (Domain.exclusive), until
-    it can be seen: by its line, or by the name of its ring. Raises SharedMemoryFullError."""
+    """The board of a source identity, created by whoever comes first. For who holds the domain's lock
+    (Domain.exclusive), until it can be seen: by its line, or by the name of its ring. Raises
+    SharedMemoryFullError."""
     return _under_lock(domain.board_name(uuid), lib.HF_KIND_BOARD, "struct hf_board", uuid)
 
 
 def join_board(domain: Domain, uuid: bytes, who: CData) -> tuple[Mapping, int]:
-    """A source's board and the index of an own line on it, in one step under the domain's lock: who holds that, and finds nobody
-    on the board, may take its name away. Raises as :func:`own_board` and :func:`claim_line`."""
+    """A source's board and the index of an own line on it, in one step under the domain's lock: who holds
+    that, and finds nobody on the board, may take its name away. Raises as :func:`own_board` and
+    :func:`claim_line`."""
     with domain.exclusive():
         board = own_board(domain, uuid)
         try:
@@ -185,7 +189,8 @@ def join_board(domain: Domain, uuid: bytes, who: CData) -> tuple[Mapping, int]:
 
 
 def read_lines(board: Mapping, domain: Domain, *, test: bool) -> list[CData]:
-    """Copies of the lines of every participant on a board, ``struct hf_line_view *``. ``test``: whether they live is tested."""
+    """Copies of the lines of every participant on a board, ``struct hf_line_view *``. ``test``: whether they
+    live is tested."""
     views = ffi.new("struct hf_line_view[]", lib.HF_BOARD_LINES)
     count = lib.hf_board_read(board.handle, domain.fd, test, views, lib.HF_BOARD_LINES)
     return [ffi.new("struct hf_line_view *", views[i]) for i in range(count)]
@@ -200,8 +205,8 @@ STANDS_TRIES = 10
 def claim_line(board: Mapping, domain: Domain, who: CData) -> int:
     """Index of an own line on a board (csrc/board/board.h), for ``who`` (``struct hf_identity *``).
 
-    Somebody who is stopped, or has no core, while it is its turn keeps the others waiting. Raises TurnHeldError: for too long;
-    Error: the board is full.
+    Somebody who is stopped, or has no core, while it is its turn keeps the others waiting. Raises
+    TurnHeldError: for too long; Error: the board is full.
     """
     holder = ffi.new("struct hf_line_view *")
     for tries in range(CLAIM_TRIES):
@@ -214,7 +219,8 @@ def claim_line(board: Mapping, domain: Domain, who: CData) -> int:
 
 
 class Bells:
-    """The domain's doorbells, and the one that is this process's. One mapping per domain and process, kept for life."""
+    """The domain's doorbells, and the one that is this process's. One mapping per domain and process, kept
+    for life."""
 
     _lock = threading.Lock()
     _known: ClassVar[dict[tuple[str, int], Bells]] = {}

@@ -1,4 +1,5 @@
-"""Where one message lands: a recycled buffer and the entry that describes it. A message of the public API is a slot.
+"""Where one message lands: a recycled buffer and the entry that describes it. A message of the public API is
+a slot.
 
 ITERATED stands instead of a slot of the ack window: this is the current message of an iteration.
 """
@@ -17,7 +18,8 @@ SMALL = 8192
 class Slot(Cells):
     """``entry`` (struct hf_entry) and ``memory`` (uint8_t[capacity]) are what the C core fills.
 
-    ``block`` owns the memory and counts the views of it that are out. See csrc/python/slot.h for the other fields.
+    ``block`` owns the memory and counts the views of it that are out. See csrc/python/slot.h for the other
+    fields.
     """
 
     __slots__ = ("entry", "memory")

@@ -1,7 +1,9 @@
-"""Who lives here, and has shared memory whose name somebody has removed (``rm /dev/shm/hf.*``, RemoveIPC of systemd-logind).
+"""Who lives here, and has shared memory whose name somebody has removed (``rm /dev/shm/hf.*``, RemoveIPC of
+systemd-logind).
 
-Traffic goes on through the mappings, but nobody new finds them, and the kernel links no name to a file that has none. So their
-owner says so: to its program by an event, and to tools by a line behind the first one of its own lock file.
+Traffic goes on through the mappings, but nobody new finds them, and the kernel links no name to a file that
+has none. So their owner says so: to its program by an event, and to tools by a line behind the first one of
+its own lock file.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ class Nameless(msgspec.Struct, frozen=True):
     name: str
     """In /dev/shm, as it was."""
     kind: str
-    """``source`` (its ring or its board), ``receiver`` (its line is on a board that nobody else finds), ``channel writer`` and
-    ``channel reader`` (the same of a channel's ends), or ``bells`` (the doorbells of the domain, which this process waits on)."""
+    """``source`` (its ring or its board), ``receiver`` (its line is on a board that nobody else finds),
+    ``channel writer`` and ``channel reader`` (the same of a channel's ends), or ``bells`` (the doorbells of
+    the domain, which this process waits on)."""
     uuid: str
     """Of the source or the channel; empty of the bells, as ``topic`` is."""
     topic: str
@@ -66,7 +69,8 @@ def removed(name: str, kind: str) -> str:
 
 
 def say(domain: Domain, key: str, note: Nameless | None) -> None:
-    """Tools see from now on what is nameless under ``key``, or that nothing is. Best effort: a full disk says nothing."""
+    """Tools see from now on what is nameless under ``key``, or that nothing is. Best effort: a full disk says
+    nothing."""
     with _lock:
         notes = _said.setdefault((domain.prefix, int(lib.hf_process_token())), {})
         if notes.get(key) == note:
@@ -81,7 +85,8 @@ def say(domain: Domain, key: str, note: Nameless | None) -> None:
 class BellsName:
     """The name of the doorbells that one context or store waits on. One thread.
 
-    Without it nothing is lost. Who has started since rings others, so this process wakes at its next look, 50 ms later at most.
+    Without it nothing is lost. Who has started since rings others, so this process wakes at its next look, 50
+    ms later at most.
     """
 
     def __init__(self, domain: Domain, bells: Bells) -> None:

@@ -1,5 +1,5 @@
-"""The ring of a new incarnation: made beside the source's board, under a name that nobody had; and its SRI, by which receivers
-know the stores (docs/semantics.md B.2)."""
+"""The ring of a new incarnation: made beside the source's board, under a name that nobody had; and its SRI,
+by which receivers know the stores (docs/semantics.md B.2)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class SourceRing(NamedTuple):
 
     @classmethod
     def make(cls, domain: Domain, bells: Bells, config: CData, incarnation: int) -> SourceRing:
-        """Of ``incarnation``, or of the next one that nobody has had. ``config``: ``struct hf_stream_config *`` without it.
+        """Of ``incarnation``, or of the next one that nobody has had. ``config``: ``struct hf_stream_config
+        *`` without it.
 
         Raises Error; then the ring has no name.
         """
@@ -76,7 +77,8 @@ class SourceRing(NamedTuple):
 
 
 def _newest_on(board: Mapping, domain: Domain) -> int:
-    """The newest incarnation that anybody has acknowledged something of: stores that knew it may have lost their files."""
+    """The newest incarnation that anybody has acknowledged something of: stores that knew it may have lost
+    their files."""
     return max((int(view.line.ack_stream) for view in read_lines(board, domain, test=False)), default=0)
 
 

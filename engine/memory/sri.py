@@ -1,6 +1,8 @@
-"""What the context's thread sees of a source whose feed somebody else reads: its newest ring, that ring's owner, and the SRI.
+"""What the context's thread sees of a source whose feed somebody else reads: its newest ring, that ring's
+owner, and the SRI.
 
-The SRI is a record in the ring's header under a sequence lock, so UM's request for it is a read here (docs/semantics.md B.2).
+The SRI is a record in the ring's header under a sequence lock, so UM's request for it is a read here
+(docs/semantics.md B.2).
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ OWNER_NS = 500_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sri:
-    """Which stores a source is registered with. ``versions``: one per store, 0 = not (yet), or a backup; a version grows each
-    time the source registers with that store, and starts again with an incarnation."""
+    """Which stores a source is registered with. ``versions``: one per store, 0 = not (yet), or a backup; a
+    version grows each time the source registers with that store, and starts again with an incarnation."""
 
     incarnation: int
     start_sqn: int

@@ -1,5 +1,5 @@
-"""A step that one process at a time may do, under a lock file. A wait for it ends, and says whose turn it is: nothing is taken
-from a process that lives, however long it stands still (docs/design.md 3, 12)."""
+"""A step that one process at a time may do, under a lock file. A wait for it ends, and says whose turn it is:
+nothing is taken from a process that lives, however long it stands still (docs/design.md 3, 12)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 def holder_of(fd: int) -> int | None:
-    """The process that holds a write lock on the first byte of a file; 0: it cannot be named; None: no other process does."""
+    """The process that holds a write lock on the first byte of a file; 0: it cannot be named; None: no other
+    process does."""
     asked = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     kind, _, _, _, pid = _FLOCK.unpack(asked)
     return None if kind == fcntl.F_UNLCK else max(0, pid)
@@ -39,7 +40,8 @@ def stands_still(pid: int) -> bool:
 def take_turn(fd: int, what: str, *, patient: bool = False) -> None:
     """Locks a whole file for this process; closing a descriptor of it ends that.
 
-    ``patient``: a process that is stopped is waited for as long as one that runs, for who would have to end otherwise.
+    ``patient``: a process that is stopped is waited for as long as one that runs, for who would have to end
+    otherwise.
 
     Raises:
         TurnHeldError: another process has had it for too long.

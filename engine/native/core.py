@@ -1,12 +1,12 @@
 """The compiled core. Everything in the engine that needs C imports ``ffi`` and ``lib`` from here.
 
-``holdfast._core`` is the release module. A development build also has ``holdfast._core_fp``: the same sources with
-failpoints compiled in. A process that was started with ``HOLDFAST_FAILPOINTS`` set uses that one; a spec in it arms
-them (csrc/base/failpoint.h, hf_failpoint_arm), an empty one does not. Wheels lack the module: the variable fails there,
-loudly.
+``holdfast._core`` is the release module. A development build also has ``holdfast._core_fp``: the same sources
+with failpoints compiled in. A process that was started with ``HOLDFAST_FAILPOINTS`` set uses that one; a spec
+in it arms them (csrc/base/failpoint.h, hf_failpoint_arm), an empty one does not. Wheels lack the module: the
+variable fails there, loudly.
 
-``holdfast._receive`` (csrc/python) has what Python and C both write of each message that is received, and the loop of an
-iteration. It calls whichever core this process uses.
+``holdfast._receive`` (csrc/python) has what Python and C both write of each message that is received, and the
+loop of an iteration. It calls whichever core this process uses.
 """
 
 from __future__ import annotations

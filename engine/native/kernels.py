@@ -1,11 +1,11 @@
 """Kernels: loops over record arrays, compiled by Numba when there is time for it, plain Python until then.
 
-A kernel is an ordinary function here. `best(kernel)` is its compiled form once `warm()` has loaded that in the
-background, the function itself before: the results are the same, so nobody waits for a compiler. Layout reaches a
-kernel only through the dtype of an argument (a cached kernel must not remember an old constant).
+A kernel is an ordinary function here. `best(kernel)` is its compiled form once `warm()` has loaded that in
+the background, the function itself before: the results are the same, so nobody waits for a compiler. Layout
+reaches a kernel only through the dtype of an argument (a cached kernel must not remember an old constant).
 
-Compiled code is cached in $XDG_CACHE_HOME/holdfast/numba (else ~/.cache/...). A cache that cannot be used, or is not
-safely ours, costs a compilation in each process and nothing else.
+Compiled code is cached in $XDG_CACHE_HOME/holdfast/numba (else ~/.cache/...). A cache that cannot be used, or
+is not safely ours, costs a compilation in each process and nothing else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
 def ack_record() -> np.dtype[Any]:
     """Return the dtype of one delivered message: first and last number, and the tag of its state.
 
-    tag: 2 * slot while delivered, 2 * slot + 1 when consumed; another slot's tag counts as not consumed (ack_window.py).
+    tag: 2 * slot while delivered, 2 * slot + 1 when consumed; another slot's tag counts as not consumed
+    (ack_window.py).
     """
     import numpy as np
 
@@ -43,8 +44,9 @@ def ack_record() -> np.dtype[Any]:
 def contiguous_prefix(records: NDArray[Any], head: int, tail: int) -> tuple[int, int]:
     """Walk from slot `head` over consumed records, at most to `tail`.
 
-    records: a ring of ack_record(), length a power of two; slots are free-running. Returns (the first slot that is not
-    consumed, the last number of the record before it); the number means nothing when no slot was passed.
+    records: a ring of ack_record(), length a power of two; slots are free-running. Returns (the first slot
+    that is not consumed, the last number of the record before it); the number means nothing when no slot was
+    passed.
     """
     tags = records["tag"]
     lasts = records["last"]
@@ -69,7 +71,8 @@ def ready() -> bool:
 def warm() -> None:
     """Load the compiled kernels in a background thread, once per process. Returns at once.
 
-    The thread is not a daemon: a process that ended inside the compiler would crash, so it ends a moment later instead.
+    The thread is not a daemon: a process that ended inside the compiler would crash, so it ends a moment
+    later instead.
     """
     global _thread
     with _lock:
@@ -88,7 +91,8 @@ def wait(timeout: float | None = None) -> bool:
 
 
 def jit() -> None:
-    """Compile the kernels, or load them from the cache, now. Where Numba does not work, the Python forms stay."""
+    """Compile the kernels, or load them from the cache, now. Where Numba does not work, the Python forms
+    stay."""
     try:
         loaded = _load(contiguous_prefix, _cache_directory())
     except Exception:  # a broken or raced cache entry must not cost more than its use
@@ -119,7 +123,8 @@ def _load(kernel: Callable[..., Any], cache: Path | None) -> Callable[..., Any]:
 
 
 def _cache_directory() -> Path | None:
-    """Return the cache directory, made if need be; None unless it is ours alone to write (cached code is executed)."""
+    """Return the cache directory, made if need be; None unless it is ours alone to write (cached code is
+    executed)."""
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     directory = Path(root) / "holdfast" / "numba"
     try:
@@ -146,6 +151,6 @@ def _all_ours(directory: int) -> bool:
     )
 
 
-# A child forked while Numba is being imported would inherit its locks, held by nobody. Bounded: the forking thread may
-# itself hold an import lock that the load waits for.
+# A child forked while Numba is being imported would inherit its locks, held by nobody. Bounded: the forking
+# thread may itself hold an import lock that the load waits for.
 os.register_at_fork(before=lambda: wait(10.0))

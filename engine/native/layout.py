@@ -1,8 +1,9 @@
-"""The shared structs of csrc/base/layout.h as numpy dtypes, derived from what cffi read there. No offset is written twice.
+"""The shared structs of csrc/base/layout.h as numpy dtypes, derived from what cffi read there. No offset is
+written twice.
 
-`layout.FRAME`, `layout.BOARD_LINE`, ... are made on first use: `import holdfast` does not need numpy for them. Kernels
-never import from here: a struct reaches them as the dtype of an argument, so that another layout is another signature
-and a cached kernel of the old one is not used for it.
+`layout.FRAME`, `layout.BOARD_LINE`, ... are made on first use: `import holdfast` does not need numpy for
+them. Kernels never import from here: a struct reaches them as the dtype of an argument, so that another
+layout is another signature and a cached kernel of the old one is not used for it.
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ PRIVATE: dict[str, str] = {
 
 
 def dtype_of(ctype: Any) -> np.dtype[Any]:
-    """Return the numpy dtype of a C type (a name or a cffi ctype): little-endian, padding dropped but counted.
+    """Return the numpy dtype of a C type (a name or a cffi ctype): little-endian, padding dropped but
+    counted.
 
-    `char[n]` becomes `S<n>`. Raises TypeError for what cannot be shared: pointers, functions, bit-fields, unions.
+    `char[n]` becomes `S<n>`. Raises TypeError for what cannot be shared: pointers, functions, bit-fields,
+    unions.
     """
     import numpy as np
 

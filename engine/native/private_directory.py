@@ -1,8 +1,9 @@
-"""Directories and files of ours on paths that other users share: /dev/shm, /tmp, a cache, wherever a log file is to lie.
+"""Directories and files of ours on paths that other users share: /dev/shm, /tmp, a cache, wherever a log file
+is to lie.
 
-What is there may be another user's, made to be taken for ours. So a name is opened first, in a way that follows no link and
-waits for nobody, and what is open is looked at: its owner, its mode, its kind. Whoever goes on by the descriptor (``dir_fd``) has
-what was looked at, whatever the name leads to by then.
+What is there may be another user's, made to be taken for ours. So a name is opened first, in a way that
+follows no link and waits for nobody, and what is open is looked at: its owner, its mode, its kind. Whoever
+goes on by the descriptor (``dir_fd``) has what was looked at, whatever the name leads to by then.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ def open_private(
     links: bool = False,
     hint: str = "",
 ) -> int:
-    """A descriptor of a directory that is ours alone to write; it is made, mode 0700, with what lacks above it.
+    """A descriptor of a directory that is ours alone to write; it is made, mode 0700, with what lacks above
+    it.
 
     Args:
-        at: the descriptor of its parent, which was opened in this way: then only the last part of ``path`` is looked up.
+        at: the descriptor of its parent, which was opened in this way: then only the last part of ``path`` is
+            looked up.
         make: it is made where it is missing.
         closed: nobody else may even enter.
         links: an operator may name it by a link, of root's or our own.
@@ -118,8 +121,9 @@ def _check(path: str, found: os.stat_result, forbidden: int) -> None:
 
 
 def movable_at(path: StrPath) -> Path | None:
-    """The nearest directory above ``path`` where everybody may put another one in the place of what leads there. A volume of a
-    container is often one, with no other user in it, so this is `holdfast doctor`'s to tell, and refused only where code lies."""
+    """The nearest directory above ``path`` where everybody may put another one in the place of what leads
+    there. A volume of a container is often one, with no other user in it, so this is `holdfast doctor`'s to
+    tell, and refused only where code lies."""
     for parent in Path(path).absolute().parents:
         with contextlib.suppress(OSError):
             mode = parent.stat().st_mode
@@ -150,7 +154,8 @@ def open_regular(path: StrPath, flags: int, mode: int = 0o600, *, at: int | None
 
 
 def read_regular(path: StrPath, size: int) -> bytes:
-    """The first ``size`` bytes of a file, whoever's: an operator may have a directory looked at in which another user put a FIFO.
+    """The first ``size`` bytes of a file, whoever's: an operator may have a directory looked at in which
+    another user put a FIFO.
 
     Raises:
         OSError: as ``os.open``; EINVAL where it is not a regular file.
@@ -164,11 +169,12 @@ def read_regular(path: StrPath, size: int) -> bytes:
 
 
 def open_log(path: StrPath) -> int:
-    """A descriptor of the directory of a log. Its name may be a link, out of the directory of a store's logs and into shared
-    memory, where after a reboot another user may have made what the link leads to.
+    """A descriptor of the directory of a log. Its name may be a link, out of the directory of a store's logs
+    and into shared memory, where after a reboot another user may have made what the link leads to.
 
     Raises:
-        OSError: as ``os.open``; EPERM where it is not of the owner of the directory with its name, or others may write to it.
+        OSError: as ``os.open``; EPERM where it is not of the owner of the directory with its name, or others
+            may write to it.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -182,7 +188,8 @@ def open_log(path: StrPath) -> int:
 
 
 def is_read_only(path: StrPath) -> bool:
-    """The file system of a path says that it is read-only now; False also where it says nothing, being away."""
+    """The file system of a path says that it is read-only now; False also where it says nothing, being
+    away."""
     try:
         return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
     except OSError:

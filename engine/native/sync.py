@@ -1,8 +1,10 @@
-"""Making bytes and names durable: the only place in Python that does so, through the core's (csrc/base/sync.h).
+"""Making bytes and names durable: the only place in Python that does so, through the core's
+(csrc/base/sync.h).
 
-After a sync that failed the next one returns 0 and has written nothing of what the first one dropped. So whoever is told of a
-failure writes all of it once more into new files, and remembers until then, for the processes that come later, in a
-:class:`Doubt`: a file in the domain's directory, off the device that failed. It counts in its boot.
+After a sync that failed the next one returns 0 and has written nothing of what the first one dropped. So
+whoever is told of a failure writes all of it once more into new files, and remembers until then, for the
+processes that come later, in a :class:`Doubt`: a file in the domain's directory, off the device that failed.
+It counts in its boot.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ def sync_directory(path: Path) -> None:
 
 
 def sync_log_directory(path: Path) -> None:
-    """The same for that of a log. Raises OSError: then the log's own names may be in doubt, too, and it is poisoned."""
+    """The same for that of a log. Raises OSError: then the log's own names may be in doubt, too, and it is
+    poisoned."""
     try:
         sync_directory(path)
     except OSError:
@@ -80,8 +83,9 @@ class Doubt:
 def make_directory(path: Path) -> None:
     """The directory of a log that has no head yet. Its name is on disk when this returns.
 
-    An empty one that is there was made before a sync that failed, or by a process that was killed before it: nobody knows
-    whether its name is on disk, and a sync does not tell (csrc/base/sync.h). So it is made again.
+    An empty one that is there was made before a sync that failed, or by a process that was killed before it:
+    nobody knows whether its name is on disk, and a sync does not tell (csrc/base/sync.h). So it is made
+    again.
     """
     with contextlib.suppress(OSError):
         path.rmdir()

@@ -21,11 +21,13 @@ STRATEGIES = {
 
 LONGEST_S = 1e9
 PLAIN = frozenset({int, float})
-"""Types whose value can be compared without :func:`check_timeout`: calls of half a microsecond look themselves."""
+"""Types whose value can be compared without :func:`check_timeout`: calls of half a microsecond look
+themselves."""
 
 
 def check_timeout(timeout: object) -> None:
-    """Raises UsageError for what is no timeout: seconds, a number from 0 on, or None for ever. Every call that waits asks."""
+    """Raises UsageError for what is no timeout: seconds, a number from 0 on, or None for ever. Every call
+    that waits asks."""
     number: Any = timeout  # a Real has no comparison of its own for a type checker
     if timeout is None or (isinstance(timeout, Real) and number >= 0):
         return

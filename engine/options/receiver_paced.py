@@ -1,8 +1,10 @@
-"""Receiver-paced persistence: a message stays until all receivers that were there have acknowledged it, and then goes. Rules
-without I/O (docs/semantics.md J.1, K.4; "full" is told by withheld stability, so that the flight size stops the source).
+"""Receiver-paced persistence: a message stays until all receivers that were there have acknowledged it, and
+then goes. Rules without I/O (docs/semantics.md J.1, K.4; "full" is told by withheld stability, so that the
+flight size stops the source).
 
-What a receiver must acknowledge is everything from the number on that it was registered at: so the messages that nobody
-waits for any more are those below the lowest of these numbers and acknowledgements. Sizes are bytes of payload.
+What a receiver must acknowledge is everything from the number on that it was registered at: so the messages
+that nobody waits for any more are those below the lowest of these numbers and acknowledgements. Sizes are
+bytes of payload.
 """
 
 from __future__ import annotations
@@ -77,7 +79,8 @@ def wanted_by(options: Options) -> Wanted | None:
 
 
 def agree(wanted: Wanted, topic: str, kind: str, rules: TopicRules) -> Terms | Refusal:
-    """The terms for a source of this topic, or what the store does not grant. ``kind``: type of the repository."""
+    """The terms for a source of this topic, or what the store does not grant. ``kind``: type of the
+    repository."""
     options = rules.options
     if not options.repository_allow_receiver_paced_persistence:
         return _problem(
@@ -137,7 +140,8 @@ def changed(kept: Wanted | None, asked: Wanted | None) -> Refusal | None:
 
 
 def mode_refusal(source_paced: bool, asked: int, kept: int | None) -> Refusal | None:
-    """A receiver's mode must be the source's, and stay what it was. ``kept``: of its first registration, None if this is it."""
+    """A receiver's mode must be the source's, and stay what it was. ``kept``: of its first registration, None
+    if this is it."""
     if not source_paced and asked:
         return _problem(
             f"ume_receiver_paced_persistence = {asked}, but the source is source-paced: leave it out, or set the source's too"
@@ -167,7 +171,8 @@ class Turn(NamedTuple):
 
 
 class Pacing:
-    """One receiver-paced repository, from its opening on: then it holds [low, next_sqn), ``payload`` bytes at most."""
+    """One receiver-paced repository, from its opening on: then it holds [low, next_sqn), ``payload`` bytes at
+    most."""
 
     def __init__(self, terms: Terms, low: int, next_sqn: int, payload: int) -> None:
         self._room = terms.capacity - terms.flight_bytes
@@ -196,8 +201,8 @@ class Pacing:
             sizes.append(payload)
 
     def begun(self, next_sqn: int, payload: int) -> int:
-        """A new incarnation has begun: of the ``payload`` bytes so far, what was stored from ``next_sqn`` on is void. Returns how
-        many count as stored now, a little too many at most."""
+        """A new incarnation has begun: of the ``payload`` bytes so far, what was stored from ``next_sqn`` on
+        is void. Returns how many count as stored now, a little too many at most."""
         numbers, sizes = self._numbers, self._sizes
         while len(numbers) > 1 and numbers[-1] > next_sqn:
             numbers.pop()
@@ -210,7 +215,8 @@ class Pacing:
         return payload
 
     def turn(self, receivers: Iterable[tuple[int, int]]) -> Turn:
-        """``receivers``: acknowledgement and mode of each that is registered; what it need not acknowledge counts as it."""
+        """``receivers``: acknowledgement and mode of each that is registered; what it need not acknowledge
+        counts as it."""
         numbers, sizes = self._numbers, self._sizes
         free = blocked = numbers[-1]
         for ack, mode in receivers:

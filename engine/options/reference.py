@@ -12,7 +12,8 @@ HEAD = "| option | unit | default | meaning |\n|---|---|---|---|"
 
 
 def reference() -> str:
-    """One table per scope, in the order of the option table, with the defaults that are in force when nothing is given."""
+    """One table per scope, in the order of the option table, with the defaults that are in force when nothing
+    is given."""
     return "\n\n".join(f"### {heading}\n\n{HEAD}\n{_rows(scope)}" for scope, heading in HEADINGS.items())
 
 

@@ -1,9 +1,9 @@
 """Options in force: what was given, checked, with the defaults filled in. The table is in `option_table`.
 
 `resolve` turns what a user gave for one object into a frozen view with every option of that scope, or raises
-ConfigError with name, value, limit and scope. Highest first: what was given for the object, what its context was given, what
-configuration files say (`Layer`), the default. Defaults that depend on other options (sizes) are worked out here, so
-that a view always holds the numbers in force. Source: docs/semantics.md K.
+ConfigError with name, value, limit and scope. Highest first: what was given for the object, what its context
+was given, what configuration files say (`Layer`), the default. Defaults that depend on other options (sizes)
+are worked out here, so that a view always holds the numbers in force. Source: docs/semantics.md K.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ FLIGHT_SIZE_LARGE = 1_000_000
 
 
 class Rule(NamedTuple):
-    """What a configuration file lets an option be: the last clause with that value decides, `otherwise` if there is none."""
+    """What a configuration file lets an option be: the last clause with that value decides, `otherwise` if
+    there is none."""
 
     otherwise: bool
     clauses: tuple[tuple[bool, object], ...]
@@ -52,7 +53,8 @@ class Rule(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """What one configuration file says about one object, by attribute: values as `check_value` returns them, and rules."""
+    """What one configuration file says about one object, by attribute: values as `check_value` returns them,
+    and rules."""
 
     values: Mapping[str, object]
     rules: Mapping[str, Rule] = {}
@@ -62,7 +64,8 @@ class Defaults(Protocol):
     """Configuration files, asked for each object that a context makes."""
 
     def layers(self, scope: str, name: str | None = None, *, wildcard: bool = False) -> Sequence[Layer]:
-        """What is said about a context, or about a source or receiver of topic (or pattern) `name`; highest first.
+        """What is said about a context, or about a source or receiver of topic (or pattern) `name`; highest
+        first.
 
         Raises ConfigError: a file forbids this object.
         """
@@ -109,11 +112,13 @@ class Options:
         raise AttributeError("options are frozen")
 
     def given(self, name: str) -> bool:
-        """Tell whether the user gave this option: here, to the context that it was inherited from, or in a file."""
+        """Tell whether the user gave this option: here, to the context that it was inherited from, or in a
+        file."""
         return name.replace("-", "_") in self._given
 
     def own(self) -> dict[str, object]:
-        """Give what was not read from a file: that is what sources and receivers inherit before their files are asked."""
+        """Give what was not read from a file: that is what sources and receivers inherit before their files
+        are asked."""
         return {attribute: self._values[attribute] for attribute in self._own}
 
     @property
@@ -145,7 +150,8 @@ class Options:
 
 
 def as_given(scope: str, options: object) -> dict[str, object]:
-    """Copy what a program gives as `options=`. Raises ConfigError: it is neither None nor a mapping of names."""
+    """Copy what a program gives as `options=`. Raises ConfigError: it is neither None nor a mapping of
+    names."""
     if options is None:
         return {}
     if isinstance(options, abc.Mapping) and all(isinstance(name, str) for name in options):
@@ -156,11 +162,11 @@ def as_given(scope: str, options: object) -> dict[str, object]:
 def resolve(
     scope: str, given: Mapping[str, object], inherited: Options | None = None, layers: Sequence[Layer] = ()
 ) -> Options:
-    """Check what was given for one object and fill in the rest: from `inherited` (the context's view), from `layers`
-    (highest first), else the defaults.
+    """Check what was given for one object and fill in the rest: from `inherited` (the context's view), from
+    `layers` (highest first), else the defaults.
 
-    Raises ConfigError: unknown name (with the nearest valid one), option of another scope, wrong type, out of range,
-    values that contradict each other, or that a file forbids.
+    Raises ConfigError: unknown name (with the nearest valid one), option of another scope, wrong type, out of
+    range, values that contradict each other, or that a file forbids.
     """
     found: dict[str, object] = {}
     for name, value in given.items():
@@ -334,7 +340,8 @@ def _check_groups(found: dict[str, Any]) -> None:
 
 
 def _settle_flight(found: dict[str, Any]) -> list[str]:
-    """Say what is unusual (docs/semantics.md D.6), and take UM's dropped round-robin behaviour for what UM takes it for."""
+    """Say what is unusual (docs/semantics.md D.6), and take UM's dropped round-robin behaviour for what UM
+    takes it for."""
     warnings = []
     if found["ume_flight_size"] > FLIGHT_SIZE_LARGE:
         warnings.append(f"ume_flight_size = {found['ume_flight_size']}: more than {FLIGHT_SIZE_LARGE} is rarely meant")

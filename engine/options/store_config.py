@@ -1,4 +1,5 @@
-"""What a store is: its names, its place, its options. Values only; `check_config` says what is wrong with them."""
+"""What a store is: its names, its place, its options. Values only; `check_config` says what is wrong with
+them."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class StoreConfig:
     acknowledge: str | None = None
     """``disk`` or ``memory``: the level that its stability means; None = as the type implies."""
     port: int | None = None
-    """It also answers to ``127.0.0.1:PORT``. No port is opened: it is a name, as UM's configurations have it. 0: none."""
+    """It also answers to ``127.0.0.1:PORT``. No port is opened: it is a name, as UM's configurations have it.
+    0: none."""
     options: Mapping[str, object] = field(default_factory=dict)
     topics: Sequence[TopicOptions] = ()
     """Options by topic; when there are any, a topic that none describes is refused."""
@@ -49,7 +51,8 @@ class StoreConfig:
     """Where the logs of a disk store lie; None = below ``directory``."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError: names and places become paths, so what cannot be one never becomes a StoreConfig."""
+        """Raises ConfigError: names and places become paths, so what cannot be one never becomes a
+        StoreConfig."""
         check_name(self.name)
         _check_path("directory", self.directory, self.name)
         if self.cache is not None:

@@ -1,9 +1,9 @@
-"""Every option: name, scopes, form, unit, default, limits, meaning. The only list: validation and the reference in
-bindings/README.md are made from it.
+"""Every option: name, scopes, form, unit, default, limits, meaning. The only list: validation and the
+reference in bindings/README.md are made from it.
 
-UM's names letter for letter, and UM's units and defaults; where a default differs, the doc says so. What UM needs a network
-for, and one host does not, is in `network_options`; what UM has and shared memory makes pointless says "no effect".
-Source: docs/semantics.md I.2, I.3, K; bindings/README.md, "Options".
+UM's names letter for letter, and UM's units and defaults; where a default differs, the doc says so. What UM
+needs a network for, and one host does not, is in `network_options`; what UM has and shared memory makes
+pointless says "no effect". Source: docs/semantics.md I.2, I.3, K; bindings/README.md, "Options".
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from . import values
 
 CONTEXT, SOURCE, RECEIVER, STORE = "context", "source", "receiver", "store"
 WILDCARD = "wildcard_receiver"
-"""A scope of configuration files: in Python a receiver with a pattern is a receiver, and takes these options as well."""
+"""A scope of configuration files: in Python a receiver with a pattern is a receiver, and takes these options
+as well."""
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -25,7 +26,8 @@ Parser = Callable[[object], object]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `type` parses a value; `minimum` and `maximum` bound a number; `choices` are the words it may be.
+    """One option. `type` parses a value; `minimum` and `maximum` bound a number; `choices` are the words it
+    may be.
 
     `default` None: not set, or worked out from other options. `aliases` are other names that UM has for it.
     """

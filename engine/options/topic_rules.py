@@ -1,8 +1,10 @@
-"""What a store does with each topic: which options hold for it. Rules without I/O (docs/semantics.md A.1, I.1 to I.4).
+"""What a store does with each topic: which options hold for it. Rules without I/O (docs/semantics.md A.1, I.1
+to I.4).
 
-A store's options hold for every topic. With topic patterns (`StoreConfig.topics`) the first one that matches a topic adds its
-own options, which go before the store's; a topic that none of them matches is not kept. A direct pattern is the topic itself. A
-PCRE pattern is a regular expression that is found anywhere in the topic, as UM's "." for every topic; it is Python's `re`.
+A store's options hold for every topic. With topic patterns (`StoreConfig.topics`) the first one that matches
+a topic adds its own options, which go before the store's; a topic that none of them matches is not kept. A
+direct pattern is the topic itself. A PCRE pattern is a regular expression that is found anywhere in the
+topic, as UM's "." for every topic; it is Python's `re`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class TopicOptions:
     options: Mapping[str, object] = field(default_factory=dict)
     """Those of one topic, by UM's names."""
     restore_last: int | None = 0
-    """When the store starts, it offers what is at most so many hours older than the newest message; 0 = all, None = nothing."""
+    """When the store starts, it offers what is at most so many hours older than the newest message; 0 = all,
+    None = nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,8 @@ class Topics:
     """A store's rules, by topic. The arguments are StoreConfig's.
 
     Raises:
-        ConfigError: an option or a pattern is wrong, or values contradict each other; of a pattern, the text names it.
+        ConfigError: an option or a pattern is wrong, or values contradict each other; of a pattern, the text
+            names it.
     """
 
     def __init__(

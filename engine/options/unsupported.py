@@ -1,7 +1,9 @@
-"""UM's options that are not in the option table, and why: a network, old names, or machinery that is not here.
+"""UM's options that are not in the option table, and why: a network, old names, or machinery that is not
+here.
 
-A UM configuration file is full of them, so a file may have them, with one warning. In Python nobody needs them: there they are
-mistakes. Source: docs/semantics.md K, columns "net" and "Default"; the names are those of UM 6.17.
+A UM configuration file is full of them, so a file may have them, with one warning. In Python nobody needs
+them: there they are mistakes. Source: docs/semantics.md K, columns "net" and "Default"; the names are those
+of UM 6.17.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ PREFIXES = (
     "ume_sri_",
     "umq_",
 )
-"""Families: transports and their sockets, topic resolution, what asks a source or a store over the network, batching of
-datagrams, monitoring, hot failover, queues."""
+"""Families: transports and their sockets, topic resolution, what asks a source or a store over the network,
+batching of datagrams, monitoring, hot failover, queues."""
 
 NAMES = frozenset(
     {
@@ -86,5 +88,6 @@ NAMES = frozenset(
 
 
 def has_no_effect(name: str) -> bool:
-    """Tell whether UM has this option and shared memory has no use for it. Options of the table come first: ask them before."""
+    """Tell whether UM has this option and shared memory has no use for it. Options of the table come first:
+    ask them before."""
     return name in NAMES or name.startswith(PREFIXES)

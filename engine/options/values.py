@@ -1,7 +1,8 @@
-"""How a value of each kind is written and checked: what a configuration gives (a str, or the Python value) to what is
-kept.
+"""How a value of each kind is written and checked: what a configuration gives (a str, or the Python value) to
+what is kept.
 
-A parser returns the value or raises ValueError with what was expected; resolve.py adds the name and the scope.
+A parser returns the value or raises ValueError with what was expected; resolve.py adds the name and the
+scope.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ _SAME = {
 
 
 def word(value: object) -> str:
-    """Accept a str; case and blanks do not matter, as in UM's files. Of UM's two forms of a word the short one is kept."""
+    """Accept a str; case and blanks do not matter, as in UM's files. Of UM's two forms of a word the short
+    one is kept."""
     if isinstance(value, str):
         text = value.strip().lower()
         return _SAME.get(text, text)
@@ -201,7 +203,8 @@ def store_names(value: object) -> tuple[StoreAddress, ...]:
 
 
 def store_addresses(value: object) -> tuple[StoreAddress, ...]:
-    """Accept "127.0.0.1:PORT:RegID:Group" entries, with UM's domain id in front or not. "0.0.0.0:0" clears the list."""
+    """Accept "127.0.0.1:PORT:RegID:Group" entries, with UM's domain id in front or not. "0.0.0.0:0" clears
+    the list."""
     found: list[StoreAddress] = []
     form = "127.0.0.1:PORT:RegID:Group"
     for entry in _entries(value):

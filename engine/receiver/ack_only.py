@@ -1,12 +1,14 @@
 """A receiver that takes no messages: it acknowledges what somebody else has read from the stores' logs.
 
-For the stores, for its sources and for ``stat`` it is a receiver as any other: it has a RegID by its session ID, a line on each
-source's board, and its acknowledgements are where its next life is told to go on. It has no feed, so no ring is read for it and
-nothing is kept back. What may be acknowledged, whoever reads says; how far that holds now is decided here at every tick:
+For the stores, for its sources and for ``stat`` it is a receiver as any other: it has a RegID by its session
+ID, a line on each source's board, and its acknowledgements are where its next life is told to go on. It has
+no feed, so no ring is read for it and nothing is kept back. What may be acknowledged, whoever reads says; how
+far that holds now is decided here at every tick:
 
 * never beyond what is published: the rest is acknowledged when it is;
-* under the newest BEGIN that the stores have told of (docs/design.md 13). Until that is known here, the stores take
-  acknowledgements as the older incarnation's, and cut them off where the new one begins; with the next tick they count in full.
+* under the newest BEGIN that the stores have told of (docs/design.md 13). Until that is known here, the
+  stores take acknowledgements as the older incarnation's, and cut them off where the new one begins; with the
+  next tick they count in full.
 
 A source without stores has nobody who keeps acknowledgements, so there is no registration with it.
 """
@@ -43,7 +45,8 @@ class AckOnlyReceiver(Receiver):
     """See the module. Any thread may call it; the context must have a thread.
 
     Args:
-        topic, pattern: which sources, as ``Context.receiver``; a pattern is a regular expression, found anywhere in a topic.
+        topic, pattern: which sources, as ``Context.receiver``; a pattern is a regular expression, found
+            anywhere in a topic.
         chosen: uuids of the sources to register with; None: every one. :meth:`choose` adds to them.
         on_event: is told what a receiver is told of its registrations.
 
@@ -65,7 +68,8 @@ class AckOnlyReceiver(Receiver):
         context.add_receiver(self)
 
     def choose(self, sources: Collection[bytes]) -> None:
-        """Registers with these sources, too, as soon as they are found; of a receiver of every source they are among them."""
+        """Registers with these sources, too, as soon as they are found; of a receiver of every source they
+        are among them."""
         with self.context.turning():
             if self._chosen is not None and not self._chosen.issuperset(sources):
                 self._chosen.update(sources)
@@ -75,8 +79,8 @@ class AckOnlyReceiver(Receiver):
     def acknowledge_below(self, source: bytes, number: int) -> None:
         """Everything of the source with the uuid ``source`` below ``number`` is processed for good.
 
-        Cumulative: a number that is not above an earlier one has no effect. It may be said before the registration with the
-        source is complete, and before its stores run: it is acknowledged when they do.
+        Cumulative: a number that is not above an earlier one has no effect. It may be said before the
+        registration with the source is complete, and before its stores run: it is acknowledged when they do.
 
         Raises:
             UsageError: not a sequence number.
@@ -101,7 +105,8 @@ class AckOnlyReceiver(Receiver):
             return {each.uuid: each.acked for each in self._all.values() if isinstance(each, _AckOnly) and each.ready}
 
     def refusal(self, sources: Collection[bytes]) -> Exception | None:
-        """Why a store refuses the registration with one of ``sources`` for as long as nothing changes, or why it failed.
+        """Why a store refuses the registration with one of ``sources`` for as long as nothing changes, or why
+        it failed.
 
         Raises nothing; a RegIdInUseError names the process that holds the session.
         """
@@ -140,8 +145,8 @@ class _AckOnly(Inbound):
         return int(lib.hf_board_line_at(self.board.handle, self.line).ack)
 
     def _start(self, low: int, high: int) -> Start:
-        """At what was acknowledged. Late join, ``retransmit_request_maximum`` and the program's callback say where delivery
-        starts, and would acknowledge what was never read."""
+        """At what was acknowledged. Late join, ``retransmit_request_maximum`` and the program's callback say
+        where delivery starts, and would acknowledge what was never read."""
         return Start(min(low, high + 1), limited=False, clamped=low > high + 1)
 
     def _open(self, start: int, live_from: int, *, skips: bool) -> None:
@@ -169,7 +174,8 @@ class _AckOnly(Inbound):
                 lib.hf_board_ack(board.handle, self.receiver.context.bells.handle, self.line, ack, ack)
 
     def _published(self) -> int:
-        """First number that is not published: neither in the ring, nor in a log, nor known to a store that answered."""
+        """First number that is not published: neither in the ring, nor in a log, nor known to a store that
+        answered."""
         return max(self._high(0) + 1, published_below(self._begun, self.registrar.log_paths()))
 
     def report(self, now_ns: int) -> None:

@@ -1,13 +1,15 @@
-"""Which acknowledgement a receiver may send: up to the first message that is not consumed yet, or what the program says.
+"""Which acknowledgement a receiver may send: up to the first message that is not consumed yet, or what the
+program says.
 
-An AckWindow is a ring of records in anonymous memory, one per delivered message or batch, in order of delivery. A
-record's tag is 2 * slot while it is delivered and 2 * slot + 1 once it is consumed. Slots are free-running, so an old
-tag never means a new record: whatever races, an acknowledgement can come late, never early.
+An AckWindow is a ring of records in anonymous memory, one per delivered message or batch, in order of
+delivery. A record's tag is 2 * slot while it is delivered and 2 * slot + 1 once it is consumed. Slots are
+free-running, so an old tag never means a new record: whatever races, an acknowledgement can come late, never
+early.
 
 An ExplicitWindow has no records: the program acknowledges, releasing means nothing.
 
-Threads: `delivered`, `lost` and `rewind` belong to the receiving thread. `consumed` may come from any thread, signal
-handler or finalizer; it takes no lock. `advance` and `told` may come from any thread.
+Threads: `delivered`, `lost` and `rewind` belong to the receiving thread. `consumed` may come from any thread,
+signal handler or finalizer; it takes no lock. `advance` and `told` may come from any thread.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 INITIAL_SLOTS = 4096
 MAXIMUM_SLOTS = 1 << 20
 LOOK_S = 0.05
-"""An acknowledgement waits no longer for another thread's sweep: that one may have been interrupted by a finalizer that waits
-for this acknowledgement to end."""
+"""An acknowledgement waits no longer for another thread's sweep: that one may have been interrupted by a
+finalizer that waits for this acknowledgement to end."""
 _ERA = 64
 _NUMBER = (1 << _ERA) - 1
 """Of a slot of an ExplicitWindow."""
@@ -35,7 +37,8 @@ _WORDS = 3  # of 8 bytes in a record: first, last, tag (kernels.ack_record)
 
 
 class _Ring:
-    """Records, seen twice: by field for Python (memoryviews store faster than numpy), as a record array for kernels."""
+    """Records, seen twice: by field for Python (memoryviews store faster than numpy), as a record array for
+    kernels."""
 
     __slots__ = ("firsts", "lasts", "mask", "records", "slots", "tags")
 
@@ -55,7 +58,8 @@ class AckWindow(Passed):
     """The deliveries of one receiver from one source."""
 
     def __init__(self, start: int, *, slots: int = INITIAL_SLOTS, maximum: int = MAXIMUM_SLOTS) -> None:
-        """Begin with everything below `start` acknowledged. `slots` and `maximum` are powers of two, in records."""
+        """Begin with everything below `start` acknowledged. `slots` and `maximum` are powers of two, in
+        records."""
         if not 1 <= slots <= maximum or slots & (slots - 1) or maximum & (maximum - 1):
             raise ValueError(f"{slots} and {maximum} slots: powers of two, the first not above the second")
         self._ring = _Ring(slots)
@@ -114,7 +118,8 @@ class AckWindow(Passed):
         return self._head == self._tail and max(self._ack, self.passed_below) <= self._told
 
     def idle(self) -> bool:
-        """No record is outstanding: the receiving thread may assign `passed_below` instead of calling `passed`."""
+        """No record is outstanding: the receiving thread may assign `passed_below` instead of calling
+        `passed`."""
         return self._head == self._tail
 
     def sweep(self) -> None:
@@ -145,7 +150,8 @@ class AckWindow(Passed):
     def valid(self, slot: int, number: int) -> int | None:
         """What an acknowledgement of everything below `number` still means, as part of the delivery `slot`.
 
-        None: nothing, because `slot` is consumed, evicted or void. Less than `number` where a new incarnation has cut it.
+        None: nothing, because `slot` is consumed, evicted or void. Less than `number` where a new incarnation
+        has cut it.
         """
         ring = self._ring
         at = slot & ring.mask
@@ -153,7 +159,8 @@ class AckWindow(Passed):
         return min(number, last + 1) if ring.tags[at] == 2 * slot else None
 
     def rewind(self, slot: int) -> int | None:
-        """Forget `slot` and all later deliveries: they will be delivered again. Returns the number to go on from.
+        """Forget `slot` and all later deliveries: they will be delivered again. Returns the number to go on
+        from.
 
         For views that were evicted. None: the slot was consumed and acknowledged before, nothing changes.
         """
@@ -176,7 +183,8 @@ class AckWindow(Passed):
             ring.tags[at] = 2 * forgotten + 1
 
     def advance(self) -> int | None:
-        """Return the new acknowledgement (last number of the consumed prefix, plus 1), or None if it has not moved.
+        """Return the new acknowledgement (last number of the consumed prefix, plus 1), or None if it has not
+        moved.
 
         Two threads at once may both get it.
         """
@@ -188,7 +196,8 @@ class AckWindow(Passed):
         return ack
 
     def rebase(self, start: int) -> None:
-        """A new incarnation of the source began at `start`: what was delivered from there on is void, and so are its acks.
+        """A new incarnation of the source began at `start`: what was delivered from there on is void, and so
+        are its acks.
 
         The receiving thread.
         """
@@ -205,18 +214,21 @@ class AckWindow(Passed):
             self._told = min(self._told, start)
 
     def told(self, ack: int) -> None:
-        """Record that everything below `ack` was acknowledged without asking here: at the start, or in immediate mode."""
+        """Record that everything below `ack` was acknowledged without asking here: at the start, or in
+        immediate mode."""
         self._told = max(self._told, ack)
 
     def not_outstanding(self, number: int) -> None:
         """Nothing: here consumption alone says it."""
 
     def _sweep(self, wait_s: float = -1) -> None:
-        """Move the head over what is consumed; without, if another thread does it for longer than `wait_s` (-1: to the end)."""
+        """Move the head over what is consumed; without, if another thread does it for longer than `wait_s`
+        (-1: to the end)."""
         if not self._lock.acquire(timeout=wait_s):
             return
         try:
-            # Never inside itself: the records that the outer one walks over must not be free for use before it ends.
+            # Never inside itself: the records that the outer one walks over must not be free for use before
+            # it ends.
             if self._sweeping:
                 return
             self._sweeping = True
@@ -253,11 +265,12 @@ class AckWindow(Passed):
 
 
 class ExplicitWindow(Passed):
-    """The deliveries of one receiver from one source where only the program acknowledges (docs/semantics.md G.4).
+    """The deliveries of one receiver from one source where only the program acknowledges (docs/semantics.md
+    G.4).
 
-    As AckWindow, but no delivery is kept: a slot is the number that its delivery begins with, and above its 64 bits how many
-    new incarnations were known by then. Lost numbers hold nothing back, because nothing does: an acknowledgement covers
-    every number below it.
+    As AckWindow, but no delivery is kept: a slot is the number that its delivery begins with, and above its
+    64 bits how many new incarnations were known by then. Lost numbers hold nothing back, because nothing
+    does: an acknowledgement covers every number below it.
     """
 
     def __init__(self, start: int) -> None:
@@ -305,7 +318,8 @@ class ExplicitWindow(Passed):
         """Nothing: releasing is no acknowledgement here."""
 
     def rewind(self, slot: int) -> int | None:
-        """The number to go on from when a view that began at `slot` was evicted; None: all of it was acknowledged before."""
+        """The number to go on from when a view that began at `slot` was evicted; None: all of it was
+        acknowledged before."""
         again = max(slot & _NUMBER, self._told)
         if again >= self.passed_below:
             return None
@@ -318,21 +332,25 @@ class ExplicitWindow(Passed):
         return None
 
     def rebase(self, start: int) -> None:
-        """A new incarnation of the source began at `start`: what was delivered from there on is void, and so are its acks."""
+        """A new incarnation of the source began at `start`: what was delivered from there on is void, and so
+        are its acks."""
         self.passed_below, self._told = min(self.passed_below, start), min(self._told, start)
         self._voids.append(start)
         self._era = len(self._voids) << _ERA
 
     def valid(self, slot: int, number: int) -> int:
-        """As AckWindow: what was delivered before a new incarnation says nothing about numbers from its beginning on."""
+        """As AckWindow: what was delivered before a new incarnation says nothing about numbers from its
+        beginning on."""
         return min([number, *self._voids[slot >> _ERA :]])
 
     def told(self, ack: int) -> None:
-        """Record that the program acknowledged everything below `ack`: also numbers that were never received."""
+        """Record that the program acknowledged everything below `ack`: also numbers that were never
+        received."""
         self._told = max(self._told, ack)
 
     def not_outstanding(self, number: int) -> None:
-        """Numbers up to `number` no longer count as outstanding. Nobody counts here; see delivery_limit.py."""
+        """Numbers up to `number` no longer count as outstanding. Nobody counts here; see
+        delivery_limit.py."""
 
 
 Window = AckWindow | ExplicitWindow

@@ -1,9 +1,10 @@
 """Delivery in order of arrival (``ordered_delivery`` -1): live messages as they come, recovery beside them
 (docs/semantics.md F.6).
 
-One feed recovers what was published before the registration, up to ``split``; another one is live from there on. Each has its
-window of acks, but a store keeps one number only: until the recovered part is delivered and consumed, that is the
-acknowledgement, and the live part's afterwards. A crash in between brings live messages again.
+One feed recovers what was published before the registration, up to ``split``; another one is live from there
+on. Each has its window of acks, but a store keeps one number only: until the recovered part is delivered and
+consumed, that is the acknowledgement, and the live part's afterwards. A crash in between brings live messages
+again.
 
 A receiver that is overtaken by the ring later catches up in order, as always.
 """
@@ -29,7 +30,8 @@ __all__ = ["ArrivalFeed", "ArrivalWindow"]
 
 
 class ArrivalWindow(Passed):
-    """As acks.AckWindow, over two of them: numbers below ``split``, and from there on. A slot is 2 x slot + (1 if live).
+    """As acks.AckWindow, over two of them: numbers below ``split``, and from there on. A slot is 2 x slot +
+    (1 if live).
 
     ``skips``: the recovered part begins behind numbers that nobody has acknowledged.
     """
@@ -77,8 +79,8 @@ class ArrivalWindow(Passed):
         self._parts[slot & 1].consumed(slot >> 1)
 
     def valid(self, slot: int, number: int) -> int | None:
-        """As AckWindow. A live number says nothing of what is still to be recovered, or was skipped: then it is remembered, and
-        counts when the recovered part is acknowledged up to ``split``."""
+        """As AckWindow. A live number says nothing of what is still to be recovered, or was skipped: then it
+        is remembered, and counts when the recovered part is acknowledged up to ``split``."""
         old, live = self._parts
         ack = self._parts[slot & 1].valid(slot >> 1, number)
         if ack is None or ack < self.split:
@@ -118,7 +120,8 @@ class ArrivalWindow(Passed):
 
 
 class ArrivalFeed:
-    """As feed.Feed, over two of them; ``make(listener)`` gives the one that recovers, which has a ``stop``, and the live one.
+    """As feed.Feed, over two of them; ``make(listener)`` gives the one that recovers, which has a ``stop``,
+    and the live one.
 
     It listens to both: what one learns of a new incarnation, the other must know at once.
     """
@@ -204,7 +207,7 @@ class ArrivalFeed:
         self._old.close()
         self.live.close()
 
-    # Listener of both -----------------------------------------------------------------------------------------------------
+    # Listener of both ---------------------------------------------------------------------------------------
 
     def lost(self, first: int, last: int) -> None:
         """As told by either."""

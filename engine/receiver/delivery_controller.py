@@ -1,7 +1,8 @@
-"""One source at one receiver (UM's delivery controller): its board line, where it starts, what it tells, and its acks.
+"""One source at one receiver (UM's delivery controller): its board line, where it starts, what it tells, and
+its acks.
 
-The context's thread runs everything here but what says otherwise: the feed, and what it tells, are the receiving thread's.
-Registration with the source's stores is registrar.py's.
+The context's thread runs everything here but what says otherwise: the feed, and what it tells, are the
+receiving thread's. Registration with the source's stores is registrar.py's.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Inbound(Counts):
         groups = Groups.single(0) if self.streaming else found.groups
         self.registrar = Registrar(self, () if self.streaming else found.stores, groups, found.incarnation)
         self._prefix_only = options.ordered_delivery == -1
-        """A store keeps one number: what was delivered ahead must not acknowledge what is still to be recovered."""
+        """A store keeps one number: what was delivered ahead must not acknowledge what is still to be
+        recovered."""
         self._acking = threading.RLock()  # re-entered by a finalizer that releases a message and acknowledges at once
         self._incarnation = 0
         """Of the newest ring that the receiving thread was sent to."""
@@ -106,7 +108,7 @@ class Inbound(Counts):
         """Queues an event."""
         self.receiver.tell(event)
 
-    # The context's thread -------------------------------------------------------------------------------------------------
+    # The context's thread -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """First turn."""
@@ -143,7 +145,8 @@ class Inbound(Counts):
             self.receiver.wake()
 
     def _look_at_name(self) -> None:
-        """Acks go on to whoever has this board. The source's next life has another one, which this receiver is not on."""
+        """Acks go on to whoever has this board. The source's next life has another one, which this receiver
+        is not on."""
         gone = self.board is not None and not self.board.is_named()
         if gone and not self._nameless and self.board is not None:
             text = nameless.removed(self.board.name, "receiver")
@@ -160,7 +163,8 @@ class Inbound(Counts):
         nameless.say(self.receiver.context.domain, f"receiver {self.uuid.hex()} {identity}", note)
 
     def found_again(self, found: Found) -> None:
-        """A store knows the source, too: perhaps a newer incarnation than the ring shows that a dead store has left."""
+        """A store knows the source, too: perhaps a newer incarnation than the ring shows that a dead store
+        has left."""
         if not self.streaming and found.stores:
             self.registrar.follow_store(found)
 
@@ -232,7 +236,8 @@ class Inbound(Counts):
         self.board, self.line = join_board(context.domain, self.uuid, who)
 
     def _open(self, start: int, live_from: int, *, skips: bool) -> None:
-        """The feed and its window; in order of arrival there are two of each while there is something to recover."""
+        """The feed and its window; in order of arrival there are two of each while there is something to
+        recover."""
         assert self.board is not None
         receiver, board = self.receiver, self.board
         context = receiver.context
@@ -259,8 +264,8 @@ class Inbound(Counts):
             self.feed = self.live = feed(self, self.line, start, FOR_EVER)
 
     def _logs(self) -> tuple[list[str], dict[str, int]]:
-        """The source's logs, another one first for each receiver: the reading spreads over the stores' disks. Those of stores of
-        earlier lists come last; below which number these count."""
+        """The source's logs, another one first for each receiver: the reading spreads over the stores' disks.
+        Those of stores of earlier lists come last; below which number these count."""
         paths, earlier = self.registrar.log_paths(), self.registrar.earlier_logs()
         first = self.line % len(paths) if paths else 0
         return [*paths[first:], *paths[:first], *earlier], {path: below for path, (_, below) in earlier.items()}
@@ -271,7 +276,8 @@ class Inbound(Counts):
             self.feed.use_logs(*self._logs())
 
     def _known_begin(self) -> tuple[int, int]:
-        """The BEGIN that the start was chosen under: the newest that holds by the stores' answers, or the ring's without any."""
+        """The BEGIN that the start was chosen under: the newest that holds by the stores' answers, or the
+        ring's without any."""
         table = self.registrar.table()
         if table:
             return table[-1]
@@ -279,11 +285,12 @@ class Inbound(Counts):
         return (int(header.pre.incarnation), int(header.start_sqn)) if header is not None else (0, 0)
 
     def _cover(self, position: int, start: int) -> None:
-        """The line says that everything below ``position`` is acknowledged. What a start behind it skips is not: the program's
-        first acknowledgement covers that, and a next life begins with it until then.
+        """The line says that everything below ``position`` is acknowledged. What a start behind it skips is
+        not: the program's first acknowledgement covers that, and a next life begins with it until then.
 
-        The line counts from the position on, and for what this identity has acknowledged in an earlier life. One that is new
-        counts from its start: it never had what it skipped, and an acknowledgement must not confirm that.
+        The line counts from the position on, and for what this identity has acknowledged in an earlier life.
+        One that is new counts from its start: it never had what it skipped, and an acknowledgement must not
+        confirm that.
         """
         assert self.board is not None
         self._rebase()
@@ -300,7 +307,8 @@ class Inbound(Counts):
                 line.flags |= lib.HF_LINE_SKIPPED
 
     def _rebase(self) -> None:
-        """The line's ack is of the newest incarnation now. Several may have begun since it was stored: the lowest start cuts."""
+        """The line's ack is of the newest incarnation now. Several may have begun since it was stored: the
+        lowest start cuts."""
         assert self.board is not None
         incarnation, start = self._begun
         under = int(lib.hf_board_line_at(self.board.handle, self.line).ack_stream)
@@ -308,8 +316,8 @@ class Inbound(Counts):
         lib.hf_board_rebase(self.board.handle, self.line, incarnation, cut)
 
     def _high(self, low: int) -> int:
-        """Highest number published so far, -1 for none. The ring says it; where there is none, the logs that can be asked may be
-        behind, and what was acknowledged, up to ``low``, was there."""
+        """Highest number published so far, -1 for none. The ring says it; where there is none, the logs that
+        can be asked may be behind, and what was acknowledged, up to ``low``, was there."""
         known = [answer.high_sqn for answer in self.registrar.answers()]
         published = self.receiver.context.directory.next_sqn(self.uuid)
         return max([*known, published or low]) - 1
@@ -341,7 +349,7 @@ class Inbound(Counts):
             )  # fmt: skip
         return start
 
-    # What a feed tells: the receiving thread ------------------------------------------------------------------------------
+    # What a feed tells: the receiving thread ----------------------------------------------------------------
 
     def lost(self, first: int, last: int) -> None:
         """Listener: holds no ack back; told one by one, or as one burst."""
@@ -355,7 +363,8 @@ class Inbound(Counts):
                 self.tell(events.UnrecoverableLoss(self.topic, self.source, number))
 
     def _skipped(self, first: int, last: int) -> None:
-        """The stores have let these go before this new receiver had looked at its start: it starts behind them."""
+        """The stores have let these go before this new receiver had looked at its start: it starts behind
+        them."""
         assert self.window is not None
         self.window.lost(first, last)
 
@@ -383,10 +392,11 @@ class Inbound(Counts):
         self.dozing = False
         self.receiver.context.wake()
 
-    # Acks -----------------------------------------------------------------------------------------------------------------
+    # Acks ---------------------------------------------------------------------------------------------------
 
     def consumed(self, slot: int, number: int) -> None:
-        """The delivery ``slot``, which ends below ``number``, is consumed and acknowledged at once (docs/semantics.md G.1)."""
+        """The delivery ``slot``, which ends below ``number``, is consumed and acknowledged at once
+        (docs/semantics.md G.1)."""
         assert self.window is not None
         if self._prefix_only:
             self.window.consumed(slot)
@@ -396,7 +406,8 @@ class Inbound(Counts):
             self.window.consumed(slot)
 
     def acknowledge(self, slot: int = -1, number: int | None = None) -> None:
-        """Stores the ack: everything below ``number``, which the delivery ``slot`` says, or what the window allows.
+        """Stores the ack: everything below ``number``, which the delivery ``slot`` says, or what the window
+        allows.
 
         Any thread; after close a no-op.
         """
@@ -440,7 +451,8 @@ class Inbound(Counts):
         return self.skipped[0] if self.skipped is not None else self.window.ack
 
     def published(self, number: int) -> int:
-        """Number behind the last one that is known to be published. The logs are read where ``number`` is not known without."""
+        """Number behind the last one that is known to be published. The logs are read where ``number`` is not
+        known without."""
         feed, known = self.live, [answer.high_sqn for answer in self.registrar.answers()]
         end = max([feed.next if feed else 0, self.receiver.context.directory.next_sqn(self.uuid), *known])
         return max(end, published_below(self._begun, feed.logs.paths)) if feed and number >= end else end
@@ -459,14 +471,15 @@ class Inbound(Counts):
             return 0
         return max(0, self.receiver.context.directory.next_sqn(self.uuid) - self.feed.next)
 
-    # The end --------------------------------------------------------------------------------------------------------------
+    # The end ------------------------------------------------------------------------------------------------
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
         """What to tell the stores at a clean close."""
         return self.registrar.leave_requests()
 
     def close(self, *, feed_is_idle: bool = True) -> None:
-        """Frees the line; its ack stays readable. With a thread that may be in the feed, that goes with its last user."""
+        """Frees the line; its ack stays readable. With a thread that may be in the feed, that goes with its
+        last user."""
         if self._left:
             return
         with self._acking:  # from here on nobody stores an ack: the line may be another one's soon

@@ -1,11 +1,12 @@
 """Delivery that waits for consumption: UM's ume_application_outstanding_maximum (docs/semantics.md F.2, K.3).
 
-Fragments are counted, of all sources of a receiver together: from their delivery until they are consumed. While there are
-as many as the maximum, nothing more is delivered. A message, and what one batch takes, goes whole: the last one may go
-beyond. What is lost does not count.
+Fragments are counted, of all sources of a receiver together: from their delivery until they are consumed.
+While there are as many as the maximum, nothing more is delivered. A message, and what one batch takes, goes
+whole: the last one may go beyond. What is lost does not count.
 
-Threads: only the receiving thread counts. What others consume queues up for it (a deque's append is atomic), so that no
-release takes a lock, and one that comes twice, or after its view was evicted, finds nothing left to subtract.
+Threads: only the receiving thread counts. What others consume queues up for it (a deque's append is atomic),
+so that no release takes a lock, and one that comes twice, or after its view was evicted, finds nothing left
+to subtract.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class _Counted(Protocol):
 
 
 class Outstanding:
-    """How many fragments are out. `wake` is called, by any thread, when one is consumed while delivery pauses."""
+    """How many fragments are out. `wake` is called, by any thread, when one is consumed while delivery
+    pauses."""
 
     def __init__(self, maximum: int, wake: Callable[[], object]) -> None:
         self._maximum = maximum
@@ -64,7 +66,8 @@ class Outstanding:
         return max(0, room)
 
     def pauses(self) -> bool:
-        """Delivery pauses, and nothing was consumed since the receiving thread looked: `wake` will be called. Any thread."""
+        """Delivery pauses, and nothing was consumed since the receiving thread looked: `wake` will be called.
+        Any thread."""
         self._paused = True
         return self._count >= self._maximum and not self._consumed
 
@@ -107,7 +110,8 @@ class CountedWindow(AckWindow):
 
 
 class CountedExplicitWindow(ExplicitWindow):
-    """An ExplicitWindow whose deliveries count as outstanding until they are acknowledged, or marked not outstanding."""
+    """An ExplicitWindow whose deliveries count as outstanding until they are acknowledged, or marked not
+    outstanding."""
 
     def __init__(self, start: int, outstanding: Outstanding) -> None:
         super().__init__(start)

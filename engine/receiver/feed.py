@@ -1,11 +1,13 @@
-"""The messages of one source, in order: from the stores' logs and from the live ring, with no seam to be seen.
+"""The messages of one source, in order: from the stores' logs and from the live ring, with no seam to be
+seen.
 
-Everything is found by sequence number. ``next`` is the number to deliver next; wherever a ring holds it, the ring serves,
-otherwise a log does. So there is no hand-over protocol: catching up, being overtaken by the ring, a source that restarts and a
-store that is dead are all the same question, "who has ``next``?". Only the receiving thread runs this.
+Everything is found by sequence number. ``next`` is the number to deliver next; wherever a ring holds it, the
+ring serves, otherwise a log does. So there is no hand-over protocol: catching up, being overtaken by the
+ring, a source that restarts and a store that is dead are all the same question, "who has ``next``?". Only the
+receiving thread runs this.
 
-A number is never an identity (docs/design.md 13): when a new incarnation begins at or below ``next``, what the old one had from
-there on is void, and the feed goes back to where the new one begins.
+A number is never an identity (docs/design.md 13): when a new incarnation begins at or below ``next``, what
+the old one had from there on is void, and the feed goes back to where the new one begins.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Streams(Protocol):
 
 
 class Listener(Protocol):
-    """Is told what happens between two messages; on the receiving thread, before the next message is delivered."""
+    """Is told what happens between two messages; on the receiving thread, before the next message is
+    delivered."""
 
     def lost(self, first: int, last: int) -> None:
         """Nobody has numbers first..last any more; delivery goes on behind them."""
@@ -55,15 +58,17 @@ class Listener(Protocol):
         """The source has closed or died, and everything it left is delivered."""
 
     def begun(self, incarnation: int, start: int) -> None:
-        """Everything from now on is read under this incarnation, acks too; what was delivered from ``start`` on is void."""
+        """Everything from now on is read under this incarnation, acks too; what was delivered from ``start``
+        on is void."""
 
 
 class Feed(Served):
     """See the module.
 
-    ``begun``: (incarnation, its first number) that ``start`` was chosen under. ``live_from``: messages below it were published
-    before this receiver was registered, or read back after it was overtaken; they count as retransmissions. ``line`` < 0: no
-    ring is read in place, messages are copied. ``stop``: the first number that is not wanted.
+    ``begun``: (incarnation, its first number) that ``start`` was chosen under. ``live_from``: messages below
+    it were published before this receiver was registered, or read back after it was overtaken; they count as
+    retransmissions. ``line`` < 0: no ring is read in place, messages are copied. ``stop``: the first number
+    that is not wanted.
     """
 
     def __init__(
@@ -74,7 +79,8 @@ class Feed(Served):
         self.uuid = uuid
         self.live_from = live_from
         self.newer = False
-        """Set by the context's thread: a newer incarnation has appeared, or the ring's name or owner is gone."""
+        """Set by the context's thread: a newer incarnation has appeared, or the ring's name or owner is
+        gone."""
         self.orphaned = 0
         """Set by the context's thread before ``newer``: the newest incarnation whose owner is proved dead."""
         self.ring: RingReader | None = None
@@ -83,11 +89,12 @@ class Feed(Served):
         self.logs = logs
         self.stop = stop
         self.skipped: Callable[[int, int], None] | None = None
-        """Of a receiver without a past: told of numbers that all stores let go after they were its start, and before anything was
-        delivered. To it they are no loss: it starts behind them, as it would have a moment later."""
+        """Of a receiver without a past: told of numbers that all stores let go after they were its start, and
+        before anything was delivered. To it they are no loss: it starts behind them, as it would have a
+        moment later."""
         self.late: Callable[[int, Sequence[str]], bool] | None = None
-        """Told, once in each patience, of a number that no store that can be read has, and whose logs may have it. False: it is
-        not to be waited for."""
+        """Told, once in each patience, of a number that no store that can be read has, and whose logs may
+        have it. False: it is not to be waited for."""
         self._spare: RingReader | None = None
         """The ring that was looked at last, which is the one that serves if one does."""
         self._next = self._untouched = start
@@ -151,7 +158,7 @@ class Feed(Served):
             self._listener.began()
         return True
 
-    # One message ----------------------------------------------------------------------------------------------------------
+    # One message --------------------------------------------------------------------------------------------
 
     def receive(self, slot: Slot) -> bool:
         """The next message into ``slot``; False when there is none now."""
@@ -182,8 +189,8 @@ class Feed(Served):
         return status == 1 or ((status != 0 or self.newer) and self.receive(slot))
 
     def ready(self) -> bool:
-        """Something is there, or the ring needs a look. Changes nothing: any thread. Without a ring only the receiving thread
-        can tell whether a log goes on."""
+        """Something is there, or the ring needs a look. Changes nothing: any thread. Without a ring only the
+        receiving thread can tell whether a log goes on."""
         ring = self.ring
         if ring is not None:
             return self.newer or lib.hf_reader_ready(ring.handle) != 0
@@ -201,7 +208,7 @@ class Feed(Served):
         block.index += 1
         self._next = slot.last_number + 1
 
-    # Many messages --------------------------------------------------------------------------------------------------------
+    # Many messages ------------------------------------------------------------------------------------------
 
     def batch(self, entries: CData, maximum: int, max_bytes: int) -> View | None:
         """Up to ``maximum`` messages in place, their entries in ``entries``; None when there are none now."""
@@ -237,10 +244,11 @@ class Feed(Served):
         block.lent = True
         return View(entries, count, block.memory, read_only_bytes(ffi.buffer(block.memory, block.size)), 0, None, 0)
 
-    # Who has `next`? ------------------------------------------------------------------------------------------------------
+    # Who has `next`? ----------------------------------------------------------------------------------------
 
     def _find(self) -> bool:
-        """True: a ring serves, or the block has a message. Reports losses on the way. Raises ForkedHandleError."""
+        """True: a ring serves, or the block has a message. Reports losses on the way. Raises
+        ForkedHandleError."""
         if lib.hf_process_forked(self._board.handle.token):
             raise ForkedHandleError("receiver")
         if self._block.left:
@@ -262,8 +270,8 @@ class Feed(Served):
         return False
 
     def _try_ring(self) -> bool:
-        """Stands in the newest stream, if that has ``next``. Without stores there is no other; with stores their logs have what
-        came before it, since they drained the older rings before they let it begin."""
+        """Stands in the newest stream, if that has ``next``. Without stores there is no other; with stores
+        their logs have what came before it, since they drained the older rings before they let it begin."""
         self.newer = False
         ring = self._newest()
         if ring is None:
@@ -285,7 +293,8 @@ class Feed(Served):
         return self._streams.streams(self.uuid, self._begun[0])
 
     def _newest(self) -> RingReader | None:
-        """The newest stream that can be read. It stays mapped while it does not serve: looking again must be cheap."""
+        """The newest stream that can be read. It stays mapped while it does not serve: looking again must be
+        cheap."""
         for _, name in reversed(self._rings()):
             if name in self._bad:
                 continue
@@ -311,7 +320,8 @@ class Feed(Served):
     def _step_over(self) -> bool:
         """True: nobody will ever have ``next``, and delivery goes on behind it.
 
-        A store that cannot be read, or is behind, may have it: it is waited for, unless another one had it and has let it go.
+        A store that cannot be read, or is behind, may have it: it is waited for, unless another one had it
+        and has let it go.
         """
         newer = list(self.logs.behind)
         ring = self._spare
@@ -341,10 +351,11 @@ class Feed(Served):
         return not lacks(Path(path), self._next, self._begun)
 
     def _is_settled(self) -> bool:
-        """A store had ``next`` and has let it go, or its operator has marked it: who else may have it is not waited for."""
+        """A store had ``next`` and has let it go, or its operator has marked it: who else may have it is not
+        waited for."""
         return self.logs.marked or any(had(Path(path), self._next) for path in self.logs.let_go)
 
-    # The end of a ring ----------------------------------------------------------------------------------------------------
+    # The end of a ring --------------------------------------------------------------------------------------
 
     def _left_ring(self, status: int) -> bool:
         """The ring stopped serving. True: look elsewhere; False: there is nothing elsewhere."""
@@ -370,14 +381,14 @@ class Feed(Served):
         return True
 
     def _superseded(self, ring: RingReader) -> bool:
-        """A newer ring is there, or this one's name is gone: then the logs have its end, and all that came after it, also
-        a whole incarnation that nobody here has seen."""
+        """A newer ring is there, or this one's name is gone: then the logs have its end, and all that came
+        after it, also a whole incarnation that nobody here has seen."""
         rings = self._rings()
         return not rings or rings[-1][0] > ring.incarnation
 
     def _nothing_left(self) -> None:
-        """Neither a ring nor a log goes on. A ring is not taken away before a quorum of the declared stores holds its end; what
-        came before it, a store of an earlier list may have alone."""
+        """Neither a ring nor a log goes on. A ring is not taken away before a quorum of the declared stores
+        holds its end; what came before it, a store of an earlier list may have alone."""
         if self.stop < FOR_EVER or self._rings():
             return
         logs = self.logs
@@ -388,8 +399,8 @@ class Feed(Served):
             self._end(self._begun[0])
 
     def _earlier_may_go_on(self, until: Bounds) -> bool:
-        """A store of an earlier list cannot be read, and may have ``next``. That is told as late, until the operator gives it
-        up."""
+        """A store of an earlier list cannot be read, and may have ``next``. That is told as late, until the
+        operator gives it up."""
         who = [path for path in self.logs.unread if path in until and self._may_have(path)]
         now = self._clock()
         if not who or self._last.verdict(self._next, [self._next + 1], len(who), now) is None:

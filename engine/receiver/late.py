@@ -1,9 +1,9 @@
-"""A number that a receiver waits for: no store that can be read has it, and one that cannot be read may have it
-(docs/design.md 30).
+"""A number that a receiver waits for: no store that can be read has it, and one that cannot be read may have
+it (docs/design.md 30).
 
-It is told as an event, again after each patience, and shown to `doctor` and `stat` as long as it lasts. It is never lost by that:
-delivery goes on when a store gives the number, when every store has been read and lacks it, or when the operator has given up
-those that may have it (`holdfast store exclude`).
+It is told as an event, again after each patience, and shown to `doctor` and `stat` as long as it lasts. It is
+never lost by that: delivery goes on when a store gives the number, when every store has been read and lacks
+it, or when the operator has given up those that may have it (`holdfast store exclude`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class Late:
         self._since_ns = 0
 
     def tell(self, number: int, awaited: Sequence[str]) -> bool:
-        """The number is late: these logs may have it. None of them: all can be read, and a store of an earlier list, which
-        cannot, decides whether it is void. False: the operator has given them up. The receiving thread."""
+        """The number is late: these logs may have it. None of them: all can be read, and a store of an
+        earlier list, which cannot, decides whether it is void. False: the operator has given them up. The
+        receiving thread."""
         inbound = self._inbound
         registrar = inbound.registrar
         declared = list(enumerate(zip(registrar.stores, registrar.log_paths(), strict=False)))

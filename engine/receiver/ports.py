@@ -1,4 +1,5 @@
-"""What the parts of a receiver need of each other, where each would import the other: one says what it needs, here."""
+"""What the parts of a receiver need of each other, where each would import the other: one says what it needs,
+here."""
 
 from __future__ import annotations
 

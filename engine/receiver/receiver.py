@@ -1,7 +1,8 @@
-"""A receiver's slow side: finds the sources of its topic, registers with their stores, acknowledges on a timer.
+"""A receiver's slow side: finds the sources of its topic, registers with their stores, acknowledges on a
+timer.
 
-How messages reach the program (calls, iterators, batches, callbacks) is the binding's; this class is what the context's thread
-turns. Delivery order between several sources is round-robin.
+How messages reach the program (calls, iterators, batches, callbacks) is the binding's; this class is what the
+context's thread turns. Delivery order between several sources is round-robin.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ FOR_EVER_NS = 2**62
 FIRST_LOOK_NS = 500_000_000
 """After so long a receiver that has found no source says so."""
 LIST_AGAIN_NS = 1_000_000_000
-"""How long after a source has appeared the stores are asked again: it may be gone before anybody has seen its ring."""
+"""How long after a source has appeared the stores are asked again: it may be gone before anybody has seen its
+ring."""
 LOGS_NS = 50_000_000
 """How long to sleep at most while no ring serves: a log that goes on rings no bell."""
 WARM_AFTER = 4096
@@ -49,7 +51,8 @@ WARM_AFTER = 4096
 
 
 class Receiver(Gate):
-    """See the module. Subclassed by the binding, which implements :meth:`dispatch` and :meth:`wants_messages`."""
+    """See the module. Subclassed by the binding, which implements :meth:`dispatch` and
+    :meth:`wants_messages`."""
 
     def __init__(
         self, context: Host, topic: str | None, pattern: str | None, options: Options,
@@ -64,7 +67,8 @@ class Receiver(Gate):
         self.on_event = on_event
         self.strategy = STRATEGIES[options.wait_strategy]
         self.inbounds: tuple[Inbound, ...] = ()
-        """Registered sources; replaced as a whole, so that a receiving thread may iterate over what it took."""
+        """Registered sources; replaced as a whole, so that a receiving thread may iterate over what it
+        took."""
         self.matches = _matcher(topic, pattern, options.pattern_type)
         """Tells whether the receiver wants a topic."""
         self._all: dict[bytes, Inbound] = {}
@@ -91,7 +95,7 @@ class Receiver(Gate):
         """Topic or pattern."""
         return self.topic if self.topic is not None else f"/{self.pattern}/"
 
-    # The binding's ----------------------------------------------------------------------------------------------------------
+    # The binding's ------------------------------------------------------------------------------------------
 
     def dispatch(self) -> int:
         """Delivers messages on the context's thread (callback form). Returns how many."""
@@ -110,16 +114,18 @@ class Receiver(Gate):
         return Inbound(self, found)
 
     def settle(self) -> None:
-        """Something happens behind the message that is being delivered: it gets its record of the acks first."""
+        """Something happens behind the message that is being delivered: it gets its record of the acks
+        first."""
 
     def not_receiving(self) -> contextlib.AbstractContextManager[object]:
-        """``with`` it, no other thread is inside a feed. It ends soon: a receive looks around every 100 ms."""
+        """``with`` it, no other thread is inside a feed. It ends soon: a receive looks around every 100
+        ms."""
         return contextlib.nullcontext()
 
     def wake(self) -> None:
         """Something happened that a waiting receiver should look at."""
 
-    # The context's thread -----------------------------------------------------------------------------------------------------
+    # The context's thread -----------------------------------------------------------------------------------
 
     def turn(self, now_ns: int) -> int:
         """Discovery, timers, acks, events, callbacks. Returns the number of things done."""
@@ -137,7 +143,8 @@ class Receiver(Gate):
         return self.dispatch() + self.deliver_events()  # dispatch tells what comes before a message, too
 
     def deadline(self) -> int:
-        """When the next turn is due at the latest. Without anything to acknowledge there is none: the next delivery stirs."""
+        """When the next turn is due at the latest. Without anything to acknowledge there is none: the next
+        delivery stirs."""
         for inbound in self.inbounds:
             inbound.dozing = True  # first, so that a delivery after the look at the window stirs
             inbound.dozing = inbound.window is not None and inbound.window.settled
@@ -240,7 +247,8 @@ class Receiver(Gate):
         self.wake()
 
     def failed(self, topic: str, source: str, error: Exception) -> None:
-        """Registration with a source failed for good: a callback of the program raised, or there is no memory."""
+        """Registration with a source failed for good: a callback of the program raised, or there is no
+        memory."""
         reason = str(error) or type(error).__name__  # an assertion may say nothing
         wrapped = error if isinstance(error, RegistrationError) else RegistrationError(f"{source}: {reason}")
         wrapped.__cause__ = error
@@ -250,7 +258,8 @@ class Receiver(Gate):
         self.wake()
 
     def fenced(self, error: FencedError) -> None:
-        """The process has lost its lock: nothing is delivered or acknowledged any more, for somebody else may do both by now."""
+        """The process has lost its lock: nothing is delivered or acknowledged any more, for somebody else may
+        do both by now."""
         for inbound in self._all.values():
             self.tell(events.RegistrationError(inbound.topic, inbound.source, str(error), ""))
             if inbound.live is not None:
@@ -259,7 +268,8 @@ class Receiver(Gate):
         self.wake()
 
     def failure(self, since_ns: int) -> Exception | None:
-        """Why nothing can be received: a registration failed, or a store refuses. None when there is no such reason.
+        """Why nothing can be received: a registration failed, or a store refuses. None when there is no such
+        reason.
 
         ``since_ns``: CLOCK_MONOTONIC; what a store answered to an older question is not believed.
         """
@@ -272,7 +282,8 @@ class Receiver(Gate):
         return refusal_error(lasting[0]) if lasting else None
 
     def worth_a_look(self) -> bool:
-        """A thread that awaits messages should look: one is there, or no ring serves, and logs were not looked at for a while."""
+        """A thread that awaits messages should look: one is there, or no ring serves, and logs were not
+        looked at for a while."""
         feeds = [inbound.feed for inbound in self.inbounds if inbound.feed is not None]
         now = time.monotonic_ns()
         if now >= self._logs_ns and any(feed.ring is None for feed in feeds):
@@ -280,10 +291,11 @@ class Receiver(Gate):
             return True
         return any(feed.ready() for feed in feeds)
 
-    # Sleeping -----------------------------------------------------------------------------------------------------------------
+    # Sleeping -----------------------------------------------------------------------------------------------
 
     def prepare_sleep(self) -> int:
-        """Sets the lines' sleeping flags and looks again. How long to sleep at most, ns: 0 when something is there after all."""
+        """Sets the lines' sleeping flags and looks again. How long to sleep at most, ns: 0 when something is
+        there after all."""
         nap = FOR_EVER_NS
         for inbound in self.inbounds:
             board = inbound.board  # a source that is let go has none any more
@@ -302,7 +314,7 @@ class Receiver(Gate):
             if board is not None:
                 lib.hf_line_sleeps(board.handle, inbound.line, 0)
 
-    # Events -------------------------------------------------------------------------------------------------------------------
+    # Events -------------------------------------------------------------------------------------------------
 
     def tell(self, event: object) -> None:
         """Queues an event for the context's thread."""
@@ -319,15 +331,15 @@ class Receiver(Gate):
             self.context.callback(self.on_event, event, self.options)
         return len(queued)
 
-    # The end ------------------------------------------------------------------------------------------------------------------
+    # The end ------------------------------------------------------------------------------------------------
 
     def deregister(self) -> None:
         """The stores of every source forget this receiver: its acknowledgements (docs/semantics.md F.7).
 
-        Returns at once. ``DeregistrationSuccess`` tells of each store, ``DeregistrationComplete`` of each source whose stores
-        have all answered; a store that is down is asked when it is back, as long as this object lives. Messages of the sources
-        that it has go on coming, but are not acknowledged, and it registers with no other. To register again, make a new
-        receiver.
+        Returns at once. ``DeregistrationSuccess`` tells of each store, ``DeregistrationComplete`` of each
+        source whose stores have all answered; a store that is down is asked when it is back, as long as this
+        object lives. Messages of the sources that it has go on coming, but are not acknowledged, and it
+        registers with no other. To register again, make a new receiver.
 
         Raises:
             UsageError: it is not registered with any store, or it was called before.

@@ -1,7 +1,8 @@
-"""Registers one receiver with the stores of one source, and again when the source's SRI says so (docs/semantics.md B.2, B.3).
+"""Registers one receiver with the stores of one source, and again when the source's SRI says so
+(docs/semantics.md B.2, B.3).
 
-The decisions are registration.ReceiverRegistration's; this is its driver, on the context's thread: requests and answers over the
-links, the program's RegID callback, and the events.
+The decisions are registration.ReceiverRegistration's; this is its driver, on the context's thread: requests
+and answers over the links, the program's RegID callback, and the events.
 """
 
 from __future__ import annotations
@@ -156,10 +157,11 @@ class Registrar:
                 case reg.Complete():
                     self._inbound.complete(action)
 
-    # Asking ---------------------------------------------------------------------------------------------------------------
+    # Asking -------------------------------------------------------------------------------------------------
 
     def _ask(self, index: int) -> None:
-        """With a RegID callback the store is first asked for the source: the RegID that it holds is the store's to know."""
+        """With a RegID callback the store is first asked for the source: the RegID that it holds is the
+        store's to know."""
         store, inbound = self.stores[index], self._inbound
         if store.wanted is None and self._receiver.options.ume_registration_extended_function is not None:
             if not self.session_id:
@@ -257,7 +259,8 @@ class Registrar:
             )
 
     def _unresponsive(self, said: reg.Unresponsive) -> None:
-        """UM's receivers have no StoreUnresponsive: why they wait is a RegistrationError (docs/semantics.md B.3, L.2)."""
+        """UM's receivers have no StoreUnresponsive: why they wait is a RegistrationError (docs/semantics.md
+        B.3, L.2)."""
         inbound, name = self._inbound, self.stores[said.store].name
         text = f"store {said.store} [{name}] unresponsive" + ("" if said.answered else " - no registration response")
         text += f"; registered with {said.registered} of its group, {said.required} are needed"
@@ -289,10 +292,11 @@ class Registrar:
         why = self._why_it_waits(self._machine.said(), self._machine.disputed)
         waits.show(inbound, Wait(inbound.topic, inbound.uuid.hex(), self.session_id, self._waits_since_ns, why))
 
-    # The SRI --------------------------------------------------------------------------------------------------------------
+    # The SRI ------------------------------------------------------------------------------------------------
 
     def follow(self, sri: Sri) -> None:
-        """The SRI has changed: registers again with exactly the stores that the source has registered with since."""
+        """The SRI has changed: registers again with exactly the stores that the source has registered with
+        since."""
         if self.deregistration is not None or sri.incarnation < self._incarnation:
             return
         inbound = self._inbound
@@ -332,7 +336,8 @@ class Registrar:
             self.follow(said)
 
     def _rename(self, names: tuple[str, ...], groups: Groups) -> None:
-        """The source names other stores, or groups them otherwise. Those that stay keep their registration."""
+        """The source names other stores, or groups them otherwise. Those that stay keep their
+        registration."""
         context = self._receiver.context
         before = {store.name: (store, slot) for store, slot in zip(self.stores, self._machine.slots, strict=True)}
         old = self._machine
@@ -351,14 +356,15 @@ class Registrar:
         for store in self.stores:
             self._listen(store.link)
 
-    # What the stores said -------------------------------------------------------------------------------------------------
+    # What the stores said -----------------------------------------------------------------------------------
 
     def answers(self) -> list[wire.ReceiverGranted]:
         """What was granted, in the order of store indexes."""
         return [store.answer for store in self.stores if store.answer is not None]
 
     def table(self) -> Table:
-        """The BEGINs that hold, by what was granted; of several tables that may hold, what all of them have."""
+        """The BEGINs that hold, by what was granted; of several tables that may hold, what all of them
+        have."""
         tables = self._machine.tables()
         table = tables[-1]
         while table and not all(table[-1] in each for each in tables):
@@ -377,11 +383,13 @@ class Registrar:
         return uuid, held[0].registration_id if held else 0
 
     def log_paths(self) -> list[str]:
-        """Directories of the source's log, one per store: as granted, else as the store's info file says, else empty."""
+        """Directories of the source's log, one per store: as granted, else as the store's info file says,
+        else empty."""
         return [store.answer.log if store.answer is not None else self._log_of(store.name) for store in self.stores]
 
     def earlier_logs(self) -> dict[str, tuple[str, int]]:
-        """The source's log at stores that are declared no more, by its directory: the store, and below which number it counts."""
+        """The source's log at stores that are declared no more, by its directory: the store, and below which
+        number it counts."""
         declared, found = set(self.log_paths()), dict[str, tuple[str, int]]()
         for store, (log, below) in [each for answer in self.answers() for each in answer.others.items()]:
             if log not in declared and below > found.get(log, ("", 0))[1]:
@@ -392,7 +400,7 @@ class Registrar:
         info = read_info(self._receiver.context.domain, name)
         return f"{info.logs}/{self._inbound.uuid.hex()}" if info is not None else ""
 
-    # The end --------------------------------------------------------------------------------------------------------------
+    # The end ------------------------------------------------------------------------------------------------
 
     def deregister(self) -> None:
         """The stores that granted forget the receiver; it registers with none from now on."""

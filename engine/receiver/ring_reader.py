@@ -21,7 +21,8 @@ receive_wait = lib.hf_reader_receive_wait
 """For who calls it by this name: through an attribute a call costs half as much again."""
 
 SOON_NS = 5000
-"""How long a receiver that messages come to looks for the next one before it gives the GIL away, if it spins anyway."""
+"""How long a receiver that messages come to looks for the next one before it gives the GIL away, if it spins
+anyway."""
 
 
 def _address(pointer: CData) -> int:
@@ -59,7 +60,8 @@ class RingReader:
         return int(lib.hf_reader_next(self.handle))
 
     def oldest(self) -> int | None:
-        """Number of the oldest message that the ring still has; the reader stands there. None when that cannot be told."""
+        """Number of the oldest message that the ring still has; the reader stands there. None when that
+        cannot be told."""
         return self.next if lib.hf_reader_seek_oldest(self.handle) == lib.HF_OK else None
 
     def flow(self, receiver: Gate, inbound: Counts, feed: Served, strategy: int, look_ns: int) -> Flow:
@@ -90,7 +92,8 @@ class RingReader:
 
 
 class View:
-    """Messages in place: ``entries`` (struct hf_entry[], ``count`` of them) over ``memory`` ((m,), read-only).
+    """Messages in place: ``entries`` (struct hf_entry[], ``count`` of them) over ``memory`` ((m,),
+    read-only).
 
     Offsets count from the memory's start, at ``base``. ``wrap``: ring bytes, 0 for a private block.
     """
@@ -115,7 +118,8 @@ class View:
         return bytes(out)
 
     def gather_all(self, out: Any) -> None:
-        """Payloads of all messages, back to back, into a writable buffer of just their size. Raises EvictedError."""
+        """Payloads of all messages, back to back, into a writable buffer of just their size. Raises
+        EvictedError."""
         values = ffi.from_buffer("uint8_t[]", out, require_writable=True)
         to = ffi.new("struct hf_columns *", {"values": values, "rows_max": self.count, "bytes_max": len(values)})
         status = lib.hf_columns(self.base, self.wrap, self.entries, self.count, to)

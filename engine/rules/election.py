@@ -1,24 +1,27 @@
 """What the answers of a source's stores decide: its identity, the next incarnation, where that begins. Pure
 (docs/design.md 13 to 15).
 
-Not every store that answers has a say. Who has forgotten something *learns*: it takes part, and its number counts for nothing.
+Not every store that answers has a say. Who has forgotten something *learns*: it takes part, and its number
+counts for nothing.
 
-* A store without state would begin anew over what the others have. Two wiped stores of three would be a majority for that.
+* A store without state would begin anew over what the others have. Two wiped stores of three would be a
+  majority for that.
 * A store that knows another source by this RegID or session ID than the one under which most has begun.
-* A store that says itself that it has lost what it acknowledged, or whose directory has not had a life that another store
-  remembers: it was restored from a backup.
+* A store that says itself that it has lost what it acknowledged, or whose directory has not had a life that
+  another store remembers: it was restored from a backup.
 * A store that the operator has excluded, until it has learned.
 
-While the stores that do have a say are not enough, one that has not answered may know more, so there is no decision; unless all
-that have a seat have answered. Where nobody knows anything, that is not enough: a backup may have had a seat before, and have it
-again for somebody else who lives. So backups are asked, too, and must have answered. A store that is dead and whose state can be
-read has answered as well; and no store can know a source that comes without RegID and session ID.
+While the stores that do have a say are not enough, one that has not answered may know more, so there is no
+decision; unless all that have a seat have answered. Where nobody knows anything, that is not enough: a backup
+may have had a seat before, and have it again for somebody else who lives. So backups are asked, too, and must
+have answered. A store that is dead and whose state can be read has answered as well; and no store can know a
+source that comes without RegID and session ID.
 
-The start is the greater of two numbers: what the consensus behaviour makes of the reports, and the least number that no
-sufficient set of stores can have passed (reports.py). Where there is no such number, there is no decision. A store that has
-forgotten may have had anything, until every store on record has answered or its log was read. Then nobody knows more, and it
-counts as one that had all that any log still has: nothing that is left is numbered again. What may be gone is said
-(``Decision.forgot``).
+The start is the greater of two numbers: what the consensus behaviour makes of the reports, and the least
+number that no sufficient set of stores can have passed (reports.py). Where there is no such number, there is
+no decision. A store that has forgotten may have had anything, until every store on record has answered or its
+log was read. Then nobody knows more, and it counts as one that had all that any log still has: nothing that
+is left is numbered again. What may be gone is said (``Decision.forgot``).
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ NOTHING: Register = MappingProxyType({})
 
 
 class Decision(NamedTuple):
-    """What is opened next. `begins`: all that the stores know to have begun before, (incarnation, start), oldest first.
+    """What is opened next. `begins`: all that the stores know to have begun before, (incarnation, start),
+    oldest first.
 
     `forgot`: stores that may have had messages from `start_sqn` on, and do not know it any more.
     """
@@ -83,8 +87,8 @@ def learners(grants: Mapping[int, Grant], names: Sequence[str] = (), register: R
 
 
 def _missed(grant: Grant, told: Iterable[Mapping[str, int]]) -> int | None:
-    """A life of this store that somebody remembers and its directory has not had: it was restored from a copy. One older than all
-    that it knows does not count."""
+    """A life of this store that somebody remembers and its directory has not had: it was restored from a
+    copy. One older than all that it knows does not count."""
     lives = grant.lives or range(grant.opened + 1)
     remembered = [each[grant.name] for each in told if grant.name in each]
     return max((life for life in remembered if life > lives[0] and life not in lives), default=None)
@@ -99,8 +103,8 @@ def _told(grants: Mapping[int, Grant], register: Register, uuid: bytes) -> list[
 def lives(grants: Mapping[int, Grant], register: Register, uuid: bytes) -> dict[str, int]:
     """The life of each store that a BEGIN under ``uuid`` is to tell of.
 
-    Of a store that was restored it is the one that it has missed: it takes that over with BEGIN. Were its new one told, and the
-    BEGIN never reached it, nobody would know any more that it has forgotten.
+    Of a store that was restored it is the one that it has missed: it takes that over with BEGIN. Were its new
+    one told, and the BEGIN never reached it, nobody would know any more that it has forgotten.
     """
     told = _told(grants, register, uuid)
     missed = {grant.name: _missed(grant, told) for grant in grants.values()}
@@ -116,8 +120,8 @@ def to_learn(store: int, grants: Mapping[int, Grant], names: Sequence[str] = ())
 
 
 def _newest(grants: Mapping[int, Grant], names: Sequence[str] = ()) -> Grant | None:
-    """The one under whose identity most has begun, at most stores; None: nothing has, anywhere. One that is to learn does not
-    count, unless nothing has begun at the others."""
+    """The one under whose identity most has begun, at most stores; None: nothing has, anywhere. One that is
+    to learn does not count, unless nothing has begun at the others."""
     known = Counter(grant.uuid for grant in grants.values())
     begun = [store for store, grant in grants.items() if grant.incarnation]
     counted = [grants[store] for store in begun if not to_learn(store, grants, names)] or [grants[s] for s in begun]
@@ -144,7 +148,8 @@ def _wanted(
 
 @dataclass(frozen=True, slots=True)
 class _Logs:
-    """What the answers say of the source's logs. Stores are known by their own names, where somebody knows these."""
+    """What the answers say of the source's logs. Stores are known by their own names, where somebody knows
+    these."""
 
     called: Mapping[int, str]
     configurations: Sequence[Configuration]
@@ -217,7 +222,8 @@ def _most(logs: _Logs) -> int:
 def _least(logs: _Logs) -> tuple[int, dict[str, int]]:
     """The least number that nothing stable can have passed, and what it was counted from.
 
-    Who has forgotten may have had as much as the farthest log that is left, once nobody is left who may know more.
+    Who has forgotten may have had as much as the farthest log that is left, once nobody is left who may know
+    more.
     """
     numbers = {**logs.numbers, **dict.fromkeys(logs.forgot, _most(logs))}
     return least_impossible(logs.configurations, numbers), numbers
@@ -227,13 +233,14 @@ def decide(
     groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], behavior: Consensus, proposal: bytes,
     empty: Collection[int] = (), names: Sequence[str] = (), register: Register = NOTHING,
 ) -> Decision | None:  # fmt: skip
-    """Return what to open, None while a store that has not answered may know more. `grants`: not empty; of backups, too.
-    `empty`: stores that know nothing of it, also without having answered. `names`: of the stores, as they are declared.
-    `register`: what this host's register has of each identity; it adds to what the stores remember, and takes nothing from it.
+    """Return what to open, None while a store that has not answered may know more. `grants`: not empty; of
+    backups, too. `empty`: stores that know nothing of it, also without having answered. `names`: of the
+    stores, as they are declared. `register`: what this host's register has of each identity; it adds to what
+    the stores remember, and takes nothing from it.
 
-    The identity is the one under which most incarnations have begun; where nothing has, the one that all stores have given it
-    already (who died before its first BEGIN left a ring by that name), else `proposal`. The incarnation is the greatest that a
-    store has promised to this claimant.
+    The identity is the one under which most incarnations have begun; where nothing has, the one that all
+    stores have given it already (who died before its first BEGIN left a ring by that name), else `proposal`.
+    The incarnation is the greatest that a store has promised to this claimant.
     """
     empty = {*empty, *_given_up(grants, names)}
     if _wanted(groups, seated, grants, empty, names, register):
@@ -262,7 +269,8 @@ def obstacle(
     groups: Groups, seated: Collection[int], grants: Mapping[int, Grant], names: Sequence[str],
     empty: Collection[int] = (), register: Register = NOTHING,
 ) -> str | None:  # fmt: skip
-    """Return why stores that have answered are not enough, and what to do about it; None: that is not the reason."""
+    """Return why stores that have answered are not enough, and what to do about it; None: that is not the
+    reason."""
     if not groups.complete(set(grants) & set(seated)):
         return None
     empty = {*empty, *_given_up(grants, names)}

@@ -1,11 +1,12 @@
 """When a store forgets a source or a receiver that is gone: rules without I/O (docs/semantics.md A.4).
 
-The clocks start when nobody holds the registration any more: at a clean close, or when the holder's death is proved. Silence
-of a living process starts none. A RegID is free from then on; its state goes at the later of activity timeout and state
-lifetime, and without a state lifetime it stays until deregistration.
+The clocks start when nobody holds the registration any more: at a clean close, or when the holder's death is
+proved. Silence of a living process starts none. A RegID is free from then on; its state goes at the later of
+activity timeout and state lifetime, and without a state lifetime it stays until deregistration.
 
-How long somebody is gone is counted on CLOCK_MONOTONIC. What outlives the store is the time of day when it began; after a clock
-that was set back, that lies in the future, and the count begins again: later than promised, never earlier, and never not at all.
+How long somebody is gone is counted on CLOCK_MONOTONIC. What outlives the store is the time of day when it
+began; after a clock that was set back, that lies in the future, and the count begins again: later than
+promised, never earlier, and never not at all.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ UNSET = Timers()
 def forget_after_ns(client: Timers, store: Timers) -> int | None:
     """How long after its end a source or receiver is remembered, ns; None = for ever.
 
-    ``client``: what its first registration asked for. The activity timeout is the client's, else the store's; the state
-    lifetime is the shorter of the two that are set; what comes later decides.
+    ``client``: what its first registration asked for. The activity timeout is the client's, else the store's;
+    the state lifetime is the shorter of the two that are set; what comes later decides.
     """
     activity = client.activity_ms or store.activity_ms
     lifetime = min((each for each in (client.lifetime_ms, store.lifetime_ms) if each), default=0)
@@ -64,7 +65,8 @@ class Absences:
         Args:
             key: any name of it that stays the same.
             held: somebody holds it.
-            gone_ns: what the last look, perhaps of an earlier store process, gave to save; 0 if it was granted since.
+            gone_ns: what the last look, perhaps of an earlier store process, gave to save; 0 if it was
+                granted since.
             after_ns: as :func:`forget_after_ns` says.
         """
         if held:

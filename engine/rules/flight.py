@@ -1,8 +1,10 @@
-"""What happens at the flight size: sends wait and a Wakeup follows, or they go on and notifications tell. Pure.
+"""What happens at the flight size: sends wait and a Wakeup follows, or they go on and notifications tell.
+Pure.
 
-The C core compares with limits that it was given. In Block mode they stand. In Notify mode they are how a crossing is
-noticed: the send that meets one tells OVER, the limits are lifted, and when the flight is below them again and UNDER was
-told, they stand once more; so OVER and UNDER alternate. Source: docs/semantics.md D.6.
+The C core compares with limits that it was given. In Block mode they stand. In Notify mode they are how a
+crossing is noticed: the send that meets one tells OVER, the limits are lifted, and when the flight is below
+them again and UNDER was told, they stand once more; so OVER and UNDER alternate. Source: docs/semantics.md
+D.6.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class Limits(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A send that raised WouldBlockError. `ring_ns`: when the ring lets it in at the latest, 0 if that was not the reason."""
+    """A send that raised WouldBlockError. `ring_ns`: when the ring lets it in at the latest, 0 if that was
+    not the reason."""
 
     fragments: int
     size: int
@@ -60,7 +63,7 @@ class Flight:
             return self._limits
         return Limits(0, 0, self._limits.retained_bytes)
 
-    # Notify -----------------------------------------------------------------------------------------------------------------
+    # Notify -------------------------------------------------------------------------------------------------
 
     @property
     def notifies(self) -> bool:
@@ -95,7 +98,7 @@ class Flight:
         messages, size, _ = self._limits
         return (not messages or flight.messages < messages) and (not size or flight.bytes < size)
 
-    # Block ------------------------------------------------------------------------------------------------------------------
+    # Block --------------------------------------------------------------------------------------------------
 
     @property
     def waits(self) -> bool:

@@ -1,7 +1,8 @@
-"""Whether somebody has fallen silent, by a heartbeat that another process writes: pure, and nobody is declared dead by it.
+"""Whether somebody has fallen silent, by a heartbeat that another process writes: pure, and nobody is
+declared dead by it.
 
-Silence is counted in looks, not read off a clock: at most two steps count from one look to the next. So a pause of the whole
-machine, or of the process that looks, is nobody's silence.
+Silence is counted in looks, not read off a clock: at most two steps count from one look to the next. So a
+pause of the whole machine, or of the process that looks, is nobody's silence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Who has which numbers: sets of numbers as intervals, and how many of them hold a number. Pure.
 
-What a participant of a source has is everything in [from, ack) that its line on the board ever said (docs/design.md 8): a store
-or a receiver that came late, or lost some, leaves holes. Intervals are half-open, `..._to` and `high` exclusive.
+What a participant of a source has is everything in [from, ack) that its line on the board ever said
+(docs/design.md 8): a store or a receiver that came late, or lost some, leaves holes. Intervals are half-open,
+`..._to` and `high` exclusive.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ class Holder(Protocol):
 
 
 class Spans:
-    """A set of numbers, as intervals that neither meet nor overlap. Mostly it is one, and grows at its end."""
+    """A set of numbers, as intervals that neither meet nor overlap. Mostly it is one, and grows at its
+    end."""
 
     __slots__ = ("_bounds",)
 
     def __init__(self) -> None:
         self._bounds: list[int] = []
-        """Start, end, start, end, ... ascending: a number is in the set if an odd count of bounds is at or below it."""
+        """Start, end, start, end, ... ascending: a number is in the set if an odd count of bounds is at or
+        below it."""
 
     def __bool__(self) -> bool:
         return bool(self._bounds)

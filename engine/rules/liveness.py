@@ -1,10 +1,12 @@
-"""Which receiving contexts a sending context knows, and when one of them is dead: pure policy over board lines.
+"""Which receiving contexts a sending context knows, and when one of them is dead: pure policy over board
+lines.
 
-A receiving context shows itself on the board of every source that it has joined: one line, with a heartbeat. The unit is
-the context, over all sources and receivers: it comes once and goes once. UM infers death from silence and from a broken
-connection, and warns that both lie. Here silence only says when to ask; the answer is a proof (docs/design.md 12). So a process
-that is stopped, or stuck in a debugger, is never reported, however long it is silent: there are no false alarms. A program that
-wants to know of who hangs asks for it (`silence`): then silence alone is TMO, and who beats again has come again.
+A receiving context shows itself on the board of every source that it has joined: one line, with a heartbeat.
+The unit is the context, over all sources and receivers: it comes once and goes once. UM infers death from
+silence and from a broken connection, and warns that both lie. Here silence only says when to ask; the answer
+is a proof (docs/design.md 12). So a process that is stopped, or stuck in a debugger, is never reported,
+however long it is silent: there are no false alarms. A program that wants to know of who hangs asks for it
+(`silence`): then silence alone is TMO, and who beats again has come again.
 
 Source: docs/semantics.md H, L.3.
 """
@@ -22,7 +24,8 @@ __all__ = ["Came", "Line", "Liveness", "Went"]
 
 
 class Line(NamedTuple):
-    """A receiving context on the board of one source. `uuid` is the context's; a context that starts again has another."""
+    """A receiving context on the board of one source. `uuid` is the context's; a context that starts again
+    has another."""
 
     uuid: bytes
     registration_id: int
@@ -47,7 +50,8 @@ class Went(NamedTuple):
 
 
 class Liveness:
-    """The receiving contexts of one sending context. `timeout_ns`: ume_source_liveness_timeout; `silence`: it ends them."""
+    """The receiving contexts of one sending context. `timeout_ns`: ume_source_liveness_timeout; `silence`: it
+    ends them."""
 
     def __init__(self, timeout_ns: int, *, silence: bool = False) -> None:
         self._timeout_ns = timeout_ns
@@ -58,7 +62,8 @@ class Liveness:
         self._hung: dict[bytes, int] = {}
         """Heartbeat of those that were told to be silent, and are not known until they have a newer one."""
         self._over: set[bytes] = set()
-        """Gone, but still on a board, and not to be looked into again: a line stays until somebody else needs it."""
+        """Gone, but still on a board, and not to be looked into again: a line stays until somebody else needs
+        it."""
 
     def look(self, lines: Iterable[Line], now_ns: int) -> list[Came | Went]:
         """Take in every line of every source; return what happened since the last look."""
@@ -84,7 +89,8 @@ class Liveness:
                     self._hung.pop(uuid, None)
                     self._known[uuid], self._since[uuid] = seen[0], now_ns
                     found.append(Came(seen[0]))
-        # Nothing connects the two contexts any more: the last common source was closed here, or the line has a new owner.
+        # Nothing connects the two contexts any more: the last common source was closed here, or the line has
+        # a new owner.
         gone = [uuid for uuid in self._known if uuid not in present]
         self._since = {uuid: since for uuid, since in self._since.items() if uuid in self._known}
         return found + [Went(self._known.pop(uuid), ReceivingContextFlags.EOF) for uuid in gone]

@@ -1,9 +1,10 @@
-"""What a source says about its numbers: which events, in which units, with which flags. Pure; `retention` decides when.
+"""What a source says about its numbers: which events, in which units, with which flags. Pure; `retention`
+decides when.
 
-The sender records messages that somebody will ask for (`Records`); every method turns numbers into events and appends them
-to `queue`. Units follow the notification modes (docs/semantics.md D.3, D.4): 1 and 3 are per fragment and store (receiver), 2
-per message, and without a mode, stability comes in ranges. Numbers that are no longer recorded are told as one range,
-without client data.
+The sender records messages that somebody will ask for (`Records`); every method turns numbers into events and
+appends them to `queue`. Units follow the notification modes (docs/semantics.md D.3, D.4): 1 and 3 are per
+fragment and store (receiver), 2 per message, and without a mode, stability comes in ranges. Numbers that are
+no longer recorded are told as one range, without client data.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Sent(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What one event is about: numbers first..last, whether `last` ends a message, and the message's client data."""
+    """What one event is about: numbers first..last, whether `last` ends a message, and the message's client
+    data."""
 
     first: int
     last: int
@@ -61,7 +63,8 @@ class Told(NamedTuple):
 
 
 class Records:
-    """Messages in the order of their numbers. The sender appends; everything else is done by one thread at a time."""
+    """Messages in the order of their numbers. The sender appends; everything else is done by one thread at a
+    time."""
 
     def __init__(self) -> None:
         self._sent: list[Sent] = []
@@ -127,7 +130,8 @@ class Receiver(NamedTuple):
 
 
 class NoticeConfig(NamedTuple):
-    """Options of a source that decide which events it has; `topic` and `force` are for ume_force_reclaim_function.
+    """Options of a source that decide which events it has; `topic` and `force` are for
+    ume_force_reclaim_function.
 
     events: somebody listens. stability: ume_message_stability_notification, None where it was not given.
     confirmation: ume_confirmed_delivery_notification. extended: use_extended_reclaim_notifications.
@@ -173,8 +177,8 @@ class Notices:
         return self._confirmation > 0
 
     def stored(self, store: int, fresh: Iterable[Interval], in_group: Spans, stable: Spans, news: Spans) -> None:
-        """Modes 1 and 3: a store has `fresh`. Numbers in `in_group` are stable in its group, those in `stable` as configured,
-        over all groups; no event has said that of those in `news`."""
+        """Modes 1 and 3: a store has `fresh`. Numbers in `in_group` are stable in its group, those in
+        `stable` as configured, over all groups; no event has said that of those in `news`."""
         name = self._names[store]
         for low, high in fresh:
             for told in self.records.told(low, high, "fragment"):
@@ -195,7 +199,8 @@ class Notices:
             self.queue.append(MessageStable(flags, told.last, told.first, told.client_data))
 
     def marked(self, number: int, *, stable: bool) -> None:
-        """The program called it stable. In modes 1 and 3, the event says, too, if it became stable by that."""
+        """The program called it stable. In modes 1 and 3, the event says, too, if it became stable by
+        that."""
         if self._mode == 0:
             return
         for told in self.records.told(number, number + 1, "fragment"):

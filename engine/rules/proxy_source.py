@@ -1,8 +1,9 @@
 """Which dead sources a store stands in for (ume_proxy_source). Rules without I/O (docs/semantics.md J.2).
 
-Here the stores keep the stream's record, and answer receivers for a dead source in any case. A proxy adds that one store, the
-same for everybody, says that it does so, from the activity timeout on until the source is back or forgotten. Of the stores that
-run, allow it, and have the source's messages it is the one with the lowest identity: no store asks another.
+Here the stores keep the stream's record, and answer receivers for a dead source in any case. A proxy adds
+that one store, the same for everybody, says that it does so, from the activity timeout on until the source is
+back or forgotten. Of the stores that run, allow it, and have the source's messages it is the one with the
+lowest identity: no store asks another.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Proxies:
         """Sources that this store stands in for."""
 
     def due(self, source: bytes, held: bool, after_ns: int, now_ns: int) -> bool:
-        """It is dead, and has been for its activity timeout while this store looked: somebody is to stand in."""
+        """It is dead, and has been for its activity timeout while this store looked: somebody is to stand
+        in."""
         if held:
             self._since.pop(source, None)
             return False

@@ -1,11 +1,13 @@
-"""How many stores must agree: groups of stores, who may send, what is stable, where to start. Pure arithmetic over numbers.
+"""How many stores must agree: groups of stores, who may send, what is stable, where to start. Pure arithmetic
+over numbers.
 
-One rule on two levels (docs/semantics.md E.2). In a group a number is stable when enough of its stores have it; over the groups,
-when it is stable in enough of them. The same words decide whether a source may send, over stores that are registered. So a group
-is itself something that "has" numbers, and the question over groups is the question over stores, asked once more.
+One rule on two levels (docs/semantics.md E.2). In a group a number is stable when enough of its stores have
+it; over the groups, when it is stable in enough of them. The same words decide whether a source may send,
+over stores that are registered. So a group is itself something that "has" numbers, and the question over
+groups is the question over stores, asked once more.
 
-Positions and reports are exclusive: the number behind the last one that a store holds. Sizes are declared: a quorum does not
-shrink with the stores that happen to answer. Source: docs/semantics.md E.1 to E.5.
+Positions and reports are exclusive: the number behind the last one that a store holds. Sizes are declared: a
+quorum does not shrink with the stores that happen to answer. Source: docs/semantics.md E.1 to E.5.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ def _at_least(needed: int, numbers: Collection[int]) -> int:
 class Groups:
     """Declared groups of the stores of one source (ume_store_group), and both behaviours.
 
-    `sizes`: declared size by group number, 0 = there is no such group. `of`: store index -> its group's number. Stores of a
-    group beyond its size are backups.
+    `sizes`: declared size by group number, 0 = there is no such group. `of`: store index -> its group's
+    number. Stores of a group beyond its size are backups.
     """
 
     sizes: tuple[int, ...]
@@ -70,7 +72,8 @@ class Groups:
 
     @classmethod
     def told(cls, sizes: Sequence[int], of: Sequence[int], intragroup: int = 0, intergroup: int = 0) -> Self:
-        """What another process says, behaviours by their numbers. Where that contradicts itself, all stores are one group."""
+        """What another process says, behaviours by their numbers. Where that contradicts itself, all stores
+        are one group."""
         sound = all(group < len(sizes) and sizes[group] for group in of)
         sound = sound and all(sum(number == group for group in of) >= size for number, size in enumerate(sizes))
         if not sound or intragroup >= len(INTRAGROUP) or intergroup >= len(INTERGROUP):
@@ -105,7 +108,8 @@ class Groups:
         return all(self._among(number, registered) >= self.sizes[number] for number in self.numbers)
 
     def quorate(self, stores: Collection[int]) -> list[int]:
-        """Groups of which at least a quorum is among these stores: the active ones, if these are registered."""
+        """Groups of which at least a quorum is among these stores: the active ones, if these are
+        registered."""
         return [n for n in self.numbers if self._among(n, stores) >= quorum(self.sizes[n])]
 
     def complete(self, registered: Collection[int]) -> bool:
@@ -129,9 +133,9 @@ class Groups:
     def consensus(self, reports: Mapping[int, int], behavior: Consensus) -> int:
         """Return the number to start at from what stores report (docs/semantics.md E.5).
 
-        `majority`: in a group the highest number that at least its quorum reports or exceeds; over the groups the greatest.
-        Where no group has a quorum of reports, those that there are decide among themselves: whoever asks knows that no more
-        will come. Raises ValueError without reports.
+        `majority`: in a group the highest number that at least its quorum reports or exceeds; over the groups
+        the greatest. Where no group has a quorum of reports, those that there are decide among themselves:
+        whoever asks knows that no more will come. Raises ValueError without reports.
         """
         if not reports:
             raise ValueError("no store reports a number")
@@ -148,8 +152,9 @@ class Groups:
         return max(found)
 
     def stable_number(self, positions: Mapping[int, int]) -> int:
-        """Return the number below which everything is stable, from positions alone: the source is gone, and with it who was
-        registered. `all-active` counts as the least that it can have meant: a quorum, in any group."""
+        """Return the number below which everything is stable, from positions alone: the source is gone, and
+        with it who was registered. `all-active` counts as the least that it can have meant: a quorum, in any
+        group."""
         stable = []
         for number in self.numbers:
             held = [positions.get(store, 0) for store in self.members(number)]
@@ -167,7 +172,8 @@ NO_GROUPS = Groups((), ())
 
 
 class _Group:
-    """A group as one member of the question over groups: it has what all of its `rules` (how many, of whom) say."""
+    """A group as one member of the question over groups: it has what all of its `rules` (how many, of whom)
+    say."""
 
     __slots__ = ("_rules",)
 
@@ -190,9 +196,11 @@ class _Group:
 
 
 class Holdings:
-    """Which numbers are stable: `stores[i]` is what store i has. Only stores with a seat count; `active` of them are registered.
+    """Which numbers are stable: `stores[i]` is what store i has. Only stores with a seat count; `active` of
+    them are registered.
 
-    A store that has no seat any more takes nothing back: what was stable below the caller's `floor` stays what it was.
+    A store that has no seat any more takes nothing back: what was stable below the caller's `floor` stays
+    what it was.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -228,7 +236,8 @@ class Holdings:
         return _Group(rules)
 
     def first_unstable(self, floor: int) -> int:
-        """Return the first number from `floor` on that is not stable. What lies below `floor` stays what it was."""
+        """Return the first number from `floor` on that is not stable. What lies below `floor` stays what it
+        was."""
         if len(self._members) == self._needed == 1:
             return self._members[0].end_of(floor)
         return first_missing(floor, self._needed, self._members)
@@ -238,7 +247,8 @@ class Holdings:
         return lacking(low, high, self._needed, self._members)
 
     def in_group(self, store: int, low: int, high: int, floor: int) -> Spans:
-        """Return what of [low, high) is stable in this store's group: from `floor` on in order, as it becomes stable."""
+        """Return what of [low, high) is stable in this store's group: from `floor` on in order, as it becomes
+        stable."""
         group, found = self._by_number[self.groups.of[store]], Spans()
         high = min(high, group.end_of(floor))
         found.add(low, high)

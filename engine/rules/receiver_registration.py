@@ -1,4 +1,5 @@
-"""One receiver's registration with the stores of one source, without I/O (docs/semantics.md B.3). See registration.py."""
+"""One receiver's registration with the stores of one source, without I/O (docs/semantics.md B.3). See
+registration.py."""
 
 from __future__ import annotations
 
@@ -25,13 +26,15 @@ TOLD_AGAIN = 10
 
 
 class ReceiverRegistration(Registration):
-    """Complete once; a store that returns registers again. Asks those that the source is registered with, as its SRI says;
-    all of them while no SRI has been seen. A quorum in one group will do: across groups it starts at the latest number.
+    """Complete once; a store that returns registers again. Asks those that the source is registered with, as
+    its SRI says; all of them while no SRI has been seen. A quorum in one group will do: across groups it
+    starts at the latest number.
 
-    Stores may know it by different identities, or not at all: one that was away when it registered first. ``identity`` is the
-    one to which most was acknowledged, empty while no store knows it, and fixed when it is complete: if none did, to the one
-    that it was granted as new. A store that has granted another one is asked again with it. It has no say in where to start
-    before it has taken that over; nor has one that did not know the receiver, where another one does.
+    Stores may know it by different identities, or not at all: one that was away when it registered first.
+    ``identity`` is the one to which most was acknowledged, empty while no store knows it, and fixed when it
+    is complete: if none did, to the one that it was granted as new. A store that has granted another one is
+    asked again with it. It has no say in where to start before it has taken that over; nor has one that did
+    not know the receiver, where another one does.
     """
 
     def __init__(self, groups: Groups, interval_ns: int, behavior: Consensus, *, stagger: float = 0.0) -> None:
@@ -47,7 +50,8 @@ class ReceiverRegistration(Registration):
         self._told_ns = -1
         """When the program was told so last."""
         self.disputed = False
-        """It has enough grants, and where it starts depends on what a store has begun that has not answered."""
+        """It has enough grants, and where it starts depends on what a store has begun that has not
+        answered."""
 
     def _claims(self) -> Phase | None:
         return None if self.complete else Phase.ACTIVE
@@ -80,7 +84,8 @@ class ReceiverRegistration(Registration):
         return told + left + again + self._complete(now_ns)
 
     def _unify(self, now_ns: int) -> list[Action]:
-        """Asks the stores again that know it by another identity; each once, for it may not be able to take this one over."""
+        """Asks the stores again that know it by another identity; each once, for it may not be able to take
+        this one over."""
         grants = self._reports()
         known = [grant for store, grant in grants.items() if store not in self._strangers]
         if not self.complete and known:
@@ -93,14 +98,17 @@ class ReceiverRegistration(Registration):
         return actions
 
     def asked_as(self, store: int) -> bytes:
-        """The identity that this store is to take over; none before it has said which one it knows, unless it is settled.
+        """The identity that this store is to take over; none before it has said which one it knows, unless it
+        is settled.
 
-        Else what a life that came to nothing has left at another store, and which answers first, would be imposed on it.
+        Else what a life that came to nothing has left at another store, and which answers first, would be
+        imposed on it.
         """
         return self.identity if self.complete or self._asked_as.get(store) == self.identity else b""
 
     def again(self, store: int, now_ns: int) -> list[Action]:
-        """The source has registered with the store again, so the receiver does, too (docs/semantics.md B.2)."""
+        """The source has registered with the store again, so the receiver does, too (docs/semantics.md
+        B.2)."""
         return self._ask(store, now_ns) if self.slots[store].phase in {Phase.ACTIVE, Phase.REFUSED} else []
 
     def disconnected(self, store: int) -> list[Action]:
@@ -111,7 +119,8 @@ class ReceiverRegistration(Registration):
         return []
 
     def tick(self, now_ns: int) -> list[Action]:
-        """Asks again what is due; does with fewer stores when the first interval is over; tells who has not answered."""
+        """Asks again what is due; does with fewer stores when the first interval is over; tells who has not
+        answered."""
         actions = self._retries(now_ns) + self._complete(now_ns)
         silent = [] if self.complete else self._overdue(now_ns, Phase.DOWN, Phase.ASKED)
         return actions + [self._unresponsive(store) for store in silent] + self._waits(now_ns)
@@ -134,8 +143,9 @@ class ReceiverRegistration(Registration):
         return "has not answered" if slot.refusal is None else slot.refusal.reason
 
     def _waits(self, now_ns: int) -> list[Action]:
-        """Nobody waits in silence: told when those that answer have done so, and again and again. What is told by itself, a
-        refusal that names a reason, or silence for an interval, is not told twice the first time."""
+        """Nobody waits in silence: told when those that answer have done so, and again and again. What is
+        told by itself, a refusal that names a reason, or silence for an interval, is not told twice the first
+        time."""
         grants = self._reports()
         if self.complete or (self._sufficient(grants) and len(grants) > len(self._in_use()) and not self.disputed):
             self._waits_ns = self._told_ns = -1
@@ -173,7 +183,8 @@ class ReceiverRegistration(Registration):
         return {s: slot.grant for s, slot in enumerate(self.slots) if slot.phase is Phase.ACTIVE and slot.grant}
 
     def tables(self) -> list[Table]:
-        """The BEGIN tables that may hold (reports.readers_tables), by all that the stores have said. Empty tables: nothing."""
+        """The BEGIN tables that may hold (reports.readers_tables), by all that the stores have said. Empty
+        tables: nothing."""
         grants = {str(store): slot.grant for store, slot in enumerate(self.slots) if slot.grant is not None}
         views = {name: LogView(tuple(grant.begins), grant.high_sqn) for name, grant in grants.items()}
         declared = Configuration(tuple(map(str, range(self.groups.stores))), self.groups)
@@ -189,18 +200,20 @@ class ReceiverRegistration(Registration):
             return []
         knowing = {s: grant for s, grant in grants.items() if grant.uuid == self.identity and s not in self._strangers}
         voters = knowing or grants  # who knew it may have died since
-        # A store that has missed a BEGIN reports acknowledgements of numbers that are another incarnation's now
-        # (docs/design.md 13). Which ones these are must be known: one kept wrongly skips messages, one cut wrongly
-        # delivers them again.
+        # A store that has missed a BEGIN reports acknowledgements of numbers that are another incarnation's
+        # now (docs/design.md 13). Which ones these are must be known: one kept wrongly skips messages, one
+        # cut wrongly delivers them again.
         starts = {self._start(voters, table) for table in self.tables()}
         self.disputed = len(starts) > 1
         if self.disputed:
             return []
         self.complete = True
         ((start, position),) = starts
-        # Nobody knew it. A store that answers later and does would else wait for acknowledgements that come by another name.
+        # Nobody knew it. A store that answers later and does would else wait for acknowledgements that come
+        # by another name.
         self.identity = self.identity or next(iter(grants.values())).uuid
-        # A store that the source never registered with is not waited for, and is not there all the same (docs/semantics.md B.5).
+        # A store that the source never registered with is not waited for, and is not there all the same
+        # (docs/semantics.md B.5).
         whole = everybody and self.groups.full(grants)
         said = Complete(start, whole, None if position == start else position)
         return [said, *self._unify(now_ns)]

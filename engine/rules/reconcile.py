@@ -1,15 +1,17 @@
 """What the stores of one source must agree on: which BEGINs hold, how far the log goes, how a hole is filled
 (docs/design.md 13-15).
 
-No I/O. A table is a log's list of BEGINs, (incarnation, its first number), oldest first. BEGIN(k, s) makes the records from
-``s`` on of all older incarnations void.
+No I/O. A table is a log's list of BEGINs, (incarnation, its first number), oldest first. BEGIN(k, s) makes
+the records from ``s`` on of all older incarnations void.
 
-Of several tables the one whose newest BEGIN is greatest is right as a whole, and never their union: an entry that it lacks is
-a BEGIN that a dying source got to too few stores. Nothing was sent under it, and taken in later it would void what has become
-stable since. A BEGIN that a quorum has made durable is in every newer table: each BEGIN carries the table that it was built
-on, its source took that from a quorum of stores, and two quorums meet. Where one group will do, they need not; nor does a
-quorum say that no BEGIN with a greater number reached anybody else. So stores read each other's files, and sources the board
-(tests/unit/test_few_begins.py). A store that nobody can read may come back with such a BEGIN when a reboot has taken the board.
+Of several tables the one whose newest BEGIN is greatest is right as a whole, and never their union: an entry
+that it lacks is a BEGIN that a dying source got to too few stores. Nothing was sent under it, and taken in
+later it would void what has become stable since. A BEGIN that a quorum has made durable is in every newer
+table: each BEGIN carries the table that it was built on, its source took that from a quorum of stores, and
+two quorums meet. Where one group will do, they need not; nor does a quorum say that no BEGIN with a greater
+number reached anybody else. So stores read each other's files, and sources the board
+(tests/unit/test_few_begins.py). A store that nobody can read may come back with such a BEGIN when a reboot
+has taken the board.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ BEGINS_MAX = 64
 """Entries that a table remembers: HF_INCARNATIONS of the log's head."""
 FOR_EVER = 2**64 - 1
 PATIENCE_NS = 1_000_000_000
-"""How long a number is awaited from a store that is behind or cannot be read now, before a hole is left for it."""
+"""How long a number is awaited from a store that is behind or cannot be read now, before a hole is left for
+it."""
 
 BeginOf = tuple[int, int]
 """(incarnation, its first number)."""
@@ -42,8 +45,8 @@ Table = tuple[BeginOf, ...]
 def newest_table(tables: Iterable[Sequence[BeginOf]]) -> Table:
     """The one that is right; empty without any.
 
-    Where a BEGIN that never reached a quorum was seen by nobody who opened the next incarnation, both have one number: what more
-    stores know is right.
+    Where a BEGIN that never reached a quorum was seen by nobody who opened the next incarnation, both have
+    one number: what more stores know is right.
     """
     every = [tuple(table) for table in tables if table]
     known = Counter(table[-1] for table in every)
@@ -58,8 +61,9 @@ def void_from(table: Sequence[BeginOf], incarnation: int) -> int:
 def after_begin(own: Sequence[BeginOf], told: Sequence[BeginOf], incarnation: int, start: int) -> Table:
     """A store's table after BEGIN(incarnation, start) that was built on the table ``told``.
 
-    ``told`` replaces what the store believed; older than its first entry is only what it does not remember. Without ``told`` (no
-    store that granted knew anything) the store's own entries stay. Raises ValueError when ``own`` is newer than ``incarnation``.
+    ``told`` replaces what the store believed; older than its first entry is only what it does not remember.
+    Without ``told`` (no store that granted knew anything) the store's own entries stay. Raises ValueError
+    when ``own`` is newer than ``incarnation``.
     """
     if own and own[-1][0] > incarnation:
         raise ValueError(f"incarnation {incarnation} is over: {own[-1][0]} has begun")
@@ -82,19 +86,22 @@ class LogView(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where numbering goes on by this log: never below its newest BEGIN, also while what lies before is still a hole here."""
+        """Where numbering goes on by this log: never below its newest BEGIN, also while what lies before is
+        still a hole here."""
         return max(self.next_sqn, self.begins[-1][1]) if self.begins else self.next_sqn
 
 
 def newest(own: LogView, peers: Iterable[LogView]) -> LogView:
-    """What a store reports of a source: the farthest end of the logs that know the newest BEGIN, its own one among them."""
+    """What a store reports of a source: the farthest end of the logs that know the newest BEGIN, its own one
+    among them."""
     views = [own, *peers]
     table = newest_table(view.begins for view in views)
     return LogView(table, max(view.end for view in views if view.begins[-1:] == table[-1:]))
 
 
 def lost_acknowledged(log: LogView, ack: int, ack_stream: int) -> bool:
-    """The log has not what its store's board line says, ``ack`` under incarnation ``ack_stream``: a restored backup, for example.
+    """The log has not what its store's board line says, ``ack`` under incarnation ``ack_stream``: a restored
+    backup, for example.
 
     A line goes over to an incarnation only when its BEGIN is durable (docs/design.md 15).
     """
@@ -103,7 +110,8 @@ def lost_acknowledged(log: LogView, ack: int, ack_stream: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Every store on record was read, and none has ``first``..``last``: to be recorded before anything newer is appended."""
+    """Every store on record was read, and none has ``first``..``last``: to be recorded before anything newer
+    is appended."""
 
     first: int
     last: int
@@ -111,7 +119,8 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """This log lacks ``first``..``last``, and a store that could not be read may have them: recorded as a hole, to be filled."""
+    """This log lacks ``first``..``last``, and a store that could not be read may have them: recorded as a
+    hole, to be filled."""
 
     first: int
     last: int
@@ -131,9 +140,11 @@ DONE: Literal["done"] = "done"
 
 
 class Refill:
-    """Fills the hole [held, goal) of one log from its peers' logs, oldest number first. ``empty``: the log has no message yet.
+    """Fills the hole [held, goal) of one log from its peers' logs, oldest number first. ``empty``: the log
+    has no message yet.
 
-    ``goal`` is the oldest number in the ring that the store reads; None: there is no ring, and it wants whatever the peers have.
+    ``goal`` is the oldest number in the ring that the store reads; None: there is no ring, and it wants
+    whatever the peers have.
     """
 
     def __init__(self, *, empty: bool, patience_ns: int = PATIENCE_NS) -> None:
@@ -151,7 +162,8 @@ class Refill:
     def missing(
         self, held: int, goal: int | None, behind: Sequence[int], undecided: int, now_ns: int
     ) -> Lost | Hole | StartAt | Literal["wait", "done"]:
-        """No peer gave ``held``: what now? Ignorance is never a loss: only what all peers are known to lack is one.
+        """No peer gave ``held``: what now? Ignorance is never a loss: only what all peers are known to lack
+        is one.
 
         Args:
             behind: where the logs of those go on that will never have it.

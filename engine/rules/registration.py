@@ -1,8 +1,9 @@
-"""Registration with stores as state machines without I/O: what a source (source_registration.py) and a receiver
-(receiver_registration.py) share, and the words that they speak with their drivers (docs/semantics.md B.1, B.3).
+"""Registration with stores as state machines without I/O: what a source (source_registration.py) and a
+receiver (receiver_registration.py) share, and the words that they speak with their drivers (docs/semantics.md
+B.1, B.3).
 
-A driver feeds in what happened (a link came up, an answer arrived, time passed) and carries out the actions that come back, in
-order. The machines know no socket and no clock: ``now_ns`` is CLOCK_MONOTONIC, handed in.
+A driver feeds in what happened (a link came up, an answer arrived, time passed) and carries out the actions
+that come back, in order. The machines know no socket and no clock: ``now_ns`` is CLOCK_MONOTONIC, handed in.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ REFUSED_RETRY_NS = 100_000_000
 TELL_AGAIN = 10
 """Registration intervals after which the same refusal is told again."""
 AT_ONCE = {"reg_id_in_use", "unknown_source"}
-"""Refusals that end with a proof of death, or with a source that registers: who waits for those asks as often as before."""
+"""Refusals that end with a proof of death, or with a source that registers: who waits for those asks as often
+as before."""
 REG_ID_MAX = 2**32 - 1
 
 
 def checked_registration_id(value: object) -> int:
-    """A RegID as a program gives it, 0 = any. Raises RegistrationError unless it is a 32-bit number (docs/semantics.md A.2)."""
+    """A RegID as a program gives it, 0 = any. Raises RegistrationError unless it is a 32-bit number
+    (docs/semantics.md A.2)."""
     if not isinstance(value, int) or not 0 <= value <= REG_ID_MAX:
         raise RegistrationError(f"RegID {value!r}: expected a number from 1 to {REG_ID_MAX}, or 0 for any")
     return int(value)
@@ -38,12 +41,14 @@ def checked_registration_id(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a store granted, to a source or to a receiver. From ``begins`` on: to a source; as in wire.SourceGranted."""
+    """What a store granted, to a source or to a receiver. From ``begins`` on: to a source; as in
+    wire.SourceGranted."""
 
     registration_id: int
     uuid: bytes
     next_sqn: int
-    """Next number that the store expects (source), or that the receiver has not acknowledged there (receiver)."""
+    """Next number that the store expects (source), or that the receiver has not acknowledged there
+    (receiver)."""
     old: bool
     incarnation: int = 0
     begins: tuple[tuple[int, int], ...] = ()
@@ -59,13 +64,15 @@ class Grant:
     lives: Sequence[int] = ()
     """As in wire.SourceGranted."""
     promised: int = 0
-    """The incarnation that this claimant may open there; 0: the store promises nothing (it is of an older version)."""
+    """The incarnation that this claimant may open there; 0: the store promises nothing (it is of an older
+    version)."""
     seen: Sequence[Seen] = ()
     """What the store knows of the logs of the source's stores, its own among them."""
     configuration: Configuration | None = None
     """Whom the source declared before, as the store remembers it."""
     excluded: Mapping[str, int] = field(default_factory=dict)
-    """Stores that the operator has excluded, and without which the source has not started since -> the exclusion's number."""
+    """Stores that the operator has excluded, and without which the source has not started since -> the
+    exclusion's number."""
     exclusions: Mapping[str, int] = field(default_factory=dict)
     """All that the store remembers: who returns is to learn first."""
     served: Sequence[int] = ()
@@ -95,7 +102,7 @@ class Refusal:
         return self.text or f"refused ({self.code or 'no reason given'})"
 
 
-# Actions --------------------------------------------------------------------------------------------------------------------
+# Actions ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,8 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Forgot:
-    """Tell the program: these stores do not know any more what they had; messages from ``start_sqn`` on may be gone."""
+    """Tell the program: these stores do not know any more what they had; messages from ``start_sqn`` on may
+    be gone."""
 
     stores: tuple[str, ...]
     start_sqn: int
@@ -146,7 +154,8 @@ class RefusedBy:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Leave this store, which granted ``uuid``: another claimant holds so many others that this one cannot complete."""
+    """Leave this store, which granted ``uuid``: another claimant holds so many others that this one cannot
+    complete."""
 
     store: int
     uuid: bytes
@@ -154,17 +163,20 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Tell the program: it may send (receive). ``all_stores`` is False when stores that have a seat are not registered."""
+    """Tell the program: it may send (receive). ``all_stores`` is False when stores that have a seat are not
+    registered."""
 
     sequence_number: int
     all_stores: bool
     position: int | None = None
-    """Of a receiver: first number that it has not acknowledged. None: ``sequence_number``, which a rollback limit may raise."""
+    """Of a receiver: first number that it has not acknowledged. None: ``sequence_number``, which a rollback
+    limit may raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unresponsive:
-    """Tell the program: a store is gone or silent. The counts are of its group; ``answered`` False: it never registered."""
+    """Tell the program: a store is gone or silent. The counts are of its group; ``answered`` False: it never
+    registered."""
 
     store: int
     quorum_lost: bool
@@ -183,13 +195,14 @@ class Seated:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Another incarnation has begun since the stores granted, and was sent under: remove the stream, which is empty."""
+    """Another incarnation has begun since the stores granted, and was sent under: remove the stream, which is
+    empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Tell the program of a receiver: it cannot complete. ``said``: every store that is asked, and what it says.
-    ``disputed``: enough of them have granted, and they do not settle where it starts."""
+    """Tell the program of a receiver: it cannot complete. ``said``: every store that is asked, and what it
+    says. ``disputed``: enough of them have granted, and they do not settle where it starts."""
 
     said: tuple[tuple[int, str], ...]
     disputed: bool = False
@@ -245,13 +258,15 @@ class _Slot:
 
 @dataclass(slots=True)
 class Registration:
-    """What both sides share: one slot per store; those in ``seated`` are asked, again and again until they answer."""
+    """What both sides share: one slot per store; those in ``seated`` are asked, again and again until they
+    answer."""
 
     groups: Groups
     interval_ns: int
     behavior: Consensus = "majority"
     stagger: float = field(default=0.0, kw_only=True)
-    """So much longer is the pause after a refusal, 0..1. Claimants of one RegID differ in it, or they meet again and again."""
+    """So much longer is the pause after a refusal, 0..1. Claimants of one RegID differ in it, or they meet
+    again and again."""
     slots: list[_Slot] = field(init=False)
     seated: set[int] = field(init=False)
     first_ns: int = field(default=-1, init=False)
@@ -290,7 +305,8 @@ class Registration:
         return told + self._give_up()
 
     def _claims(self) -> Phase | None:
-        """The phase of a store that granted and may still be left; None: this object will not give up any more."""
+        """The phase of a store that granted and may still be left; None: this object will not give up any
+        more."""
         raise NotImplementedError
 
     def _sufficient(self, stores: Collection[int]) -> bool:
@@ -306,10 +322,11 @@ class Registration:
         return not self._sufficient(held) or len(held) <= len(in_use)
 
     def _give_up(self) -> list[Action]:
-        """Two claimants of one RegID must not block each other, each with a part of the stores: one that cannot complete
-        leaves what it has, and asks again as if it had been refused there. Nor may both complete, each with a group of its
-        own: who cannot have more stores than are refused gives up, too. One that could complete, but for what others hold,
-        waits whether they give up first: until it is refused again."""
+        """Two claimants of one RegID must not block each other, each with a part of the stores: one that
+        cannot complete leaves what it has, and asks again as if it had been refused there. Nor may both
+        complete, each with a group of its own: who cannot have more stores than are refused gives up, too.
+        One that could complete, but for what others hold, waits whether they give up first: until it is
+        refused again."""
         held, in_use = self._claims(), self._in_use()
         free = self.seated - in_use
         if held is None or not in_use:
@@ -328,8 +345,9 @@ class Registration:
         return actions
 
     def _retries(self, now_ns: int) -> list[Action]:
-        """A refused claimant looks again soon: its grant waits for a proof of death, not for a timeout. A request that has no
-        answer yet is not repeated: the socket is reliable, and a broken link starts over."""
+        """A refused claimant looks again soon: its grant waits for a proof of death, not for a timeout. A
+        request that has no answer yet is not repeated: the socket is reliable, and a broken link starts
+        over."""
         due = self._pause_ns()
         actions: list[Action] = []
         for store, slot in enumerate(self.slots):
@@ -347,8 +365,9 @@ class Registration:
         return int(min(self.interval_ns, REFUSED_RETRY_NS) * (1 + self.stagger))
 
     def refusal(self, since_ns: int = 0) -> Refusal | None:
-        """Why it cannot complete: what a store says, if those that do not refuse are not enough; nor those of them that are
-        there, where all that are there would be. ``since_ns``: what was answered to older questions is not believed."""
+        """Why it cannot complete: what a store says, if those that do not refuse are not enough; nor those of
+        them that are there, where all that are there would be. ``since_ns``: what was answered to older
+        questions is not believed."""
         refused = self._refused_since(since_ns)
         rest = self.seated - refused
         there = {store for store in self.seated if not self.slots[store].gone}
@@ -356,8 +375,8 @@ class Registration:
         return self._reason(refused) if refused & self.seated and hindered else None
 
     def _refused_since(self, since_ns: int) -> set[int]:
-        """Stores that refuse, backups among them, and those that were left because others refuse. Who is asked again has said
-        so last, which holds until the answer for who believes any answer."""
+        """Stores that refuse, backups among them, and those that were left because others refuse. Who is
+        asked again has said so last, which holds until the answer for who believes any answer."""
         return {
             store
             for store, slot in enumerate(self.slots)
@@ -388,8 +407,9 @@ class Registration:
         return {store for store in self.seated if self.slots[store].phase in phases}
 
     def _is_over(self, now_ns: int) -> bool:
-        """The first interval is: what the groups need will do, all is not waited for any more (docs/semantics.md B.1, step 7).
-        Until then also a store that refuses is waited for: it may grant yet."""
+        """The first interval is: what the groups need will do, all is not waited for any more
+        (docs/semantics.md B.1, step 7). Until then also a store that refuses is waited for: it may grant
+        yet."""
         return self.first_ns >= 0 and now_ns - self.first_ns >= self.interval_ns
 
 

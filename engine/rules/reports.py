@@ -1,21 +1,27 @@
-"""How far the stores of one source may have come, from what is known of each log: an answer, a walk of its files, or nothing.
+"""How far the stores of one source may have come, from what is known of each log: an answer, a walk of its
+files, or nothing.
 
-Pure (docs/design.md 14). A source starts behind everything that can have become stable. A number can have, if in some
-configuration on record (what the source declares now, what an answering store remembers) the stores that may hold it satisfy
-stability. A store whose log nobody could read may hold every number: unknown is never taken for empty. All listed stores count,
-backups too, since a backup may have had a seat: quorums of ``0:3`` with a backup need not meet.
+Pure (docs/design.md 14). A source starts behind everything that can have become stable. A number can have, if
+in some configuration on record (what the source declares now, what an answering store remembers) the stores
+that may hold it satisfy stability. A store whose log nobody could read may hold every number: unknown is
+never taken for empty. All listed stores count, backups too, since a backup may have had a seat: quorums of
+``0:3`` with a backup need not meet.
 
-Views are compared by one BEGIN table, the right one. The table with the greatest incarnation is right unless it is an orphan: its
-BEGIN reached too few stores to have completed, and it would make void what may be stable under another one.
+Views are compared by one BEGIN table, the right one. The table with the greatest incarnation is right unless
+it is an orphan: its BEGIN reached too few stores to have completed, and it would make void what may be stable
+under another one.
 
 Who begins decides by what may be stable (:func:`right_table`). Who only reads decides by what is complete
-(:func:`readers_tables`): else a log that grows would change what a reader has taken for right. Its invariants:
+(:func:`readers_tables`): else a log that grows would change what a reader has taken for right. Its
+invariants:
 
- - Of all complete BEGINs the newest holds. Nothing is sent before a BEGIN is complete. So a message of it in any
-   log proves it, and without one it costs a reader nothing to read on by an older table.
- - Stores that cannot be read may have begun anything. Where they decide, several tables may hold. Below the first
-   BEGIN that these do not share all of them say the same. From there on nothing is delivered, and nothing skipped.
- - An acknowledgement is cut only by a table that holds. A receiver whose start depends on the missing answer waits.
+ - Of all complete BEGINs the newest holds. Nothing is sent before a BEGIN is complete. So a message of it in
+   any log proves it, and without one it costs a reader nothing to read on by an older table.
+ - Stores that cannot be read may have begun anything. Where they decide, several tables may hold. Below the
+   first BEGIN that these do not share all of them say the same. From there on nothing is delivered, and
+   nothing skipped.
+ - An acknowledgement is cut only by a table that holds. A receiver whose start depends on the missing answer
+   waits.
  - What was once taken for right stays: a reader goes on to a newer BEGIN, never back to an older one.
 """
 
@@ -86,9 +92,11 @@ def names_of(seen: Iterable[Seen]) -> dict[str, str]:
 
 
 def known_views(seen: Iterable[Seen], *, own: Mapping[str, Sequence[Seen]] = {}) -> Views:
-    """What is known of each store. ``own``: by name, what a store that answered says; of itself it knows best.
+    """What is known of each store. ``own``: by name, what a store that answered says; of itself it knows
+    best.
 
-    Where several have walked one log, the farthest counts: it belongs to a store that did not answer, and may have grown.
+    Where several have walked one log, the farthest counts: it belongs to a store that did not answer, and may
+    have grown.
     """
     views: Views = {}
     for each in seen:
@@ -102,7 +110,8 @@ def known_views(seen: Iterable[Seen], *, own: Mapping[str, Sequence[Seen]] = {})
 
 
 def farthest(seen: Sequence[Seen]) -> LogView:
-    """Return the farthest end of the logs that know the newest BEGIN; the first of them is the store's own."""
+    """Return the farthest end of the logs that know the newest BEGIN; the first of them is the store's
+    own."""
     own, *peers = [each.view for each in seen if each.view is not None]
     return newest(own, [view for view in peers if view.begins])
 
@@ -133,7 +142,8 @@ def _passed(configuration: Configuration, at: Mapping[int, int]) -> int:
 
 
 def ends_the_wait(configurations: Iterable[Configuration], numbers: Mapping[str, int]) -> list[str]:
-    """Return a smallest set of stores whose answers make :func:`least_impossible` finite, for each configuration."""
+    """Return a smallest set of stores whose answers make :func:`least_impossible` finite, for each
+    configuration."""
     named: list[str] = []
     for configuration in configurations:
         at = _positions(configuration, numbers)
@@ -157,10 +167,11 @@ def right_table(
 ) -> Table | None:
     """Return the BEGIN table that holds; None: what is unknown decides between two.
 
-    The greatest incarnation wins, unless its BEGIN is an orphan: it completed nowhere, and it makes void what may be stable.
-    ``forgot``: stores that may have had more than they know. Any of them may have held what a BEGIN makes void. One of them may
-    also have completed that BEGIN, and nobody will ever say so: then it holds where anything of it can be stable. By a
-    configuration that was over before it started no BEGIN is complete.
+    The greatest incarnation wins, unless its BEGIN is an orphan: it completed nowhere, and it makes void what
+    may be stable. ``forgot``: stores that may have had more than they know. Any of them may have held what a
+    BEGIN makes void. One of them may also have completed that BEGIN, and nobody will ever say so: then it
+    holds where anything of it can be stable. By a configuration that was over before it started no BEGIN is
+    complete.
     """
     known = {name: view for name, view in views.items() if view is not None and view.begins}
     top = newest_table(view.begins for view in known.values())
@@ -207,7 +218,7 @@ def _may_hold(table: Table, views: Mapping[str, LogView | None], configurations:
     return least_impossible(configurations, numbers)
 
 
-# What readers take -------------------------------------------------------------------------------------------------------------
+# What readers take ------------------------------------------------------------------------------------------
 
 
 def readers_tables(
@@ -217,7 +228,8 @@ def readers_tables(
 
     Args:
         declared: what the BEGINs have declared. Where nothing is known of that, the newest table is taken.
-        forgot: stores that nobody waits for: they have lost what they knew, or the operator has given them up.
+        forgot: stores that nobody waits for: they have lost what they knew, or the operator has given them
+            up.
         sure: a table that the reader knows to hold, unless a newer one does.
     """
     known = {name: view for name, view in views.items() if view is not None and view.begins}
@@ -240,8 +252,8 @@ def readers_tables(
 
 
 def _candidates(tables: Iterable[Table]) -> Iterable[Table]:
-    """Each BEGIN that a store has, as the end of a table, the newest first. Also one that another BEGIN has followed there: that
-    one may be an orphan, and what it followed complete."""
+    """Each BEGIN that a store has, as the end of a table, the newest first. Also one that another BEGIN has
+    followed there: that one may be an orphan, and what it followed complete."""
     ending: dict[BeginOf, Table] = {}
     count: Counter[BeginOf] = Counter()
     for table in tables:
@@ -252,7 +264,8 @@ def _candidates(tables: Iterable[Table]) -> Iterable[Table]:
 
 
 def _is_sent(begin: BeginOf, views: Mapping[str, LogView]) -> bool:
-    """A log has messages of this BEGIN, or knows that there were: the next one began behind its first number."""
+    """A log has messages of this BEGIN, or knows that there were: the next one began behind its first
+    number."""
     for view in views.values():
         if begin in view.begins:
             at = view.begins.index(begin) + 1

@@ -1,9 +1,9 @@
 """When a store that reads no stream of a source looks at its peers. No I/O.
 
-One of them may have the end of a ring that this store came too late for, and nobody else would say so. Who runs says on the
-board what it holds, which costs next to nothing to read: that is looked at all the time. What those have who do not run stands in
-their logs: these are looked into for a while after the last change, ever less often, since a store may keep a thousand sources
-that rest.
+One of them may have the end of a ring that this store came too late for, and nobody else would say so. Who
+runs says on the board what it holds, which costs next to nothing to read: that is looked at all the time.
+What those have who do not run stands in their logs: these are looked into for a while after the last change,
+ever less often, since a store may keep a thousand sources that rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ REST_NS = 60_000_000_000
 
 
 class Resting:
-    """See the module. Times are CLOCK_MONOTONIC, ns; ``held``: the number behind the last message that the store has."""
+    """See the module. Times are CLOCK_MONOTONIC, ns; ``held``: the number behind the last message that the
+    store has."""
 
     def __init__(self) -> None:
         self._held = -1
@@ -36,7 +37,8 @@ class Resting:
         return True
 
     def told(self, number: int) -> bool:
-        """The lines say that others hold everything below ``number``: that is news, and more than the store has."""
+        """The lines say that others hold everything below ``number``: that is news, and more than the store
+        has."""
         before, self._told = self._told, number
         return self._held < number != before
 

@@ -1,20 +1,22 @@
 """What of a source's messages is in flight, what may be let go, and when: pure policy over numbers.
 
-A number leaves the flight as soon as it is stable and confirmed, in whatever order; only release is the oldest first
-(docs/semantics.md D.1, D.6):
+A number leaves the flight as soon as it is stable and confirmed, in whatever order; only release is the
+oldest first (docs/semantics.md D.1, D.6):
 
 * *stable*: as the stores' acknowledgements (`quorum.Holdings`) or the program (`mark`) say, or given up;
-* *left*: stable, and confirmed by as many receivers as are required. It is in flight no more, whatever becomes of its store
-  or receivers. What has not lies in a hole, or at or above the frontier (`left`);
+* *left*: stable, and confirmed by as many receivers as are required. It is in flight no more, whatever
+  becomes of its store or receivers. What has not lies in a hole, or at or above the frontier (`left`);
 * *settled*: below it every number has left;
 * *released*: settled, old enough, and more is retained than the threshold: its memory may be used again.
 
-Force (D.2) skips the conditions: what is released by force without having been stable is `unproven`, unless the stores turn
-out to have it. The driver (settlement.py) tells what the board says and what it released; events gather in
-`notices.queue`. Numbers are 64-bit, one per fragment; `stable`, `settled` and `released` are exclusive.
+Force (D.2) skips the conditions: what is released by force without having been stable is `unproven`, unless
+the stores turn out to have it. The driver (settlement.py) tells what the board says and what it released;
+events gather in `notices.queue`. Numbers are 64-bit, one per fragment; `stable`, `settled` and `released` are
+exclusive.
 
-`sent` runs on the sending thread, everything else under the driver's lock. A sender that records holds the driver's other
-lock from the send to `sent`, and the driver raises `next` under it: so whatever is below `next` is recorded.
+`sent` runs on the sending thread, everything else under the driver's lock. A sender that records holds the
+driver's other lock from the send to `sent`, and the driver raises `next` under it: so whatever is below
+`next` is recorded.
 """
 
 from __future__ import annotations
@@ -34,21 +36,24 @@ if TYPE_CHECKING:
 __all__ = ["Ages", "Retention", "RetentionConfig"]
 
 LATE_MAX = 65_536
-"""So many numbers behind the released ones are remembered for stores and receivers that have not acknowledged them yet."""
+"""So many numbers behind the released ones are remembered for stores and receivers that have not acknowledged
+them yet."""
 RECEIVERS_MAX = 256
-"""Receivers that are gone are forgotten beyond so many: first those that have confirmed nothing that is in flight, then the
-oldest. More than these can be there only if so many are."""
+"""Receivers that are gone are forgotten beyond so many: first those that have confirmed nothing that is in
+flight, then the oldest. More than these can be there only if so many are."""
 SPANS_MAX = 1024
-"""Intervals that are remembered of what a store has, of what a receiver has confirmed, of what the program has marked, and of
-what has left the flight behind a hole. Beyond so many the lowest are forgotten, and their numbers count as in flight: this may
-let a send wait or a number be released by force, and never makes one stable or confirmed that is not."""
+"""Intervals that are remembered of what a store has, of what a receiver has confirmed, of what the program
+has marked, and of what has left the flight behind a hole. Beyond so many the lowest are forgotten, and their
+numbers count as in flight: this may let a send wait or a number be released by force, and never makes one
+stable or confirmed that is not."""
 SAMPLES = 256
 """An age is measured to one part in so many."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionConfig:
-    """Conditions of release, in nanoseconds and receivers; 0 = none. `groups` None: nothing is kept anywhere, all is stable."""
+    """Conditions of release, in nanoseconds and receivers; 0 = none. `groups` None: nothing is kept anywhere,
+    all is stable."""
 
     groups: Groups | None
     unique_confirmations: int = 0
@@ -57,14 +62,16 @@ class RetentionConfig:
 
 
 class Ages:
-    """Which numbers are at least so old: a few samples of (time, next number). 0 = no age: nothing is ever older."""
+    """Which numbers are at least so old: a few samples of (time, next number). 0 = no age: nothing is ever
+    older."""
 
     def __init__(self, age_ns: int) -> None:
         self._age_ns = age_ns
         self._samples: deque[tuple[int, int]] = deque()
 
     def below(self, now_ns: int, sent: int) -> int:
-        """Return the number below which all are at least as old. `sent`: the next number, now; taken as a sample."""
+        """Return the number below which all are at least as old. `sent`: the next number, now; taken as a
+        sample."""
         if not self._age_ns:
             return 0
         samples = self._samples
@@ -103,7 +110,7 @@ class Retention:
         self._ages = Ages(config.age_threshold_ns)
         self._lives = Ages(config.lifetime_ns if config.groups is not None else 0)
 
-    # What happened --------------------------------------------------------------------------------------------------------
+    # What happened ------------------------------------------------------------------------------------------
 
     def sent(self, first: int, last: int, client_data: object = None, fragments: int = 0) -> None:
         """Record numbers first..last: one message, or several of `fragments` numbers each (a batch)."""
@@ -182,10 +189,11 @@ class Retention:
             self._move_stable()
             self._tell_proven(self._prove())
 
-    # What follows ---------------------------------------------------------------------------------------------------------
+    # What follows -------------------------------------------------------------------------------------------
 
     def advance(self, now_ns: int) -> int:
-        """Let what is stable and confirmed leave the flight, tell of it, and return the number below which age allows release."""
+        """Let what is stable and confirmed leave the flight, tell of it, and return the number below which
+        age allows release."""
         if self.holdings is None:
             self.stable = self.next
         self._tell_stable()
@@ -200,7 +208,8 @@ class Retention:
         return min(self.settled, old) if self.config.age_threshold_ns else self.settled
 
     def left(self) -> tuple[int, list[Interval]]:
-        """Return the frontier, behind the last number that has left the flight, and the holes below it that have not."""
+        """Return the frontier, behind the last number that has left the flight, and the holes below it that
+        have not."""
         if not self._left:
             return self.settled, []
         frontier = max(self.settled, self._left.high)
@@ -213,7 +222,8 @@ class Retention:
         return self.next - frontier + sum(high - low for low, high in holes)
 
     def outlived(self, now_ns: int) -> int:
-        """Return the number below which everything is older than its lifetime; `stable` or less: nothing is to be done."""
+        """Return the number below which everything is older than its lifetime; `stable` or less: nothing is
+        to be done."""
         return self._lives.below(now_ns, self.next)
 
     def give_up(self, below: int) -> None:
@@ -256,7 +266,7 @@ class Retention:
         low, high = list(self.unproven)[-1]
         return low if high == self.stable else self.stable
 
-    # ----------------------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     def _move_stable(self) -> None:
         assert self.holdings is not None
@@ -289,7 +299,8 @@ class Retention:
         self._left.remove(0, floor)
 
     def _may_have_left(self, floor: int) -> bool:
-        """False: nothing behind `floor`, which has not left, can have: nobody has a number behind it without having it, too."""
+        """False: nothing behind `floor`, which has not left, can have: nobody has a number behind it without
+        having it, too."""
         if self._left or self._marked:
             return True
         for spans in self.holdings.stores if self.holdings is not None else ():
@@ -304,7 +315,8 @@ class Retention:
         return any(self._left.gaps(low, high) for low, high in spans.parts(self.settled, spans.high))
 
     def _pieces(self, low: int, below: int) -> list[tuple[int, int, bool]]:
-        """Cut what is released by force into what meets every condition but its turn, and what does not (True)."""
+        """Cut what is released by force into what meets every condition but its turn, and what does not
+        (True)."""
         left = self._left if not self.config.age_threshold_ns else Spans()
         pieces = [(begin, end, True) for begin, end in left.gaps(low, below)]
         return sorted(pieces + [(begin, end, False) for begin, end in left.parts(low, below)])
@@ -363,7 +375,8 @@ class Retention:
         return open_
 
     def _forget(self) -> None:
-        """Records that nobody will ask for: told of, released, and acknowledged by all who are there and report."""
+        """Records that nobody will ask for: told of, released, and acknowledged by all who are there and
+        report."""
         done = min(self.released, self._told)
         late = done
         if self.notices.per_store and self.holdings is not None:

@@ -32,7 +32,8 @@ class Turn(NamedTuple):
     urgent: bool
     """Nobody has looked yet, or something is known to be missing."""
     asked: tuple[Range, ...] = ()
-    """What was known to be missing when it was given. A look at the whole log, too, ends where the log ends when it begins."""
+    """What was known to be missing when it was given. A look at the whole log, too, ends where the log ends
+    when it begins."""
 
 
 class Allowance:
@@ -71,9 +72,11 @@ class _Log:
 
 
 class Plan:
-    """All logs of a store. Each is looked through when it is added and every ``interval_ns`` after that (0 = not again).
+    """All logs of a store. Each is looked through when it is added and every ``interval_ns`` after that (0 =
+    not again).
 
-    What it lacks then and no peer has is asked for again, with growing pauses: no store that comes back is waited for.
+    What it lacks then and no peer has is asked for again, with growing pauses: no store that comes back is
+    waited for.
     """
 
     def __init__(self, interval_ns: int) -> None:

@@ -1,12 +1,14 @@
-"""One source's registration with its stores, without I/O (docs/semantics.md B.1, B.4, E; docs/design.md 13 to 15). See
-registration.py.
+"""One source's registration with its stores, without I/O (docs/semantics.md B.1, B.4, E; docs/design.md 13 to
+15). See registration.py.
 
-A source asks every store, and each answers only after the previous owner is dead or gone and its ring is drained. When all that
-have a seat have answered, or enough have and the first interval is over, the source opens the next incarnation where the answers
-say (election.py), makes BEGIN durable at each of them, and may send as long as its groups are complete (quorum.py).
+A source asks every store, and each answers only after the previous owner is dead or gone and its ring is
+drained. When all that have a seat have answered, or enough have and the first interval is over, the source
+opens the next incarnation where the answers say (election.py), makes BEGIN durable at each of them, and may
+send as long as its groups are complete (quorum.py).
 
-A group has as many seats as its declared size; stores listed beyond it are backups, and idle from the opening on. When a store
-with a seat is unresponsive, the next backup that is there takes the seat, for good: who lost it is a backup from then on.
+A group has as many seats as its declared size; stores listed beyond it are backups, and idle from the opening
+on. When a store with a seat is unresponsive, the next backup that is there takes the seat, for good: who lost
+it is a backup from then on.
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ TAKES_PART = {Phase.ANNOUNCED, Phase.CATCHING_UP, Phase.ACTIVE}
 class SourceRegistration(Registration):
     """One source object's registration with its stores. ``groups`` None: it has none, and streams.
 
-    ``incarnation``, ``start_sqn``, ``begins`` and ``uuid`` are fixed when the stream opens; a store that returns later registers
-    again with them. Until then ``uuid`` is a proposal: the identity is the one under which most incarnations have begun.
-    ``anonymous``: it comes without RegID and session ID, so no store can know it. ``names``: of the stores, as declared.
-    A store whose heartbeat stands still for ``silence_ns`` is suspended; it is looked at every ``look_ns``.
+    ``incarnation``, ``start_sqn``, ``begins`` and ``uuid`` are fixed when the stream opens; a store that
+    returns later registers again with them. Until then ``uuid`` is a proposal: the identity is the one under
+    which most incarnations have begun. ``anonymous``: it comes without RegID and session ID, so no store can
+    know it. ``names``: of the stores, as declared. A store whose heartbeat stands still for ``silence_ns`` is
+    suspended; it is looked at every ``look_ns``.
     """
 
     def __init__(
@@ -60,7 +63,8 @@ class SourceRegistration(Registration):
         self.register = election.NOTHING
         """What this host's register has; to be read anew before each question."""
         self.least = 0
-        """The incarnation that stores are asked to promise: the greatest that one has promised, or that a ring has had."""
+        """The incarnation that stores are asked to promise: the greatest that one has promised, or that a
+        ring has had."""
         self._told_gone: reg.Forgot | None = None
         self._open_again_ns = 0
         self._pulses = [Pulse(silence_ns, look_ns) for _ in self.slots]
@@ -97,7 +101,7 @@ class SourceRegistration(Registration):
         """A source without stores is complete at once: it streams, and nothing is kept."""
         return [] if self.slots else [reg.Open(1, 0)]
 
-    # Up to the first send -------------------------------------------------------------------------------------------------
+    # Up to the first send -----------------------------------------------------------------------------------
 
     def connected(self, store: int, now_ns: int) -> list[Action]:
         """A link to the store is up."""
@@ -106,7 +110,8 @@ class SourceRegistration(Registration):
         return Registration.connected(self, store, now_ns) + self._reseat(now_ns)
 
     def knows_nothing(self, store: int) -> None:
-        """The store is dead, and its state, which can be read, has nothing of this source (docs/design.md 14, 15)."""
+        """The store is dead, and its state, which can be read, has nothing of this source (docs/design.md 14,
+        15)."""
         self._empty.add(store)
 
     def granted(self, store: int, grant: Grant, now_ns: int) -> list[Action]:
@@ -120,7 +125,8 @@ class SourceRegistration(Registration):
         slot.grant, slot.granted_ns = grant, now_ns
         slot.phase, slot.refusal, slot.gone, slot.refusals = Phase.GRANTED, None, False, 0
         left = self._give_up()
-        # Not of what is left at once; nor again of what the last one came to nothing for, or of what was only asked again.
+        # Not of what is left at once; nor again of what the last one came to nothing for, or of what was only
+        # asked again.
         told = store in self.seated and slot.phase is Phase.GRANTED and not (slot.hollow or slot.again)
         slot.again = False
         actions: list[Action] = [reg.Granted(store, grant)] if told else []
@@ -129,7 +135,8 @@ class SourceRegistration(Registration):
         return actions + left + self._open(now_ns)
 
     def _ask(self, store: int, now_ns: int) -> list[Action]:
-        """One question at a time: what the first of two is granted would refuse the second, and nobody would know who has it."""
+        """One question at a time: what the first of two is granted would refuse the second, and nobody would
+        know who has it."""
         slot = self.slots[store]
         if slot.pending is not None:
             slot.phase = Phase.ASKED
@@ -146,7 +153,8 @@ class SourceRegistration(Registration):
         return None if self.is_open else Phase.GRANTED
 
     def _answers(self, *, last: bool = False) -> dict[int, Grant]:
-        """What stores granted; before the opening backups are among them. ``last``: also of those that are asked again."""
+        """What stores granted; before the opening backups are among them. ``last``: also of those that are
+        asked again."""
         return {
             store: slot.grant
             for store, slot in enumerate(self.slots)
@@ -201,14 +209,17 @@ class SourceRegistration(Registration):
         return actions
 
     def _promised_less(self, incarnation: int) -> list[int]:
-        """Stores that could still let a later claimant open an incarnation below this one, or this one itself.
+        """Stores that could still let a later claimant open an incarnation below this one, or this one
+        itself.
 
-        Then a BEGIN that reaches few stores would be the newest for ever, and make void what becomes stable under that other one.
+        Then a BEGIN that reaches few stores would be the newest for ever, and make void what becomes stable
+        under that other one.
         """
         return [store for store, grant in sorted(self._answers().items()) if 0 < grant.promised < incarnation]
 
     def lives(self, of: Collection[int] | None = None) -> dict[str, int]:
-        """Stores (``of`` these) that have granted, by their own names -> the life of each, as BEGIN tells it."""
+        """Stores (``of`` these) that have granted, by their own names -> the life of each, as BEGIN tells
+        it."""
         grants = {store: slot.grant for store, slot in enumerate(self.slots) if slot.grant is not None}
         told = election.lives(grants, self.register, self.uuid)
         names = {grant.name for store, grant in grants.items() if of is None or store in of}
@@ -220,16 +231,19 @@ class SourceRegistration(Registration):
         return election.to_learn(store, grants, self._names) if store in grants else []
 
     def beyond(self, incarnation: int, now_ns: int) -> list[Action]:
-        """A ring or a board line shows that somebody has had the incarnation that was to be opened: this one is to be next."""
+        """A ring or a board line shows that somebody has had the incarnation that was to be opened: this one
+        is to be next."""
         self.least, self._open_again_ns = max(self.least, incarnation), now_ns
         return self._open(now_ns)
 
     def _pause_ns(self) -> int:
-        """Shorter for who has the RegID elsewhere: a claimant takes a store in turn with giving up, and may do so in step."""
+        """Shorter for who has the RegID elsewhere: a claimant takes a store in turn with giving up, and may
+        do so in step."""
         return Registration._pause_ns(self) // (2 if self.was_complete else 1)
 
     def refusal(self, since_ns: int = 0) -> reg.Refusal | None:
-        """Also: enough stores grant, but may not decide without one that refuses, and not because of another claimant."""
+        """Also: enough stores grant, but may not decide without one that refuses, and not because of another
+        claimant."""
         found = Registration.refusal(self, since_ns)
         settled = self._in_phase(Phase.GRANTED, Phase.REFUSED) == self.seated
         if found is not None or self.is_open or not settled or not self._answers() or self._decision() is not None:
@@ -242,8 +256,9 @@ class SourceRegistration(Registration):
         return self._reason(lasting)
 
     def _stale(self, uuid: bytes) -> list[int]:
-        """Stores that were asked before another one reported more, and now can read its log: their answers are too old to
-        decide by (docs/design.md 14). What is less when they are asked again is all that they can know."""
+        """Stores that were asked before another one reported more, and now can read its log: their answers
+        are too old to decide by (docs/design.md 14). What is less when they are asked again is all that they
+        can know."""
         reports = {
             store: (grant.incarnation, grant.next_sqn)
             for store, grant in self._answers().items()
@@ -282,9 +297,10 @@ class SourceRegistration(Registration):
         return self._complete(next_sqn, now_ns)
 
     def refused(self, store: int, refusal: reg.Refusal) -> list[Action]:
-        """The store said no. Before anything was sent that may mean that somebody else has begun since the stores granted: to
-        BEGIN, or because so many are in use, or another source's. Then this incarnation is void, and it starts over. A store
-        that could not do it ("failed") is asked again, and the others do not wait for it."""
+        """The store said no. Before anything was sent that may mean that somebody else has begun since the
+        stores granted: to BEGIN, or because so many are in use, or another source's. Then this incarnation is
+        void, and it starts over. A store that could not do it ("failed") is asked again, and the others do
+        not wait for it."""
         slot = self.slots[store]
         asked, slot.pending, slot.again = slot.pending, None, False
         if slot.phase is Phase.ASKED and asked is not None and asked != self.incarnation:
@@ -326,7 +342,8 @@ class SourceRegistration(Registration):
         return self._complete(next_sqn, now_ns)
 
     def _complete(self, next_sqn: int, now_ns: int) -> list[Action]:
-        """The first time every seat is waited for as long as the interval lasts; after a loss, what the groups need will do."""
+        """The first time every seat is waited for as long as the interval lasts; after a loss, what the
+        groups need will do."""
         active = self.active()
         if not self._holds():  # also by one more: a group that becomes active, and is not complete
             self.complete = False
@@ -338,7 +355,7 @@ class SourceRegistration(Registration):
         self.complete = self.was_complete = True
         return [reg.Complete(next_sqn, active == self.seated)]
 
-    # Stores that go, and return -------------------------------------------------------------------------------------------
+    # Stores that go, and return -----------------------------------------------------------------------------
 
     def disconnected(self, store: int, now_ns: int) -> list[Action]:
         """The store is dead, or its link broke: it does not count until it has registered again."""
@@ -361,7 +378,8 @@ class SourceRegistration(Registration):
         return caught_up + self.heard(store, next_sqn, now_ns, catching_up=catching_up)
 
     def silent(self, store: int, now_ns: int) -> list[Action]:
-        """Its heartbeat has stood still for ume_store_activity_timeout: it does not count until it goes on."""
+        """Its heartbeat has stood still for ume_store_activity_timeout: it does not count until it goes
+        on."""
         slot = self.slots[store]
         if slot.phase not in {Phase.CATCHING_UP, Phase.ACTIVE}:
             return []
@@ -408,7 +426,8 @@ class SourceRegistration(Registration):
         return actions
 
     def tick(self, now_ns: int, next_sqn: int = 0) -> list[Action]:
-        """Asks again what is due; does with fewer stores when the first interval is over; tells who has not answered."""
+        """Asks again what is due; does with fewer stores when the first interval is over; tells who has not
+        answered."""
         actions = self._retries(now_ns) + self._open(now_ns)
         if not self.complete:  # also by one less: a group that is not active any more is not waited for
             actions += self._complete(next_sqn if self.was_complete else self.start_sqn, now_ns)

@@ -35,7 +35,8 @@ def start_number(low: int, high: int, maximum: int, chosen: int) -> Start:
         low: consensus number of the stores: highest acknowledged + 1.
         high: highest number seen from the source, -1 for none.
         maximum: ``retransmit_request_maximum``, 0 for no limit.
-        chosen: what the callback left in ``low_sequence_number``; equal to ``low`` means that it did not choose.
+        chosen: what the callback left in ``low_sequence_number``; equal to ``low`` means that it did not
+            choose.
     """
     start, limited = max(chosen, 0), False
     if chosen == low and maximum > 0:
@@ -48,9 +49,10 @@ def start_number(low: int, high: int, maximum: int, chosen: int) -> Start:
 class Gap:
     """A number that nobody has: is it to be waited for?
 
-    No longer when every store says that it will never have it, nor after ``patience_ns`` (``retransmit_request_message_timeout``)
-    when some may still get it. Whoever asks decides what it is then: lost only where nobody can have it. As long as nothing newer
-    can be read, it is not missing: it has not been published.
+    No longer when every store says that it will never have it, nor after ``patience_ns``
+    (``retransmit_request_message_timeout``) when some may still get it. Whoever asks decides what it is then:
+    lost only where nobody can have it. As long as nothing newer can be read, it is not missing: it has not
+    been published.
     """
 
     def __init__(self, patience_ns: int) -> None:

@@ -1,7 +1,8 @@
-"""A source's sending side: publishes messages, and decides what a send does that finds no room (docs/semantics.md D.6, D.7).
+"""A source's sending side: publishes messages, and decides what a send does that finds no room
+(docs/semantics.md D.6, D.7).
 
-``Source.send`` is one call into C. This file comes in when a limit is reached (``_until_room``), or when somebody wants to know
-of each message.
+``Source.send`` is one call into C. This file comes in when a limit is reached (``_until_room``), or when
+somebody wants to know of each message.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ OBSTACLES = 3
 
 
 class Claim:
-    """A fragment that is written in place: ``with src.claim(n) as view``. Commits at the end, aborts on an exception.
+    """A fragment that is written in place: ``with src.claim(n) as view``. Commits at the end, aborts on an
+    exception.
 
     One that is dropped without having been used as a context manager is aborted, too.
     """
@@ -76,7 +78,8 @@ class Claim:
         self.sequence_number = self._publisher.end_claim(commit=kind is None, client_data=data)
 
     def _is_looked_at(self) -> bool:
-        """Ends the claim's own view. True: there are others; they, and views of them, refer to the base as the attribute does."""
+        """Ends the claim's own view. True: there are others; they, and views of them, refer to the base as
+        the attribute does."""
         view, self._view = self._view, None
         assert view is not None
         try:
@@ -87,7 +90,8 @@ class Claim:
         return sys.getrefcount(self._base) > 2  # the attribute and the call's argument
 
     def abandon(self) -> None:
-        """Nobody will end it. With a view still out somewhere the bytes must not become anybody's: the source stays as it is."""
+        """Nobody will end it. With a view still out somewhere the bytes must not become anybody's: the source
+        stays as it is."""
         if self._view is not None and not self._is_looked_at():
             self._publisher.end_claim(commit=False)
 
@@ -109,7 +113,8 @@ def _from_0(left: float | None) -> float | None:
 
 
 class Publisher:
-    """Publishes into the stream of ``session``. The first attempt of a plain send is ``Source.send``'s own."""
+    """Publishes into the stream of ``session``. The first attempt of a plain send is ``Source.send``'s
+    own."""
 
     def __init__(self, session: SourceSession) -> None:
         self.session = session
@@ -156,7 +161,8 @@ class Publisher:
         return sqn
 
     def _joined(self, parts: Sequence[Any]) -> bytes:
-        """One message of several parts. Its size is checked first: what can never be sent is not copied, either."""
+        """One message of several parts. Its size is checked first: what can never be sent is not copied,
+        either."""
         if any(isinstance(part, str) for part in parts):
             raise TypeError(_TEXT)
         views = [memoryview(part) for part in parts]
@@ -260,7 +266,7 @@ class Publisher:
             settlement.retention.sent(sqn, sqn, client_data)
         return sqn
 
-    # Waiting for room -----------------------------------------------------------------------------------------------------
+    # Waiting for room ---------------------------------------------------------------------------------------
 
     def _until_room(self, attempt: Callable[[], int], size: int, timeout: float | None) -> int:
         """Runs ``attempt`` until it returns a number, policy says no, or the time is over."""
@@ -315,7 +321,8 @@ class Publisher:
         return (pieces - 1) * padded[0] + padded[1] + pieces * granule
 
     def _make_room(self, status: int, size: int) -> bool:
-        """Looks at the board, reclaims, or crosses the flight size, as policy is. True: it is worth another attempt."""
+        """Looks at the board, reclaims, or crosses the flight size, as policy is. True: it is worth another
+        attempt."""
         settlement = self.session.settlement
         assert settlement is not None
         if status == lib.HF_RETENTION:
@@ -371,15 +378,16 @@ class Publisher:
         return self.session.settlement.moves if self.session.settlement else 0
 
     def glance(self) -> int:
-        """What the board looks like, for `wait_for_board`; the caller looks at the board itself afterwards."""
+        """What the board looks like, for `wait_for_board`; the caller looks at the board itself
+        afterwards."""
         return int(lib.hf_board_glance(self.session.board.handle)) if self.session.board is not None else 0
 
     def wait_for_board(self, glance: int, moves: int, left: float | None) -> None:
-        """Waits by strategy until somebody acks or lets go of a view, 50 ms at most: signals and a lost store are noticed
-        in between.
+        """Waits by strategy until somebody acks or lets go of a view, 50 ms at most: signals and a lost store
+        are noticed in between.
 
-        ``moves``: `Settlement.moves` before the caller looked; if another thread has settled something since, it does not
-        wait, and one that does so from now on rings the bell.
+        ``moves``: `Settlement.moves` before the caller looked; if another thread has settled something since,
+        it does not wait, and one that does so from now on rings the bell.
         """
         assert self.session.board is not None
         bells = self.context.bells

@@ -1,5 +1,5 @@
-"""What a source's program is told of its registration: an event per action that has one (docs/semantics.md B.4, B.5, L.1).
-Pure."""
+"""What a source's program is told of its registration: an event per action that has one (docs/semantics.md
+B.4, B.5, L.1). Pure."""
 
 from __future__ import annotations
 

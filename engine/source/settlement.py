@@ -1,7 +1,8 @@
-"""What becomes of a source's messages after they were sent: reads the board, and does what `retention` and `flight` decide.
+"""What becomes of a source's messages after they were sent: reads the board, and does what `retention` and
+`flight` decide.
 
-The driver of those two machines. Anybody may call `refresh`: the context's thread, which also tells the events, a sender that
-waits for room, a program that waits for stability.
+The driver of those two machines. Anybody may call `refresh`: the context's thread, which also tells the
+events, a sender that waits for room, a program that waits for stability.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class _Reading(NamedTuple):
 
 
 class Settlement:
-    """One stream of one source, from its opening on. ``lock`` is held by whoever decides; see also `Retention`."""
+    """One stream of one source, from its opening on. ``lock`` is held by whoever decides; see also
+    `Retention`."""
 
     def __init__(
         self, handle: CData, board: Mapping, domain_fd: int, incarnation: int, start_sqn: int, topic: str,
@@ -81,7 +83,8 @@ class Settlement:
             limits = Limits(0, 0, limits.retained_bytes)
         self.flight = Flight(limits if stores else Limits(0, 0, 0), notify=notify)
         self.moves = 0
-        """Grows when something was settled, released or told: whoever compares it misses nothing that another thread did."""
+        """Grows when something was settled, released or told: whoever compares it misses nothing that another
+        thread did."""
         self.acks = [0] * len(stores)
         """Store index -> number behind what it acknowledged of this incarnation, as last read."""
         self._threshold = options.retransmit_retention_size_threshold if stores else 0
@@ -102,10 +105,11 @@ class Settlement:
         self._numbers = ffi.new("uint64_t[3]")
         lib.hf_source_limits(handle, *self.flight.limits)
 
-    # Settling ---------------------------------------------------------------------------------------------------------------
+    # Settling -----------------------------------------------------------------------------------------------
 
     def refresh(self, *, thorough: bool = False) -> bool:
-        """Reads the board, settles and releases. True when something moved. ``thorough``: time may have moved something."""
+        """Reads the board, settles and releases. True when something moved. ``thorough``: time may have moved
+        something."""
         with self.lock:
             readings = self._read(thorough)
             retention = self.retention
@@ -148,7 +152,8 @@ class Settlement:
             return True
 
     def reclaim(self) -> bool:
-        """Makes room for the message that met the retention limit: by release, else by force. True when some was made."""
+        """Makes room for the message that met the retention limit: by release, else by force. True when some
+        was made."""
         with self.lock:
             before = self.retention.released
             self.refresh(thorough=True)
@@ -157,14 +162,16 @@ class Settlement:
             return self.retention.released > before
 
     def retain_only(self, count: int) -> int:
-        """Lets the oldest go, by release or else by force, until fewer than ``count`` numbers are retained. How many more fit."""
+        """Lets the oldest go, by release or else by force, until fewer than ``count`` numbers are retained.
+        How many more fit."""
         with self.lock:
             self.refresh(thorough=True)
             self._force(self.retention.next - count + 1)
             return count - (self.retention.next - self.retention.released)
 
     def _settle(self) -> bool:
-        """Tells the core what has left the flight: what lies below the frontier, but for the holes. True when that is another."""
+        """Tells the core what has left the flight: what lies below the frontier, but for the holes. True when
+        that is another."""
         frontier, holes = self.retention.left()
         if holes == self._holes:
             return int(lib.hf_source_settle(self._handle, frontier)) > 0
@@ -190,7 +197,8 @@ class Settlement:
             lib.hf_source_stable(self._handle, self.retention.stable_below)
 
     def missing(self, number: int, *, alone: bool) -> tuple[int | None, bool]:
-        """One number that is not stable, of `number` (`alone`) or of all up to it, or None; and whether it was given up."""
+        """One number that is not stable, of `number` (`alone`) or of all up to it, or None; and whether it
+        was given up."""
         retention = self.retention
         with self.lock:
             if alone:
@@ -206,7 +214,7 @@ class Settlement:
             if self.retention.mark(number):
                 self.refresh(thorough=True)
 
-    # Room -------------------------------------------------------------------------------------------------------------------
+    # Room ---------------------------------------------------------------------------------------------------
 
     def in_flight(self) -> tuple[InFlight, int]:
         """The flight, and the bytes of frames retained."""
@@ -216,7 +224,8 @@ class Settlement:
             return InFlight(int(out[0]), int(out[1])), int(out[2])
 
     def cross(self, fragments: int, size: int) -> FlightSizeNotification | None:
-        """A send met the flight size. What to tell before it goes on, without limits; then call `crossed`. None: it fits now."""
+        """A send met the flight size. What to tell before it goes on, without limits; then call `crossed`.
+        None: it fits now."""
         with self.lock:
             self.refresh()
             if not self.flight.cross(self.in_flight()[0], fragments, size):
@@ -249,7 +258,7 @@ class Settlement:
         if self.flight.wakeup(flight, retained, time.monotonic_ns()):
             self.notices.queue.append(Wakeup())
 
-    # The board --------------------------------------------------------------------------------------------------------------
+    # The board ----------------------------------------------------------------------------------------------
 
     def find_store(self, store: int, uuid: bytes) -> bool:
         """This store counts from now on: its line is on the board. True: it is the first one."""
@@ -271,7 +280,8 @@ class Settlement:
             self._check_ns = 0  # what that makes stable is told in the next turn
 
     def beats(self) -> dict[int, tuple[int, bool]]:
-        """Store index -> the heartbeat on its line, and whether the store says there that it is catching up."""
+        """Store index -> the heartbeat on its line, and whether the store says there that it is catching
+        up."""
         with self.lock:
             return {
                 store: (int(line.at.heartbeat_ns), bool(line.at.flags & lib.HF_LINE_CATCHING_UP))
@@ -306,7 +316,8 @@ class Settlement:
         return readings, lost
 
     def _find_lines(self) -> None:
-        """Which line belongs to which store. A store keeps its line; the owner's word tells that somebody else has it."""
+        """Which line belongs to which store. A store keeps its line; the owner's word tells that somebody
+        else has it."""
         count = lib.hf_board_read(self._board.handle, self._domain_fd, 0, self._views, lib.HF_BOARD_LINES)
         found = {}
         for i in range(count):

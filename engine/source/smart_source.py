@@ -1,7 +1,8 @@
 """A smart source: memory and sizes are fixed when it is made, and messages are only written in place.
 
-UM's smart source trades generality for a short send path (docs/semantics.md J.3). Here the path of a `Source` is short already;
-what is left is that claims are recycled, so that a warm one allocates only a buffer and a view.
+UM's smart source trades generality for a short send path (docs/semantics.md J.3). Here the path of a `Source`
+is short already; what is left is that claims are recycled, so that a warm one allocates only a buffer and a
+view.
 """
 
 from __future__ import annotations
@@ -47,14 +48,17 @@ IGNORED = (
 
 
 def smart_options(topic: str, given: Mapping[str, object], found: Options) -> dict[str, object]:
-    """What to resolve for a smart source: ``given``, with the sizes that follow from the two smart_src options.
+    """What to resolve for a smart source: ``given``, with the sizes that follow from the two smart_src
+    options.
 
-    The ring has room for ``smart_src_retention_buffer_count`` frames of the longest message, and so many messages are
-    retained, however long they are (:meth:`SmartSource.claim`). Unless it is given, ume_flight_size_bytes is off, as in UM:
-    messages are counted. ``found`` is what ``given`` comes to, with everything inherited.
+    The ring has room for ``smart_src_retention_buffer_count`` frames of the longest message, and so many
+    messages are retained, however long they are (:meth:`SmartSource.claim`). Unless it is given,
+    ume_flight_size_bytes is off, as in UM: messages are counted. ``found`` is what ``given`` comes to, with
+    everything inherited.
 
     Raises:
-        ConfigError: something that a smart source has not got (docs/semantics.md J.3), or the sizes are too large.
+        ConfigError: something that a smart source has not got (docs/semantics.md J.3), or the sizes are too
+            large.
     """
     for name, allowed in REFUSED.items():
         value = getattr(found, name)
@@ -115,12 +119,13 @@ class SmartClaim(Claim):
 
 
 class SmartSource(Source):
-    """Made by ``Context.smart_source``. A `Source` whose messages are claimed, at most ``smart_src_max_message_length``
-    bytes each, by one thread.
+    """Made by ``Context.smart_source``. A `Source` whose messages are claimed, at most
+    ``smart_src_max_message_length`` bytes each, by one thread.
 
-    It registers, recovers, deregisters and tells events as a `Source`; but it has no delivery confirmations, no receiver
-    liveness, and stability notification 0 or 2 (or none given: ranges). It retains ``smart_src_retention_buffer_count``
-    messages at most; one that is not stable when its place is needed is reclaimed by force. Source: docs/semantics.md J.3.
+    It registers, recovers, deregisters and tells events as a `Source`; but it has no delivery confirmations,
+    no receiver liveness, and stability notification 0 or 2 (or none given: ranges). It retains
+    ``smart_src_retention_buffer_count`` messages at most; one that is not stable when its place is needed is
+    reclaimed by force. Source: docs/semantics.md J.3.
     """
 
     def __init__(self, session: SourceSession) -> None:
@@ -160,7 +165,8 @@ class SmartSource(Source):
         return claim
 
     def _look_for_room(self) -> None:
-        """The message that is claimed is one of those that are retained: the oldest goes if they would be too many.
+        """The message that is claimed is one of those that are retained: the oldest goes if they would be too
+        many.
 
         After the claim, so that a flight that is full comes first: it waits, and loses nothing.
         """

@@ -1,6 +1,7 @@
 """A source: writes each message once, into its stream, and learns from positions what became of it.
 
-Sending is publisher.py, registration session.py, and what becomes of messages settlement.py; this is what a program asks.
+Sending is publisher.py, registration session.py, and what becomes of messages settlement.py; this is what a
+program asks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "InFlight", "Source", "SourceStats", "StoreStats"]
 
 _send: Callable[[CData, bytes, int], int] = lib.hf_source_send
-"""By a global name: an attribute that is called is looked up as a method first, which costs half as much as the call."""
+"""By a global name: an attribute that is called is looked up as a method first, which costs half as much as
+the call."""
 
 STATES = {
     Phase.ACTIVE: "active",
@@ -43,7 +45,8 @@ class StoreStats:
     """One store as a source sees it."""
 
     state: str
-    """``active``, ``catching_up``, ``suspended`` (its link holds, and it does nothing), ``down``, or ``idle``: a backup."""
+    """``active``, ``catching_up``, ``suspended`` (its link holds, and it does nothing), ``down``, or
+    ``idle``: a backup."""
     group: int
     registration_id: int
     stable_sequence_number: int
@@ -77,7 +80,7 @@ class Source:
         self._session = session
         self._publisher = Publisher(session)
 
-    # Sending --------------------------------------------------------------------------------------------------------------
+    # Sending ------------------------------------------------------------------------------------------------
 
     def send(
         self,
@@ -96,11 +99,12 @@ class Source:
             timeout: seconds to wait for room; None for ever, 0 not at all (UM's NONBLOCK).
 
         Raises:
-            MessageTooLargeError: more than a quarter of the ring or, where sends wait at the flight size, more than
-                ume_flight_size_bytes. Checked first (docs/semantics.md D.7), then
+            MessageTooLargeError: more than a quarter of the ring or, where sends wait at the flight size,
+                more than ume_flight_size_bytes. Checked first (docs/semantics.md D.7), then
             NotRegisteredError, QuorumLostError: it may not send now; nothing was published.
             FencedError: this process has lost its lock in the domain, and never sends there again.
-            WouldBlockError: the wait is over; nothing was published and no number consumed. A Wakeup event follows.
+            WouldBlockError: the wait is over; nothing was published and no number consumed. A Wakeup event
+                follows.
         """
         direct = self._session.direct
         if (
@@ -124,7 +128,8 @@ class Source:
             timeout: seconds to wait for room, over the whole call.
 
         Raises:
-            As :meth:`send`; the error has ``first_sequence_number`` and ``sent``, the rows that were published.
+            As :meth:`send`; the error has ``first_sequence_number`` and ``sent``, the rows that were
+                published.
             UsageError: another shape or dtype, or no rows.
         """
         return self._publisher.send_batch(rows, client_data, timeout)
@@ -140,7 +145,7 @@ class Source:
         """Raises MessageTooLargeError for a message of so many bytes that can never be sent."""
         self._publisher.check_size(size)
 
-    # Stability ------------------------------------------------------------------------------------------------------------
+    # Stability ----------------------------------------------------------------------------------------------
 
     @property
     def uuid(self) -> bytes:
@@ -154,22 +159,26 @@ class Source:
 
     @property
     def stable_sequence_number(self) -> int:
-        """Highest stable number, -1 for none. Below it, all are stable but those that were reclaimed by force before."""
+        """Highest stable number, -1 for none. Below it, all are stable but those that were reclaimed by force
+        before."""
         session = self._session
         session.refresh()
         return (session.settlement.retention.stable_below if session.settlement else session.machine.start_sqn) - 1
 
     @property
     def in_flight(self) -> InFlight:
-        """Messages (fragments) and payload bytes sent, and not yet stable and confirmed (docs/semantics.md D.6)."""
+        """Messages (fragments) and payload bytes sent, and not yet stable and confirmed (docs/semantics.md
+        D.6)."""
         session = self._session
         session.refresh()
         return session.settlement.in_flight()[0] if session.settlement else InFlight(0, 0)
 
     def mark_stable(self, sqn: int) -> None:
-        """Calls one fragment stable, as if the stores had said so; nothing happens if they have (docs/semantics.md D.6).
+        """Calls one fragment stable, as if the stores had said so; nothing happens if they have
+        (docs/semantics.md D.6).
 
-        It leaves the flight in order: behind one that is not stable, it waits. The event is a MessageStable with flag USER.
+        It leaves the flight in order: behind one that is not stable, it waits. The event is a MessageStable
+        with flag USER.
 
         Raises:
             UsageError: a number that was not sent yet.
@@ -227,11 +236,12 @@ class Source:
             self.context.raise_callback_error()
 
     def wait_registered(self, timeout: float | None = None) -> None:
-        """Returns when the source may send now, and ``on_event`` has been told so. Any number of times, also after that was lost.
+        """Returns when the source may send now, and ``on_event`` has been told so. Any number of times, also
+        after that was lost.
 
         Raises:
-            RegIdInUseError, RegistrationError: a store has refused since the call, and that is why it cannot complete. What it
-                said before may be over: who held the RegID may have closed.
+            RegIdInUseError, RegistrationError: a store has refused since the call, and that is why it cannot
+                complete. What it said before may be over: who held the RegID may have closed.
             RegistrationTimeout: the time is over. The source goes on trying.
         """
         session = self._session
@@ -287,15 +297,16 @@ class Source:
         forced = settlement.retention.forced if settlement else 0
         return SourceStats(stores, messages, payload, stable, flight, retained, self._publisher.blocked_ns, forced)
 
-    # The end --------------------------------------------------------------------------------------------------------------
+    # The end ------------------------------------------------------------------------------------------------
 
     def deregister(self) -> None:
         """The stores forget this source: its state, and its messages, also those that nobody has acknowledged
         (docs/semantics.md F.7).
 
-        Returns at once. ``DeregistrationSuccess`` tells of each store that it registered with, ``DeregistrationComplete`` of the
-        end; a store that is down is asked when it is back, as long as this object lives. Sends raise NotRegisteredError from now
-        on, and receivers see EndOfStream. To send again, make a new source.
+        Returns at once. ``DeregistrationSuccess`` tells of each store that it registered with,
+        ``DeregistrationComplete`` of the end; a store that is down is asked when it is back, as long as this
+        object lives. Sends raise NotRegisteredError from now on, and receivers see EndOfStream. To send
+        again, make a new source.
 
         Raises:
             UsageError: it is not registered with any store, or it was called before.
@@ -308,7 +319,8 @@ class Source:
         In a forked child it only ends the child's use of it.
 
         Raises:
-            What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is closed then.
+            What a callback raised, if ``callback_errors`` is ``raise`` and nobody has got it yet; it is
+            closed then.
         """
         check_timeout(timeout)
         self._session.close(timeout)

@@ -1,10 +1,12 @@
-"""Fills the hole in one log from the logs of the source's other stores, in place, a slice at a time (engine/rules/reconcile.py).
+"""Fills the hole in one log from the logs of the source's other stores, in place, a slice at a time
+(engine/rules/reconcile.py).
 
-A store that was away, stopped, or is new has not what the ring has already written over. It reads that from its peers' files,
-oldest number first, and appends it before anything newer: so a log has no holes where a peer had the number. What nobody has
-becomes a LOST record, if every peer could be read. Else it is recorded as a hole: the line counts from behind it, and the
-helper thread asks the peers again until it is filled (engine/log/repair.py). The blocks are verified copies in private memory
-(csrc/log/copy.c) when they are appended, as every block is (docs/design.md 18).
+A store that was away, stopped, or is new has not what the ring has already written over. It reads that from
+its peers' files, oldest number first, and appends it before anything newer: so a log has no holes where a
+peer had the number. What nobody has becomes a LOST record, if every peer could be read. Else it is recorded
+as a hole: the line counts from behind it, and the helper thread asks the peers again until it is filled
+(engine/log/repair.py). The blocks are verified copies in private memory (csrc/log/copy.c) when they are
+appended, as every block is (docs/design.md 18).
 """
 
 from __future__ import annotations
@@ -76,8 +78,8 @@ class LogPort(Protocol):
 
 
 class Filling:
-    """One hole: from the log's end to the oldest number in the ring, or, without a ring, to where the peers end. On the drain
-    thread."""
+    """One hole: from the log's end to the oldest number in the ring, or, without a ring, to where the peers
+    end. On the drain thread."""
 
     def __init__(self, repository: LogPort) -> None:
         self._repository = repository
@@ -88,7 +90,8 @@ class Filling:
         self._block = Block()
         self._paths = tuple(paths)
         self._walked = Walk(paths)
-        """Where the logs of stores end that do not run: found on another thread, before anything is read on this one."""
+        """Where the logs of stores end that do not run: found on another thread, before anything is read on
+        this one."""
         self.held = int(repository.info.appended_sqn)
         """Everything below is in the log, or will not be."""
         self._machine = Refill(empty=bool(repository.info.empty))
@@ -99,7 +102,8 @@ class Filling:
         """When it is done: no peer was out of reach."""
 
     def turn(self, now_ns: int) -> bool:
-        """One slice. True: the hole is filled. Raises Error, OSError: the log takes nothing now; to be called again."""
+        """One slice. True: the hole is filled. Raises Error, OSError: the log takes nothing now; to be called
+        again."""
         repository, logs, block, filled = self._repository, self._logs, self._block, 0
         self.waits = False
         while filled < SLICE_BYTES:
@@ -146,7 +150,8 @@ class Filling:
         return False
 
     def _leave_out(self) -> int:
-        """Nothing is read where a disk does not answer: the drain thread would hang. How many of these logs may have ``held``."""
+        """Nothing is read where a disk does not answer: the drain thread would hang. How many of these logs
+        may have ``held``."""
         stuck = {path for path in self._paths if is_stuck(path)}
         paths = tuple(path for path in self._paths if path not in stuck)
         if paths != self._logs.paths:
@@ -158,8 +163,8 @@ class Filling:
         return self._logs.begun[0] > self._repository.table[-1][0]
 
     def _holds(self, now_ns: int) -> bool:
-        """The newer BEGIN may be taken in: it holds, or a ring is to be left. As long as that is not known it is asked for again
-        now and then, since what decides may be in a log that nobody can read now."""
+        """The newer BEGIN may be taken in: it holds, or a ring is to be left. As long as that is not known it
+        is asked for again now and then, since what decides may be in a log that nobody can read now."""
         repository = self._repository
         if repository.stream is not None:
             return True

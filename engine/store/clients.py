@@ -1,7 +1,7 @@
 """Connections to a store, and what was granted over each of them.
 
-A connection owns a registration until it leaves, or its process is dead. A socket that stays open proves nothing: a child that
-the owner has forked may hold it. The owner's lock decides (docs/design.md 12).
+A connection owns a registration until it leaves, or its process is dead. A socket that stays open proves
+nothing: a child that the owner has forked may hold it. The owner's lock decides (docs/design.md 12).
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Client:
         self.closed = False
 
     def leave(self, role: str, source: bytes, uuid: bytes) -> None:
-        """Lets go what an object holds. Of a source, either name is its identity: it takes another one than it proposed."""
+        """Lets go what an object holds. Of a source, either name is its identity: it takes another one than
+        it proposed."""
         for key, hold in list(self.holds.items()):
             names = {key.uuid, hold.proposal}
             mine = not names.isdisjoint({source, uuid}) if role == "source" else key.source == source and uuid in names

@@ -1,7 +1,9 @@
-"""The store's drain thread: runs csrc/store/drain.c over all repositories, and everything else that touches a log or a reader.
+"""The store's drain thread: runs csrc/store/drain.c over all repositories, and everything else that touches a
+log or a reader.
 
-Other threads hand it work with :meth:`Drainer.call`; it runs between two rounds, so that a repository needs no lock. A helper
-thread makes the next segment of each log ahead of time, and looks after what the logs have (engine/store/scrub.py).
+Other threads hand it work with :meth:`Drainer.call`; it runs between two rounds, so that a repository needs
+no lock. A helper thread makes the next segment of each log ahead of time, and looks after what the logs have
+(engine/store/scrub.py).
 """
 
 from __future__ import annotations
@@ -38,13 +40,15 @@ PACED_ROUND_NS = 5_000_000
 COMMIT_BYTES = 16 << 20
 """A group commit is not delayed beyond this much appended data."""
 FILL_NS = 5_000_000
-"""Time for slices between two rounds, when many logs catch up: what is sent now waits no longer, but for one long slice."""
+"""Time for slices between two rounds, when many logs catch up: what is sent now waits no longer, but for one
+long slice."""
 FILL_ROUND_NS = 10_000_000
 """While a store that catches up waits for a peer."""
 TURN_NS = 10_000_000_000
 """Pause before a board is joined again on which another process stands still."""
 LAST_NS = 1_000_000_000
-"""At a stop, what is published by then is still drained, for so long: a source that goes on sending must not keep it."""
+"""At a stop, what is published by then is still drained, for so long: a source that goes on sending must not
+keep it."""
 RETRY_NS = 100_000_000
 """Pause before a log that ran out of space is tried again."""
 
@@ -78,7 +82,8 @@ class Drainer:
         self._crash: BaseException | None = None
 
     def start(self) -> None:
-        """Goes on with the streams that are there, and starts both threads. Where that fails, it is tried again (_tend_one)."""
+        """Goes on with the streams that are there, and starts both threads. Where that fails, it is tried
+        again (_tend_one)."""
         for repo in self.repositories.values():
             try:
                 repo.resume()
@@ -88,7 +93,8 @@ class Drainer:
         self._helper.start()
 
     def stop(self) -> None:
-        """Ends a last round, closes the repositories (which syncs them), and ends both threads, if they were started."""
+        """Ends a last round, closes the repositories (which syncs them), and ends both threads, if they were
+        started."""
         self._stopping = True
         if self._thread.ident is None:
             self._close_all()
@@ -127,7 +133,8 @@ class Drainer:
     def remove(self, uuid: bytes) -> None:
         """Closes a source's repository; never on the drain thread. Its log is nobody's then.
 
-        It waits for what the helper thread does in this log's directory right now, and no drain waits with it.
+        It waits for what the helper thread does in this log's directory right now, and no drain waits with
+        it.
         """
 
         def take() -> Repository | None:
@@ -141,7 +148,8 @@ class Drainer:
                 repository.close()
 
     def repair(self, uuid: bytes, first: int, following: int) -> None:
-        """Numbers ``first`` .. ``following - 1`` were recorded as lost: the helper thread asks the other stores. Any thread."""
+        """Numbers ``first`` .. ``following - 1`` were recorded as lost: the helper thread asks the other
+        stores. Any thread."""
         self._scrub.losses.put((uuid, Range(first, following)))
         self._spare_wanted.set()
 
@@ -157,14 +165,15 @@ class Drainer:
         self._kick[0] = 1
         self.bells.ring()
 
-    # The drain thread -----------------------------------------------------------------------------------------------------
+    # The drain thread ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             self._drain()
             self._finish()
         except BaseException as error:
-            # Nothing that was stable is touched by this; the process ends, and the next one recovers from the directory.
+            # Nothing that was stable is touched by this; the process ends, and the next one recovers from the
+            # directory.
             _log.critical("the drain thread failed: the store stops", exc_info=True)
             self._crash, self._fenced = error, isinstance(error, FencedError)
             self._stopping = True
@@ -195,7 +204,8 @@ class Drainer:
             self._round()
 
     def _fill(self, now_ns: int) -> None:
-        """A slice each for the logs that catch up, as many as the time allows; the next ones get theirs after the next round."""
+        """A slice each for the logs that catch up, as many as the time allows; the next ones get theirs after
+        the next round."""
         due = [repo for repo in self.repositories.values() if repo.filling and repo.item.status == lib.HF_OK]
         first = self._fills % len(due) if due else 0
         for repo in due[first:] + due[:first]:
@@ -297,7 +307,8 @@ class Drainer:
         self._halted(repo, error_of(status, what=str(repo.path)))
 
     def _halted(self, repo: Repository, error: Error | OSError) -> None:
-        """A log that cannot take more: it leaves the quorum by standing still, and is tried again where that can help."""
+        """A log that cannot take more: it leaves the quorum by standing still, and is tried again where that
+        can help."""
         self.say(repo.source.uuid, error)
         if not isinstance(error, CorruptionError) and getattr(error, "code", "") != "HF_POISONED":
             self._retry_ns[repo.source.uuid] = time.monotonic_ns() + RETRY_NS
@@ -316,7 +327,8 @@ class Drainer:
                 self.say(repo.source.uuid, error)
 
     def _resume(self, repo: Repository, now_ns: int) -> None:
-        """Once more. While another process stands still in its turn on a board, all sources wait with this one: not often."""
+        """Once more. While another process stands still in its turn on a board, all sources wait with this
+        one: not often."""
         if now_ns < self._turn_ns:
             return
         try:
@@ -348,7 +360,7 @@ class Drainer:
                 now_ns
             )  # a log that takes nothing more stands still for its source, too: a backup may have the seat
 
-    # The helper thread ----------------------------------------------------------------------------------------------------
+    # The helper thread --------------------------------------------------------------------------------------
 
     def want_spares(self) -> None:
         """Some log needs its next segment ahead of time."""

@@ -1,4 +1,5 @@
-"""Forgets sources and receivers that are gone for too long: looks every source-check-interval, engine/rules/expiry.py decides."""
+"""Forgets sources and receivers that are gone for too long: looks every source-check-interval,
+engine/rules/expiry.py decides."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ UNSENT_S = 2.0
 
 
 class Expiry:
-    """See the module; the store's control thread. ``stands_in`` is told for which sources this store does, when that changes."""
+    """See the module; the store's control thread. ``stands_in`` is told for which sources this store does,
+    when that changes."""
 
     def __init__(
         self, holdings: Holdings, sources: SourceDesk, receivers: ReceiverDesk, stands_in: Callable[[set[bytes]], None]
@@ -50,9 +52,11 @@ class Expiry:
         self._ringed: set[bytes] | None = None
         """Sources with a ring in shared memory, at this look; None: nobody has asked yet."""
         self._began: dict[bytes, set[tuple[Path, int]]] = {}
-        """Of a source: the stores' logs in which it has begun, with their inode numbers: a wiped store's has another one."""
+        """Of a source: the stores' logs in which it has begun, with their inode numbers: a wiped store's has
+        another one."""
         self._interval_s: float = min(rules.options.source_check_interval for rules in holdings.topics.all()) / 1e3
-        # A store that writes nothing cannot forget: at its next start it would know it again. Nor is it a proxy.
+        # A store that writes nothing cannot forget: at its next start it would know it again. Nor is it a
+        # proxy.
         self.due_s: float = math.inf if holdings.sealed else time.monotonic() + self._interval_s
         self._unsent_s = self.due_s
 
@@ -89,7 +93,8 @@ class Expiry:
             _log.info("%s: its source died before it had begun; removed", name)
 
     def _see(self) -> dict[bytes, tuple[bool, dict[bytes, CData]]]:
-        """Of each source: whether the owner of the stream that is read here lives, and the lines of its receivers."""
+        """Of each source: whether the owner of the stream that is read here lives, and the lines of its
+        receivers."""
         found = {}
         for source in self._holdings.state.sources:
             repository = self._holdings.repository(source.uuid)
@@ -139,7 +144,8 @@ class Expiry:
         return source.uuid in self._ringed and self._sources.holder(source) is not None
 
     def _has_begun(self, source: bytes, log: Path) -> bool:
-        """A store that was only asked has an empty log, and so has one that has lost what it had, whatever its state says.
+        """A store that was only asked has an empty log, and so has one that has lost what it had, whatever
+        its state says.
 
         Raises SystemCallError: this process has run out of something, and nobody is elected by that.
         """
@@ -155,7 +161,8 @@ class Expiry:
         return name in known
 
     def _candidates(self, source: SourceState) -> list[bytes]:
-        """The other stores of a source that could stand in for it: they run, allow it, and have its messages."""
+        """The other stores of a source that could stand in for it: they run, allow it, and have its
+        messages."""
         domain = self._holdings.domain
         infos = [info for name in source.stores if (info := read_info(domain, name)) is not None and info.proxies]
         return [

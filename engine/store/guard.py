@@ -1,5 +1,5 @@
-"""The locks under which a store may write: its process's in the domain, and those of its directories. Without one of them others
-may take the store for dead, or open its logs as their own: two writers of one log."""
+"""The locks under which a store may write: its process's in the domain, and those of its directories. Without
+one of them others may take the store for dead, or open its logs as their own: two writers of one log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a store keeps, as its desks share it: the state and its file, who is registered, and a log per source."""
+"""What a store keeps, as its desks share it: the state and its file, who is registered, and a log per
+source."""
 
 from __future__ import annotations
 
@@ -55,8 +56,8 @@ NUMBERS_BYTES = 1 << 16
 
 
 class UnusableLogError(CorruptionError):
-    """A source's log is damaged as a whole, or poisoned by a failed sync (docs/design.md 20). The store serves its other
-    sources."""
+    """A source's log is damaged as a whole, or poisoned by a failed sync (docs/design.md 20). The store
+    serves its other sources."""
 
     def __init__(self, store: str, source: SourceState, why: Error) -> None:
         name = called(source.registration_id, source.session_id)
@@ -84,8 +85,8 @@ class LogRemovedError(CorruptionError):
 class Holdings:
     """See the module. ``name`` is the store's, ``logs`` the directory of its logs.
 
-    A memory repository's log lies in shared memory; then its name in ``logs`` is a symbolic link, so that everybody finds every
-    log in one place.
+    A memory repository's log lies in shared memory; then its name in ``logs`` is a symbolic link, so that
+    everybody finds every log in one place.
     """
 
     def __init__(
@@ -105,7 +106,8 @@ class Holdings:
         self._places: dict[bytes, tuple[int, int]] = {}
         """Source uuid -> device and inode of the directory of its log, when it was opened."""
         self.read_only: ReadOnlyError | None = None
-        """The last save met a disk that is read-only, or the store has started on one: what has changed is in memory alone."""
+        """The last save met a disk that is read-only, or the store has started on one: what has changed is in
+        memory alone."""
         self._unsaved = self._owed = False
         """Something was to be saved in this life."""
         if file.sealed is not None:
@@ -160,7 +162,8 @@ class Holdings:
         self._owed = True
 
     def save_owed(self) -> None:
-        """Before anything is granted: what a failed save had to bring to disk is in memory, and looks old. Raises as save."""
+        """Before anything is granted: what a failed save had to bring to disk is in memory, and looks old.
+        Raises as save."""
         if self._owed:
             self.save()
 
@@ -204,7 +207,8 @@ class Holdings:
         return self.drain_thread(lambda: repository.next_sqn) if repository is not None else 0
 
     def let_go_by_age(self) -> None:
-        """What is older than its topic's repository-age-threshold (docs/semantics.md I.3), of repositories in memory."""
+        """What is older than its topic's repository-age-threshold (docs/semantics.md I.3), of repositories in
+        memory."""
         for source in self.state.sources:
             age = self.rules(source).options.repository_age_threshold
             repository = self.repository(source.uuid)
@@ -213,10 +217,11 @@ class Holdings:
                 self.drain_thread(partial(repository.release, below))
 
     def let_go_removed(self) -> set[bytes]:
-        """Logs whose directory is not where it was (``rm -r /dev/shm/hf.*``, RemoveIPC): nobody finds what is written there.
+        """Logs whose directory is not where it was (``rm -r /dev/shm/hf.*``, RemoveIPC): nobody finds what is
+        written there.
 
-        Such a log takes nothing any more. Who asks for the source next gets a new log, which catches up from its peers and the
-        ring as a wiped store's does. Returns whose logs these were.
+        Such a log takes nothing any more. Who asks for the source next gets a new log, which catches up from
+        its peers and the ring as a wiped store's does. Returns whose logs these were.
         """
         gone = {uuid for uuid in self.drainer.repositories if self._is_gone(uuid)}
         for uuid in gone:
@@ -264,7 +269,8 @@ class Holdings:
         return repository
 
     def _terms(self, source: SourceState) -> Terms | None:
-        """Of a receiver-paced source; None for one that is refused by now: then nothing new comes, and nothing goes."""
+        """Of a receiver-paced source; None for one that is refused by now: then nothing new comes, and
+        nothing goes."""
         if source.paced is None:
             return None
         terms = agree(source.paced, source.topic, source.repository, self.rules(source))
@@ -292,7 +298,8 @@ class Holdings:
         return config
 
     def _place(self, source: SourceState) -> Path:
-        """The directory of its log. Of a memory repository it is made here, also after a reboot has emptied the memory."""
+        """The directory of its log. Of a memory repository it is made here, also after a reboot has emptied
+        the memory."""
         path = self.logs / source.uuid.hex()
         if source.repository != "memory":
             return path
@@ -316,11 +323,11 @@ class Holdings:
             return open_private(self._memory)
 
     def forget(self, source: SourceState, *, names: bool) -> None:
-        """State, messages, and the states of its receivers, now and for good; with ``names``, also those in shared memory, if
-        nobody uses them.
+        """State, messages, and the states of its receivers, now and for good; with ``names``, also those in
+        shared memory, if nobody uses them.
 
-        The state goes first: from then on nobody finds the source, and what a crash leaves is removed at the next start. Raises
-        ReadOnlyError, OSError when that cannot be written; then nothing is forgotten.
+        The state goes first: from then on nobody finds the source, and what a crash leaves is removed at the
+        next start. Raises ReadOnlyError, OSError when that cannot be written; then nothing is forgotten.
         """
         place = self.state.sources.index(source)
         del self.state.sources[place]

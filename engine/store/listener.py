@@ -1,9 +1,10 @@
-"""Where a store is met: the control socket under its name, and symbolic links from its other names (engine/memory/domain.py).
+"""Where a store is met: the control socket under its name, and symbolic links from its other names
+(engine/memory/domain.py).
 
-A name and a port belong to the living store that took them first; dead ones are replaced. Other names (the label that UM's XML
-file gives a store) are taken only where nobody has them, and yield to a store whose name they are. Everything happens under the
-domain's creation lock. A crash leaves a socket that nobody listens on and links that lead to it: the next start of that name or
-port, or of that store, replaces them.
+A name and a port belong to the living store that took them first; dead ones are replaced. Other names (the
+label that UM's XML file gives a store) are taken only where nobody has them, and yield to a store whose name
+they are. Everything happens under the domain's creation lock. A crash leaves a socket that nobody listens on
+and links that lead to it: the next start of that name or port, or of that store, replaces them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from ..control import wire
+from ..control import peer
 from ..errors import DirectoryInUseError, TurnHeldError
 from ..options.store_config import is_store_name, port_name
 from ..options.values import STORE_NAME
@@ -64,7 +65,8 @@ class Door:
                 raise
 
     def close(self) -> None:
-        """Nobody gets in any more. What says who the store was stays, also under its other names. Idempotent."""
+        """Nobody gets in any more. What says who the store was stays, also under its other names.
+        Idempotent."""
         if self.listener.fileno() >= 0:
             with contextlib.suppress(OSError, TurnHeldError), self._domain.exclusive():
                 self._leave()  # an error: the domain has been removed meanwhile, for example
@@ -120,4 +122,4 @@ def _holder(path: Path) -> int | None:
             return None
         except BlockingIOError:  # it lives, and does not look at those who come
             return 0
-        return wire.check_peer(probe)
+        return peer.check_peer(probe)

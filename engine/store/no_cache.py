@@ -1,8 +1,10 @@
-"""A no-cache repository: who is registered and acknowledged what, which incarnations began, and up to which number the source
-has sent; no message (docs/semantics.md I.3). It acknowledges nothing, and its line on the board says so by level 0.
+"""A no-cache repository: who is registered and acknowledged what, which incarnations began, and up to which
+number the source has sent; no message (docs/semantics.md I.3). It acknowledges nothing, and its line on the
+board says so by level 0.
 
-Its log is there for the numbers alone: what was sent is recorded as lost, and let go at once. So a receiver that looks there is
-told at once that there is nothing, and the next incarnation goes on behind what this one sent.
+Its log is there for the numbers alone: what was sent is recorded as lost, and let go at once. So a receiver
+that looks there is told at once that there is nothing, and the next incarnation goes on behind what this one
+sent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A store's desk for its operator: deregistration of what others hold, and marks on messages (docs/semantics.md F.7, I.4, I.8).
+"""A store's desk for its operator: deregistration of what others hold, and marks on messages
+(docs/semantics.md F.7, I.4, I.8).
 
-Only the user who runs the store gets here (SO_PEERCRED, checked before a byte is decoded). What the operator takes from a living
-process it is told: its object asks again, and is refused with the reason, until it is made anew (docs/semantics.md N 29).
+Only the user who runs the store gets here (SO_PEERCRED, checked before a byte is decoded). What the operator
+takes from a living process it is told: its object asks again, and is refused with the reason, until it is
+made anew (docs/semantics.md N 29).
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ __all__ = ["OperatorDesk"]
 _log = logging.getLogger("holdfast.store")
 
 EXPELLED_MAX = 1024
-"""Objects that are refused because the operator has deregistered them; beyond, the oldest is forgotten, and may come again."""
+"""Objects that are refused because the operator has deregistered them; beyond, the oldest is forgotten, and
+may come again."""
 
 
 class OperatorDesk:
@@ -47,12 +50,14 @@ class OperatorDesk:
         self._receivers = receivers
         self._tell = tell
         self._expelled: dict[tuple[bytes, int], str] = {}
-        """(uuid, incarnation) of living objects -> what they were called. Gone with the store's process: then they are new."""
+        """(uuid, incarnation) of living objects -> what they were called. Gone with the store's process: then
+        they are new."""
 
-    # Deregistration -------------------------------------------------------------------------------------------------------
+    # Deregistration -----------------------------------------------------------------------------------------
 
     def deregister(self, request: wire.OperatorDeregister) -> wire.Answer:
-        """Forgets a source with its messages, or one receiver of it. Refused while a living process holds it, unless forced."""
+        """Forgets a source with its messages, or one receiver of it. Refused while a living process holds it,
+        unless forced."""
         source = self._source(request.registration_id)
         if source is None:
             return self._unknown(request.id, request.registration_id)
@@ -99,8 +104,8 @@ class OperatorDesk:
         return wire.Deregistered(request.id, receiver.ack)
 
     def _concerned(self, source: SourceState, pid: int = 0) -> list[Client]:
-        """Connections that hold the source, or receivers of it; and those of process ``pid``, which holds it without one: this
-        store has no seat there."""
+        """Connections that hold the source, or receivers of it; and those of process ``pid``, which holds it
+        without one: this store has no seat there."""
         held = [client for client in self._clients if any(key.source == source.uuid for key in client.holds)]
         return held + [client for client in self._clients if client.pid == pid and client not in held]
 
@@ -118,7 +123,7 @@ class OperatorDesk:
         text = f"{name} was deregistered at store {self._holdings.name} by its operator; make a new object to register again"
         return wire.Refused(request.id, "deregistered", text)
 
-    # Exclusion ------------------------------------------------------------------------------------------------------------
+    # Exclusion ----------------------------------------------------------------------------------------------
 
     def exclude(self, request: wire.Exclude) -> wire.Answer:
         """Nobody waits for that store any more: what only it has is given up. Durable when it is answered."""
@@ -140,10 +145,11 @@ class OperatorDesk:
         said = [(source.topic, source.registration_id, holdings.held(source)) for source in concerned]
         return wire.Excluded(request.id, said[: wire.EXCLUDED_MAX])
 
-    # Marks ----------------------------------------------------------------------------------------------------------------
+    # Marks --------------------------------------------------------------------------------------------------
 
     def mark(self, request: wire.Mark) -> wire.Answer:
-        """Durable when it is answered. Whole messages are marked: of one with several numbers, any of them names it."""
+        """Durable when it is answered. Whole messages are marked: of one with several numbers, any of them
+        names it."""
         source = self._source(request.registration_id)
         if source is None:
             return self._unknown(request.id, request.registration_id)
@@ -168,7 +174,8 @@ class OperatorDesk:
 
     @staticmethod
     def _whole(repository: Repository, first: int, last: int) -> tuple[int, int]:
-        """The range with all of the messages that it begins and ends in; what cannot be read stays as it was given."""
+        """The range with all of the messages that it begins and ends in; what cannot be read stays as it was
+        given."""
         logs, block = Logs([str(repository.path)]), Block()
         try:
             for number in (first, last):
@@ -181,7 +188,7 @@ class OperatorDesk:
             logs.close()
         return first, last
 
-    # ----------------------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     def _source(self, registration_id: int) -> SourceState | None:
         kept = self._holdings.state.sources

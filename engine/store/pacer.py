@@ -1,5 +1,6 @@
-"""Carries out what receiver_paced.py decides for one repository: reads the receivers' acknowledgements, holds the store's own
-back, lets messages go. The drain thread, between two rounds (csrc/store/drain.c holds back within one).
+"""Carries out what receiver_paced.py decides for one repository: reads the receivers' acknowledgements, holds
+the store's own back, lets messages go. The drain thread, between two rounds (csrc/store/drain.c holds back
+within one).
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class LogPort(Protocol):
 
 
 class Pacer:
-    """See the module. What the log holds already counts in full, headers too, until receivers have acknowledged it."""
+    """See the module. What the log holds already counts in full, headers too, until receivers have
+    acknowledged it."""
 
     def __init__(self, repository: LogPort, terms: Terms) -> None:
         self._repository = repository
@@ -66,7 +68,8 @@ class Pacer:
         return min(next_sqn, int(self._repository.item.ack_sqn))
 
     def begun(self) -> None:
-        """A BEGIN may have made numbers void: they come again, and nothing of them is allowed before the next :meth:`turn`."""
+        """A BEGIN may have made numbers void: they come again, and nothing of them is allowed before the next
+        :meth:`turn`."""
         item, start = self._repository.item, int(self._repository.info.appended_sqn)
         self._count()
         item.payload = item.marked = self._pacing.begun(start, int(item.payload))
@@ -95,8 +98,8 @@ class Pacer:
         self._repository.item.mark_count = 0
 
     def _receivers(self) -> list[tuple[int, int]]:
-        """Acknowledgement and mode of everybody who is registered: on the board, or in the state once it has left that. Who has
-        no mode yet is about to be."""
+        """Acknowledgement and mode of everybody who is registered: on the board, or in the state once it has
+        left that. Who has no mode yet is about to be."""
         acks = self._repository.line.acks()
         return [
             (max(receiver.ack, acks[receiver.uuid].number if receiver.uuid in acks else 0), receiver.paced)

@@ -1,4 +1,5 @@
-"""A store's desk for receivers: registration, acks, deregistration (docs/semantics.md A.2 to A.4, B.3, F.1, F.7)."""
+"""A store's desk for receivers: registration, acks, deregistration (docs/semantics.md A.2 to A.4, B.3, F.1,
+F.7)."""
 
 from __future__ import annotations
 
@@ -35,11 +36,13 @@ class ReceiverDesk:
     def register(self, client: Client, request: wire.RegisterReceiver) -> wire.Answer:
         """Grants unless somebody alive holds the RegID.
 
-        Nobody starts farther back than receiver-new-registration-rollback. A new receiver's position is where it is granted: the
-        oldest message within that limit, or, receiver-paced, the live end. It is durable before the answer leaves, so that the
-        receiver never acknowledges what was before it. Of one that is known only acknowledgements move it.
+        Nobody starts farther back than receiver-new-registration-rollback. A new receiver's position is where
+        it is granted: the oldest message within that limit, or, receiver-paced, the live end. It is durable
+        before the answer leaves, so that the receiver never acknowledges what was before it. Of one that is
+        known only acknowledgements move it.
 
-        A disk that is read-only keeps nobody from reading what is there: the grant says that it is not recorded.
+        A disk that is read-only keeps nobody from reading what is there: the grant says that it is not
+        recorded.
         """
         holdings = self._holdings
         source = holdings.registry.source(request.source)
@@ -86,8 +89,9 @@ class ReceiverDesk:
         under = source.incarnation
         if line is not None:
             on_board = source.acked(line.line)
-            # A receiver that had joined says there what it has. What this store knows may be more: the oldest that it kept when
-            # it heard of a receiver that began elsewhere, with older messages of another store.
+            # A receiver that had joined says there what it has. What this store knows may be more: the oldest
+            # that it kept when it heard of a receiver that began elsewhere, with older messages of another
+            # store.
             if on_board.number >= receiver.ack or on_board.joined:
                 receiver.ack, under = on_board.number, max(under, int(line.line.ack_stream))
             receiver.joined |= on_board.joined
@@ -111,8 +115,9 @@ class ReceiverDesk:
     def _record(self, source: SourceState) -> str:
         """Saves a grant; why it could not, where it holds all the same.
 
-        What is acknowledged stands on the board, and a store that has forgotten a receiver grants it the oldest message. Of a
-        receiver-paced source it would grant the live end, behind what was never acknowledged: so there the grant does not hold.
+        What is acknowledged stands on the board, and a store that has forgotten a receiver grants it the
+        oldest message. Of a receiver-paced source it would grant the live end, behind what was never
+        acknowledged: so there the grant does not hold.
         """
         try:
             self._holdings.save()
@@ -125,7 +130,8 @@ class ReceiverDesk:
     def _adopt(
         self, client: Client, source: SourceState, receiver: ReceiverState, line: CData | None, identity: bytes
     ) -> None:
-        """Another store knew this receiver already, by another identity: what it has acknowledged by the one given here stays."""
+        """Another store knew this receiver already, by another identity: what it has acknowledged by the one
+        given here stays."""
         if line is not None:
             receiver.ack = max(receiver.ack, source.acked(line.line).number)
         client.holds.pop(_key(source, receiver), None)
@@ -142,7 +148,8 @@ class ReceiverDesk:
         self, source: SourceState, receiver: ReceiverState, line: CData | None, client: Client | None = None,
         request: wire.RegisterReceiver | None = None,
     ) -> tuple[int, int] | None:  # fmt: skip
-        """pid, and CLOCK_REALTIME of registration, of who holds a receiver's RegID: a connection, or a living line.
+        """pid, and CLOCK_REALTIME of registration, of who holds a receiver's RegID: a connection, or a living
+        line.
 
         ``client`` and ``request``: of the object that asks, which is not in its own way.
         """
@@ -168,7 +175,8 @@ class ReceiverDesk:
         return self.holder(source, receiver, lines.get(receiver.uuid))
 
     def leave(self, client: Client, request: wire.Leave) -> wire.Answer:
-        """A clean close. The ack is taken in: the line is free for anybody from now on, and keeps it until then."""
+        """A clean close. The ack is taken in: the line is free for anybody from now on, and keeps it until
+        then."""
         client.leave("receiver", request.source, request.uuid)
         with contextlib.suppress(ReadOnlyError):
             self.save_acks()
@@ -203,8 +211,8 @@ class ReceiverDesk:
         self._clients.release(source.uuid, receiver.uuid)
 
     def save_acks(self) -> None:
-        """Takes the acks from the boards into the state, which alone outlives a reboot: lazily, never beyond what is held, and
-        backwards only to where a receiver has joined (see :meth:`register`)."""
+        """Takes the acks from the boards into the state, which alone outlives a reboot: lazily, never beyond
+        what is held, and backwards only to where a receiver has joined (see :meth:`register`)."""
         holdings = self._holdings
         changed, lost = False, []
         for source in holdings.state.sources:

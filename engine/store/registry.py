@@ -1,8 +1,9 @@
 """Who is registered at a store: decisions over its state, without I/O (docs/semantics.md A.2, A.3).
 
-RegIDs are 32-bit numbers of one space per store; 0 asks for one. A session ID stands for "the RegID that I had": (topic,
-session) for sources, (source, session) for receivers, two separate maps. With a session ID a RegID that was given is ignored.
-An object that registers again, because the store was away, is known by its uuid.
+RegIDs are 32-bit numbers of one space per store; 0 asks for one. A session ID stands for "the RegID that I
+had": (topic, session) for sources, (source, session) for receivers, two separate maps. With a session ID a
+RegID that was given is ignored. An object that registers again, because the store was away, is known by its
+uuid.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Registry:
     def claim_source(
         self, topic: str, registration_id: int, session_id: int, uuid: bytes, timers: Timers = UNSET
     ) -> tuple[SourceState, bool] | Refusal:
-        """The state of this source and whether it is old; a new one gets ``uuid`` and, for RegID 0, a free RegID.
+        """The state of this source and whether it is old; a new one gets ``uuid`` and, for RegID 0, a free
+        RegID.
 
         ``timers`` are kept by a new one; an old one has those of its first registration.
         """

@@ -1,13 +1,13 @@
 """One source at one store: its log, its board line, and the stream that is being drained.
 
-Everything here runs on the store's drain thread (engine/store/drainer.py): the log and the reader have one thread, and no lock.
+Everything here runs on the store's drain thread (engine/store/drainer.py), without a lock.
 
 Invariants:
- - what the board line calls stable has been published by the log (csrc/store/drain.c moves the line after the log);
+ - what the board line calls stable is published by the log (csrc/store/drain.c moves the line after it);
  - the board line's range begins behind the last number that this store knows it never had;
- - what the ring does not have any more is read from the peers before anything newer is (engine/store/catch_up.py); meanwhile the
-   line says that this store catches up;
- - a stream is left only when its owner is dead or has closed it, and the log holds everything up to its committed end;
+ - what the ring does not have any more is read from the peers before anything newer is
+   (engine/store/catch_up.py); meanwhile the line says that this store catches up;
+ - a stream is left when its owner is dead or has closed it, and the log holds all to its committed end;
  - a dead stream's name is removed only when a quorum of its stores holds its end (docs/design.md 14).
 """
 
@@ -74,12 +74,12 @@ class Repository:
         self.filling: Filling | None = None
         """While it is not None, the log is behind the ring, and nothing is drained."""
         self.caught_up = False
-        """It has everything that its peers have: from then on it has a say again, whatever it had lost before."""
+        """It has everything that its peers have: from then on it has a say again, whatever it had lost."""
         self.caught_up_at = 0  # behind what the ring had then: drained since, if the log goes so far
         self.losses: list[tuple[int, int]] = []
         """What it lacks and nobody was asked for yet: (first, following), oldest first."""
         self.lost_below = self.lost_on_disk = source.lost_below
-        """Number behind the last one that this store never had; the state takes it in, and has it on disk then."""
+        """Number behind the last one that this store never had; the state brings it to disk."""
         self.pacer: Pacer | None = None
         """Of a receiver-paced source: set once, before anything is drained."""
         self._old, self._resting = OldStreams(domain), Resting()
@@ -122,11 +122,11 @@ class Repository:
 
     @property
     def unsure(self) -> bool:
-        """The disk does not give what it may have acknowledged (csrc/log/unsure.c): it has no say until that is repaired."""
+        """The disk does not give what it may have acknowledged (csrc/log/unsure.c): no say until repaired."""
         return bool(self.log) and bool(self.info.unsure)
 
     def look_for_lost(self) -> None:
-        """What the disk did not give is there again, from its peers or the ring: then it has its say again."""
+        """What the disk did not give is there again, from its peers or the ring: it has its say again."""
         if self.unsure and self.caught_up and self.filling is None and is_repaired(self.path, self.info):
             settle(self.log, self.path)
 
@@ -146,7 +146,7 @@ class Repository:
         return tuple(self.source.begins)
 
     def release(self, below: int) -> bool:
-        """Offers nothing below any more; whole segments go. False: not yet, the state on disk does not say what it never had."""
+        """Offers nothing below any more. False: not yet, the state on disk does not say what it never had."""
         if self.lost_below > self.lost_on_disk:
             return False
         check(lib.hf_log_release(self.log, below), what=str(self.path))
@@ -161,15 +161,15 @@ class Repository:
         return LogView(self.table, self.next_sqn)
 
     def bound(self) -> LogView:
-        """As :meth:`view`, but behind all that it may have acknowledged: where nobody knows more, nothing begins below."""
+        """As :meth:`view`, but behind all that it may have acknowledged: nothing begins below."""
         return LogView(self.table, max(self.next_sqn, int(self.info.unsure_next) if self.unsure else 0))
 
     def seen(self, own: LogView, others: Lives = NO_LIVES) -> list[Seen]:
-        """How far each declared store's log goes, ``own`` in its place, and those of ``others``; read from files. Any thread."""
+        """How far the log of each declared store, and of ``others``, goes: ``own``, or read. Any thread."""
         return seen_by(self.name, own, self.source, self._places(others), others)
 
     def report(self) -> LogView:
-        """What the readable logs of the source's stores say: one that missed something is not believed (docs/design.md 14)."""
+        """What the readable logs say: one that missed something is not believed (docs/design.md 14)."""
         return farthest(self.seen(self.view()))
 
     def has_lost(self) -> bool:
@@ -210,7 +210,7 @@ class Repository:
         if log:
             lib.hf_log_close(log)
 
-    # Streams --------------------------------------------------------------------------------------------------------------
+    # Streams ------------------------------------------------------------------------------------------------
 
     def streams(self) -> list[ObjectName]:
         """Rings of this source that lie in shared memory, oldest incarnation first."""
@@ -219,8 +219,8 @@ class Repository:
     def begin(self, table: Table, stream: str) -> tuple[int, bool]:
         """BEGIN at this store, the last one of ``table``: durable in the log, then the stream is read.
 
-        Returns the number behind the last message held, and whether it must catch up first. Repeated for the same incarnation it
-        does nothing. Raises CorruptionError when ``stream`` is not that incarnation's.
+        Returns the number behind the last message held, and whether it must catch up first. Repeated for the
+        same incarnation it does nothing. Raises CorruptionError when ``stream`` is not that incarnation's.
         """
         if self.stream is not None and self.stream.name == stream:
             self._adopt(table)
@@ -234,7 +234,7 @@ class Repository:
         return self.next_sqn, self.filling is not None
 
     def _adopt(self, table: Table) -> None:
-        """Makes the BEGINs durable in the log, then the state takes them in: a crash in between is mended at the next start."""
+        """Makes the BEGINs durable in the log, then in the state; a crash between is mended at the start."""
         begins = ffi.new("struct hf_begin[]", table)
         check(lib.hf_log_begins(self.log, begins, len(table)), what=str(self.path))
         if table != self.table:
@@ -246,9 +246,9 @@ class Repository:
                 self.pacer.begun()
 
     def resume(self) -> None:
-        """Goes on with the stream of the newest BEGIN, if it is there and not read to its end; called when none is attached.
+        """Goes on with the newest BEGIN's stream, if it is not read to its end; called with none attached.
 
-        Without one it takes over what its peers have beyond it: BEGINs that it missed, their stream, messages.
+        Without one it takes over what its peers have: BEGINs that it missed, their stream, messages.
         """
         self._take_up()
         if self.stream is None and self.source.incarnation:
@@ -260,7 +260,7 @@ class Repository:
             self._rest()
 
     def right_table(self) -> Table | None:
-        """The BEGINs that hold by what can be read: an orphan BEGIN must void nothing, so what is unknown decides nothing."""
+        """The BEGINs that hold by what can be read: orphans void nothing, the unknown decides nothing."""
         if not Walk(self.peers()).over(WALK_S):  # who catches up learns of them later
             return None
         seen, configuration = self.seen(self.bound()), configuration_of(self.source)
@@ -351,10 +351,10 @@ class Repository:
         elif rest.into_logs(now_ns):
             self._looking = Walk(self.peers())
 
-    # Catching up ----------------------------------------------------------------------------------------------------------
+    # Catching up --------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Stands behind the last message that the log has. What the ring no longer has is filled in from the peers first."""
+        """Stands behind the log's last message. What the ring no longer has comes from the peers first."""
         filling = Filling(self)
         if self.ring_goes_on(filling.held) == filling.held:
             self._filled(filling)
@@ -369,7 +369,7 @@ class Repository:
         self.item.status = lib.HF_OK
 
     def ring_goes_on(self, number: int) -> int | None:
-        """``number``, if the ring has it, and then the reader stands there; else the oldest number in the ring. None: no ring."""
+        """``number``, where the reader stands then; else the oldest number in the ring. None: no ring."""
         if not self.reader:
             return None
         status = lib.hf_reader_seek(self.reader, number)
@@ -408,7 +408,7 @@ class Repository:
         self.item.payload += size  # for a pacer: headers too, as it counts what a log holds when it is opened
 
     def lack(self, gap: Lost | Hole) -> None:
-        """It lacks these numbers: said on the line before the ack can pass them, then in the log (docs/design.md 8, 30)."""
+        """It lacks these numbers: said on the line before the ack passes them, then in the log."""
         record = lib.hf_log_lost if isinstance(gap, Lost) else lib.hf_log_hole
         self.lacks_below(gap.last + 1)
         self._put(lambda: int(record(self.log, gap.first, gap.last)))
@@ -440,7 +440,7 @@ class Repository:
             self.stream = None
         self.item.reader = ffi.NULL
 
-    # What the drain thread asks between two rounds --------------------------------------------------------------------------
+    # What the drain thread asks between two rounds ----------------------------------------------------------
 
     def owner_gone(self) -> bool:
         """The stream's owner has closed it or is proved dead (docs/design.md 12)."""
@@ -452,8 +452,8 @@ class Repository:
         return self.stream is not None and not self.owner_gone()
 
     def living_stream(self, but: int | None = None) -> LivingStream | None:
-        """An open stream of this source whose owner lives; of any incarnation, also of one that has not begun here. ``but``: an
-        owner word; what its process owns does not count."""
+        """An open stream of this source whose owner lives; of any incarnation, also of one that has not begun
+        here. ``but``: an owner word; what its process owns does not count."""
         if self.stream is not None and self.owner_lives() and not same_process(self.stream, but):
             return living(self.stream)
         return living_ring(self.domain, self.source.uuid, but)
@@ -469,7 +469,7 @@ class Repository:
         return int(self.info.next_sqn) >= int(end[0]) or int(end[0]) == int(self.stream.stream.start_sqn)
 
     def settled(self) -> bool:
-        """No living owner, no undrained ring: the next incarnation may be answered. Moves on through old streams."""
+        """No living owner, no undrained ring: the next incarnation may begin. Goes through old streams."""
         if self.stream is None and self.filling is None:
             self.resume()  # one may have come that nobody told of
         while self.stream is not None:
@@ -492,7 +492,7 @@ class Repository:
             self._old.tidy(self.line.views())
 
     def beat(self, now_ns: int) -> None:
-        """The log goes on: the source sees by it that this store is not stopped, nor its disk (docs/semantics.md B.4)."""
+        """The log goes on: a source sees that neither store nor disk stands (docs/semantics.md B.4)."""
         self.line.beat(now_ns)
 
     def acks(self) -> tuple[dict[bytes, Acked], int]:

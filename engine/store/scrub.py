@@ -1,7 +1,9 @@
-"""A store's care for its own logs: looks through each when it is opened and now and then, and repairs what it can.
+"""A store's care for its own logs: looks through each when it is opened and now and then, and repairs what it
+can.
 
-It runs on the store's helper thread, a piece at a time, beside the drain thread and never in its way: it reads files as any
-reader does, and writes files of its own. When all logs are whole and none is due, it sleeps.
+It runs on the store's helper thread, a piece at a time, beside the drain thread and never in its way: it
+reads files as any reader does, and writes files of its own. When all logs are whole and none is due, it
+sleeps.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ COPY_BYTES = 64 << 20
 LOOK_BYTES = 64 << 20
 """So much a second is looked through when nothing hurries."""
 FIRST_LOOK_BYTES, FIRST_LOOK_RATE = 1 << 30, 256 << 20
-"""When a store starts: so much at once, and so much a second beyond it. Large caches are not read at the disk's full speed."""
+"""When a store starts: so much at once, and so much a second beyond it. Large caches are not read at the
+disk's full speed."""
 
 
 class Scrub:

@@ -42,7 +42,8 @@ _log = logging.getLogger("holdfast.store")
 OTHERS_MAX = 32
 """Stores of earlier lists that are remembered: those with the latest messages."""
 LEAST_MAX = 2**32
-"""How far the incarnation that a claimant asks for is at most from all that this store has seen: it stays far below 63 bits."""
+"""How far the incarnation that a claimant asks for is at most from all that this store has seen: it stays far
+below 63 bits."""
 
 
 def refused(request_id: int, refusal: Refusal) -> wire.Refused:
@@ -51,19 +52,22 @@ def refused(request_id: int, refusal: Refusal) -> wire.Refused:
 
 
 class SourceDesk:
-    """See the module; the store's control thread. ``save_acks`` takes the acks from the boards into the state."""
+    """See the module; the store's control thread. ``save_acks`` takes the acks from the boards into the
+    state."""
 
     def __init__(self, holdings: Holdings, clients: Clients, save_acks: Callable[[], None]) -> None:
         self._holdings = holdings
         self._clients = clients
         self._save_acks = save_acks
         self.waiting: list[tuple[Client, wire.RegisterSource]] = []
-        """Registrations that are answered when an old ring is drained, and the peers' logs are walked to their ends."""
+        """Registrations that are answered when an old ring is drained, and the peers' logs are walked to
+        their ends."""
         self._walks: dict[bytes, tuple[frozenset[Path], Walk]] = {}
         """By source: the logs, and their walk."""
 
     def register(self, client: Client, request: wire.RegisterSource) -> wire.Answer | None:
-        """Answers when the previous owner is dead or gone and its ring is drained; None: not yet, it waits."""
+        """Answers when the previous owner is dead or gone and its ring is drained; None: not yet, it
+        waits."""
         holdings = self._holdings
         holdings.save_owed()
         rules = holdings.topics.of(request.topic)
@@ -134,14 +138,16 @@ class SourceDesk:
         )  # fmt: skip
 
     def _was_wiped(self, source: SourceState, request: wire.RegisterSource) -> bool:
-        """This store took part, as the source's register has it, and its directory is another one. BEGIN in a stream that is open
-        says nothing of what the store acknowledged since the start: so it has no say before it has that again."""
+        """This store took part, as the source's register has it, and its directory is another one. BEGIN in a
+        stream that is open says nothing of what the store acknowledged since the start: so it has no say
+        before it has that again."""
         life, _ = request.elsewhere.get(source.uuid, {}).get(self._holdings.name, (-1, 0))
         begins = not source.incarnation and request.incarnation > 0
         return begins and life >= 0 and life not in self._holdings.state.lives_for(source)
 
     def _walked(self, repository: Repository, others: Lives) -> bool:
-        """The ends of the logs that nobody keeps are found: elsewhere, so that no thread of the store hangs with a disk."""
+        """The ends of the logs that nobody keeps are found: elsewhere, so that no thread of the store hangs
+        with a disk."""
         logs = frozenset(repository.peers(others))
         walked, walk = self._walks.get(repository.source.uuid, (logs, None))
         if walk is not None and logs <= walked:
@@ -156,7 +162,8 @@ class SourceDesk:
         return wire.Refused(request_id, "reg_id_in_use", text, pid, since_ns, source.registration_id, source.session_id)
 
     def holder(self, source: SourceState, but: Client | None = None) -> tuple[int, int] | None:
-        """pid, and CLOCK_REALTIME of registration, of who holds a source: a connection, or a living owner of an open stream.
+        """pid, and CLOCK_REALTIME of registration, of who holds a source: a connection, or a living owner of
+        an open stream.
 
         ``but``: a connection that does not count, nor do the streams of its process.
         """
@@ -174,8 +181,9 @@ class SourceDesk:
         return (stream.pid, stream.since_ns) if stream is not None else None
 
     def _came_to_nothing(self, source: SourceState, repository: Repository) -> bool:
-        """Two claimed it for the first time, and only the one that lost has begun here. It has left, and its ring with it; and no
-        store that it named has ever had a message of it, so nothing of it was stable, and no number is lost with it."""
+        """Two claimed it for the first time, and only the one that lost has begun here. It has left, and its
+        ring with it; and no store that it named has ever had a message of it, so nothing of it was stable,
+        and no number is lost with it."""
         if len(source.begins) != 1 or self.connected(source) or repository.streams():
             return False
         return all(never_held(log) for log in (repository.path, *repository.peers()))
@@ -219,7 +227,8 @@ class SourceDesk:
         if holder is not None:  # two claimants have opened, on grants of different times: both start over
             name = called(source.registration_id, source.session_id)
             return wire.Refused(request.id, "busy", f"{name} is in use by a different source (pid {holder[0]})")
-        # A claimant that slept on its grants while another one began and sent: a quorum has that, and refuses this.
+        # A claimant that slept on its grants while another one began and sent: a quorum has that, and refuses
+        # this.
         missed = source.incarnation not in {request.incarnation, *(begin[0] for begin in request.begins)}
         if missed and holdings.drain_thread(lambda: repository.next_sqn) > source.start_sqn:
             if len(request.begins) == BEGINS_MAX and request.begins[0][0] > source.incarnation:
@@ -265,8 +274,8 @@ class SourceDesk:
         )  # fmt: skip
 
     def _contradicts_its_stream(self, request: wire.Begin) -> wire.Refused | None:
-        """A BEGIN that is taken in stays, and voids what is older: so not one whose source has gone, or has started over, since
-        it asked; nor one that is not what its stream says."""
+        """A BEGIN that is taken in stays, and voids what is older: so not one whose source has gone, or has
+        started over, since it asked; nor one that is not what its stream says."""
         domain = self._holdings.domain
         begun = request.uuid, request.incarnation, request.start_sqn
         try:
@@ -288,7 +297,8 @@ class SourceDesk:
         return None
 
     def _another(self, request_id: int, kept: SourceState) -> wire.Refused:
-        """What the RegID or session stands for here has begun under another identity than at the other stores."""
+        """What the RegID or session stands for here has begun under another identity than at the other
+        stores."""
         name = called(kept.registration_id, kept.session_id)
         return wire.Refused(
             request_id, "other_source",
@@ -299,7 +309,8 @@ class SourceDesk:
         )  # fmt: skip
 
     def _adopt(self, client: Client, request: wire.Begin) -> None:
-        """Another store knew this source already: its identity holds, as long as nothing has begun under the one given here."""
+        """Another store knew this source already: its identity holds, as long as nothing has begun under the
+        one given here."""
         known = self._holdings.registry.source(request.granted)
         if known is None or known.incarnation or self._holdings.registry.source(request.uuid) is not None:
             return
@@ -316,7 +327,8 @@ class SourceDesk:
         return wire.Left(request.id)
 
     def deregister(self, client: Client, request: wire.Deregister) -> wire.Answer:
-        """Deletes the source's messages, its state, and the states of its receivers, at once (docs/semantics.md F.7)."""
+        """Deletes the source's messages, its state, and the states of its receivers, at once
+        (docs/semantics.md F.7)."""
         holdings = self._holdings
         registry = holdings.registry  # a BEGIN that has come since it was granted may have renamed it
         source = registry.source(request.source) or registry.source(request.uuid)
@@ -355,8 +367,9 @@ class SourceDesk:
 
 
 def _others(source: SourceState, request: wire.Begin, oldest: int) -> dict[str, int]:
-    """Stores that are declared no more: as the source knows, and as this store remembers. Below the number from which on this
-    incarnation is, they may have messages that nobody else has. ``oldest``: below it this store keeps nothing anyway."""
+    """Stores that are declared no more: as the source knows, and as this store remembers. Below the number
+    from which on this incarnation is, they may have messages that nobody else has. ``oldest``: below it this
+    store keeps nothing anyway."""
     found = dict(source.others)
     for store, below in [*request.others.items(), *((store, request.start_sqn) for store in source.stores)]:
         found[store] = max(below, found.get(store, 0))
@@ -365,7 +378,8 @@ def _others(source: SourceState, request: wire.Begin, oldest: int) -> dict[str, 
 
 
 def _declare(source: SourceState, request: wire.Begin, directories: dict[str, str], others: dict[str, int]) -> bool:
-    """Takes in which stores there are, how they are grouped, and what is known of them. True: something is new."""
+    """Takes in which stores there are, how they are grouped, and what is known of them. True: something is
+    new."""
     told = {
         "others": others, "declared": request.incarnation,
         "stores": request.stores, "sizes": request.sizes, "groups": request.groups, "intragroup": request.intragroup,

@@ -1,8 +1,10 @@
-"""A repository of a store that has started on a disk that is read-only: what its log holds is read, and nothing is written.
+"""A repository of a store that has started on a disk that is read-only: what its log holds is read, and
+nothing is written.
 
-The log is opened as receivers open it, so its end is walked to and no head is believed (csrc/log/beyond.c). It stands still:
-the store's locks on its directory exclude everybody who would write. No stream is read and no line on a board is taken, so a
-source counts this store as one that is dead; receivers' lines are looked at, and what they acknowledge stays there.
+The log is opened as receivers open it, so its end is walked to and no head is believed (csrc/log/beyond.c).
+It stands still: the store's locks on its directory exclude everybody who would write. No stream is read and
+no line on a board is taken, so a source counts this store as one that is dead; receivers' lines are looked
+at, and what they acknowledge stays there.
 """
 
 from __future__ import annotations

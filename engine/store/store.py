@@ -1,11 +1,12 @@
 """A store: keeps every message of the sources that register with it, and remembers who acknowledged what.
 
 This file is its life and its connections. What is asked over them is answered by engine/store/sources.py and
-engine/store/receivers.py, over what the store keeps (engine/store/holdings.py); engine/store/expiry.py forgets.
+engine/store/receivers.py, over what the store keeps (engine/store/holdings.py); engine/store/expiry.py
+forgets.
 
-Two threads of its own: the control loop here (registration over a Unix SEQPACKET socket; never on the data path) and the drain
-thread (engine/store/drainer.py). What must be durable before an answer is: the log's BEGIN and the state
-(engine/log/state_file.py).
+Two threads of its own: the control loop here (registration over a Unix SEQPACKET socket; never on the data
+path) and the drain thread (engine/store/drainer.py). What must be durable before an answer is: the log's
+BEGIN and the state (engine/log/state_file.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..control import wire
+from ..control import peer, wire
 from ..errors import ConfigError, CorruptionError, Error, ForeignOwnerError, ReadOnlyError, TurnHeldError
 from ..log.info_file import StoreInfo, write_info
 from ..log.state_file import State, StateFile, StoreDirectory
@@ -56,18 +57,19 @@ SAVE_ACKS_S = 1.0
 RETRY_S = 0.002
 """How soon a registration that waits for a drain is looked at again."""
 DEAF_S = 1.0
-"""How soon clients are let in again, after one could not be: whoever waits in line would keep the loop busy meanwhile."""
+"""How soon clients are let in again, after one could not be: whoever waits in line would keep the loop busy
+meanwhile."""
 
 
 class Store:
     """One store instance. ``open``, then ``run`` until ``stop``; ``close`` at the end.
 
     Raises:
-        ConfigError, DirectoryInUseError, ReadOnlyError, CorruptionError, SharedMemoryFullError: at construction, with
-            nothing left behind.
+        ConfigError, DirectoryInUseError, ReadOnlyError, CorruptionError, SharedMemoryFullError: at
+            construction, with nothing left behind.
 
-    On a disk that is read-only it serves receivers what is there, refuses every source, and writes nothing until it
-    is started again. ReadOnlyError: no store has ever run there, so there is nothing to serve.
+    On a disk that is read-only it serves receivers what is there, refuses every source, and writes nothing
+    until it is started again. ReadOnlyError: no store has ever run there, so there is nothing to serve.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -117,7 +119,8 @@ class Store:
         """What its info file says."""
 
     def _take_directories(self) -> Path:
-        """Locks the store's directory, and one for the logs if that is another: ``logs`` leads there then, for offline tools too.
+        """Locks the store's directory, and one for the logs if that is another: ``logs`` leads there then,
+        for offline tools too.
 
         Returns the path of the logs of a disk store.
         """
@@ -200,7 +203,8 @@ class Store:
         return max(0.0, due_s - time.monotonic())
 
     def _look_after(self) -> None:
-        """What is done now and then. A full disk, for example, ends no store: it is tried again, and requests are answered."""
+        """What is done now and then. A full disk, for example, ends no store: it is tried again, and requests
+        are answered."""
         try:
             if self._told_read_only != (self.holdings.read_only is not None):
                 self._stands_in(self._expiry.proxies.standing)
@@ -239,8 +243,9 @@ class Store:
         self._waker.close()  # the end of the pair is what wakes the loop
 
     def close(self) -> None:
-        """Syncs and closes everything. After it, another store may use the directory, also where something could not be written:
-        that is raised at the end. A store that has lost a lock writes nothing: it ends as if it had been killed.
+        """Syncs and closes everything. After it, another store may use the directory, also where something
+        could not be written: that is raised at the end. A store that has lost a lock writes nothing: it ends
+        as if it had been killed.
         """
         with contextlib.ExitStack() as last:
             last.callback(self.domain.close)
@@ -257,7 +262,7 @@ class Store:
             if self._guard.lost is None:
                 self._save_acks()
 
-    # Connections ----------------------------------------------------------------------------------------------------------
+    # Connections --------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         try:
@@ -268,7 +273,7 @@ class Store:
             self._deaf_until = time.monotonic() + DEAF_S
             return
         try:
-            pid = wire.check_peer(sock)
+            pid = peer.check_peer(sock)
         except ForeignOwnerError as error:
             _log.warning("%s: refused", error)
             sock.close()
@@ -349,7 +354,8 @@ class Store:
         return wire.Refused(request_id, _may_come_again(request), text)
 
     def _read_only_directory(self) -> Path:
-        """Of the state and the logs, the one whose disk is read-only now; the state's if neither is any more."""
+        """Of the state and the logs, the one whose disk is read-only now; the state's if neither is any
+        more."""
         return next((each.path for each in self._locked if is_read_only(each.path)), self.directory.path)
 
     def _welcome(self) -> wire.Welcome:
@@ -402,14 +408,15 @@ class Store:
 
 
 def _may_come_again(request: wire.Request) -> str:
-    """The code for what this store could not do now. A client of 0.1.0 that deregisters asks again after "busy" alone; any other
-    refusal it takes for somebody else's RegID."""
+    """The code for what this store could not do now. A client of 0.1.0 that deregisters asks again after
+    "busy" alone; any other refusal it takes for somebody else's RegID."""
     return "busy" if isinstance(request, wire.Deregister) else "failed"
 
 
 @contextlib.contextmanager
 def _usable(directory: str | os.PathLike[str]) -> Iterator[None]:
-    """What the system says of a directory at the start is a mistake in the configuration, or something that an operator mends."""
+    """What the system says of a directory at the start is a mistake in the configuration, or something that
+    an operator mends."""
     try:
         yield
     except OSError as error:
@@ -429,7 +436,8 @@ def first_state(name: str) -> State:
 
 
 def adopt_empty(directory: Path, name: str) -> State:
-    """Lets the store of this directory vote as one that never had a message, from its next start to its end (docs/design.md 15).
+    """Lets the store of this directory vote as one that never had a message, from its next start to its end
+    (docs/design.md 15).
 
     ``name``: what it is called, if it has no state at all.
 

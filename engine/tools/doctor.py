@@ -1,4 +1,5 @@
-"""Looks at what the machine and a domain are like, and says of each thing that will hurt what to do about it. Changes nothing."""
+"""Looks at what the machine and a domain are like, and says of each thing that will hurt what to do about it.
+Changes nothing."""
 
 from __future__ import annotations
 
@@ -54,8 +55,8 @@ class Finding(msgspec.Struct, frozen=True):
     """What one look has shown."""
 
     check: str
-    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``others``, ``store``, ``turn``,
-    ``nameless``, ``receiver`` or ``stale``."""
+    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``others``, ``store``,
+    ``turn``, ``nameless``, ``receiver`` or ``stale``."""
     ok: bool
     found: str
     remedy: str = ""
@@ -74,7 +75,7 @@ def _mib(size: int) -> str:
     return f"{size / 2**20:,.0f} MiB"
 
 
-# The machine ----------------------------------------------------------------------------------------------------------------
+# The machine ------------------------------------------------------------------------------------------------
 
 
 def _shared_memory() -> Iterator[Finding]:
@@ -113,7 +114,8 @@ def _limit(value: int) -> str:
 
 
 def _remove_ipc() -> Finding:
-    """systemd-logind deletes what a user has in /dev/shm at the end of the last session, unless told not to."""
+    """systemd-logind deletes what a user has in /dev/shm at the end of the last session, unless told not
+    to."""
     uid = os.geteuid()
     if not os.path.isdir("/run/systemd/seats"):
         return Finding("removeipc", ok=True, found="systemd-logind does not run here")
@@ -158,7 +160,7 @@ def _membarrier() -> Finding:
     )
 
 
-# The version ----------------------------------------------------------------------------------------------------------------
+# The version ------------------------------------------------------------------------------------------------
 
 
 def _versions(domain: Domain) -> Iterator[Finding]:
@@ -218,7 +220,8 @@ def _extension() -> Finding:
 
 
 def _declared() -> dict[str, int | None]:
-    """Every name of the core that the package's stub declares, with the value of a constant. Empty without the stub."""
+    """Every name of the core that the package's stub declares, with the value of a constant. Empty without
+    the stub."""
     spec = util.find_spec("holdfast")
     folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else Path()
     try:
@@ -235,7 +238,7 @@ def _declared() -> dict[str, int | None]:
     return found
 
 
-# Directories and objects ----------------------------------------------------------------------------------------------------
+# Directories and objects ------------------------------------------------------------------------------------
 
 
 def _mounts() -> str:
@@ -246,7 +249,8 @@ def _mounts() -> str:
 
 
 def file_system(path: Path, mountinfo: str) -> tuple[str, str]:
-    """Type of the file system that ``path`` lies on, and where that is mounted; from the text of /proc/self/mountinfo."""
+    """Type of the file system that ``path`` lies on, and where that is mounted; from the text of
+    /proc/self/mountinfo."""
     found, longest = ("unknown", ""), -1
     for line in mountinfo.splitlines():
         fields, dash, rest = line.partition(" - ")
@@ -302,7 +306,8 @@ def _directory(check: str, whose: str, path: Path, mounts: str, *, disk: bool) -
 
 
 def _written(store: StoreFiles, state: Path, cache: Path) -> Iterator[Finding]:
-    """A store on a disk that is read-only takes nothing in; one that has started so, also later. ``cache``: of the logs."""
+    """A store on a disk that is read-only takes nothing in; one that has started so, also later. ``cache``:
+    of the logs."""
     places = list(dict.fromkeys((state.resolve(), cache)))
     sealed = [each for each in places if is_read_only(each)]
     if sealed:

@@ -1,4 +1,5 @@
-"""Who stands still in a step that only one process at a time may do: others wait for it, and nobody takes it away."""
+"""Who stands still in a step that only one process at a time may do: others wait for it, and nobody takes it
+away."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Removes what the dead left behind in a domain, and says why of each thing. What lives, and what somebody may still need, stays.
+"""Removes what the dead left behind in a domain, and says why of each thing. What lives, and what somebody
+may still need, stays.
 
-Death is proved by a free lock and by nothing else (csrc/base/process.h). Everything happens under the domain's creation lock:
-nobody makes a board or doorbells meanwhile, and one without a magic is one whose creator died. Two exceptions to "needed": with
-``everything`` the operator gives up what a store that is not there has not drained yet, and the logs of dead memory stores.
+Death is proved by a free lock and by nothing else (csrc/base/process.h). Everything happens under the
+domain's creation lock: nobody makes a board or doorbells meanwhile, and one without a magic is one whose
+creator died. Two exceptions to "needed": with ``everything`` the operator gives up what a store that is not
+there has not drained yet, and the logs of dead memory stores.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ class Item(msgspec.Struct, frozen=True):
     """One thing that belongs to nobody alive, or that is kept although its owner is dead."""
 
     kind: str
-    """``stream``, ``board``, ``channel``, ``bells``, ``logs``, ``socket``, ``info``, ``waits`` or ``lock``; ``writer``: of
-    Spark's, whose directories the data source looks after."""
+    """``stream``, ``board``, ``channel``, ``bells``, ``logs``, ``socket``, ``info``, ``waits`` or ``lock``;
+    ``writer``: of Spark's, whose directories the data source looks after."""
     path: str
     bytes: int
     remove: bool
@@ -42,7 +44,8 @@ class Item(msgspec.Struct, frozen=True):
 
 
 def sweep(domain: Domain, *, everything: bool = False, dry_run: bool = False) -> list[Item]:
-    """Looks, removes what may go (unless ``dry_run``), and returns what was seen; what lives is not mentioned.
+    """Looks, removes what may go (unless ``dry_run``), and returns what was seen; what lives is not
+    mentioned.
 
     Raises:
         OSError: something could not be removed.
@@ -106,7 +109,7 @@ class _Sweep:
         """Not proved dead."""
         return bool(lib.hf_process_alive(self.domain.fd, owner, pid, start) != 0)
 
-    # Streams --------------------------------------------------------------------------------------------------------------
+    # Streams ------------------------------------------------------------------------------------------------
 
     def _stream(self, item: ObjectName) -> Item | None:
         try:
@@ -152,7 +155,8 @@ class _Sweep:
         return self.everything, what + ("" if self.everything else "; start the store, or give it up with --all")
 
     def _declared(self, mapping: Mapping) -> dict[str, StoreFiles | None]:
-        """Stores that the source was registered with, by its names for them; when its SRI is torn, those that know it."""
+        """Stores that the source was registered with, by its names for them; when its SRI is torn, those that
+        know it."""
         stores = declared_stores(mapping)
         if stores is None:
             return {store.name: store for store in self.stores if store.source(mapping.uuid) is not None}
@@ -164,10 +168,11 @@ class _Sweep:
         found = store.log_range(uuid) if store is not None else None
         return found[1] if found is not None else 0
 
-    # Channels ---------------------------------------------------------------------------------------------------------------
+    # Channels -----------------------------------------------------------------------------------------------
 
     def _channel(self, item: ObjectName) -> Item | None:
-        """A ring of a channel goes when neither end lives: the board says who they are (engine/channel/channel.py)."""
+        """A ring of a channel goes when neither end lives: the board says who they are
+        (engine/channel/channel.py)."""
         try:
             with attach_board(self.domain, item.uuid, writable=False) as board:
                 views = read_lines(board, self.domain, test=True)
@@ -180,7 +185,7 @@ class _Sweep:
             return None
         return self._item(item, True, "neither end of its channel lives")
 
-    # Boards and doorbells -------------------------------------------------------------------------------------------------
+    # Boards and doorbells -----------------------------------------------------------------------------------
 
     def _board(self, item: ObjectName) -> Item | None:
         try:
@@ -232,7 +237,7 @@ class _Sweep:
             self.named |= {int(bells.bells[i].owner) >> 16 for i in range(lib.HF_BELLS)}
         return None
 
-    # Stores ---------------------------------------------------------------------------------------------------------------
+    # Stores -------------------------------------------------------------------------------------------------
 
     def _memory_logs(self, item: ObjectName) -> Item | None:
         name = item.name.removeprefix(f"{self.domain.prefix}logs.")
@@ -243,7 +248,8 @@ class _Sweep:
         return self._item(item, self.everything, why if self.everything else f"{why} (removed by --all)")
 
     def _store_is_gone(self, store: StoreFiles | None) -> bool:
-        """Proved. A store that starts holds its directory's lock before it makes anything, and writes its info last."""
+        """Proved. A store that starts holds its directory's lock before it makes anything, and writes its
+        info last."""
         if store is None or store.info is None:
             return not self.populated
         return store.alive == 0 and not _locked(Path(store.info.directory) / "lock")
@@ -263,7 +269,7 @@ class _Sweep:
                 found.append(Item("info", str(path), _size(path), self.everything, why))
         return found
 
-    # Lock files -----------------------------------------------------------------------------------------------------------
+    # Lock files ---------------------------------------------------------------------------------------------
 
     def _locks(self) -> list[tuple[Path, int]]:
         """Every process's lock file, and 1 alive, 0 proved dead, < 0 unknown."""

@@ -1,8 +1,9 @@
 """What a domain looks like from outside: its sources, receivers and stores, and where each of them stands.
 
-Read-only, and nobody is asked: positions come from the streams and boards in shared memory, identities from the stores' state
-files. So it works with every process dead, and disturbs none that lives. Numbers are the public ones: ``next`` is the number
-that the next message will carry, ``stable`` and ``ack`` are the highest that are (-1 for none).
+Read-only, and nobody is asked: positions come from the streams and boards in shared memory, identities from
+the stores' state files. So it works with every process dead, and disturbs none that lives. Numbers are the
+public ones: ``next`` is the number that the next message will carry, ``stable`` and ``ack`` are the highest
+that are (-1 for none).
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class StorePosition(msgspec.Struct, frozen=True):
     alive: bool
     group: int = 0
     state: str = ""
-    """``active``; ``catching_up``; ``down``; ``idle`` (no seat: the source does not count it); ``unknown`` (of a nameless
-    source)."""
+    """``active``; ``catching_up``; ``down``; ``idle`` (no seat: the source does not count it); ``unknown``
+    (of a nameless source)."""
     proxy: bool = False
     """It stands in for the source, which is dead (docs/semantics.md J.2)."""
 
@@ -52,8 +53,9 @@ class SourceRow(msgspec.Struct, frozen=True):
     topic: str
     uuid: str
     state: str
-    """``live``; ``closed``; ``dead``; ``unknown`` (death cannot be proved); ``stored`` (no ring, a store keeps it); ``nameless``
-    (it lives, and its ring or board was removed from /dev/shm: nobody knows how far it is)."""
+    """``live``; ``closed``; ``dead``; ``unknown`` (death cannot be proved); ``stored`` (no ring, a store
+    keeps it); ``nameless`` (it lives, and its ring or board was removed from /dev/shm: nobody knows how far
+    it is)."""
     registration_ids: dict[str, int]
     """Store name -> RegID."""
     session_id: int
@@ -191,7 +193,8 @@ class Declared(NamedTuple):
 
 
 def declared_stores(mapping: Mapping) -> list[Declared] | None:
-    """The stores of a stream's source; None while its list is being written, or when the source died while it was."""
+    """The stores of a stream's source; None while its list is being written, or when the source died while it
+    was."""
     said = _declaration(mapping)
     return said[0] if said is not None else None
 
@@ -364,7 +367,8 @@ def _text(field: CData, size: int) -> str:
 
 
 def take(domain: Domain) -> Survey:
-    """Looks at everything once. ``domain`` need not be joined. Sources that never sent and nobody keeps are left out."""
+    """Looks at everything once. ``domain`` need not be joined. Sources that never sent and nobody keeps are
+    left out."""
     stores = store_files(domain)
     streams: dict[bytes, list[ObjectName]] = {}
     for item in domain.objects():

@@ -1,4 +1,5 @@
-"""What has changed in a domain between two surveys (engine/tools/snapshot.py): who came and went, and how far each has got.
+"""What has changed in a domain between two surveys (engine/tools/snapshot.py): who came and went, and how far
+each has got.
 
 Values in, values out: nothing is looked at here. What came and went again between two surveys is not told.
 """
@@ -18,16 +19,17 @@ __all__ = ["Change", "changes"]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of ``holdfast events``. Every line has every field; what an event does not have is empty, 0, or -1."""
+    """One line of ``holdfast events``. Every line has every field; what an event does not have is empty, 0,
+    or -1."""
 
     time_ns: int
     """CLOCK_REALTIME of the survey that showed it."""
     event: str
-    """``store``: came or went. ``source``: came, went, or began again. ``copy``: what one store is to a source.
-    ``receiver``: came or went. ``stability``: of a source. ``lag``: of a receiver."""
+    """``store``: came or went. ``source``: came, went, or began again. ``copy``: what one store is to a
+    source. ``receiver``: came or went. ``stability``: of a source. ``lag``: of a receiver."""
     state: str = ""
-    """store: running, stopped, dead, unknown, removed. source: live, closed, dead, stored, unknown, removed. copy: active,
-    catching_up, down, idle. receiver: live, gone, removed."""
+    """store: running, stopped, dead, unknown, removed. source: live, closed, dead, stored, unknown, removed.
+    copy: active, catching_up, down, idle. receiver: live, gone, removed."""
     name: str = ""
     """The store's (store, copy), or the one of the receiver's context."""
     topic: str = ""
@@ -38,7 +40,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     session_id: int = 0
     pid: int = 0
     number: int = -1
-    """Highest number that is sent (source), stable (stability, copy) or acknowledged (receiver, lag); -1 for none."""
+    """Highest number that is sent (source), stable (stability, copy) or acknowledged (receiver, lag); -1 for
+    none."""
     behind: int = 0
     """Messages published and not yet there."""
 

@@ -1,4 +1,5 @@
-"""Repairs the logs of stores that do not run: from each other, or from the other stores of the domain (engine/log/repair.py)."""
+"""Repairs the logs of stores that do not run: from each other, or from the other stores of the domain
+(engine/log/repair.py)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ __all__ = ["RepairedLog", "RepairedStore", "repair_stores"]
 
 
 class RepairedLog(msgspec.Struct, frozen=True):
-    """One log. ``filled``: numbers that were copied into it now. ``left``: what no other log that was given has."""
+    """One log. ``filled``: numbers that were copied into it now. ``left``: what no other log that was given
+    has."""
 
     source: str
     topic: str
@@ -50,7 +52,8 @@ class RepairedStore(msgspec.Struct, frozen=True):
 
 
 def repair_stores(directories: Sequence[str | os.PathLike[str]], domain: str | None = None) -> list[RepairedStore]:
-    """Fills what the logs in each directory lack: from the others, or, with one only, from the stores of the domain.
+    """Fills what the logs in each directory lack: from the others, or, with one only, from the stores of the
+    domain.
 
     Raises:
         ConfigError: one is no store's directory.

@@ -1,4 +1,5 @@
-"""``python -m perf.lab``: all products in turns, in a quarter of an hour; ``--quick``: fewer cases, in less than two."""
+"""``python -m perf.lab``: all products in turns, in a quarter of an hour; ``--quick``: fewer cases, in less
+than two."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ PAGE = HERE / "LAB.md"
 
 
 def main() -> int:
-    """Measure; write perf/results/lab-<machine>.json, and from all such files perf/LAB.md and README's five rows.
-    ``--quick`` writes under build/perf only. ``--again`` measures nothing: it writes all of it anew from the files, as
-    ``compared`` compares now.
+    """Measure; write perf/results/lab-<machine>.json, and from all such files perf/LAB.md and README's five
+    rows. ``--quick`` writes under build/perf only. ``--again`` measures nothing: it writes all of it anew
+    from the files, as ``compared`` compares now.
 
     Returns 1 if a product failed (a missing one has not).
     """

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 NUMBER = struct.Struct("<Q")
 FILL = 0x5A
 WHOLE_FROM = 4096
-"""From this size on, a message received one by one is read to its last byte. Below, its number and length are read: the call that
-reads the rest costs 1 µs, which would hide the products. Batches are read to the last byte at every size."""
+"""From this size on, a message received one by one is read to its last byte. Below, its number and length are
+read: the call that reads the rest costs 1 µs, which would hide the products. Batches are read to the last
+byte at every size."""
 
 
 class WrongMessageError(Exception):
@@ -73,7 +74,8 @@ def take_singles(receive: Callable[[], Any], size: int, count: int) -> Taken:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """When a receiver had the last message (CLOCK_MONOTONIC, ns), when the first batch, and how many were in that."""
+    """When a receiver had the last message (CLOCK_MONOTONIC, ns), when the first batch, and how many were in
+    that."""
 
     end_ns: int
     first_ns: int = 0
@@ -112,9 +114,11 @@ class Check:
         return count
 
     def frames(self, frames: NDArray[np.void], memory: NDArray[np.uint8], release: Callable[[], object]) -> int:
-        """Messages in place: records with ``offset`` into ``memory`` and ``length``. They count when ``release`` has said so.
+        """Messages in place: records with ``offset`` into ``memory`` and ``length``. They count when
+        ``release`` has said so.
 
-        A numpy view and its release instead of a copy: holdfast's batch. Raises what ``release`` raises; then nothing counts.
+        A numpy view and its release instead of a copy: holdfast's batch. Raises what ``release`` raises; then
+        nothing counts.
         """
         bad = _bad_frames(frames, memory, self.size, self.number)
         release()
@@ -131,8 +135,8 @@ class Check:
 def _is_bad(memory: NDArray[np.uint8], at: int, size: int, number: int) -> bool:
     """Whether the ``size`` bytes at ``at`` are another message than that one.
 
-    Indexes are unsigned, and bytes 8 bits wide all along: only then the compiler makes one load of the number and vectors of the
-    rest, and the check costs less than what is measured.
+    Indexes are unsigned, and bytes 8 bits wide all along: only then the compiler makes one load of the number
+    and vectors of the rest, and the check costs less than what is measured.
     """
     begin, eight = np.uint64(at), np.uint64(8)
     found = np.uint64(0)

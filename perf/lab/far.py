@@ -1,4 +1,5 @@
-"""The receivers' processes, driven over a pipe: between two readings they sleep, so that the probe has both cores to itself.
+"""The receivers' processes, driven over a pipe: between two readings they sleep, so that the probe has both
+cores to itself.
 
 measuring process (core 0) <-- pipe: "take so many", "done at" --> receiver (core 1)
           \\------------------- the product -------------------/   its server (core 1)
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from .peer import Peer, Receiver
 
 WAYS = multiprocessing.get_context("forkserver")
-"""A fork of a process that has nothing but imports: as clean as a new interpreter, and ready in milliseconds."""
+"""A fork of a process that has nothing but imports: as clean as a new interpreter, and ready in
+milliseconds."""
 WAYS.set_forkserver_preload(["numba", "numpy", "holdfast", "perf.lab.data", "perf.lab.peers.holdfast_log"])
 ANSWER_S = 60.0
 END_S = 2.0
@@ -32,7 +34,8 @@ class FarError(RuntimeError):
 
 
 class Far:
-    """One receiver of ``peer`` in a process of its own. ``others``: what the commands "echo" and "more" are about."""
+    """One receiver of ``peer`` in a process of its own. ``others``: what the commands "echo" and "more" are
+    about."""
 
     def __init__(self, peer: Peer, index: int = 0, others: Sequence[Peer] = ()) -> None:
         """Start it and wait until its end is open. Raises FarError."""
@@ -56,7 +59,8 @@ class Far:
         self._connection.send(what)
 
     def expect(self, word: str) -> Any:
-        """What it answers with that word. Raises FarError with its own words if it says something else, or nothing."""
+        """What it answers with that word. Raises FarError with its own words if it says something else, or
+        nothing."""
         if not self._connection.poll(ANSWER_S):
             raise FarError(f"no answer in {ANSWER_S:.0f} s")
         try:
@@ -96,8 +100,9 @@ def _main(connection: Connection, peer: Peer, index: int, others: Sequence[Peer]
 def _obey(connection: Connection, receiver: Receiver, others: Sequence[Peer]) -> None:
     """Commands, until the pipe ends; each is answered with "go" when it begins and "done" when it is done.
 
-    ``singles size count``, ``batches size count``: receive and check; a ``Taken``. ``back``: open the sender of the only one of
-    ``others``, to which ``echo count`` returns what comes. ``more``: open a receiver of each of them and receive one message.
+    ``singles size count``, ``batches size count``: receive and check; a ``Taken``. ``back``: open the sender
+    of the only one of ``others``, to which ``echo count`` returns what comes. ``more``: open a receiver of
+    each of them and receive one message.
     """
     back = Sender(no_such_call)
     more: list[Receiver] = []

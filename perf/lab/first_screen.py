@@ -1,6 +1,8 @@
-"""README's five rows: what the lab found on every machine class whose results are committed, as ranges of medians.
+"""README's five rows: what the lab found on every machine class whose results are committed, as ranges of
+medians.
 
-The last row is one that others win. No figure in it is typed by hand: ``python -m perf.lab --again`` writes it from the results.
+The last row is one that others win. No figure in it is typed by hand: ``python -m perf.lab --again`` writes
+it from the results.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ LINES = (
 
 
 def first_screen(machines: Sequence[Sequence[Row]]) -> str:
-    """The table. ``machines``: the rows of each machine class. Raises KeyError where one lacks a line's row."""
+    """The table. ``machines``: the rows of each machine class. Raises KeyError where one lacks a line's
+    row."""
     lines = ["| | holdfast | the fastest other | × |", "|---|---|---|---|"]
     for line in LINES:
         rows = [_row(rows, line) for rows in machines]

@@ -1,4 +1,5 @@
-"""A product at work: its sender here, its receivers in processes of their own, and the readings that the clock takes of them."""
+"""A product at work: its sender here, its receivers in processes of their own, and the readings that the
+clock takes of them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ LEAST = 10
 """Messages of a reading, where a product is very slow."""
 SETTLE_S = 0.3
 TOUCHED_MIN, TOUCHED_TIMES = 64 << 20, 4
-"""Bytes, and so many times those of the messages: pages that are copied, files that double, a next one that is made ahead."""
+"""Bytes, and so many times those of the messages: pages that are copied, files that double, a next one that
+is made ahead."""
 
 
 def pss_bytes(pid: int) -> int:
@@ -41,15 +43,18 @@ def pss_bytes(pid: int) -> int:
 
 
 def touch_memory(size: int) -> None:
-    """Have so many bytes of memory touched, and let go of them: what is allocated next is, for the most part, these pages.
+    """Have so many bytes of memory touched, and let go of them: what is allocated next is, for the most part,
+    these pages.
 
-    The host of a virtual machine may take memory back that nothing uses. The first touch of such a page then waits for the host.
+    The host of a virtual machine may take memory back that nothing uses. The first touch of such a page then
+    waits for the host.
     """
     mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
 
 
 class Link:
-    """One product between this process and its receivers. A context manager; what fails to open raises there."""
+    """One product between this process and its receivers. A context manager; what fails to open raises
+    there."""
 
     def __init__(
         self,
@@ -63,10 +68,11 @@ class Link:
         others: int = 0,
         reading_s: float = 0,
     ) -> None:
-        """``size``: of the largest message; ``level``: of a log, which then lies on the bench's disk or in its memory.
+        """``size``: of the largest message; ``level``: of a log, which then lies on the bench's disk or in
+        its memory.
 
-        ``others``: further ones of the same kind, between the same two processes. ``reading_s``: how long a reading lasts, about,
-        where the messages are enough for it.
+        ``others``: further ones of the same kind, between the same two processes. ``reading_s``: how long a
+        reading lasts, about, where the messages are enough for it.
         """
         self._kind, self._bench, self._size = kind, bench, size
         self._place = (receivers, level, roomy)
@@ -104,10 +110,11 @@ class Link:
         stack.callback(peer.stop)
         return peer
 
-    # Readings -------------------------------------------------------------------------------------------------------------
+    # Readings -----------------------------------------------------------------------------------------------
 
     def one_way(self, messages: Messages, batch: int, least: int) -> dict[str, float]:
-        """From the first send until every receiver has the last message. ``batch``: messages per call; ``least``: of a first one.
+        """From the first send until every receiver has the last message. ``batch``: messages per call;
+        ``least``: of a first one.
 
         Gives ``rate`` (msg/s) and ``cpu`` (ns per message, of both ends and the server).
         """
@@ -124,10 +131,11 @@ class Link:
         return self._reading(work, end - start, self._cpu_ns() - before)
 
     def commits(self, messages: Messages, batch: int, least: int, *, live: bool, touched: bool) -> dict[str, float]:
-        """A log, from the first commit until the last is acknowledged; then, or meanwhile, the reader reads all of it.
+        """A log, from the first commit until the last is acknowledged; then, or meanwhile, the reader reads
+        all of it.
 
-        ``live``: meanwhile; the clock stops when the reader has the last one, too. ``touched``: the memory that it will take was
-        touched right before. Gives what one_way gives.
+        ``live``: meanwhile; the clock stops when the reader has the last one, too. ``touched``: the memory
+        that it will take was touched right before. Gives what one_way gives.
         """
         work = self._work(messages, batch, least)
         if touched:
@@ -148,7 +156,8 @@ class Link:
         return self._reading(work, end - start, cpu)
 
     def round_trips(self, messages: Messages) -> dict[str, float]:
-        """Each message there and back, one by one: ``p50`` and ``p99`` in ns, one reading of the clock in each.
+        """Each message there and back, one by one: ``p50`` and ``p99`` in ns, one reading of the clock in
+        each.
 
         The way back is the first of the others.
         """
@@ -177,10 +186,11 @@ class Link:
         return back
 
     def at_rest(self, messages: Messages, seconds: float) -> dict[str, float]:
-        """A receiver that waits for a message that does not come: ``idle``, CPU of both ends and the server in % of a core.
+        """A receiver that waits for a message that does not come: ``idle``, CPU of both ends and the server
+        in % of a core.
 
-        ``memory``: MiB that each of the others takes in both processes, once it has carried a message; what they share counts
-        once.
+        ``memory``: MiB that each of the others takes in both processes, once it has carried a message; what
+        they share counts once.
         """
         self._fars[0].tell("singles", self._size, 1)
         self._fars[0].expect("go")
@@ -232,7 +242,7 @@ class Link:
         self._count = self._count or min(work.most, max(wanted, LEAST))
         return {"rate": rate, "cpu": cpu_ns / work.count}
 
-    # Its processes --------------------------------------------------------------------------------------------------------
+    # Its processes ------------------------------------------------------------------------------------------
 
     def _tell(self, what: str, count: int) -> None:
         for far in self._fars:

@@ -29,7 +29,8 @@ class Place:
     receivers: int = 1
     level: Level = "memory"
     roomy: bool = True
-    """Whether limits and buffers are raised to the measurement's size; else they are the product's defaults."""
+    """Whether limits and buffers are raised to the measurement's size; else they are the product's
+    defaults."""
 
 
 def no_such_call(*_: object) -> Any:
@@ -62,15 +63,16 @@ class Receiver:
 
 
 class Peer:
-    """A product in one topology. The measuring process starts and stops it; then it travels to the processes of the receivers.
+    """A product in one topology. The measuring process starts and stops it; then it travels to the processes
+    of the receivers.
 
     Attributes:
         name: its column. ``needs``: Python module or program -> the package that brings it.
         ours: whether it is holdfast. ``bare``: not a product, but what a product cannot beat.
         batches: whether a line of messages has calls for many at once.
         least_bytes: the smallest message that it is for.
-        in_flight: whether a log has further commits under way while one is not yet acknowledged. That is another promise than to
-            answer for each, so it has a comparison of its own.
+        in_flight: whether a log has further commits under way while one is not yet acknowledged. That is
+            another promise than to answer for each, so it has a comparison of its own.
         servers: process IDs of what it runs beside the two ends.
     """
 
@@ -109,7 +111,8 @@ class Peer:
         """End what start() made. Both ends are closed."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels: nothing that only the measuring process may have (names that begin with an underscore)."""
+        """What travels: nothing that only the measuring process may have (names that begin with an
+        underscore)."""
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
 

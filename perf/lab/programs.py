@@ -1,4 +1,5 @@
-"""Products that bring programs of their own in C: they measure themselves, and are compared with each other only."""
+"""Products that bring programs of their own in C: they measure themselves, and are compared with each other
+only."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from ..harness import Bench
 
 RINGS = {16: 1 << 18, 128: 1 << 20, 1024: 1 << 22, 65536: 1 << 23}
-"""Bytes of the stream for a payload: about as many messages as the bare ring has slots (perf/throughput.py)."""
+"""Bytes of the stream for a payload: about as many messages as the bare ring has slots
+(perf/throughput.py)."""
 
 
 class Program(Peer):

@@ -56,7 +56,8 @@ class Served(Peer):
 def launch(command: Sequence[str], place: Place, ready: str) -> Server:
     """Start it and wait until it has printed that word.
 
-    It ends with this process at the latest. Raises RuntimeError with what it printed if it ends or takes too long.
+    It ends with this process at the latest. Raises RuntimeError with what it printed if it ends or takes too
+    long.
     """
     log = place.folder / "server.log"
     cores = {place.core} if place.core is not None else os.sched_getaffinity(0)

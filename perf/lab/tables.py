@@ -1,4 +1,5 @@
-"""The lab's rows as JSON and Markdown: a table per question, a column per product, and holdfast against the fastest of them."""
+"""The lab's rows as JSON and Markdown: a table per question, a column per product, and holdfast against the
+fastest of them."""
 
 from __future__ import annotations
 
@@ -66,10 +67,11 @@ def _figures(series: Series) -> dict[str, object]:
 
 
 def compared(row: Row) -> list[tuple[str, str, float]]:
-    """The better of holdfast's columns against the fastest product, and against the fastest of what is none, where they are.
+    """The better of holdfast's columns against the fastest product, and against the fastest of what is none,
+    where they are.
 
-    Like against like: what waits for each commit against what waits, what has many under way against what has; where none else
-    has, against what waits.
+    Like against like: what waits for each commit against what waits, what has many under way against what
+    has; where none else has, against what waits.
     """
     found = []
     for names in row.alike():

@@ -1,4 +1,5 @@
-"""Products in turns: A B C A B C ..., the probe around each reading, medians per product and ratios of neighbours in time."""
+"""Products in turns: A B C A B C ..., the probe around each reading, medians per product and ratios of
+neighbours in time."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ class Row:
 
     Attributes:
         ours: columns that are holdfast's; bare: columns that are no product's.
-        in_flight: columns that do not wait for what the others wait for. They are compared among themselves, where there
-            are several products of them, and the others among themselves.
+        in_flight: columns that do not wait for what the others wait for. They are compared among themselves,
+            where there are several products of them, and the others among themselves.
     """
 
     table: str
@@ -75,7 +76,8 @@ class Row:
         return cell.median
 
     def times(self, name: str, other: str) -> float | None:
-        """How many times better ``name`` is than ``other``: the median over runs that were neighbours. Below 1: worse.
+        """How many times better ``name`` is than ``other``: the median over runs that were neighbours. Below
+        1: worse.
 
         0 where the other one needs nothing that could be measured, None where ``name`` does.
         """
@@ -127,7 +129,8 @@ def in_turns(
 
 @contextmanager
 def _within(seconds: float) -> Iterator[None]:
-    """The block ends by then, even where a product waits for a receiver that has died. Raises TimeoutError; main thread only."""
+    """The block ends by then, even where a product waits for a receiver that has died. Raises TimeoutError;
+    main thread only."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"not done in {seconds:.0f} s")

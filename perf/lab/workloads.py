@@ -145,7 +145,8 @@ def round_trips(bench: Bench, plan: Plan) -> Iterator[Row]:
 
 
 def persistent(bench: Bench, plan: Plan) -> Iterator[Row]:
-    """Messages per second that are acknowledged at a level; message by message at the smallest size; and while one reads.
+    """Messages per second that are acknowledged at a level; message by message at the smallest size; and
+    while one reads.
 
     What writes to memory does so a second time, in memory that was touched right before.
     """

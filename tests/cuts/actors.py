@@ -1,7 +1,7 @@
 """The processes of a system under power cuts, and how they are started, heard and killed.
 
-Each is forked from this process, which has one thread and never held a Context; a store is what `store_main` runs. Whatever it
-says is a line in a pipe that this process reads: a kill loses nothing that was said.
+Each is forked from this process, which has one thread and never held a Context; a store is what `store_main`
+runs. Whatever it says is a line in a pipe that this process reads: a kill loses nothing that was said.
 """
 
 from __future__ import annotations
@@ -138,9 +138,9 @@ class Sending:
 
 
 def send(told: Sending) -> None:
-    """A source. Says ``start N``, ``incarnation UUID K``, ``active STORES``; ``sends FIRST LAST`` before each message;
-    ``stable FIRST LAST``, ``all N`` (up to there) when the product says so; ``slow ...`` when it has waited; ``end N`` when all
-    is sent and stable."""
+    """A source. Says ``start N``, ``incarnation UUID K``, ``active STORES``; ``sends FIRST LAST`` before each
+    message; ``stable FIRST LAST``, ``all N`` (up to there) when the product says so; ``slow ...`` when it has
+    waited; ``end N`` when all is sent and stable."""
 
     def on_event(event: object) -> None:
         if isinstance(event, hf.events.MessageStable):
@@ -195,7 +195,8 @@ def _burst(src: hf.Source, told: Sending, end: int) -> None:
 
 
 def receive(domain: str, session: int) -> None:
-    """A receiver. Says ``got FIRST LAST LIFE DIGEST`` before it releases a message, ``lost FIRST LAST``, ``slow``."""
+    """A receiver. Says ``got FIRST LAST LIFE DIGEST`` before it releases a message, ``lost FIRST LAST``,
+    ``slow``."""
 
     def on_event(event: object) -> None:
         if isinstance(event, hf.events.UnrecoverableLoss):

@@ -1,4 +1,5 @@
-"""The messages of a seed: their bytes follow from the life of the source that sends them and from their number, and say both."""
+"""The messages of a seed: their bytes follow from the life of the source that sends them and from their
+number, and say both."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _HEAD = struct.Struct("<QQ")
 
 
 def message(seed: int, life: int, number: int) -> bytes:
-    """The message that life ``life`` of the source sends from sequence number ``number`` on. One of 16 has fragments."""
+    """The message that life ``life`` of the source sends from sequence number ``number`` on. One of 16 has
+    fragments."""
     key = b"%d:%d:%d" % (seed, life, number)
     drawn = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
     size = drawn // 16 % (3 * FRAGMENT if drawn % 16 == 0 else 900)

@@ -1,8 +1,10 @@
-"""A system through several power cuts: what is drawn, how it is run, and the end in which all that was stable must come.
+"""A system through several power cuts: what is drawn, how it is run, and the end in which all that was stable
+must come.
 
-Each life of the machine is a list of steps, drawn before it begins: disks are mounted, stores, the source and the receiver start
-in any order, some stores stay away, some are killed and come back, and somewhere in the middle the power goes. A step that waits
-for progress also ends when the source says again and again that it waits: with too few stores it may do nothing.
+Each life of the machine is a list of steps, drawn before it begins: disks are mounted, stores, the source and
+the receiver start in any order, some stores stay away, some are killed and come back, and somewhere in the
+middle the power goes. A step that waits for progress also ends when the source says again and again that it
+waits: with too few stores it may do nothing.
 """
 
 from __future__ import annotations
@@ -32,21 +34,23 @@ WAITS = 4
 """A source that has said so often that it waits is not waited for."""
 LAST_COUNT = 20
 AHEAD = 200
-"""Numbers that the source may send beyond what a step waits for, so that it is at work when the next one comes."""
+"""Numbers that the source may send beyond what a step waits for, so that it is at work when the next one
+comes."""
 RECEIVER, NEWCOMER = "receiver", "newcomer"
 SESSIONS = {RECEIVER: 6, NEWCOMER: 7}
 
 Step = tuple[str, str | int]
-"""``mount S``, ``start S``, ``ready S``, ``kill S`` of a store; ``source``, ``receiver`` start one, killed before if it runs;
-``stable N``: until so many more are stable; ``got N``: until the receiver has so many more; ``moves N``: so many are stable of
-those that the source may send from now on, and it must come. ``rests S``: until all that the source may send is stable, and the
-store S has its next segment, too. ``vanish S``: its disk is gone; ``repair S``: and is back, with its store dead."""
+"""``mount S``, ``start S``, ``ready S``, ``kill S`` of a store; ``source``, ``receiver`` start one, killed
+before if it runs; ``stable N``: until so many more are stable; ``got N``: until the receiver has so many
+more; ``moves N``: so many are stable of those that the source may send from now on, and it must come. ``rests
+S``: until all that the source may send is stable, and the store S has its next segment, too. ``vanish S``:
+its disk is gone; ``repair S``: and is back, with its store dead."""
 
 
 @dataclass(frozen=True)
 class Life:
-    """Between two power cuts. ``another_boot``: the cut at its end changes the boot id. ``writes_back``: the kernel has written
-    some files before it, as this seed has it; 0: none that nobody synced."""
+    """Between two power cuts. ``another_boot``: the cut at its end changes the boot id. ``writes_back``: the
+    kernel has written some files before it, as this seed has it; 0: none that nobody synced."""
 
     steps: Sequence[Step]
     another_boot: bool = True
@@ -94,8 +98,9 @@ def _troubles(draw: random.Random, stores: str, there: list[str], seen: list[str
 
 
 def vanishing_life(draw: random.Random, shape: Shape, *, repaired: bool) -> Life:
-    """All stores are there, and the disk of one of them vanishes: under its store at work, or while that is dead, or before it
-    starts. Where the others are enough the source goes on. ``repaired``: the disk is back before the power goes."""
+    """All stores are there, and the disk of one of them vanishes: under its store at work, or while that is
+    dead, or before it starts. Where the others are enough the source goes on. ``repaired``: the disk is back
+    before the power goes."""
     names = draw.sample(shape.stores, len(shape.stores))
     lost, *others = names
     when = draw.choice(("at work", "dead", "before it starts"))
@@ -134,7 +139,8 @@ class Count:
 
 @dataclass
 class Episode:
-    """One system. ``where``: a directory that is not there yet; ``run``: HOLDFAST_DIR. ``failpoints``: armed in each store."""
+    """One system. ``where``: a directory that is not there yet; ``run``: HOLDFAST_DIR. ``failpoints``: armed
+    in each store."""
 
     shape: Shape
     seed: int
@@ -169,7 +175,7 @@ class Episode:
         finally:
             self._machine.__exit__()
 
-    # Lives ----------------------------------------------------------------------------------------------------------------
+    # Lives --------------------------------------------------------------------------------------------------
 
     def live(self, life: Life) -> None:
         """Its steps, and the cut. Raises Finding."""
@@ -190,7 +196,8 @@ class Episode:
         self.finish()
 
     def vanishing(self, lives: int) -> None:
-        """So many lives in each of which a disk vanishes, behind one in which the source becomes known; and the end."""
+        """So many lives in each of which a disk vanishes, behind one in which the source becomes known; and
+        the end."""
         up: list[Step] = [step for name in self.shape.stores for step in (("mount", name), ("start", name))]
         self.live(Life([*up, ("source", ""), (RECEIVER, ""), ("stable", self._draw.randint(20, 200))]))
         for _ in range(lives):
@@ -198,7 +205,8 @@ class Episode:
         self.finish()
 
     def finish(self) -> None:
-        """All stores come back, or those that the behaviours require: all that was ever stable is delivered. Raises Finding."""
+        """All stores come back, or those that the behaviours require: all that was ever stable is delivered.
+        Raises Finding."""
         names = [*self.shape.stores]
         self._draw.shuffle(names)
         back = names[: self._draw.randint(1, len(names))]
@@ -222,7 +230,7 @@ class Episode:
         receiver = self.receivers[name]
         return self.journal.missing(receiver) if receiver.following >= self.journal.end else [receiver.following]
 
-    # Steps ----------------------------------------------------------------------------------------------------------------
+    # Steps --------------------------------------------------------------------------------------------------
 
     def _step(self, verb: str, what: str | int) -> None:
         self.story.append(f"{verb} {what}")
@@ -297,7 +305,8 @@ class Episode:
             self._actors.pop(name).close()
 
     def _hear(self) -> None:
-        """Receivers are judged first by what they said last: what the source has called stable since was not said to them yet."""
+        """Receivers are judged first by what they said last: what the source has called stable since was not
+        said to them yet."""
         heard = {
             name: self._actors[name].hear()
             for name in ("source", *SESSIONS, *self.shape.stores)

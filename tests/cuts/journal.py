@@ -1,14 +1,15 @@
-"""What the processes of a system have said, and what follows for those that come later. The judge of the power cuts.
+"""What the processes of a system have said, and what follows for those that come later. The judge of the
+power cuts.
 
-It knows the lines of the actors and the bytes of their messages, and nothing of the product. Numbers are the source's sequence
-numbers. A number that was called stable keeps its message for ever:
+It knows the lines of the actors and the bytes of their messages, and nothing of the product. Numbers are the
+source's sequence numbers. A number that was called stable keeps its message for ever:
 
 * no later life of the source begins at it or below;
 * whoever receives it receives these bytes, whatever happened in between, and is never told that it is lost;
 * in the end it was processed by the receiver that was there all the time, and by one that comes then.
 
-No two lives are the same incarnation of one uuid. With that, and since a message's bytes say the life and the number that they
-were sent with, nobody ever receives two messages as one (uuid, incarnation, number).
+No two lives are the same incarnation of one uuid. With that, and since a message's bytes say the life and the
+number that they were sent with, nobody ever receives two messages as one (uuid, incarnation, number).
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ class Journal:
         self._incarnations: dict[tuple[str, str], int] = {}
         """uuid and incarnation -> the life that is it."""
         self.took_part: set[str] = set()
-        """Stores that have ever been active: the source has begun there, so that they have a say in where it goes on."""
+        """Stores that have ever been active: the source has begun there, so that they have a say in where it
+        goes on."""
 
-    # The source -----------------------------------------------------------------------------------------------------------
+    # The source ---------------------------------------------------------------------------------------------
 
     def source_said(self, life: int, line: str) -> None:
         """One line of the life ``life`` of the source. Raises Finding."""
@@ -108,7 +110,7 @@ class Journal:
             self.stable[number] = life, first
             self.highest = max(self.highest, number)
 
-    # Receivers ------------------------------------------------------------------------------------------------------------
+    # Receivers ----------------------------------------------------------------------------------------------
 
     def receiver_said(self, receiver: Receiver, line: str) -> None:
         """One line of a receiver. Raises Finding."""
@@ -141,7 +143,7 @@ class Journal:
                     f"{receiver.name} was told that {number} is lost, which the source called {number} stable"
                 )
 
-    # The end --------------------------------------------------------------------------------------------------------------
+    # The end ------------------------------------------------------------------------------------------------
 
     def missing(self, receiver: Receiver) -> list[int]:
         """Stable numbers that it has not processed, or with the bytes of a life that is no more."""

@@ -1,8 +1,10 @@
-"""The machine that loses its power: an image for each store, one for the domain directory, shared memory, a boot id.
+"""The machine that loses its power: an image for each store, one for the domain directory, shared memory, a
+boot id.
 
-All of it lies in a mount namespace of this process alone. An image's file has what reached the disk, and nothing of what only the
-page cache of the file system in it has: a power cut is a copy of it that takes its place. The file system is mounted commit=300,
-so that nothing but a sync commits its journal, and what nobody syncs is as old as the mount.
+All of it lies in a mount namespace of this process alone. An image's file has what reached the disk, and
+nothing of what only the page cache of the file system in it has: a power cut is a copy of it that takes its
+place. The file system is mounted commit=300, so that nothing but a sync commits its journal, and what nobody
+syncs is as old as the mount.
 """
 
 from __future__ import annotations
@@ -64,8 +66,8 @@ def copy_sparse(source: Path, target: Path) -> None:
 
 
 class Machine:
-    """See the module. ``with`` takes everything down at the end. ``run``: HOLDFAST_DIR; ``keeps_run``: it lies on an image, too;
-    else it is of memory, as /run is."""
+    """See the module. ``with`` takes everything down at the end. ``run``: HOLDFAST_DIR; ``keeps_run``: it
+    lies on an image, too; else it is of memory, as /run is."""
 
     def __init__(self, root: Path, stores: Iterable[str], run: Path, *, keeps_run: bool) -> None:
         self.root, self.run = root, run
@@ -109,8 +111,9 @@ class Machine:
         self._mounted.append(name)
 
     def vanish(self, name: str) -> None:
-        """From now on the mounted disk of a store gives EIO for whatever the page cache does not have, and takes nothing. A sync
-        fails once, as they do; the next one finds nothing to write. The image keeps what it has."""
+        """From now on the mounted disk of a store gives EIO for whatever the page cache does not have, and
+        takes nothing. A sync fails once, as they do; the next one finds nothing to write. The image keeps
+        what it has."""
         told = subprocess.run(
             ["losetup", "-j", str(self._image(name)), "-O", "NAME", "-n"], check=True, capture_output=True, text=True
         )
@@ -123,7 +126,8 @@ class Machine:
         self.vanished.add(name)
 
     def repair(self, name: str) -> None:
-        """The disk comes back as it is, to a new mount, within the same boot. No process has a file of it open."""
+        """The disk comes back as it is, to a new mount, within the same boot. No process has a file of it
+        open."""
         self._renew(name)
         run("umount", "-l", str(self.disk(name)))
         self._mounted.remove(name)
@@ -131,7 +135,8 @@ class Machine:
         self.mount(name)
 
     def _renew(self, name: str) -> None:
-        """What has reached the disk is the image from now on; the mounted file system goes on in a file without a name."""
+        """What has reached the disk is the image from now on; the mounted file system goes on in a file
+        without a name."""
         copy, old = self.root / "copy", self._image(name)
         copy_sparse(old, copy)
         self._generation[name] += 1
@@ -160,7 +165,8 @@ class Machine:
         run("umount", "-l", str(SHM_DIR))
 
     def write_back(self, draw: random.Random) -> None:
-        """The kernel writes some files to the disks, and what leads to them or not: nobody knows which, or in which order."""
+        """The kernel writes some files to the disks, and what leads to them or not: nobody knows which, or in
+        which order."""
         for name in sorted(set(self._mounted) - self.vanished):
             for path in self.disk(name).rglob("*"):
                 if draw.random() < SHARE and path.is_file():
@@ -168,7 +174,8 @@ class Machine:
                         _libc.sync_file_range(file.fileno(), 0, 0, SYNC_FILE_RANGE_WRITE_AND_WAIT)
 
     def cut(self, *, another_boot: bool) -> None:
-        """The power goes, and comes back. Every process is dead by now. No store's disk is mounted afterwards."""
+        """The power goes, and comes back. Every process is dead by now. No store's disk is mounted
+        afterwards."""
         for name in self._mounted:
             self._renew(name)
         self._end()

@@ -16,7 +16,8 @@ __all__ = ["SHAPES", "Shape"]
 
 @dataclass(frozen=True)
 class Shape:
-    """One source's stores. ``groups``: names of the stores, and how many of them have a seat; the others are backups."""
+    """One source's stores. ``groups``: names of the stores, and how many of them have a seat; the others are
+    backups."""
 
     name: str
     groups: tuple[tuple[str, int], ...]
@@ -41,15 +42,16 @@ class Shape:
     def suffice(self, stores: Collection[str]) -> bool:
         """A message that these stores have, and no other, may be stable; with these a source may send.
 
-        ``all-active`` counts the groups that are active, so one may be enough. A backup may have had any seat of its group.
+        ``all-active`` counts the groups that are active, so one may be enough. A backup may have had any seat
+        of its group.
         """
         whole = sum(len(set(names) & set(stores)) > size // 2 for names, size in self.groups)
         needed = {"any": 1, "all-active": 1, "majority": len(self.groups) // 2 + 1, "all": len(self.groups)}
         return whole >= needed[self.between]
 
     def required(self, stores: Collection[str]) -> bool:
-        """With these back, and no other, all that was ever stable must be delivered: they may send, and the others alone
-        can have made nothing stable."""
+        """With these back, and no other, all that was ever stable must be delivered: they may send, and the
+        others alone can have made nothing stable."""
         return self.suffice(stores) and not self.suffice(set(self.stores) - set(stores))
 
 

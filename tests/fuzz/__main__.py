@@ -1,9 +1,11 @@
 """Runs fuzz targets: replays each one's corpus, mutates it, and makes sure that it finds its planted bug.
 
-    make fuzz                       every target, 20 s times its share (SHARES); those in C by what the mutants reach (PARTS)
+    make fuzz                       every target, 20 s times its share (SHARES); those in C by what the
+                                    mutants reach (PARTS)
     make fuzz S=0                   some hundred mutants each: the same ones each time
 
-Prints a line for each; a finding leaves its input in build/fuzz/. Exit status 1: a finding, or a planted bug that was not found.
+Prints a line for each; a finding leaves its input in build/fuzz/. Exit status 1: a finding, or a planted bug
+that was not found.
 """
 
 from __future__ import annotations
@@ -28,14 +30,16 @@ BUILD = Path(__file__).resolve().parents[2] / "build" / "fuzz"
 RUNS = {"segment": 250, "head": 250, "stream": 2500, "board": 300, "frames": 1500}
 """Mutants of a run without a time: about a second each on a quiet machine."""
 PARTS = (("reach", 0.35), ("asan", 0.1), ("quick", 0.55))
-"""What becomes of the seconds of a target in C: a corpus is grown by what mutants reach, this and mutants of it meet the kernel
-itself, and then what stands in for it (quick.h), without the cost of telling what they reach."""
+"""What becomes of the seconds of a target in C: a corpus is grown by what mutants reach, this and mutants of
+it meet the kernel itself, and then what stands in for it (quick.h), without the cost of telling what they
+reach."""
 SHARES = {"wire": 4.5, "head": 0.5, "info": 0.5, "offsets": 0.5}
 """How many times the seconds asked for, where not once: most go to what takes most mutants a second."""
 PYTHON_RUNS = 1500
 PLANTED_RUNS = 20_000
 PLANTED_SEEDS = 3
-"""How often so many mutants are drawn for a planted bug: which ones they are changes with each input of the corpus."""
+"""How often so many mutants are drawn for a planted bug: which ones they are changes with each input of the
+corpus."""
 PATIENCE = 240
 """Seconds that a run may take beyond those that it was given, on a machine that is busy with other things."""
 

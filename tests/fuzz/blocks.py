@@ -1,7 +1,8 @@
-"""A block of a channel: bytes that a peer of this user wrote, read in place as an Arrow record batch (holdfast.channel).
+"""A block of a channel: bytes that a peer of this user wrote, read in place as an Arrow record batch
+(holdfast.channel).
 
-What is accepted must be fit for use: another reading of the offsets, by numpy and by the format's rules alone, finds every one of
-them inside its buffer; then Arrow copies all of it, text included.
+What is accepted must be fit for use: another reading of the offsets, by numpy and by the format's rules
+alone, finds every one of them inside its buffer; then Arrow copies all of it, text included.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def _check(array: Any) -> None:
 
 
 def seeds_block() -> list[bytes]:
-    """One batch for each way in which Arrow leads a reader from one buffer to another, and one without any."""
+    """One batch for each way in which Arrow leads a reader from one buffer to another, and one without
+    any."""
     words = ["one", "two", None, "three"] * 4
     columns: list[dict[str, Any]] = [
         {"s": pa.array(words), "x": pa.array(np.arange(16.0))},

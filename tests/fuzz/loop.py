@@ -1,4 +1,5 @@
-"""Runs one of the Python targets: replays its corpus, then mutates it; then once more with its planted bug, which must be found.
+"""Runs one of the Python targets: replays its corpus, then mutates it; then once more with its planted bug,
+which must be found.
 
 PYTHONPATH=tests python -m fuzz.loop TARGET [--runs N] [--seconds S] [--seed N] [--keep DIR] [--finding FILE]
 PYTHONPATH=tests python -m fuzz.loop TARGET --seeds DIR
@@ -60,7 +61,8 @@ WATCH = Watch()
 
 
 class Reach:
-    """Which lines of the product ran, by the interpreter's trace: slow, and only wanted for growing a corpus."""
+    """Which lines of the product ran, by the interpreter's trace: slow, and only wanted for growing a
+    corpus."""
 
     def __init__(self) -> None:
         self.known: set[tuple[str, int]] = set()
@@ -101,7 +103,8 @@ def finding(target: Target, data: bytes, reach: Reach | None = None) -> tuple[Ba
 
 
 def inputs(target: Target, corpus: list[bytes], seed: int, runs: int, seconds: float) -> Iterator[bytes]:
-    """Mutants, until so many were made and so many seconds are over, whichever comes first; 0: no such limit."""
+    """Mutants, until so many were made and so many seconds are over, whichever comes first; 0: no such
+    limit."""
     rng = random.Random(seed)
     end = time.monotonic() + seconds
     done = 0

@@ -1,7 +1,8 @@
-"""Mutants of inputs for the targets that are Python. Deterministic: the same seed and corpus give the same mutants.
+"""Mutants of inputs for the targets that are Python. Deterministic: the same seed and corpus give the same
+mutants.
 
-Besides bits and slices they know words (a target's dictionary), numbers at which limits lie, and depth: a piece that is there a
-thousand times.
+Besides bits and slices they know words (a target's dictionary), numbers at which limits lie, and depth: a
+piece that is there a thousand times.
 """
 
 from __future__ import annotations

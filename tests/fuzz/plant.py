@@ -43,7 +43,8 @@ PLANTED = {
 
 
 def planted(target: str) -> str:
-    """The source with its bug. Raises ValueError where the right text is not there once: it was changed, so the bug must be."""
+    """The source with its bug. Raises ValueError where the right text is not there once: it was changed, so
+    the bug must be."""
     bug = PLANTED[target]
     source = (CSRC / bug.file).read_text()
     if source.count(bug.right) != 1:

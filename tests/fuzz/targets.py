@@ -1,7 +1,8 @@
 """The targets that are Python: text and records that somebody else wrote, and what reads them.
 
-A target takes any bytes. What its reader documents as its error is caught here; every other exception is a finding, and so is an
-assertion: what was read is written and read again, and is the same. ``plant`` breaks the reader as it could be broken.
+A target takes any bytes. What its reader documents as its error is caught here; every other exception is a
+finding, and so is an assertion: what was read is written and read again, and is the same. ``plant`` breaks
+the reader as it could be broken.
 """
 
 from __future__ import annotations
@@ -75,13 +76,14 @@ def _decode_errors_escape(module: str) -> AbstractContextManager[Any]:
     return mock.patch(f"holdfast.engine.{module}.UNDECODABLE", (ZeroDivisionError,))
 
 
-# The state of a store -------------------------------------------------------------------------------------------------
+# The state of a store ---------------------------------------------------------------------------------------
 
 _STATE_HEADER = struct.Struct("<8sIIQI4x")
 
 
 def run_state(data: bytes) -> None:
-    """The first byte: whether the header is mended, and whether there is another slot. Raises nothing but CorruptionError."""
+    """The first byte: whether the header is mended, and whether there is another slot. Raises nothing but
+    CorruptionError."""
     flags, slot = data[:1], data[1:]
     mend = bool(flags and flags[0] & 1)
     if mend:
@@ -114,7 +116,7 @@ def seeds_state() -> list[bytes]:
     return [bytes([flag]) + bytes(_STATE_HEADER.size) + body for body in bodies for flag in (1, 3)]
 
 
-# Control messages -----------------------------------------------------------------------------------------------------
+# Control messages -------------------------------------------------------------------------------------------
 
 
 def run_wire(data: bytes) -> None:
@@ -175,7 +177,7 @@ _MSGPACK = (
 )
 
 
-# The file that says who a store is ------------------------------------------------------------------------------------
+# The file that says who a store is --------------------------------------------------------------------------
 
 
 class _Place:
@@ -201,7 +203,7 @@ def seeds_info() -> list[bytes]:
     return [msgspec.json.encode(info) for info in infos]
 
 
-# Configuration --------------------------------------------------------------------------------------------------------
+# Configuration ----------------------------------------------------------------------------------------------
 
 _SCOPES = ("context", "source", "receiver")
 
@@ -281,7 +283,7 @@ _FLAT = (
 )
 
 
-# Spark: offsets, options, record types --------------------------------------------------------------------------------
+# Spark: offsets, options, record types ----------------------------------------------------------------------
 
 
 def run_offsets(data: bytes) -> None:

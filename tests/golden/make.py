@@ -1,9 +1,11 @@
-"""Writes v1/: a store's directory, byte by byte as csrc/README.md describes it, without any code of holdfast. And v1-fill/: a
-fill that gives its log the numbers that it has lost; and v2-head/: the head of that log in layout version 2.
+"""Writes v1/: a store's directory, byte by byte as csrc/README.md describes it, without any code of holdfast.
+And v1-fill/: a fill that gives its log the numbers that it has lost; and v2-head/: the head of that log in
+layout version 2.
 
     python tests/golden/make.py [DIRECTORY]
 
-A layout change needs a v2/ beside v1/, not another v1/: this file is what says that old directories stay readable.
+A layout change needs a v2/ beside v1/, not another v1/: this file is what says that old directories stay
+readable.
 """
 
 from __future__ import annotations
@@ -162,7 +164,8 @@ def head(end: int) -> bytes:
 
 
 def head_v2(end: int) -> bytes:
-    """The same in layout version 2: the words, and the BEGINs as the third table that was ever written; the second is torn."""
+    """The same in layout version 2: the words, and the BEGINs as the third table that was ever written; the
+    second is torn."""
     file = bytearray(3 * PAGE)
     file[:280] = head(end)[:280]
     file[8:16] = struct.pack("<II", HEAD_VERSION, HEAD_HASH)

@@ -1,4 +1,5 @@
-"""Directories that an earlier version wrote stay readable: v1/ is opened, and has exactly the messages that make.py put there."""
+"""Directories that an earlier version wrote stay readable: v1/ is opened, and has exactly the messages that
+make.py put there."""
 
 from __future__ import annotations
 

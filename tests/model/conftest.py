@@ -1,6 +1,7 @@
 """Hypothesis profiles of the model tests: seconds by default, ``HYPOTHESIS_PROFILE=long`` for more.
 
-By default the same examples are played every time, so that the verdict on the same sources is the same; ``long`` draws new ones.
+By default the same examples are played every time, so that the verdict on the same sources is the same;
+``long`` draws new ones.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from hypothesis.configuration import set_hypothesis_home_dir
 # Examples live with the session's temporary files, not in the tree; a failure is repeated by its seed.
 set_hypothesis_home_dir(Path(os.environ["XDG_CACHE_HOME"]).parent / "hypothesis")
 
-# A failure is told as it was found: to shrink it takes longer than a test may, and would end as a time-out that hides it.
+# A failure is told as it was found: to shrink it takes longer than a test may, and would end as a time-out
+# that hides it.
 COMMON = settings(
     database=None,
     deadline=None,
@@ -31,7 +33,8 @@ LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 
 def chosen_seed() -> int:
-    """Of the examples to play: ``HYPOTHESIS_SEED``, or as the module says. It is printed, to play them again."""
+    """Of the examples to play: ``HYPOTHESIS_SEED``, or as the module says. It is printed, to play them
+    again."""
     number = int(os.environ.get("HYPOTHESIS_SEED") or (random.getrandbits(32) if LONG else 1))
     print(f"HYPOTHESIS_SEED={number}")
     return number

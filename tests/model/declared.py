@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Declared:
-    """A list of stores, as a program declares it. ``of``: the group of each; of a group, as many as its size have a seat."""
+    """A list of stores, as a program declares it. ``of``: the group of each; of a group, as many as its size
+    have a seat."""
 
     stores: str
     sizes: tuple[int, ...]
@@ -87,7 +88,8 @@ class Register:
     """What is written of one source."""
 
     lists: dict[Declared, tuple[int, int]] = field(default_factory=dict)
-    """The one declared last at the end -> under which incarnation, and the number from which on another one has been in force."""
+    """The one declared last at the end -> under which incarnation, and the number from which on another one
+    has been in force."""
     lives: dict[str, int] = field(default_factory=dict)
     """Store -> the life in which it last took part."""
 

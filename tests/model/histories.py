@@ -1,18 +1,20 @@
-"""Histories of one source: lives on changing lists of stores, which are away, unreadable, wiped, and restored from backups;
-with a register that is lost, or restored, alone or together with a store.
+"""Histories of one source: lives on changing lists of stores, which are away, unreadable, wiped, and restored
+from backups; with a register that is lost, or restored, alone or together with a store.
 
-Run by the product: :func:`holdfast.engine.rules.election.decide`, the promises of a store's state, the BEGIN tables. Modelled:
-what a store holds, who reaches whom, who reads whose files. The judge counts copies by rules of its own, in
-:meth:`Declared.stable`, and knows each message by its content:
+Run by the product: :func:`holdfast.engine.rules.election.decide`, the promises of a store's state, the BEGIN
+tables. Modelled: what a store holds, who reaches whom, who reads whose files. The judge counts copies by
+rules of its own, in :meth:`Declared.stable`, and knows each message by its content:
 
-* a number that was stable is given to nobody else, while any log has what it was, whether that can be read now or not;
-* where all copies of it went with wiped or restored directories, it is given again only if the decision says so;
-* no BEGIN makes void what is stable, neither at a store that takes it nor by the table that is decided in the end;
+* a number that was stable is given to nobody else, while any log has what it was, whether that can be read
+  now or not;
+* where all copies went with wiped or restored directories, it is given again only if the decision says so;
+* no BEGIN makes void what is stable, neither at a store that takes it nor by the table that is decided in the
+  end;
 * when every store that was ever declared has answered, there is a decision.
 
-The register adds to what the stores say, and takes nothing from it. So what only it knew is lost with it: that is counted
-(``World.only_written``), where the register as it was written would have led to another decision, and no register at all to this
-loss as well: one that was restored is never worse than none.
+The register adds to what the stores say, and takes nothing from it. So what only it knew is lost with it:
+that is counted (``World.only_written``), where the register as it was written would have led to another
+decision, and no register at all to this loss as well: one that was restored is never worse than none.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class LostError(AssertionError):
 
 
 class OnlyWrittenError(Exception):
-    """The register as it was written would have led to another decision. From here on that history is another one."""
+    """The register as it was written would have led to another decision: another history from here on."""
 
 
 class World:
@@ -99,7 +101,7 @@ class World:
         self.life += 1
         return self.life
 
-    # What befalls a store -------------------------------------------------------------------------------------------------
+    # What befalls a store -----------------------------------------------------------------------------------
 
     def wipe(self, name: str) -> None:
         """Its directory is gone, with another one in its place."""
@@ -121,7 +123,7 @@ class World:
             disk.log, disk.end = {}, 0
             disk.state.learner |= disk.state.incarnation > 0
 
-    # What befalls the register --------------------------------------------------------------------------------------------
+    # What befalls the register ------------------------------------------------------------------------------
 
     def lose_register(self) -> None:
         """Its disk is another one."""
@@ -145,12 +147,12 @@ class World:
         self.restore_register()
         self.restore(name)
 
-    # A life of the source -------------------------------------------------------------------------------------------------
+    # A life of the source -----------------------------------------------------------------------------------
 
     def answers(
         self, declared: Declared, up: Collection[str], blind: bool, hidden: Collection[str], claimant: bytes, least: int
     ) -> dict[int, Grant]:
-        """What the stores that are up grant. ``blind``: none can read another's files; ``hidden``: nobody can read these."""
+        """What the stores that are up grant. ``blind``: none reads others' files; ``hidden``: nobody does."""
         grants = {}
         for index, name in enumerate(declared.stores):
             if name in up:
@@ -222,7 +224,7 @@ class World:
         self, declared: Declared, up: Collection[str], hidden: Collection[str], blind: bool, behavior: Consensus,
         claimant: bytes,
     ) -> tuple[election.Decision | None, dict[int, Grant]]:  # fmt: skip
-        """What a claimant comes to, who asks until all have promised what it is to open; and the last answers."""
+        """What a claimant comes to, who asks until all have promised what it opens; and the last answers."""
         grants = self.answers(declared, up, blind, hidden, claimant, 0)
         found = self.ask(declared, up, grants, hidden, behavior, claimant)
         if found is not None:
@@ -251,8 +253,8 @@ class World:
         self, declared: Declared, up: Collection[str], choices: Choices, *, hidden: Collection[str] = (),
         blind: bool = False, behavior: Consensus = "lowest", eventful: bool = False,
     ) -> bool:  # fmt: skip
-        """One claimant: it asks, opens, says BEGIN to some, sends a message, and dies; ``eventful``: not before something has
-        happened, and another message. True: it had a decision."""
+        """One claimant: it asks, opens, says BEGIN to some, sends a message, and dies; ``eventful``: not
+        before something has happened, and another message. True: it had a decision."""
         self.claimants += 1
         claimant = b"%d" % self.claimants
         for name in up:
@@ -292,7 +294,7 @@ class World:
         return True
 
     def _prepare(self, up: Collection[str], question: Question) -> None:
-        """What somebody remembers, and what would be decided otherwise, is asked of the stores as they are now."""
+        """What somebody remembers, and what would be decided otherwise, by the stores as they are now."""
         self.whole, self.forgetful = copy.deepcopy(self.written), self._forgetful(up)
         if self.damaged:
             self.instead = partial(self._instead, copy.deepcopy(self.disks), question)
@@ -315,8 +317,8 @@ class World:
         self, declared: Declared, up: Collection[str], begun: list[str], found: election.Decision, told: dict[str, int],
         choices: Choices,
     ) -> bool:  # fmt: skip
-        """In the middle of a life a store dies and a backup takes its seat, one comes late, or one starts again. ``begun`` is who
-        takes part. True: something has happened, and the source goes on."""
+        """In the middle of a life a store dies and a backup takes its seat, one comes late, or one starts
+        again. ``begun`` is who takes part. True: something has happened, and the source goes on."""
         seats = declared.seats(up)
         moves = [
             (store, spare) for store in begun for spare in declared.spares(store) if spare in up and spare not in seats
@@ -353,7 +355,7 @@ class World:
     def begin(
         self, name: str, declared: Declared, found: election.Decision, told: dict[str, int], claimant: bytes = b""
     ) -> bool:
-        """BEGIN at a store; False: it refuses. ``claimant``: of a source that is not open yet at any other one."""
+        """BEGIN at a store; False: it refuses. ``claimant``: of a source that is open nowhere yet."""
         disk = self.disks[name]
         state = disk.state
         assert state is not None
@@ -397,8 +399,8 @@ class World:
             del self.stable[number]
 
     def _forgetful(self, up: Collection[str]) -> set[str]:
-        """Of those that answer: who has no state, has lost its log, or has not had a life that another one of them remembers,
-        or what was to be written before."""
+        """Of those that answer: who has no state, has lost its log, or has not had a life that another one of
+        them remembers, or what was to be written before."""
         found = set()
         for name in up:
             disk = self.disks[name]
@@ -419,8 +421,8 @@ class World:
         self, declared: Declared, begun: list[str], found: election.Decision, choices: Choices, hidden: set[str],
         count: int = 1,
     ) -> None:  # fmt: skip
-        """Who has begun reads what it lacks from those that can be read; the ``count``th message of the life, and those before
-        it from the source's ring."""
+        """Who has begun reads what it lacks from those that can be read; the ``count``th message of the life,
+        and those before it from the source's ring."""
         for name in begun:
             self._fill(name, found.start_sqn, hidden - {name})
         readable = all(store not in hidden for store in declared.stores)
@@ -451,7 +453,7 @@ class World:
                     disk.log[number] = other.log[number]
         disk.end = max(disk.end, start)
 
-    # The end --------------------------------------------------------------------------------------------------------------
+    # The end ------------------------------------------------------------------------------------------------
 
     def judge_end(self, declared: Declared) -> None:
         """Everybody is there, and can be read."""

@@ -1,7 +1,8 @@
-"""What a source, its store and its receivers owe a program, said without the code that decides (docs/semantics.md A, D, F, G).
+"""What a source, its store and its receivers owe a program, said without the code that decides
+(docs/semantics.md A, D, F, G).
 
-``Scenario`` drives a World step by step and compares after each step. A step is a method with plain arguments, so that a list of
-them can be written down and played again.
+``Scenario`` drives a World step by step and compares after each step. A step is a method with plain
+arguments, so that a list of them can be written down and played again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Scenario:
         """Session -> number below which the program had consumed everything, at the last ack timer."""
         self.consumed: dict[int, set[int]] = {session: set() for session in SESSIONS}
         self.confirmed: dict[int, set[int]] = {session: set() for session in SESSIONS}
-        """What a receiver's ack says that it has consumed; a loss is consumed by nobody, and holds nothing back."""
+        """What a receiver's ack says that it has consumed; a loss is consumed by nobody, and holds nothing
+        back."""
         self.forced_below = 0
         self.sending: Source | None = None
         self._begin_told()
@@ -67,7 +69,7 @@ class Scenario:
             getattr(self, name)(**arguments)
             self.check()
 
-    # The store ------------------------------------------------------------------------------------------------------------
+    # The store ----------------------------------------------------------------------------------------------
 
     def start_store(self) -> None:
         """It comes back with what was on its disk, and everybody registers again."""
@@ -94,7 +96,7 @@ class Scenario:
         if self.world.store.up:
             self.world.store.save_acks()
 
-    # The source -----------------------------------------------------------------------------------------------------------
+    # The source ---------------------------------------------------------------------------------------------
 
     def start_source(self) -> None:
         """A program starts; while another one lives, it is refused, and waits."""
@@ -177,10 +179,11 @@ class Scenario:
                     assert isinstance(event, events.MessageNotStable)
             self._told_all()
 
-    # Receivers ------------------------------------------------------------------------------------------------------------
+    # Receivers ----------------------------------------------------------------------------------------------
 
     def start_receiver(self, session: int) -> None:
-        """A program starts, or starts again: it goes on behind what it had acknowledged, and not a number later."""
+        """A program starts, or starts again: it goes on behind what it had acknowledged, and not a number
+        later."""
         world = self.world
         if session in world.receivers or not world.store.up or world.ring is None or world.store.source is None:
             return
@@ -235,7 +238,7 @@ class Scenario:
         self.acked[session] = prefix
         assert self.world.board[receiver.uuid].ack == prefix, "the ack is the contiguous prefix"
 
-    # What must hold -------------------------------------------------------------------------------------------------------
+    # What must hold -----------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """After every step: nothing is released that is not stable and confirmed, but by force."""
@@ -263,7 +266,8 @@ class Scenario:
         return sum(number in self.confirmed[session] for session in allowed)
 
     def _data(self, first: int, last: int, *, per_number: bool) -> object:
-        """What an event about first..last brings back: of the message that ends with it, or that ``last`` belongs to."""
+        """What an event about first..last brings back: of the message that ends with it, or that ``last``
+        belongs to."""
         message = next(m for m in self.sent if m.first <= last <= m.last)
         return message.client_data if per_number or message.last == last else None
 

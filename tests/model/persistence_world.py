@@ -1,8 +1,9 @@
 """One source, two receivers and one store: the real machines, wired by the plainest glue there is.
 
-Rings, logs and boards are lists and dicts here; their C code has a model of its own (test_stream_log.py). What runs is the code
-that decides: Registry and SourceState (store), SourceRegistration, Retention and Notices (source), ReceiverRegistration,
-start_number and AckWindow (receiver). A crash loses a process's objects and keeps what is in shared memory or on disk.
+Rings, logs and boards are lists and dicts here; their C code has a model of its own (test_stream_log.py).
+What runs is the code that decides: Registry and SourceState (store), SourceRegistration, Retention and
+Notices (source), ReceiverRegistration, start_number and AckWindow (receiver). A crash loses a process's
+objects and keeps what is in shared memory or on disk.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ TOPIC = "t"
 
 
 class Message(NamedTuple):
-    """Numbers first..last; ``client_data`` is what events must bring back; ``lost``: a record that nobody has them."""
+    """Numbers first..last; ``client_data`` is what events must bring back; ``lost``: a record that nobody has
+    them."""
 
     first: int
     last: int
@@ -96,7 +98,8 @@ class Store:
         self.disk = msgspec.msgpack.encode(self.registry.state)
 
     def drain(self, most: int) -> None:
-        """Reads the ring; what it has missed is lost for ever (docs/design.md 8): the line says so before its ack passes it."""
+        """Reads the ring; what it has missed is lost for ever (docs/design.md 8): the line says so before its
+        ack passes it."""
         ring, line = self.world.ring, self.world.board["store"]
         if ring is None or not self.up:
             return
@@ -146,7 +149,8 @@ class Store:
         return reg.Grant(receiver.registration_id, receiver.uuid, receiver.ack, old)
 
     def take_ack(self, source: SourceState, receiver: ReceiverState, most: int) -> None:
-        """What the line says counts, even ahead of what this store has read; what is saved is not ahead of it."""
+        """What the line says counts, even ahead of what this store has read; what is saved is not ahead of
+        it."""
         line = self.world.board.get(receiver.uuid)
         if line is not None:
             receiver.ack = max(receiver.ack, min(source.clamp(line.ack, line.incarnation), most))

@@ -1,4 +1,5 @@
-"""Bugs that the model test must catch, one for each promise. Planted by replacing a function, for the time of a ``with``."""
+"""Bugs that the model test must catch, one for each promise. Planted by replacing a function, for the time of
+a ``with``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""What a reader makes of the stores of a history: a receiver's logs, or Spark, at a moment when some cannot be read.
+"""What a reader makes of the stores of a history: a receiver's logs, or Spark, at a moment when some cannot
+be read.
 
-Run by the product: :func:`holdfast.engine.log.believed.tables_by_states`. The judge goes by its own book of what is stable:
+Run by the product: :func:`holdfast.engine.log.believed.tables_by_states`. The judge goes by its own book of
+what is stable:
 
-* a number below which all tables that may hold agree is never read as something else than it was when it was stable;
+* a number below which all tables that may hold agree is never read as something else than it was when it was
+  stable;
 * what is stable there is not hidden, where a store that can be read has it;
 * where every store can be read, there is nothing to wait for.
 """

@@ -26,7 +26,8 @@ class Message:
         return self.first + len(self.parts)
 
     def before(self, start: int) -> Message:
-        """What a BEGIN at ``start`` leaves of it: a record of loss may reach beyond, and the new numbers are not lost."""
+        """What a BEGIN at ``start`` leaves of it: a record of loss may reach beyond, and the new numbers are
+        not lost."""
         return replace(self, parts=self.parts[: start - self.first])
 
     @property

@@ -1,4 +1,5 @@
-"""Nothing that was stable is numbered again or made void: all short histories of a source, and long ones (histories.py)."""
+"""Nothing that was stable is numbered again or made void: all short histories of a source, and long ones
+(histories.py)."""
 
 from __future__ import annotations
 
@@ -84,9 +85,9 @@ def lives(
     lists: list[Declared], count: int, choices: Choices, fates: Sequence[str] = STORES, *, eventful: bool = False,
     reads: bool = False,
 ) -> World:  # fmt: skip
-    """Each life on one of the lists; before each but the first, something befalls a store or the register; ``eventful``: and
-    in the middle of it something happens; ``reads``: behind it somebody reads. Who reads a store that was restored, and no other
-    one, cannot know better: so then nothing is to befall them."""
+    """Each life on one of the lists; before each but the first, something befalls a store or the register;
+    ``eventful``: and in the middle of it something happens; ``reads``: behind it somebody reads. Who reads a
+    store that was restored, and no other one, cannot know better: so then nothing is to befall them."""
     world = World(names(lists))
     with contextlib.suppress(OnlyWrittenError):
         for life in range(count):
@@ -141,7 +142,8 @@ def test_long_histories(lists: list[Declared], fates: str, record_property: Call
 
 
 def test_what_only_the_register_knew_is_lost_with_it_and_is_counted() -> None:
-    """Of {a}, then {b}, then {a, b} no store knows that the other one was there: more is not promised, and not less."""
+    """Of {a}, then {b}, then {a, b} no store knows that the other one was there: more is not promised, and
+    not less."""
     worlds: list[World] = []
     some(lambda choices: worlds.append(lives(APART, 7, choices, (*STORES, *REGISTER), eventful=True)), range(600))
     assert any(world.only_written for world in worlds)
@@ -165,7 +167,7 @@ def test_a_store_that_has_forgotten_is_known_until_it_has_begun_again() -> None:
     assert set(world.stable) == {0, 1}
 
 
-# Planted -----------------------------------------------------------------------------------------------------------------------
+# Planted ----------------------------------------------------------------------------------------------------
 
 
 def backups_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +216,8 @@ def promises_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def only_the_newest_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An orphan BEGIN holds: what promises keep from happening, and what right_table sees where it happened all the same."""
+    """An orphan BEGIN holds: what promises keep from happening, and what right_table sees where it happened
+    all the same."""
     monkeypatch.setattr(
         election, "right_table", lambda views, *_: newest_table(view.begins for view in views.values() if view)
     )
@@ -301,7 +304,8 @@ def test_an_orphan_hides_nothing_from_readers(monkeypatch: pytest.MonkeyPatch, l
 
 
 def beside_an_orphan() -> World:
-    """a has BEGINs 2 and 3, of claimants that died; b and c have decided 2 without it, and number 1 is stable there."""
+    """a has BEGINs 2 and 3, of claimants that died; b and c have decided 2 without it, and number 1 is stable
+    there."""
     world = World("abc")
     world.live(THREE, "abc", Choices())
     for _ in range(2):

@@ -1,7 +1,9 @@
-"""Persistence semantics against a reference model: a source (and a rival), two receivers and a store that crash and return.
+"""Persistence semantics against a reference model: a source (and a rival), two receivers and a store that
+crash and return.
 
-CI plays 2,000 examples; ``HYPOTHESIS_PROFILE=long`` plays 50,000. Five bugs are planted, one at a time: CI replays an
-example that caught each; ``python tests/model/test_persistence.py BUG`` looks for a new one and writes it to tests/model/caught/.
+CI plays 2,000 examples; ``HYPOTHESIS_PROFILE=long`` plays 50,000. Five bugs are planted, one at a time: CI
+replays an example that caught each; ``python tests/model/test_persistence.py BUG`` looks for a new one and
+writes it to tests/model/caught/.
 """
 
 from __future__ import annotations

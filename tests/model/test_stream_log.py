@@ -1,4 +1,5 @@
-"""Stream and log against a model of two lists: any order of sends, reads, laps, drains, restarts gives what the lists say."""
+"""Stream and log against a model of two lists: any order of sends, reads, laps, drains, restarts gives what
+the lists say."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ class StreamAndLog(RuleBasedStateMachine):
         if self.world is not None:
             self.world.close()
 
-    # Sending --------------------------------------------------------------------------------------------------------------
+    # Sending ------------------------------------------------------------------------------------------------
 
     def unwrapped(self, raw: int) -> int:
         """Positions run freely and wrap at 2^64; the model's do not."""
@@ -184,7 +185,7 @@ class StreamAndLog(RuleBasedStateMachine):
             lib.hf_source_release(self.w.source, number)
             self.model.release(number)
 
-    # Reading --------------------------------------------------------------------------------------------------------------
+    # Reading ------------------------------------------------------------------------------------------------
 
     @rule(i=readers, capacity=caps)
     def receive(self, i: int, capacity: int) -> None:
@@ -202,7 +203,8 @@ class StreamAndLog(RuleBasedStateMachine):
             assert reader.next == (message.next if fits else number)
 
     def next_message(self, i: int, number: int, status: int) -> Message | None:
-        """The message that a reader at ``number`` must get; None if it has to say that it is lapped, or at the end."""
+        """The message that a reader at ``number`` must get; None if it has to say that it is lapped, or at
+        the end."""
         position = self.unwrapped(int(lib.hf_reader_position(self.w.readers[i].handle)))
         if status == lib.HF_LAPPED:
             assert position < self.trail
@@ -266,7 +268,7 @@ class StreamAndLog(RuleBasedStateMachine):
             assert status == 0
             assert reader.next == (message.first if message else model.next)
 
-    # The log --------------------------------------------------------------------------------------------------------------
+    # The log ------------------------------------------------------------------------------------------------
 
     @rule(capacity=st.integers(64, 1 << 16), rounds=st.integers(1, 20))
     def drain(self, capacity: int, rounds: int) -> None:
@@ -351,7 +353,8 @@ class StreamAndLog(RuleBasedStateMachine):
         elif number < self.oldest:
             assert (status, following[0]) == (lib.HF_GONE, self.oldest)
         elif message is None:
-            # A number between may be named too, of a record that a later BEGIN made void: the next read steps on.
+            # A number between may be named too, of a record that a later BEGIN made void: the next read steps
+            # on.
             limit = following_record.first if following_record else self.published
             assert status == lib.HF_GONE or (status == lib.HF_AGAIN and following_record is None)
             assert number < following[0] <= limit
@@ -379,7 +382,7 @@ class StreamAndLog(RuleBasedStateMachine):
         finally:
             os.close(fd)
 
-    # Always ---------------------------------------------------------------------------------------------------------------
+    # Always -------------------------------------------------------------------------------------------------
 
     @invariant()
     def numbers_are_the_models(self) -> None:

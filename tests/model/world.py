@@ -1,4 +1,5 @@
-"""The C core as the model test drives it: one source, its readers, one log. Owns every handle and frees it."""
+"""The C core as the model test drives it: one source, its readers, one log. Owns every handle and frees
+it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Verifies the protocols of ring, board, claim and BEGIN exhaustively with Spin, and that each planted mutant is caught.
+"""Verifies the protocols of ring, board, claim and BEGIN exhaustively with Spin, and that each planted mutant
+is caught.
 
-One test is one exhaustive search: `spin -a`, gcc, `pan`. A search that was cut short (depth, memory) fails. How many states it
-stored is recorded: the report (tests/evidence_report.py) asks for at least as many as there are. How long that takes is nowhere
-asserted: `pan` knows only the time on the clock, and that is the machine's; the report shows it.
+One test is one exhaustive search: `spin -a`, gcc, `pan`. A search that was cut short (depth, memory) fails.
+How many states it stored is recorded: the report (tests/evidence_report.py) asks for at least as many as
+there are. How long that takes is nowhere asserted: `pan` knows only the time on the clock, and that is the
+machine's; the report shows it.
 """
 
 from __future__ import annotations

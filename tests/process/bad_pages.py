@@ -1,4 +1,5 @@
-"""Runs tests in a process of their own, sectors_shim.c preloaded: there the pages that they spoil are not to be read."""
+"""Runs tests in a process of their own, sectors_shim.c preloaded: there the pages that they spoil are not to
+be read."""
 
 from __future__ import annotations
 

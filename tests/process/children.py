@@ -1,7 +1,7 @@
 """Workers (worker.py) started by fork: a kill costs milliseconds, not the start of an interpreter.
 
-The process that forks them has one thread and never held a Context: what the children do is what any process does. It may have
-loaded what they need (`preload`).
+The process that forks them has one thread and never held a Context: what the children do is what any process
+does. It may have loaded what they need (`preload`).
 """
 
 from __future__ import annotations

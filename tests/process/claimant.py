@@ -1,9 +1,10 @@
-"""A process that claims a RegID: says what the store answers, holds on to what it got, and ends when its input does.
+"""A process that claims a RegID: says what the store answers, holds on to what it got, and ends when its
+input does.
 
     python claimant.py '{"role": "source", "session": 42, "options": {...}, "fork": false}'
 
-Lines on stdout: ``refused PID SINCE TEXT`` per refusal, ``granted REGID`` once; ``forked PID`` of a child that keeps every
-descriptor open.
+Lines on stdout: ``refused PID SINCE TEXT`` per refusal, ``granted REGID`` once; ``forked PID`` of a child
+that keeps every descriptor open.
 """
 
 from __future__ import annotations

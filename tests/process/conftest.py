@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class ThreadStore:
-    """A store that runs in this process: quick to start, and its state can be looked at. ``crashes``: it is to fail."""
+    """A store that runs in this process: quick to start, and its state can be looked at. ``crashes``: it is
+    to fail."""
 
     crashes = False
 
@@ -32,7 +33,8 @@ class ThreadStore:
         self._closed = False
 
     def stop(self) -> None:
-        """A clean stop; the directory is free afterwards. Idempotent. Fails where a thread of the store had failed."""
+        """A clean stop; the directory is free afterwards. Idempotent. Fails where a thread of the store had
+        failed."""
         if self._closed:
             return
         self._closed = True
@@ -121,8 +123,8 @@ def registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def only_a_has_5_to_9(run_store: Callable[..., ThreadStore], wipe: Callable[[str], None]) -> dict[str, ThreadStore]:
-    """0..4 became stable on b and c, and a receiver has them; 5..9 on a and b. Then b is wiped: all three run, and neither b nor
-    c has ever heard of a, which the source declares no more."""
+    """0..4 became stable on b and c, and a receiver has them; 5..9 on a and b. Then b is wiped: all three
+    run, and neither b nor c has ever heard of a, which the source declares no more."""
     stores = {name: run_store(name, "disk") for name in "abc"}
     assert sent("bc", 5) == 0
     received(0, 4)

@@ -56,7 +56,8 @@ def names(*kinds: str) -> list[str]:
 
 
 def fill(path: Path, leave: int) -> None:
-    """A file that takes all the space but ``leave`` bytes; a store that prepares a segment meanwhile only takes from it."""
+    """A file that takes all the space but ``leave`` bytes; a store that prepares a segment meanwhile only
+    takes from it."""
 
     def taken() -> bool:
         room = os.statvfs(path.parent)

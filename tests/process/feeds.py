@@ -129,7 +129,8 @@ class Log:
 
 
 class Ring:
-    """A stream that a test writes, without limits: it laps whoever is slow. Its BEGIN is durable, unless ``began`` is false."""
+    """A stream that a test writes, without limits: it laps whoever is slow. Its BEGIN is durable, unless
+    ``began`` is false."""
 
     def __init__(self, stage: Stage, incarnation: int, start: int, *, began: bool = True) -> None:
         config = ffi.new("struct hf_stream_config *")
@@ -181,7 +182,8 @@ class Ring:
 
 
 class Stage:
-    """One source identity: its board, rings and logs, and one feed over them. It is the feed's listener, too."""
+    """One source identity: its board, rings and logs, and one feed over them. It is the feed's listener,
+    too."""
 
     def __init__(self, path: Path, domain: str) -> None:
         self.path = path
@@ -208,7 +210,8 @@ class Stage:
         return log
 
     def kept(self, name: str, lost_below: int = 0, incarnation: int = 1) -> Log:
-        """One more store's log, in a directory whose state says: it has all from ``lost_below`` on, and began this last."""
+        """One more store's log, in a directory whose state says: it has all from ``lost_below`` on, and began
+        this last."""
         logs = self.path / f"store-{name}" / "logs"
         logs.mkdir(parents=True)
         source = SourceState(self.uuid, "t", 7, 0, incarnation=incarnation, lost_below=lost_below)

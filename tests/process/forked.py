@@ -1,9 +1,11 @@
-"""The roles of the C-level torture, each run in a process that was forked and will be killed: source, store, receiver.
+"""The roles of the C-level torture, each run in a process that was forked and will be killed: source, store,
+receiver.
 
-They are the engine's loops at their barest: C calls, the board, and nothing that talks over a socket. What the engine says in
-messages they find in shared memory: a store takes up the newest stream and writes into ``words`` whose BEGIN it has made
-durable; a receiver asks the engine's own Feed. A role that sees something impossible raises, and its exit code tells the
-parent. None of them judges content: that is the parent's (oracle.py).
+They are the engine's loops at their barest: C calls, the board, and nothing that talks over a socket. What
+the engine says in messages they find in shared memory: a store takes up the newest stream and writes into
+``words`` whose BEGIN it has made durable; a receiver asks the engine's own Feed. A role that sees something
+impossible raises, and its exit code tells the parent. None of them judges content: that is the parent's
+(oracle.py).
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SENT, BEGUN, LIMIT = range(3)
-"""Words of the control page: number behind the last send that returned (source); incarnation whose BEGIN is durable (store);
-number that the source must not reach (parent)."""
+"""Words of the control page: number behind the last send that returned (source); incarnation whose BEGIN is
+durable (store); number that the source must not reach (parent)."""
 STORE_UUID = b"the store's uuid"
 RECEIVER_UUID = b"the receiver's u"
 FINDING_EXIT = 70
@@ -133,7 +135,7 @@ def line_of(board: CData, domain_fd: int, uuid: bytes) -> CData | None:
     return None
 
 
-# Source -----------------------------------------------------------------------------------------------------------------------
+# Source -----------------------------------------------------------------------------------------------------
 
 
 def source(world: World, incarnation: int, start: int) -> None:
@@ -223,7 +225,7 @@ class _Sender:
         return bool(check(lib.hf_source_release(self.handle, self.line.ack)) > 0)
 
 
-# Store ------------------------------------------------------------------------------------------------------------------------
+# Store ------------------------------------------------------------------------------------------------------
 
 
 def store(world: World) -> None:
@@ -292,7 +294,7 @@ def _take_up(world: World, me: Joined, item: CData, info: CData, incarnation: in
     return stream
 
 
-# Receiver ---------------------------------------------------------------------------------------------------------------------
+# Receiver ---------------------------------------------------------------------------------------------------
 
 
 def receiver(world: World) -> None:

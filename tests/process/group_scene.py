@@ -1,9 +1,11 @@
-"""One source, a group of stores, and receivers, each a process; and a judge beside them who sees what each death leaves.
+"""One source, a group of stores, and receivers, each a process; and a judge beside them who sees what each
+death leaves.
 
-What one store alone may show is less than with a single store (scene.py): it may lack what the others have, until it has caught
-up. So the judge asks of them together what was promised: what the source was told is stable lies in a quorum of the logs; a new
-life of the source goes on exactly behind its last ring; receivers get everything once, in order, with the content of the life
-that owns the number; and in the end all logs hold the same.
+What one store alone may show is less than with a single store (scene.py): it may lack what the others have,
+until it has caught up. So the judge asks of them together what was promised: what the source was told is
+stable lies in a quorum of the logs; a new life of the source goes on exactly behind its last ring; receivers
+get everything once, in order, with the content of the life that owns the number; and in the end all logs hold
+the same.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ if TYPE_CHECKING:
 
 NAMES = ("a", "b", "c")
 WINDOW = 400
-"""Numbers that the source may be ahead of a quorum's logs, and of a receiver that uses views; of the other receiver ten times as
-many. A store that is away, or stands still, is overtaken: it finds what it missed in the others' logs."""
+"""Numbers that the source may be ahead of a quorum's logs, and of a receiver that uses views; of the other
+receiver ten times as many. A store that is away, or stands still, is overtaken: it finds what it missed in
+the others' logs."""
 
 
 class _Kept:
@@ -46,8 +49,8 @@ class _Kept:
 
 
 class GroupScene:
-    """See the module. ``with``: whatever happens, the processes end. ``kinds``: of each store. ``forms``: how each receiver
-    receives (worker.Settings)."""
+    """See the module. ``with``: whatever happens, the processes end. ``kinds``: of each store. ``forms``: how
+    each receiver receives (worker.Settings)."""
 
     def __init__(
         self, where: Path, domain: str, seed: int, *, kinds: Sequence[str] = ("disk",) * 3,
@@ -156,7 +159,8 @@ class GroupScene:
         return [(store, log) for store in self.stores if (log := self._log(store)) is not None]
 
     def _log(self, store: Worker) -> Log | None:
-        """Where nothing is published yet, the one that was looked at before may be that of a life that never began."""
+        """Where nothing is published yet, the one that was looked at before may be that of a life that never
+        began."""
         known = self._logs.get(store)
         if known is not None and known.range()[1] > 0:
             return known
@@ -169,8 +173,9 @@ class GroupScene:
 
     @property
     def _source_name(self) -> str:
-        """What the source's logs are called. Where its names in shared memory were removed: as a log that was seen is. Not the
-        other way round: a life that ended before it had begun may have left a log of a source that will never be."""
+        """What the source's logs are called. Where its names in shared memory were removed: as a log that was
+        seen is. Not the other way round: a life that ended before it had begun may have left a log of a
+        source that will never be."""
         uuid = self.traces.log(Path()).name
         seen = next(iter(self._logs.values()), None)
         return seen.path.name if uuid == "none" and seen is not None else uuid
@@ -204,7 +209,8 @@ class GroupScene:
             raise Finding(f"everything below {stable} was called stable, the logs end at {self.ends()}")
 
     def finish(self) -> int:
-        """All run, and come to a clean end; every log and every receiver have the same messages. Returns how many."""
+        """All run, and come to a clean end; every log and every receiver have the same messages. Returns how
+        many."""
         source = self.source
         until("the source is registered", lambda: source.ready, self.look)
         self.look()

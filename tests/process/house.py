@@ -1,6 +1,8 @@
-"""Several stores in one process, started and stopped one by one: ``python house.py SETTINGS`` (House writes them, as JSON).
+"""Several stores in one process, started and stopped one by one: ``python house.py SETTINGS`` (House writes
+them, as JSON).
 
-Commands on stdin: ``start NAME``, ``stop NAME``; answers: ``ready NAME``, ``stopped NAME``. It ends with its input.
+Commands on stdin: ``start NAME``, ``stop NAME``; answers: ``ready NAME``, ``stopped NAME``. It ends with its
+input.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ SHORT = 90.0
 
 
 class House:
-    """Such a process, as a test sees it. ``stores``: StoreConfig's arguments but name and directory, by the store's name."""
+    """Such a process, as a test sees it. ``stores``: StoreConfig's arguments but name and directory, by the
+    store's name."""
 
     def __init__(self, where: Path, stores: dict[str, dict[str, Any]]) -> None:
         self.names = list(stores)

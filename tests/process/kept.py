@@ -1,4 +1,5 @@
-"""What the logs of stores hold, for tests: read in place, as receivers and tools do, with the store alive or dead."""
+"""What the logs of stores hold, for tests: read in place, as receivers and tools do, with the store alive or
+dead."""
 
 from __future__ import annotations
 

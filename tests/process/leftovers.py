@@ -1,4 +1,5 @@
-"""What a domain has in shared memory, and its removal: for tests, and for the lab and the tortures beside them."""
+"""What a domain has in shared memory, and its removal: for tests, and for the lab and the tortures beside
+them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ __all__ = ["objects_of", "remove_objects"]
 
 
 def objects_of(domain: str | os.PathLike[str]) -> list[str]:
-    """Names in /dev/shm of a domain: its name, or the absolute path of its directory. Also those that are no objects of ours."""
+    """Names in /dev/shm of a domain: its name, or the absolute path of its directory. Also those that are no
+    objects of ours."""
     opened = Domain(os.fspath(domain), join=False)
     try:
         return sorted(entry.name for entry in SHM_DIR.iterdir() if entry.name.startswith(opened.prefix))

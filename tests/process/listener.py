@@ -1,7 +1,7 @@
 """A receiving context in a process of its own: ``python -m process.listener SETTINGS``.
 
-SETTINGS is JSON: ``{"session_id": 42, "options": {...}, "topics": ["a", "b"]}``. It does what it is told by lines on its
-standard input, and says when it has.
+SETTINGS is JSON: ``{"session_id": 42, "options": {...}, "topics": ["a", "b"]}``. It does what it is told by
+lines on its standard input, and says when it has.
 """
 
 from __future__ import annotations

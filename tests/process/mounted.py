@@ -14,7 +14,8 @@ HERE = Path(__file__).parent
 
 
 def run_mounted(program: str, where: Path, *more: str) -> list[str]:
-    """What ``program`` of this directory prints, given ``where`` and ``more``. Skips where nothing can be mounted."""
+    """What ``program`` of this directory prints, given ``where`` and ``more``. Skips where nothing can be
+    mounted."""
     if os.getuid() != 0:
         pytest.skip("mounting an image needs root")
     missing = [tool for tool in ("unshare", "mkfs.ext4", "losetup") if shutil.which(tool) is None]

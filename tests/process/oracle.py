@@ -1,12 +1,13 @@
-"""What every message must contain, and what a log or a receiver may show of it: the independent judge of the kill tests.
+"""What every message must contain, and what a log or a receiver may show of it: the independent judge of the
+kill tests.
 
-A fragment's payload is a function of (seed, its sequence number, its key): word 0 is the key in plain, the others are mixed
-from all three and the word's index. A message's length is a function of (seed, its first number) alone, so that a source that is
-restarted at number n sends the message that belongs there. The key tells lives apart: it is the incarnation of the source, or
-the number of its process.
+A fragment's payload is a function of (seed, its sequence number, its key): word 0 is the key in plain, the
+others are mixed from all three and the word's index. A message's length is a function of (seed, its first
+number) alone, so that a source that is restarted at number n sends the message that belongs there. The key
+tells lives apart: it is the incarnation of the source, or the number of its process.
 
-What was seen is handed over as rows, one per message: numbers, key, length, and a digest that depends on every word and on its
-place. Nothing here imports holdfast.
+What was seen is handed over as rows, one per message: numbers, key, length, and a digest that depends on
+every word and on its place. Nothing here imports holdfast.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Finding(AssertionError):  # noqa: N818  # it is what a torture finds, not 
 
 
 class Stuck(Finding):
-    """Something has not come in time. No judge has seen anything wrong, so it does not catch a planted bug: a machine that is too
-    slow looks the same."""
+    """Something has not come in time. No judge has seen anything wrong, so it does not catch a planted bug: a
+    machine that is too slow looks the same."""
 
 
 def mix(x: Words) -> Words:
@@ -70,7 +71,8 @@ class Content:
         return np.where(kind >> np.uint64(62) != 0, uniform, mixed) * np.uint64(8)
 
     def uniform(self, first: int) -> int:
-        """How many messages from this one on have its length for sure: to the end of a uniform block, or 1."""
+        """How many messages from this one on have its length for sure: to the end of a uniform block, or
+        1."""
         kind = mix(self.seed ^ _words([first // BLOCK]) * np.uint64(0x9E3779B97F4A7C15))
         return BLOCK - first % BLOCK if kind[0] >> np.uint64(62) else 1
 
@@ -114,7 +116,8 @@ class Content:
         return (lengths + np.uint64(self.fragment - 1)) // np.uint64(self.fragment)
 
     def check(self, rows: NDArray[Any], next_number: int, what: str) -> int:
-        """Rows must continue at ``next_number`` without gap, repetition or change. Returns the number behind them."""
+        """Rows must continue at ``next_number`` without gap, repetition or change. Returns the number behind
+        them."""
         if not len(rows):
             return next_number
         first, last = rows["first"], rows["last"]

@@ -1,13 +1,15 @@
-"""A group as in group_scene.py whose source is receiver-paced (docs/semantics.md J.1), and what may be seen of its stores then.
+"""A group as in group_scene.py whose source is receiver-paced (docs/semantics.md J.1), and what may be seen
+of its stores then.
 
 Both receivers block, and every store knows them before the first message is sent. So at any moment:
 
  - a store has let go only what both have processed;
- - what a store has acknowledged and not both have processed fits into its room, the limit less one flight size;
+ - what a store has acknowledged and not both have processed fits into its room, the limit less one flight
+   size;
 
-and in the end, when all is acknowledged, no store keeps anything. What they keep meanwhile cannot be compared: a store that has
-let go is not wrong. That nothing else was lost is what the receivers show, who get everything, and nothing that they had
-acknowledged again.
+and in the end, when all is acknowledged, no store keeps anything. What they keep meanwhile cannot be
+compared: a store that has let go is not wrong. That nothing else was lost is what the receivers show, who get
+everything, and nothing that they had acknowledged again.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ CHUNK = 4096
 
 
 class _Sizes:
-    """Bytes of payload below a number where a message begins. Which those are, the content alone says, whichever life sends."""
+    """Bytes of payload below a number where a message begins. Which those are, the content alone says,
+    whichever life sends."""
 
     def __init__(self, content: Content) -> None:
         self._content = content

@@ -1,8 +1,10 @@
-"""A power cut under whole stores: ``unshare -m python power_cut.py DIRECTORY CASE`` (JSON: stores, options, quorum).
+"""A power cut under whole stores: ``unshare -m python power_cut.py DIRECTORY CASE`` (JSON: stores, options,
+quorum).
 
-Stores work on an ext4 file system in an image, mounted commit=300, each in a process of its own. Store a dies; 100..199 become
-stable at the others; all are killed, and the image is copied as it is on the disk. The copy takes its place, shared memory is
-gone, and a starts first. Prints what a reports, the number of the first message of a new source, and what the heads said.
+Stores work on an ext4 file system in an image, mounted commit=300, each in a process of its own. Store a
+dies; 100..199 become stable at the others; all are killed, and the image is copied as it is on the disk. The
+copy takes its place, shared memory is gone, and a starts first. Prints what a reports, the number of the
+first message of a new source, and what the heads said.
 """
 
 from __future__ import annotations

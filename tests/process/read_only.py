@@ -1,7 +1,8 @@
-"""A log on a disk that the kernel makes read-only after an error (errors=remount-ro), under the store that writes it.
+"""A log on a disk that the kernel makes read-only after an error (errors=remount-ro), under the store that
+writes it.
 
-Run by test_read_only.py as root, in a mount namespace of its own: ``read_only.py DIRECTORY [store]``. Each step prints a line:
-the first run drives a log, the one with ``store`` a store process.
+Run by test_read_only.py as root, in a mount namespace of its own: ``read_only.py DIRECTORY [store]``. Each
+step prints a line: the first run drives a log, the one with ``store`` a store process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A store that starts on a disk that is read-only, and what happens when the disk can be written again.
 
-Run by test_read_only.py as root, in a mount namespace of its own: ``read_only_start.py DIRECTORY [cache]``. Each step prints a
-line.
+Run by test_read_only.py as root, in a mount namespace of its own: ``read_only_start.py DIRECTORY [cache]``.
+Each step prints a line.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def received(session: int, first: int) -> tuple[bool, bool]:
 
 
 def told() -> tuple[bool, bool, int]:
-    """What ``stat`` says of the store, for programs and for people, and the lines of ``doctor`` that name the disk."""
+    """What ``stat`` says of the store, for programs and for people, and the lines of ``doctor`` that name the
+    disk."""
     doctor = run("doctor")[1]
     return stat()["stores"][0]["read_only"], "running, read-only" in run("stat")[1], doctor.count("read-only")
 

@@ -1,11 +1,12 @@
-"""A process that sends and receives, then reads every file of its own domain directory, and says what becomes of it.
+"""A process that sends and receives, then reads every file of its own domain directory, and says what becomes
+of it.
 
     python reads_itself.py '{"session": 42, "options": {...}, "planted": false}'
 
-``planted``: the bug that nobody looks at the lock.
-It goes on at each line of its input. Lines on stdout: ``ready``; ``read``; then ``source``, ``mate``, ``claim``, ``receiver`` and
-``context``, each with the error that it met as JSON; ``events`` with the texts of RegistrationErrors; ``released``, when it has
-released a message that it had before; ``closed``.
+``planted``: the bug that nobody looks at the lock. It goes on at each line of its input. Lines on stdout:
+``ready``; ``read``; then ``source``, ``mate``, ``claim``, ``receiver`` and ``context``, each with the error
+that it met as JSON; ``events`` with the texts of RegistrationErrors; ``released``, when it has released a
+message that it had before; ``closed``.
 """
 
 from __future__ import annotations

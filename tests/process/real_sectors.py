@@ -1,6 +1,8 @@
-"""A log on a disk of which a part is gone: an ext4 image whose file is cut while it is mounted, so that reads behind give EIO.
+"""A log on a disk of which a part is gone: an ext4 image whose file is cut while it is mounted, so that reads
+behind give EIO.
 
-Run by test_bad_sectors.py as root, in a mount namespace of its own: ``real_sectors.py DIRECTORY``. Each step prints a line.
+Run by test_bad_sectors.py as root, in a mount namespace of its own: ``real_sectors.py DIRECTORY``. Each step
+prints a line.
 """
 
 from __future__ import annotations

@@ -63,7 +63,8 @@ def until(what: str, true: Callable[[], object], ctx: hf.Context | None = None) 
 
 
 def until_no_ring(domain: Domain) -> None:
-    """Waits until the closed sources' rings have lost their names: a receiver that comes now reads the logs."""
+    """Waits until the closed sources' rings have lost their names: a receiver that comes now reads the
+    logs."""
     until("the ring is gone", lambda: all(item.kind != "stream" for item in domain.objects()))
 
 

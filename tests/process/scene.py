@@ -1,4 +1,5 @@
-"""One source, one store and receivers as real processes (spawn.py), and a judge beside them who sees what each death leaves."""
+"""One source, one store and receivers as real processes (spawn.py), and a judge beside them who sees what
+each death leaves."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WINDOW = 400
-"""Numbers that the source may be ahead of the log and of a receiver that uses views, so that none is evicted; another one it
-may overtake by ten times as many, several rings."""
+"""Numbers that the source may be ahead of the log and of a receiver that uses views, so that none is evicted;
+another one it may overtake by ten times as many, several rings."""
 
 
 class _Stored:
@@ -41,7 +42,8 @@ class _Stored:
 
 
 class Scene:
-    """See the module. ``with``: whatever happens, the processes end. ``forms``: how each receiver receives (worker.Settings)."""
+    """See the module. ``with``: whatever happens, the processes end. ``forms``: how each receiver receives
+    (worker.Settings)."""
 
     def __init__(
         self, where: Path, domain: str, seed: int, *, kind: str = "disk", forms: Sequence[str] = ("receive",),
@@ -151,7 +153,8 @@ class Scene:
         kill(workers, self.judge)
 
     def finish(self) -> int:
-        """All run, and come to a clean end; the log and every receiver have the same messages. Returns how many."""
+        """All run, and come to a clean end; the log and every receiver have the same messages. Returns how
+        many."""
         source = self.source
         until("the source is registered", lambda: source.ready, self.look)
         source.words[LIMIT] = 0

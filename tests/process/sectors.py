@@ -1,4 +1,5 @@
-"""What stores and readers do over pages that the disk does not give; test_bad_sectors.py runs it, sectors_shim.c preloaded."""
+"""What stores and readers do over pages that the disk does not give; test_bad_sectors.py runs it,
+sectors_shim.c preloaded."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ class Shelves:
     def store(
         self, name: str, *, log: bool = True, log_config: dict[str, int] | None = None, **source: Any
     ) -> Log | None:
-        """A store with this state of the source, and an open log of it. Called again, its state is replaced."""
+        """A store with this state of the source, and an open log of it. Called again, its state is
+        replaced."""
         directory = self.path / f"store-{name}"
         (directory / "logs").mkdir(parents=True, exist_ok=True)
         kept = SourceState(self.uuid, **{**self._source, **source})

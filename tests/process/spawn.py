@@ -1,4 +1,5 @@
-"""Workers (worker.py) as a test sees them: started by exec, killed, started again; and what they leave behind."""
+"""Workers (worker.py) as a test sees them: started by exec, killed, started again; and what they leave
+behind."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ DEADLINE_S = 90.0
 
 
 def until(what: str | Callable[[], str], true: Callable[[], object], *also: Callable[[], object]) -> None:
-    """Waits until ``true()``; ``also`` is called meanwhile. Raises Stuck, which says ``what``, when the time is over."""
+    """Waits until ``true()``; ``also`` is called meanwhile. Raises Stuck, which says ``what``, when the time
+    is over."""
     deadline = time.monotonic() + DEADLINE_S
     while not true():
         for call in also:
@@ -42,7 +44,8 @@ def until(what: str | Callable[[], str], true: Callable[[], object], *also: Call
 
 
 class Worker:
-    """One role through all its lives. ``settings.life`` counts them. ``forked``: started by fork (children.py), not by exec."""
+    """One role through all its lives. ``settings.life`` counts them. ``forked``: started by fork
+    (children.py), not by exec."""
 
     def __init__(self, role: str, where: Path, /, *, forked: bool = False, **settings: Any) -> None:
         words = where / f"{role}-{len(list(where.glob('*.words')))}.words"
@@ -96,7 +99,8 @@ class Worker:
         self.process.send_signal(number)
 
     def died(self) -> bool:
-        """It was killed -9, by somebody or by itself; then it may be started again. Raises Finding for any other end."""
+        """It was killed -9, by somebody or by itself; then it may be started again. Raises Finding for any
+        other end."""
         assert self.process is not None
         status = self.process.poll()
         if status is None:
@@ -199,7 +203,8 @@ class Rows:
         self.high = max(self.high, self.delivered)
 
     def died(self, ack: int) -> None:
-        """The receiver is dead; its line says ``ack``. Nothing below it may come again, everything from it on must."""
+        """The receiver is dead; its line says ``ack``. Nothing below it may come again, everything from it on
+        must."""
         self.look()
         if ack > self.delivered:
             raise Finding(f"{self.path}: acknowledged {ack}, but processed only to {self.delivered}")
@@ -225,7 +230,8 @@ class Traces:
         self.domain.close()
 
     def _uuid(self) -> bytes:
-        """The source's. A life that ended before it had begun anywhere may have left a board of its own, with no store on it."""
+        """The source's. A life that ended before it had begun anywhere may have left a board of its own, with
+        no store on it."""
         boards = [item.uuid for item in self.domain.objects() if item.kind == "board"]
         if len(boards) > 1:
             boards = [uuid for uuid in boards if any(line.role == lib.HF_ROLE_STORE for line in self._lines(uuid))]

@@ -1,4 +1,5 @@
-"""A source of this process and a store that can stand still, so that messages stay unstable as long as a test likes."""
+"""A source of this process and a store that can stand still, so that messages stay unstable as long as a test
+likes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A program that is a store, and at a line of its input reads every file of a directory, as a backup within it would.
+"""A program that is a store, and at a line of its input reads every file of a directory, as a backup within
+it would.
 
     python store_reads_itself.py DIRECTORY NAME STORE_DIRECTORY
 

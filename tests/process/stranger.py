@@ -23,7 +23,8 @@ def fifos(*paths: str) -> None:
 
 
 def oddities(*paths: str) -> None:
-    """A FIFO, a directory, a socket, a link to nothing, an empty file and one that everybody may write, in turn."""
+    """A FIFO, a directory, a socket, a link to nothing, an empty file and one that everybody may write, in
+    turn."""
     for number, path in enumerate(paths):
         match number % 6:
             case 0:

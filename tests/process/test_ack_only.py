@@ -1,4 +1,5 @@
-"""A receiver that takes no messages: what it acknowledges, what stat and the stores see of it, and who takes its session over."""
+"""A receiver that takes no messages: what it acknowledges, what stat and the stores see of it, and who takes
+its session over."""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ def test_it_acknowledges_what_is_said_and_the_next_life_goes_on_there(
 
 
 def test_nothing_is_acknowledged_by_registering(store: ThreadStore, session: Callable[..., AckOnlyReceiver]) -> None:
-    """Neither late join nor a maximum of retransmissions moves it: those say what is delivered, and nothing is."""
+    """Neither late join nor a maximum of retransmissions moves it: those say what is delivered, and nothing
+    is."""
     with hf.Context() as ctx:
         src = source(ctx, 10, late_join=0)
         told = Told()
@@ -191,7 +193,8 @@ def test_a_new_incarnation_of_the_source_is_acknowledged_in_full(
 def test_an_old_acknowledgement_is_cut_by_every_begin_since(
     store: ThreadStore, session: Callable[..., AckOnlyReceiver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest began at 12, but the one before it at 2: what was 2..4 when it was acknowledged is not what they are now."""
+    """The newest began at 12, but the one before it at 2: what was 2..4 when it was acknowledged is not what
+    they are now."""
     with hf.Context() as ctx:
         src = source(ctx, 20)
         rcv = session()
@@ -217,7 +220,8 @@ def test_several_topics_by_a_pattern(store: ThreadStore, session: Callable[..., 
 
 @pytest.mark.parametrize("kept", ["live", "closed"])
 def test_only_chosen_sources(store: ThreadStore, session: Callable[..., AckOnlyReceiver], kept: str) -> None:
-    """Others have no receiver of this session, so that another one can be theirs; also those found before they are chosen."""
+    """Others have no receiver of this session, so that another one can be theirs; also those found before
+    they are chosen."""
     with hf.Context() as ctx:
         first, second, third = (source(ctx, 2) for _ in range(3))
         if kept == "closed":

@@ -1,4 +1,5 @@
-"""An explicit acknowledgement is of what was published; what is still to come cannot be acknowledged (docs/semantics.md G.4)."""
+"""An explicit acknowledgement is of what was published; what is still to come cannot be acknowledged
+(docs/semantics.md G.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The contract's small print, through the public names: what a message, a view, an ack and a wait may be relied on for."""
+"""The contract's small print, through the public names: what a message, a view, an ack and a wait may be
+relied on for."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def acked(rcv: hf.Receiver) -> int:
     return number
 
 
-# Messages and their memory -----------------------------------------------------------------------------------------------
+# Messages and their memory ----------------------------------------------------------------------------------
 
 
 def test_a_view_that_is_kept_over_the_release_is_never_overwritten(pair: tuple[hf.Source, hf.Receiver]) -> None:
@@ -124,7 +125,8 @@ def steady(pair: tuple[hf.Source, hf.Receiver], messages: int) -> None:
 
 
 def growth(pair: tuple[hf.Source, hf.Receiver]) -> int:
-    """Bytes that 10,000 messages leave allocated; or that the context's thread holds just then, when it lists /dev/shm."""
+    """Bytes that 10,000 messages leave allocated; or that the context's thread holds just then, when it lists
+    /dev/shm."""
     steady(pair, 100)
     before, _ = tracemalloc.get_traced_memory()
     steady(pair, 10_000)
@@ -149,7 +151,7 @@ def test_steady_state_allocates_nothing_per_message(pair: tuple[hf.Source, hf.Re
     assert len(gc.get_objects()) - objects < 200
 
 
-# Acknowledgements ---------------------------------------------------------------------------------------------------------
+# Acknowledgements -------------------------------------------------------------------------------------------
 
 
 def explicit(ctx: hf.Context) -> hf.Receiver:
@@ -210,7 +212,7 @@ def test_immediate_mode_acknowledges_each_message(store: object) -> None:
         assert take(ctx.receiver("quotes", options=options)).sequence_number == 3
 
 
-# Where a receiver starts --------------------------------------------------------------------------------------------------
+# Where a receiver starts ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -282,7 +284,7 @@ def test_a_pattern_receives_from_every_topic_that_it_is_found_in(store: object) 
         assert bytes(take(rcv)) == b"this"
 
 
-# Waiting --------------------------------------------------------------------------------------------------------------------
+# Waiting ----------------------------------------------------------------------------------------------------
 
 
 def test_two_threads_do_not_receive_at_once(pair: tuple[hf.Source, hf.Receiver]) -> None:
@@ -379,7 +381,7 @@ def drain_goes_on(store: Any) -> None:
     store.gate.set()
 
 
-# Sending --------------------------------------------------------------------------------------------------------------------
+# Sending ----------------------------------------------------------------------------------------------------
 
 ROWS = np.arange(600, dtype=np.uint16).view(np.uint8).reshape(50, 24)
 

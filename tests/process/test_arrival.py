@@ -1,5 +1,5 @@
-"""Delivery in order of arrival (docs/semantics.md F.6): live messages beside recovery, and acks that stay a prefix of the
-numbers."""
+"""Delivery in order of arrival (docs/semantics.md F.6): live messages beside recovery, and acks that stay a
+prefix of the numbers."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_batch_of_the_recovered_part_ends_where_a_new_incarnation_begins(stage
     assert [span for span in spans if span[0] < 10] == [(2, 4)]
 
 
-# Acknowledgements: the prefix by number -----------------------------------------------------------------------------------
+# Acknowledgements: the prefix by number ---------------------------------------------------------------------
 
 
 def test_the_window_acknowledges_the_recovered_part_first() -> None:
@@ -229,7 +229,7 @@ def test_an_explicit_ack_of_a_live_number_counts_when_the_recovered_part_is_ackn
     assert window.valid(live, 10) == 10
 
 
-# Through the public names -------------------------------------------------------------------------------------------------
+# Through the public names -----------------------------------------------------------------------------------
 
 
 def receive(rcv: hf.Receiver, count: int) -> list[hf.Message]:

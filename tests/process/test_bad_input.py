@@ -1,4 +1,5 @@
-"""What a person may get wrong: one line each, with the value, the limit and the remedy, and an exit code that says which kind.
+"""What a person may get wrong: one line each, with the value, the limit and the remedy, and an exit code that
+says which kind.
 
 2: usage or configuration; 3: in use; 5: damage.
 """
@@ -117,7 +118,8 @@ def test_a_directory_on_a_full_disk_is_told_with_what_is_free(small_disk: Path) 
 
 
 def test_a_directory_that_takes_no_bytes_is_told(tmp_path: Path) -> None:
-    """As on a full disk, also where no file system can be mounted: files may have no bytes in this process."""
+    """As on a full disk, also where no file system can be mounted: files may have no bytes in this
+    process."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

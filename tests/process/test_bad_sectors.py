@@ -1,4 +1,5 @@
-"""Pages that the disk does not give, under stores and readers: sectors.py, each test of it with its own preloaded shim."""
+"""Pages that the disk does not give, under stores and readers: sectors.py, each test of it with its own
+preloaded shim."""
 
 from __future__ import annotations
 

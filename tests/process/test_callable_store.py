@@ -52,7 +52,7 @@ def python(code: str, *arguments: object) -> list[str]:
     return done.stdout.splitlines()
 
 
-# store_main ---------------------------------------------------------------------------------------------------------------
+# store_main -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("given", ["None", "[1]", "7"])
@@ -230,7 +230,7 @@ def test_what_a_daemon_did_not_take_from_its_events_is_not_the_next_ones() -> No
         assert events.get() == STOP
 
 
-# spawn_store --------------------------------------------------------------------------------------------------------------
+# spawn_store ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -343,7 +343,8 @@ def test_what_it_says_is_logged_at_its_level(
 def test_output_that_nobody_takes_never_stops_it(
     spawn: Callable[..., hf.StoreProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log has more to say than a pipe holds, and the program that should read it is stuck in its own logging."""
+    """Its log has more to say than a pipe holds, and the program that should read it is stuck in its own
+    logging."""
     stuck = threading.Event()
     monkeypatch.setattr(logging.getLogger("holdfast.store"), "log", lambda *_: stuck.wait(SHORT))
     store = spawn()
@@ -425,7 +426,7 @@ def test_a_handle_is_of_its_process_alone(spawn: Callable[..., hf.StoreProcess])
     assert repr(store) == f"<StoreProcess a pid={store.pid} running>"
 
 
-# The example --------------------------------------------------------------------------------------------------------------
+# The example ------------------------------------------------------------------------------------------------
 
 
 def test_the_example_sends_receives_and_takes_its_store_along(tmp_path: Path) -> None:

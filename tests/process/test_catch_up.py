@@ -1,5 +1,5 @@
-"""Stores that were away, stopped, wiped, or come late get from their peers' logs what the ring has not any more
-(docs/design.md 14)."""
+"""Stores that were away, stopped, wiped, or come late get from their peers' logs what the ring has not any
+more (docs/design.md 14)."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_stopped_store_that_the_ring_laps_has_everything_when_it_goes_on_and_c
 def test_a_store_does_not_follow_its_peers_while_the_owner_of_the_ring_that_it_reads_lives(
     run_store: Callable[..., ThreadStore], lines: Callable[[str], Any]
 ) -> None:
-    """A BEGIN that a claimant got to one store alone: who lives goes on sending, and somebody must drain that."""
+    """A BEGIN that a claimant got to one store alone: who lives goes on, and somebody must drain that."""
     stores = {name: run_store(name) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         with ctx.source("quotes", options=SOURCE) as src:
@@ -276,7 +276,8 @@ def test_a_store_that_was_away_when_the_source_ended_catches_up_without_it(
 def test_a_store_that_cannot_know_which_begin_holds_does_not_ask_all_the_time(
     run_store: Callable[..., ThreadStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """b has 10..14 of incarnation 1, a has them of 2, and c, with which either may have been stable, cannot be read."""
+    """b has 10..14 of incarnation 1, a has them of 2, and c, with which either may have been stable, cannot
+    be read."""
     stores = {name: run_store(name, "disk") for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         with ctx.source("quotes", options=SOURCE) as src:
@@ -468,7 +469,8 @@ def test_a_ring_that_a_dead_store_has_left_does_not_hide_a_newer_incarnation(
 ) -> None:
     """The ring of incarnation 2 stays, since its only store is dead; 3 has other stores, and has ended.
 
-    What that ring has is not lost: the stores that knew the source before read it, when they are asked for the next incarnation.
+    What that ring has is not lost: the stores that knew the source before read it, when they are asked for
+    the next incarnation.
     """
     for name in "ab":
         run_store(name)

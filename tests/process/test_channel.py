@@ -371,7 +371,7 @@ def test_a_reader_sleeps_while_it_holds_the_last_batch_of_a_writer_that_is_gone(
 
 @pytest.mark.parametrize("order", ["after", "before"])
 def test_the_next_life_is_the_next_readings(order: str, own_domain: str) -> None:
-    """Two streams of batches under one name, one after the other; the second one may begin before the first one is read."""
+    """Two streams of batches under one name; the second one may begin before the first one is read."""
     first, second = ShmChannel("t"), ShmChannel("t")
     first.write(batch_of(1))
     first.finish()

@@ -31,7 +31,8 @@ with ShmChannel(sys.argv[1]) as channel:
 
 
 def test_offsets_beyond_their_end_crash_no_reader() -> None:
-    """Arrow follows offsets without a look at them: a reader would die of SIGSEGV, or show what lies behind the block."""
+    """Arrow follows offsets without a look at them: a reader would die of SIGSEGV, or show what lies behind
+    the block."""
     words = pa.record_batch({"s": pa.array(["first", "second"] * 50)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, words.schema) as stream:

@@ -1,4 +1,5 @@
-"""A channel whose names are removed from /dev/shm: its ends and `doctor` say so, and nobody waits for who cannot come."""
+"""A channel whose names are removed from /dev/shm: its ends and `doctor` say so, and nobody waits for who
+cannot come."""
 
 from __future__ import annotations
 

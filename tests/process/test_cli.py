@@ -1,4 +1,5 @@
-"""The command line as a person uses it: every test starts the real program and looks at its output and exit code."""
+"""The command line as a person uses it: every test starts the real program and looks at its output and exit
+code."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def start_store(start: Callable[..., Program], tmp_path: Path, kind: str = "disk
     return program
 
 
-# Send and receive -------------------------------------------------------------------------------------------------------
+# Send and receive -------------------------------------------------------------------------------------------
 
 
 def test_lines_that_are_sent_are_received_as_lines(store: Program) -> None:
@@ -174,7 +175,7 @@ def test_a_reader_that_has_enough_ends_a_table_quietly(start: Callable[..., Prog
     assert looking.process.stderr.read() == b""
 
 
-# Wrong use --------------------------------------------------------------------------------------------------------------
+# Wrong use --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -245,7 +246,7 @@ def test_the_version_is_told() -> None:
     assert run("--version") == (0, "holdfast 0.1.0\n", "")
 
 
-# Looking from outside ---------------------------------------------------------------------------------------------------
+# Looking from outside ---------------------------------------------------------------------------------------
 
 
 def test_stat_of_an_empty_domain_is_empty() -> None:
@@ -324,7 +325,7 @@ def test_gc_removes_everything_when_all_are_dead_and_all_is_asked_for(
     assert [path.suffix for path in (place / "stores").iterdir()] == [".info"]
 
 
-# Checking logs ----------------------------------------------------------------------------------------------------------
+# Checking logs ----------------------------------------------------------------------------------------------
 
 
 def test_check_passes_a_good_log_and_finds_a_flipped_byte(store: Program, tmp_path: Path) -> None:
@@ -346,7 +347,7 @@ def test_check_passes_a_good_log_and_finds_a_flipped_byte(store: Program, tmp_pa
     assert (code, found["kind"], found["first"], found["next"]) == (5, "damage", 500, 501)
 
 
-# Signals ----------------------------------------------------------------------------------------------------------------
+# Signals ----------------------------------------------------------------------------------------------------
 
 
 def test_interrupting_a_receiver_leaves_no_trace(store: Program, start: Callable[..., Program]) -> None:
@@ -386,12 +387,13 @@ def test_a_program_that_calls_the_command_keeps_its_own_signals(capsys: pytest.C
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-# The demo ---------------------------------------------------------------------------------------------------------------
+# The demo ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def demo(start: Callable[..., Program], tmp_path: Path) -> Iterator[Program]:
-    """A demo that has begun to send. When it is over nothing of it may be left, in files or in shared memory."""
+    """A demo that has begun to send. When it is over nothing of it may be left, in files or in shared
+    memory."""
     program = start("demo", "--records", "12000", "--rate", "2000", "--no-pipeline", TMPDIR=str(tmp_path))
     while not re.search("receiver 2 [1-9]", program.line()):
         pass

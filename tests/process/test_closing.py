@@ -1,4 +1,5 @@
-"""A context that is closed by one thread while another one uses it: everything is closed, and nobody gets a strange error."""
+"""A context that is closed by one thread while another one uses it: everything is closed, and nobody gets a
+strange error."""
 
 from __future__ import annotations
 

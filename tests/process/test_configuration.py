@@ -55,7 +55,7 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.002)
 
 
-# Files ---------------------------------------------------------------------------------------------------------------------
+# Files ------------------------------------------------------------------------------------------------------
 
 
 def test_a_context_from_a_flat_file_sends_to_its_stores_and_acknowledges_as_it_says(
@@ -145,7 +145,7 @@ def test_warnings_of_options_are_logged_with_the_topic(caplog: pytest.LogCapture
     assert [line.partition(": ")[0] for line in said] == ["source of 'quotes'", "source of 'trades'"], "once each"
 
 
-# The command line --------------------------------------------------------------------------------------------------------------
+# The command line -------------------------------------------------------------------------------------------
 
 
 def command(*arguments: str, lines: bytes = b"") -> tuple[int, str, str]:
@@ -204,7 +204,7 @@ def test_the_command_shows_where_a_file_is_wrong(run_store: Callable[..., object
     ]
 
 
-# Callbacks that raise --------------------------------------------------------------------------------------------------------
+# Callbacks that raise ---------------------------------------------------------------------------------------
 
 
 def fail(_: Any) -> None:

@@ -1,6 +1,8 @@
-"""Consumption and acknowledgement with a real store, and what a restarted receiver gets again (docs/semantics.md G).
+"""Consumption and acknowledgement with a real store, and what a restarted receiver gets again
+(docs/semantics.md G).
 
-A receiver that must crash is a process of its own (Crashing); who restarts after it is this process, with the same session.
+A receiver that must crash is a process of its own (Crashing); who restarts after it is this process, with the
+same session.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ for line in sys.stdin:
 
 
 class Crashing:
-    """A receiver in another process that holds the first ``count`` messages, does what it is told, and is killed -9."""
+    """A receiver in another process that holds the first ``count`` messages, does what it is told, and is
+    killed -9."""
 
     def __init__(self, options: dict[str, object], context_options: dict[str, int], count: int) -> None:
         self._process = subprocess.Popen(
@@ -139,7 +142,7 @@ class Crashing:
         self._process.communicate(timeout=SHORT)
 
 
-# Batched: the default --------------------------------------------------------------------------------------------------------
+# Batched: the default ---------------------------------------------------------------------------------------
 
 
 def test_batched_acks_follow_the_contiguous_prefix_row_1_2_3(src: hf.Source) -> None:
@@ -237,7 +240,7 @@ def test_what_is_held_at_close_is_not_consumed_and_what_is_released_is(src: hf.S
     assert [number for number, _ in delivered_again(BATCHED, 4)] == [2, 3, 4]
 
 
-# Immediate -------------------------------------------------------------------------------------------------------------------
+# Immediate --------------------------------------------------------------------------------------------------
 
 
 def test_immediate_each_release_acks_that_number_at_once(src: hf.Source) -> None:
@@ -251,7 +254,7 @@ def test_immediate_each_release_acks_that_number_at_once(src: hf.Source) -> None
     assert [number for number, _ in delivered_again(IMMEDIATE, 5)] == [4, 5]
 
 
-# Explicit --------------------------------------------------------------------------------------------------------------------
+# Explicit ---------------------------------------------------------------------------------------------------
 
 
 def test_explicit_ack_of_n_acks_everything_up_to_n_and_releasing_means_nothing(src: hf.Source) -> None:

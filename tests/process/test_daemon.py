@@ -1,4 +1,5 @@
-"""The store daemon as an operator uses it: ``holdfast store run``, its XML file, its signals, its place in the system."""
+"""The store daemon as an operator uses it: ``holdfast store run``, its XML file, its signals, its place in
+the system."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def log_has(pattern: str, count: int = 1) -> Callable[[], bool]:
 READY = r"\[INFO\]: holdfast\.daemon: Store \"\w\" ready to accept registrations"
 
 
-# A file with several stores ---------------------------------------------------------------------------------------------
+# A file with several stores ---------------------------------------------------------------------------------
 
 
 def test_the_stores_of_a_file_run_in_one_process_and_end_in_order(
@@ -148,7 +149,7 @@ def test_a_pidfile_of_a_dead_daemon_is_taken(start: Callable[..., Program], tmp_
     assert Path("s.pid").read_text() == f"{second.process.pid}\n"
 
 
-# Signals ------------------------------------------------------------------------------------------------------------------
+# Signals ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -255,7 +256,7 @@ def test_a_store_that_fails_at_work_ends_the_daemon_with_an_error(
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
 
 
-# Whom it runs as, and where -------------------------------------------------------------------------------------------------
+# Whom it runs as, and where ---------------------------------------------------------------------------------
 
 
 def status(pid: int, what: str) -> str:
@@ -374,7 +375,7 @@ def test_a_detached_daemon_is_ready_when_its_starter_returns(tmp_path: Path) -> 
             os.kill(pid, signal.SIGKILL)
 
 
-# Looking at a file ------------------------------------------------------------------------------------------------------------
+# Looking at a file ------------------------------------------------------------------------------------------
 
 
 def test_validate_lists_everything_and_says_two(tmp_path: Path) -> None:

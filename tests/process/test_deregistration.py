@@ -53,7 +53,7 @@ def logs(store: ThreadStore) -> list[Path]:
     return sorted(store.store.logs.iterdir())
 
 
-# Sources ------------------------------------------------------------------------------------------------------------------
+# Sources ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])
@@ -201,7 +201,7 @@ def test_f7_a_send_that_waits_for_room_ends(run_store: Callable[..., ThreadStore
         assert [type(error) for error in raised] == [hf.NotRegisteredError]
 
 
-# Receivers ----------------------------------------------------------------------------------------------------------------
+# Receivers --------------------------------------------------------------------------------------------------
 
 
 def test_f7_a_receiver_is_forgotten_and_goes_on_without_acks(run_store: Callable[..., ThreadStore]) -> None:
@@ -302,7 +302,8 @@ def test_f7_a_closed_receiver_is_not_deregistered(run_store: Callable[..., Threa
 
 
 def test_what_somebody_else_goes_on_with_keeps_its_names(run_store: Callable[..., ThreadStore]) -> None:
-    """Store b was down, gives the identity to another source when it is back, and has nothing to forget when it is asked."""
+    """Store b was down, gives the identity to another source when it is back, and has nothing to forget when
+    it is asked."""
     run_store("a")
     b = run_store("b")
     options = {**SOURCE, "ume_store_name": ["a", "b"], "ume_registration_interval": 100}

@@ -28,7 +28,8 @@ SENT = [b"one", b"\xff\x00", b"", b"x" * 200, b"y" * 100_000]
 
 @pytest.fixture
 def store(run_store: Callable[..., ThreadStore]) -> ThreadStore:
-    """A disk store that keeps SENT on a topic, of which a receiver has consumed two, and nothing on another."""
+    """A disk store that keeps SENT on a topic, of which a receiver has consumed two, and nothing on
+    another."""
     running = run_store("a", "disk")
     with hf.Context() as ctx:
         source = ctx.source("quotes", options={"ume_store_name": ["a:1000"]})

@@ -1,5 +1,5 @@
-"""Stores that a source has declared before, or that took part only later in a life: what they may have is neither numbered again
-nor called lost (engine/log/register.py, docs/design.md 14, 30)."""
+"""Stores that a source has declared before, or that took part only later in a life: what they may have is
+neither numbered again nor called lost (engine/log/register.py, docs/design.md 14, 30)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def reboot() -> None:
 
 
 def life(names: str, count: int, during: Callable[[hf.Source], None] | None = None, **more: Any) -> int:
-    """A life of the source on these stores; returns its first number. ``during``: what happens when these are stable."""
+    """A life of the source on these stores; returns its first number. ``during``: what happens when these are
+    stable."""
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options={**options(names), **more}) as src:
         src.wait_registered(SHORT)
         first = src.next_sequence_number
@@ -210,7 +211,8 @@ def test_what_a_store_of_an_earlier_list_has_is_not_lost() -> None:
 def test_a_store_that_is_declared_no_more_does_not_speak_for_the_later_list(
     run_store: Callable[..., ThreadStore], own_domain: str
 ) -> None:
-    """It follows its peers, and knows the later BEGIN. A receiver that believed its list would register where nobody knows it."""
+    """It follows its peers, and knows the later BEGIN. A receiver that believed its list would register where
+    nobody knows it."""
     stores = {name: run_store(name, "disk") for name in "abc"}
     assert life("ab", 5) == 0
     assert life("bc", 5) == 5
@@ -242,8 +244,9 @@ def spoken_for(domain: str, names: str) -> dict[str, tuple[int, list[str]]]:
 def test_a_list_that_is_older_than_all_begins_that_a_table_remembers_keeps_its_bound(
     run_store: Callable[..., ThreadStore], own_domain: str
 ) -> None:
-    """a has followed its peers ever since: it knows what has begun, and neither by whom that was declared, nor where the second
-    list began. Up to there it counts, or a little longer; never for ever, and never for a list that it has not been told."""
+    """a has followed its peers ever since: it knows what has begun, and neither by whom that was declared,
+    nor where the second list began. Up to there it counts, or a little longer; never for ever, and never for
+    a list that it has not been told."""
     stores = {name: run_store(name, "disk") for name in "abc"}
     assert life("ab", 5) == 0
     for _ in range(BEGINS_MAX):

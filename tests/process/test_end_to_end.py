@@ -330,7 +330,8 @@ def test_flight_size_blocks_until_stable(store: object) -> None:
 def test_a_store_that_goes_and_returns(run_store: Callable[..., object]) -> None:
     store = run_store(kind="disk")
     with hf.Context() as ctx:
-        # A flight that fits into the ring: nothing is reclaimed by force before the loss of the store is noticed.
+        # A flight that fits into the ring: nothing is reclaimed by force before the loss of the store is
+        # noticed.
         src = ctx.source("quotes", options={**OPTIONS, "ume_flight_size": 1000})
         src.wait_registered(SHORT)
         src.send(b"before")

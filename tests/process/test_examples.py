@@ -72,7 +72,7 @@ def stand_still(source: Example, look: Callable[[], snapshot.Survey], messages: 
     source.process.send_signal(signal.SIGSTOP)
 
 
-# The minimal programs -----------------------------------------------------------------------------------------------------
+# The minimal programs ---------------------------------------------------------------------------------------
 
 
 def test_the_minimal_receiver_gets_what_the_minimal_source_has_sent(
@@ -189,7 +189,7 @@ def test_one_in_flight_never_has_two(run: Callable[..., Example], run_store: Any
     assert set(source.found(r"not sent \((\w+)\)")) == {"flight_size"}
 
 
-# umesrc and umercv --------------------------------------------------------------------------------------------------------
+# umesrc and umercv ------------------------------------------------------------------------------------------
 
 
 def test_umesrc_prints_what_becomes_of_its_messages(run: Callable[..., Example], run_store: Any) -> None:
@@ -347,12 +347,13 @@ def test_a_configuration_file_names_the_store_and_shows_receiving_contexts(
     assert source.end() == (130, "")
 
 
-# A loss -------------------------------------------------------------------------------------------------------------------
+# A loss -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def hide(place: Domain, tmp_path: Path) -> Callable[[], tuple[Path, Path]]:
-    """Takes the oldest of a log's segments away: where it was, and where it is. The store has it open and does not notice.
+    """Takes the oldest of a log's segments away: where it was, and where it is. The store has it open and
+    does not notice.
 
     Nothing is missing before the ring has lost its name: a receiver would read that, and no log.
     """

@@ -1,7 +1,8 @@
-"""A sync of a real store fails once, and the next one returns 0: nothing is called stable on the strength of that.
+"""A sync of a real store fails once, and the next one returns 0: nothing is called stable on the strength of
+that.
 
-The log, or the state, stands still until the store is started again; then what was not on disk is written once more, into new
-files, and the stream goes on where it was.
+The log, or the state, stands still until the store is started again; then what was not on disk is written
+once more, into new files, and the stream goes on where it was.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ def flag(store: ThreadStore) -> None:
 
 
 def doubt(store: ThreadStore) -> None:
-    """The head's page was dropped, with its flag. The doubt is too short to say of which boot it is: it counts."""
+    """The head's page was dropped, with its flag. The doubt is too short to say of which boot it is: it
+    counts."""
     (store.store.domain.doubts / f"{store.store.state.uuid.hex()}.{log_of(store).name}").touch()
 
 

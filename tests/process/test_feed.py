@@ -1,7 +1,8 @@
-"""Who has the next number? Rings, logs, losses and incarnations, over logs that are written by hand and a clock that is turned.
+"""Who has the next number? Rings, logs, losses and incarnations, over logs that are written by hand and a
+clock that is turned.
 
-docs/semantics.md F.2 (a range that one store lacks is read from another), F.4 (loss), C and docs/design.md 13 (numbers are no
-identities).
+docs/semantics.md F.2 (a range that one store lacks is read from another), F.4 (loss), C and docs/design.md 13
+(numbers are no identities).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def stage(tmp_path: Path, domain: str) -> Iterator[Stage]:
     made.close()
 
 
-# Loss (F.4) ---------------------------------------------------------------------------------------------------------------
+# Loss (F.4) -------------------------------------------------------------------------------------------------
 
 
 def test_leading_loss_is_told_at_once_when_every_store_says_gone(stage: Stage) -> None:
@@ -41,7 +42,7 @@ def test_leading_loss_is_told_at_once_when_every_store_says_gone(stage: Stage) -
 
 
 def test_who_has_no_past_starts_where_the_logs_begin_now_when_his_start_was_let_go(stage: Stage) -> None:
-    """Its segment was retired between the grant and the first look: once, and again before the second look."""
+    """Its segment was retired between the grant and the first look: once, and before the second look."""
     log = stage.log("a")
     log.begin(1, 0)
     log.plain(50, 60)
@@ -247,7 +248,7 @@ def test_without_stores_what_the_ring_overtook_is_lost_at_once(stage: Stage) -> 
     assert rest == numbers(lost[2] + 1, ring.next - 1)  # type: ignore[index]
 
 
-# Incarnations (docs/design.md 13) -----------------------------------------------------------------------------------------------
+# Incarnations (docs/design.md 13) ---------------------------------------------------------------------------
 
 
 def test_begin_in_the_middle_of_a_message_voids_all_of_it(stage: Stage) -> None:
@@ -427,7 +428,7 @@ def test_a_feed_that_is_closed_reads_nothing_any_more(stage: Stage) -> None:
     assert stage.drain() == []
 
 
-# Sources that end, and stores that are wiped ------------------------------------------------------------------------------
+# Sources that end, and stores that are wiped ----------------------------------------------------------------
 
 
 def test_the_end_is_told_once_after_the_last_message_and_a_new_life_begins_again(stage: Stage) -> None:

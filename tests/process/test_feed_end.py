@@ -1,4 +1,5 @@
-"""The end of a source beside the logs of stores that it has declared before: what these may have comes first."""
+"""The end of a source beside the logs of stores that it has declared before: what these may have comes
+first."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def stage(tmp_path: Path, domain: str) -> Iterator[Stage]:
 
 @pytest.fixture
 def declared(stage: Stage) -> list[str]:
-    """Logs of three stores that took part from 10 on, where nothing has been sent; they have 0..4, and learned of no more."""
+    """Logs of three stores that took part from 10 on, where nothing has been sent; they have 0..4, and
+    learned of no more."""
     for name in "bcd":
         log = stage.log(name)
         log.begin(1, 0)
@@ -88,7 +90,8 @@ def test_a_store_whose_list_is_over_holds_no_end_behind_it(stage: Stage, declare
 
 
 def test_a_source_that_its_stores_have_forgotten_has_ended(stage: Stage, declared: list[str], earlier: Log) -> None:
-    """The store of the earlier list does not hear of that: its log may lie there for ever, and be unreadable."""
+    """The store of the earlier list does not hear of that: its log may lie there for ever, and be
+    unreadable."""
     earlier.path.mkdir()
     open_with(stage, declared, earlier)
     assert stage.drain() == numbers(0, 4)
@@ -98,7 +101,8 @@ def test_a_source_that_its_stores_have_forgotten_has_ended(stage: Stage, declare
 
 
 def test_logs_of_earlier_lists_are_no_part_of_the_quorum_that_says_the_end(stage: Stage) -> None:
-    """Two of three that are declared cannot be read; those of earlier lists, which can, know nothing of what was sent since."""
+    """Two of three that are declared cannot be read; those of earlier lists, which can, know nothing of what
+    was sent since."""
     logs = [stage.log(name) for name in "abcd"]
     for log in logs:
         log.begin(1, 0)

@@ -1,5 +1,5 @@
-"""A process that has lost the lock that proves that it lives: others may take it for dead, so it fences itself
-(docs/design.md 12)."""
+"""A process that has lost the lock that proves that it lives: others may take it for dead, so it fences
+itself (docs/design.md 12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a send does at the flight size, and in which order it looks (docs/semantics.md D.6, D.7), with a store that is stopped."""
+"""What a send does at the flight size, and in which order it looks (docs/semantics.md D.6, D.7), with a store
+that is stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 GROUP = StableFlags.INTRAGROUP_STABLE | StableFlags.INTERGROUP_STABLE | StableFlags.STABLE
 
 
-# D.6, D.7: flight size ----------------------------------------------------------------------------------------------------
+# D.6, D.7: flight size --------------------------------------------------------------------------------------
 
 
 def test_d6_flight_1_the_second_send_waits_until_the_first_is_stable(scene: Scene) -> None:
@@ -215,7 +216,7 @@ def test_d6_a_wakeup_follows_though_the_room_came_before_the_refusal(scene: Scen
     scene.events.wait(Wakeup)
 
 
-# D.6: Notify ----------------------------------------------------------------------------------------------------------------
+# D.6: Notify ------------------------------------------------------------------------------------------------
 
 
 def states(events: Events) -> list[FlightSizeState]:
@@ -255,7 +256,8 @@ def test_d6_notify_a_payload_above_the_flight_size_bytes_goes_out(scene: Scene) 
 
 
 def test_d6_notify_alternates_under_load_from_several_threads(scene: Scene) -> None:
-    # A ring that holds them all: sends do not wait here, and a store that is behind must not lose any to forced reclaim.
+    # A ring that holds them all: sends do not wait here, and a store that is behind must not lose any to
+    # forced reclaim.
     source = scene.source(ume_flight_size_behavior="notify", ume_flight_size=4, ring_size=1 << 20)
 
     def send() -> None:
@@ -274,7 +276,7 @@ def test_d6_notify_alternates_under_load_from_several_threads(scene: Scene) -> N
     assert told
 
 
-# mark_stable ------------------------------------------------------------------------------------------------------------
+# mark_stable ------------------------------------------------------------------------------------------------
 
 
 def test_d6_mark_stable(scene: Scene) -> None:
@@ -300,11 +302,12 @@ def test_d6_mark_stable(scene: Scene) -> None:
     source.wait_stable(timeout=SHORT)
 
 
-# D.6: behind a hole ---------------------------------------------------------------------------------------------------------
+# D.6: behind a hole -----------------------------------------------------------------------------------------
 
 
 def test_d6_what_nobody_confirms_holds_up_nothing_behind_it(scene: Scene) -> None:
-    """Five messages are older than the only receiver, which joins late without late join: nobody will ever confirm them."""
+    """Five messages are older than the only receiver, which joins late without late join: nobody will ever
+    confirm them."""
     forced: list[tuple[int, Any]] = []
     source = scene.source(
         ume_retention_unique_confirmations=1, ume_flight_size=40,

@@ -1,4 +1,5 @@
-"""The loop of an iteration, which is in C (csrc/python/flow.c), and the objects that it shares with Python."""
+"""The loop of an iteration, which is in C (csrc/python/flow.c), and the objects that it shares with
+Python."""
 
 from __future__ import annotations
 
@@ -67,12 +68,13 @@ def acknowledged(receiver: hf.Receiver) -> int:
     return number
 
 
-# What the acknowledgement may pass --------------------------------------------------------------------------------------------
+# What the acknowledgement may pass --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["released first", "held", "retained", "explicitly released later"])
 def test_what_is_received_within_an_iteration_holds_its_ack_back(src: hf.Source, rcv: hf.Receiver, how: str) -> None:
-    """However the loop's own message ends: the window was idle when that was delivered, and is not any more."""
+    """However the loop's own message ends: the window was idle when that was delivered, and is not any
+    more."""
     messages = flowing(src, rcv)
     send(src, 10)
     mine = next(messages)
@@ -194,7 +196,7 @@ def test_what_comes_again_after_an_eviction_is_not_passed_by_what_was_delivered_
     assert acknowledged(rcv) == 5
 
 
-# Whose memory it is -----------------------------------------------------------------------------------------------------------
+# Whose memory it is -----------------------------------------------------------------------------------------
 
 
 def test_messages_that_a_program_keeps_are_not_used_again(src: hf.Source, rcv: hf.Receiver) -> None:
@@ -281,7 +283,7 @@ def test_a_large_message_makes_one_buffer_grow(src: hf.Source, rcv: hf.Receiver)
     assert rcv.stats().pool_buffers == before + 1
 
 
-# What ends it -----------------------------------------------------------------------------------------------------------------
+# What ends it -----------------------------------------------------------------------------------------------
 
 
 def test_a_signal_ends_a_wait_and_the_receiver_goes_on(src: hf.Source, rcv: hf.Receiver) -> None:
@@ -322,7 +324,7 @@ def test_a_flow_keeps_nothing_alive(src: hf.Source, rcv: hf.Receiver) -> None:
     assert counted() < before + 50
 
 
-# What C looks into --------------------------------------------------------------------------------------------------------------
+# What C looks into ------------------------------------------------------------------------------------------
 
 
 def test_objects_of_another_type_are_refused() -> None:

@@ -1,4 +1,5 @@
-"""fork() with handles open: the child's say so, the parent's work on, and the child may begin anew (docs/design.md 27)."""
+"""fork() with handles open: the child's say so, the parent's work on, and the child may begin anew
+(docs/design.md 27)."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def works_on(src: hf.Source, rcv: hf.Receiver) -> None:
     src.wait_stable(timeout=SHORT)
 
 
-# The public names ------------------------------------------------------------------------------------------------------------
+# The public names -------------------------------------------------------------------------------------------
 
 
 def test_context_source_and_receiver_refuse_in_the_child(pair: tuple[hf.Context, hf.Source, hf.Receiver]) -> None:
@@ -309,7 +310,7 @@ def test_a_child_that_lives_on_does_not_hold_what_its_parent_closes(store: objec
     os.close(write)
 
 
-# The C handles ---------------------------------------------------------------------------------------------------------------
+# The C handles ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -331,7 +332,8 @@ def make_stream(domain: Domain, board: Mapping, bells: Bells) -> CData:
 
 
 def test_doorbells_that_somebody_made_anew_are_taken(joined: tuple[Domain, Bells]) -> None:
-    """A domain that was removed and is used again, while a process lives that had been in it: all must ring the same bells."""
+    """A domain that was removed and is used again, while a process lives that had been in it: all must ring
+    the same bells."""
     domain, bells = joined
     unlink_object(domain.bells_name)
     others = Bells(domain)  # as another process does, which has none yet

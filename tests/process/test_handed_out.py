@@ -1,4 +1,5 @@
-"""What a program does with what it was handed, messages, their data and batches: a natural form of use is never a trap."""
+"""What a program does with what it was handed, messages, their data and batches: a natural form of use is
+never a trap."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def batch_of(receiver: hf.Receiver) -> hf.Batch:
     return batch
 
 
-# An empty message ------------------------------------------------------------------------------------------------------------
+# An empty message -------------------------------------------------------------------------------------------
 
 
 def test_a_loop_that_asks_whether_there_is_a_message_does_not_stop_at_an_empty_one(
@@ -64,7 +65,7 @@ def test_a_released_message_is_true_too(ctx: hf.Context, src: hf.Source) -> None
     assert bool(message) is True
 
 
-# Data ------------------------------------------------------------------------------------------------------------------------
+# Data -------------------------------------------------------------------------------------------------------
 
 
 def test_data_may_be_used_in_a_with_block_and_asked_for_again(ctx: hf.Context, src: hf.Source) -> None:
@@ -109,7 +110,7 @@ def test_a_message_that_is_used_again_takes_no_weak_reference(ctx: hf.Context, s
         break
 
 
-# Batches ---------------------------------------------------------------------------------------------------------------------
+# Batches ----------------------------------------------------------------------------------------------------
 
 
 def test_nothing_of_a_batch_can_be_made_writable(ctx: hf.Context, src: hf.Source) -> None:
@@ -176,7 +177,7 @@ def test_a_batch_of_many_messages_without_bytes_is_whole(ctx: hf.Context) -> Non
     assert seen == count
 
 
-# close() on another thread ---------------------------------------------------------------------------------------------------
+# close() on another thread ----------------------------------------------------------------------------------
 
 
 FORMS: dict[str, Callable[[hf.Receiver], object]] = {
@@ -191,7 +192,8 @@ FORMS: dict[str, Callable[[hf.Receiver], object]] = {
 def test_who_receives_while_another_thread_closes_is_told_that_it_is_closed(
     ctx: hf.Context, form: Callable[[hf.Receiver], object]
 ) -> None:
-    """Asked while the close is at work: it holds the receiver for itself then, and another thread's claim looks the same."""
+    """Asked while the close is at work: it holds the receiver for itself then, and another thread's claim
+    looks the same."""
     receiver = ctx.receiver("quotes")
     inside, go_on = threading.Event(), threading.Event()
     wait = receiver.not_receiving

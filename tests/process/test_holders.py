@@ -1,5 +1,5 @@
-"""Who holds a RegID or a session: one claimant of many, until it closes or is dead (docs/semantics.md A.3, A.4;
-docs/design.md 12)."""
+"""Who holds a RegID or a session: one claimant of many, until it closes or is dead (docs/semantics.md A.3,
+A.4; docs/design.md 12)."""
 
 from __future__ import annotations
 

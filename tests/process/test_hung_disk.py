@@ -1,4 +1,5 @@
-"""The disk of a peer that is away does not answer: whoever reads there hangs. No thread of a store does (docs/design.md 14)."""
+"""The disk of a peer that is away does not answer: whoever reads there hangs. No thread of a store does
+(docs/design.md 14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who has nothing to do costs little: a context's thread turns less often, and a ring makes it prompt again."""
+"""Who has nothing to do costs little: a context's thread turns less often, and a ring makes it prompt
+again."""
 
 from __future__ import annotations
 

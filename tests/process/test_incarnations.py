@@ -1,9 +1,10 @@
-"""A receiver while its source begins anew at a lower number (docs/design.md 13): acks of void messages never count for the new
-ones.
+"""A receiver while its source begins anew at a lower number (docs/design.md 13): acks of void messages never
+count for the new ones.
 
 A store never lets a living receiver see that; lost stores do. The rings are made by hand, without stores.
 
-And beside claimants of its source that die, or are refused, before their BEGIN is durable: they have not been.
+And beside claimants of its source that die, or are refused, before their BEGIN is durable: they have not
+been.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def test_an_explicit_ack_of_the_old_incarnation_ends_where_the_new_one_begins(st
         assert list(rcv.stats().acknowledged.values()) == [8]
 
 
-# Claimants that never began -----------------------------------------------------------------------------------------------
+# Claimants that never began ---------------------------------------------------------------------------------
 
 DYING = """
 import os, signal
@@ -163,7 +164,8 @@ hf.Context(session_id=SESSION).source("quotes", options=options).wait_registered
 
 
 def claimant(*, begins: bool) -> subprocess.Popen[bytes]:
-    """One that dies when it has made its ring; or stands still when BEGIN is durable, and receivers are not told yet."""
+    """One that dies when it has made its ring; or stands still when BEGIN is durable, and receivers are not
+    told yet."""
     code = DYING.replace("SESSION", str(SESSION)).replace("BEGINS", str(begins))
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
 
@@ -255,7 +257,8 @@ def test_a_claimant_that_has_not_begun_is_in_nobodys_way(
 def test_a_ring_whose_source_died_making_it_is_in_nobodys_way_later(
     stage: Stage, run_store: Callable[..., object]
 ) -> None:
-    """A receiver took it for the newest, stayed in the ring that it read, and waited there for ever: found by torture."""
+    """A receiver took it for the newest, stayed in the ring that it read, and waited there for ever: found by
+    torture."""
     run_store("a")
 
     def rings() -> list[int]:

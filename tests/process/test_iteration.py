@@ -1,4 +1,5 @@
-"""Iterating, and what may happen beside it: other sources, an early end; callbacks and batches of several sources."""
+"""Iterating, and what may happen beside it: other sources, an early end; callbacks and batches of several
+sources."""
 
 from __future__ import annotations
 

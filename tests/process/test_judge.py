@@ -9,7 +9,8 @@ from process.spawn import until
 
 
 def test_the_log_of_a_life_that_never_began_is_not_the_source_s(tmp_path: Path, own_domain: str) -> None:
-    """Stores that gave different identities to lives that died before BEGIN take that of the first one that begins.
+    """Stores that gave different identities to lives that died before BEGIN take that of the first one that
+    begins.
 
     A torture run looked at the log of such a life ever after, and found it empty.
     """

@@ -1,4 +1,5 @@
-"""Which sources stores keep of a topic, and how far a quorum of them has each: from files, with every process alive or dead."""
+"""Which sources stores keep of a topic, and how far a quorum of them has each: from files, with every process
+alive or dead."""
 
 from __future__ import annotations
 
@@ -200,7 +201,7 @@ def test_a_directory_that_is_no_stores_is_refused(tmp_path: Path) -> None:
         topic_sources(None, [tmp_path])
 
 
-# In a domain --------------------------------------------------------------------------------------------------------------
+# In a domain ------------------------------------------------------------------------------------------------
 
 
 def publish(ctx: hf.Context, topic: str, count: int) -> int:
@@ -296,12 +297,13 @@ def test_a_store_that_was_wiped_has_nothing(run_store: Run, tmp_path: Path) -> N
     assert ([log.store for log in source.logs], source.quorum_next, source.any_next) == (["c"], 0, 10)
 
 
-# Times and cuts -----------------------------------------------------------------------------------------------------------
+# Times and cuts ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def hourly(shelves: Shelves) -> TopicSource:
-    """Messages of two fragments, 0 and 1, 2 and 3, ...: the first one sent at second 0, the next at second 10, and so on."""
+    """Messages of two fragments, 0 and 1, 2 and 3, ...: the first one sent at second 0, the next at second
+    10, and so on."""
     for name, count in (("a", 6), ("b", 8)):
         log = shelves.store(name)
         assert log is not None

@@ -1,4 +1,5 @@
-"""kill -9 and SIGSTOP of real processes, at every failpoint and between: nothing stable is lost, numbers have no gap."""
+"""kill -9 and SIGSTOP of real processes, at every failpoint and between: nothing stable is lost, numbers have
+no gap."""
 
 from __future__ import annotations
 
@@ -146,7 +147,7 @@ def test_every_failpoint_has_its_test() -> None:
     }
 
 
-# Moments that no failpoint names ---------------------------------------------------------------------------------------------
+# Moments that no failpoint names ----------------------------------------------------------------------------
 
 
 def seed_with_fragments(at: int) -> int:
@@ -339,7 +340,7 @@ def test_a_store_starts_although_somebody_stands_still_in_the_middle_of_claiming
     scene.finish()
 
 
-# The torture itself ------------------------------------------------------------------------------------------------------------
+# The torture itself -----------------------------------------------------------------------------------------
 
 
 def torture(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,5 @@
-"""A number that is late (engine/receiver/late.py): it is no longer waited for when the operator has given up who may have it."""
+"""A number that is late (engine/receiver/late.py): it is no longer waited for when the operator has given up
+who may have it."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def test_what_only_a_store_may_have_that_the_operator_gave_up_is_lost(stage: Sta
 
 @pytest.mark.parametrize(("newest", "last"), [(3, 9), (4, 4)])
 def test_what_an_unknown_begin_may_have_made_void_is_waited_for(stage: Stage, newest: int, last: int) -> None:
-    """A ring says that incarnation 4 has begun, and the only log that can be read knows 2: 3 may have begun below 9."""
+    """A ring says that incarnation 4 has begun, and the only log that can be read knows 2: 3 may have begun
+    below 9."""
     log = stage.log("a")
     log.begin(1, 0)
     log.plain(0, 4)
@@ -96,8 +98,8 @@ def test_what_a_store_never_had_is_not_let_go_by_its_retention(
 def test_a_store_that_has_not_begun_with_the_incarnation_of_a_number_is_not_waited_for(
     stage: Stage, number: int, incarnation: int
 ) -> None:
-    """It lost its seat before incarnation 2 began. It may still get 9, which is of incarnation 1. It may get 10, which is of
-    incarnation 2, only where its state says that it has begun with that one."""
+    """It lost its seat before incarnation 2 began. It may still get 9, which is of incarnation 1. It may get
+    10, which is of incarnation 2, only where its state says that it has begun with that one."""
     idle, seated = stage.kept("c", incarnation=incarnation), stage.kept("a", incarnation=2)
     for log in (idle, seated):
         log.begin(1, 0)

@@ -1,4 +1,5 @@
-"""A loop over messages that was left: what is in hand is consumed by the next request, in whatever form it comes."""
+"""A loop over messages that was left: what is in hand is consumed by the next request, in whatever form it
+comes."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ async def numbers_awaited(rcv: hf.Receiver, last: int) -> list[int]:
     return found
 
 
-# Ways of leaving at number AT -------------------------------------------------------------------------------------------------
+# Ways of leaving at number AT -------------------------------------------------------------------------------
 
 
 async def by_break(rcv: hf.Receiver) -> list[int]:
@@ -91,7 +92,7 @@ async def by_an_awaited_exception(rcv: hf.Receiver) -> list[int]:
     return found
 
 
-# Forms of going on to the last ------------------------------------------------------------------------------------------------
+# Forms of going on to the last ------------------------------------------------------------------------------
 
 
 async def by_receive(rcv: hf.Receiver) -> list[int]:
@@ -259,7 +260,7 @@ def test_a_loop_that_goes_on_is_as_quick_as_before(
     assert len(calls) < 10, calls[:20]
 
 
-# Dropped ----------------------------------------------------------------------------------------------------------------------
+# Dropped ----------------------------------------------------------------------------------------------------
 
 
 def collected(rcv: hf.Receiver, use: Callable[[hf.Message], object]) -> list[str]:

@@ -1,4 +1,5 @@
-"""Where a machine ends: no memory, no disk, no permission, another version, a broken peer. A typed error, never a hang."""
+"""Where a machine ends: no memory, no disk, no permission, another version, a broken peer. A typed error,
+never a hang."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ LAYOUT_VERSION_AT = 8
 
 
 def scene(name: str, *arguments: str, mounts: tuple[str, ...] = (), base: Path | None = None) -> None:
-    """Runs a scene of cramped.py in a process of its own; ``mounts``: "SIZE PLACE" of the small file systems that it sees."""
+    """Runs a scene of cramped.py in a process of its own; ``mounts``: "SIZE PLACE" of the small file systems
+    that it sees."""
     command = [sys.executable, "-m", "process.cramped", name, *arguments]
     if mounts:
         steps = [f"mount -t tmpfs -o size={mount.split()[0]} tmpfs '{mount.split()[1]}'" for mount in mounts]

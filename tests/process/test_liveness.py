@@ -1,4 +1,5 @@
-"""A sending context learns which receiving contexts there are and which have died (docs/semantics.md H), of real processes."""
+"""A sending context learns which receiving contexts there are and which have died (docs/semantics.md H), of
+real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Repair and comparison of logs that the tests write by hand (engine/log/repair.py, engine/log/compare.py)."""
+"""Repair and comparison of logs that the tests write by hand (engine/log/repair.py,
+engine/log/compare.py)."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def test_what_nobody_has_is_left_and_the_rest_is_filled(make: Callable[..., Log]
 
 
 def test_a_hole_is_filled_and_until_then_its_numbers_may_have_been_acknowledged(make: Callable[..., Log]) -> None:
-    """A store whose disk did not give 10..29 is sure of them when they are there again, or when nobody has them."""
+    """A store whose disk did not give 10..29 is sure of them when they are there again, or when nobody has
+    them."""
     a, b, c = make("a"), make("b"), whole(make("c"), 41)
     for log, lacks in ((a, "hole"), (b, "lost")):
         whole(log, 10)
@@ -102,7 +104,8 @@ def test_a_hole_is_filled_and_until_then_its_numbers_may_have_been_acknowledged(
 
 
 def test_one_damaged_message_before_a_sync_record_is_all_that_is_filled(make: Callable[..., Log]) -> None:
-    """A sync record carries a position; a look-up that met one behind the damage took it for the number to go on at."""
+    """A sync record carries a position; a look-up that met one behind the damage took it for the number to go
+    on at."""
     a, b = (make(name, level=lib.HF_LEVEL_DISK) for name in "ab")
     for log in (a, b):
         log.begin(1, 0)
@@ -255,7 +258,8 @@ def test_only_what_all_of_them_keep_is_compared(make: Callable[..., Log]) -> Non
 
 
 def retiring(monkeypatch: pytest.MonkeyPatch, log: Log, keep: int, at: int) -> list[int]:
-    """The store of ``log`` lets everything below ``keep`` go when the comparison has read up to ``at``. Returns what was read."""
+    """The store of ``log`` lets everything below ``keep`` go when the comparison has read up to ``at``.
+    Returns what was read."""
     read: list[int] = []
     fetch = compare._Side.fetch
 

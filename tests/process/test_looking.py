@@ -83,7 +83,7 @@ def test_a_store_in_reserve_is_idle_and_counts_for_nothing(run_store: Callable[.
         assert (row.stable, row.unstable) == (2, 0)
 
 
-# The doctor -------------------------------------------------------------------------------------------------------------------
+# The doctor -------------------------------------------------------------------------------------------------
 
 
 def found(*, ok: bool | None = None, check: str = "") -> list[doctor.Finding]:

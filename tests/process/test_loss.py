@@ -1,5 +1,5 @@
-"""Loss at a persistent receiver (docs/semantics.md F.4), through the public names. Where each number is looked for:
-test_feed.py."""
+"""Loss at a persistent receiver (docs/semantics.md F.4), through the public names. Where each number is
+looked for: test_feed.py."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def test_loss_is_told_between_the_messages_of_the_callback_form(
 
 
 def test_an_iteration_that_is_interrupted_by_a_loss_acknowledges_nothing_too_early(own_domain: str) -> None:
-    """The message of the iteration is still held while a receive() inside it steps over what the ring has overwritten."""
+    """The message of the iteration is still held while a receive() inside it steps over what the ring has
+    overwritten."""
     with hf.Context() as ctx:
         src = ctx.source("quotes", options={"ring_size": 1 << 16})
         src.wait_registered(SHORT)

@@ -1,4 +1,5 @@
-"""Names that are removed from /dev/shm under a system that lives: its owners say so, tools show it, and what helps is told."""
+"""Names that are removed from /dev/shm under a system that lives: its owners say so, tools show it, and what
+helps is told."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ def log_of(store: ThreadStore) -> Path:
 def test_a_store_whose_log_was_removed_begins_another_one_from_its_peers(
     run_store: Callable[..., ThreadStore], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In shared memory, as RemoveIPC does it. What the store writes on is found by nobody, so it must not count."""
+    """In shared memory, as RemoveIPC does it. What the store writes on is found by nobody, so it must not
+    count."""
     caplog.set_level(logging.ERROR, "holdfast.store")
     run_store("b", "disk")
     store = run_store("a", "memory")

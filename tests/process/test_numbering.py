@@ -1,5 +1,5 @@
-"""What number a restarted source goes on with, when not all stores have seen everything (docs/semantics.md E.5;
-docs/design.md 13, 14)."""
+"""What number a restarted source goes on with, when not all stores have seen everything (docs/semantics.md
+E.5; docs/design.md 13, 14)."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def test_a_dead_stores_messages_count_when_the_one_that_missed_them_is_back(
 def test_a_wiped_store_has_no_say_while_one_that_may_know_more_is_down(
     run_store: Callable[..., ThreadStore], tmp_path: Path, kind: str
 ) -> None:
-    """Two wiped stores of three would be a quorum for beginning anew: it waits, and says for whom and what to do
-    (docs/design.md 15)."""
+    """Two wiped stores of three would be a quorum for beginning anew: it waits, and says for whom and what to
+    do (docs/design.md 15)."""
     stores = {name: run_store(name, kind) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         incarnation(ctx, "abc", range(5))
@@ -155,7 +155,8 @@ def test_a_begin_that_comes_too_late_leaves_no_ring_and_the_source_starts_over(
 def test_a_store_that_renamed_what_it_granted_before_it_refused_begin_is_free_again(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """b learns with BEGIN what a has called this source: it is left under either name, or it holds the source for nobody."""
+    """b learns with BEGIN what a has called this source: it is left under either name, or it holds the source
+    for nobody."""
     run_store("a")
     refused: list[bytes] = []
     begin = SourceDesk.begin

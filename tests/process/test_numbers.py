@@ -1,5 +1,5 @@
-"""Sequence numbers cross 2^32 without a blink (docs/semantics.md C, "Wrap"; docs/design.md 16): fragments, acks, recovery,
-restarts."""
+"""Sequence numbers cross 2^32 without a blink (docs/semantics.md C, "Wrap"; docs/design.md 16): fragments,
+acks, recovery, restarts."""
 
 from __future__ import annotations
 

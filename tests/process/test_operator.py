@@ -1,4 +1,5 @@
-"""What an operator does to a running store: `holdfast store deregister` and `mark` (docs/semantics.md F.7, I.4, I.8, N 29)."""
+"""What an operator does to a running store: `holdfast store deregister` and `mark` (docs/semantics.md F.7,
+I.4, I.8, N 29)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def regid(src: hf.Source, store: str = "a") -> int:
 
 
 def recovered() -> list[int]:
-    """What a new receiver gets from the stores, in this process; the source must be closed, so that nothing comes from a ring."""
+    """What a new receiver gets from the stores, in this process; the source must be closed, so that nothing
+    comes from a ring."""
     with hf.Context() as ctx:
         until_no_ring(ctx.domain)
         events = Events()
@@ -53,7 +55,7 @@ def refused(src: hf.Source) -> bool:
     return False
 
 
-# Deregistration ---------------------------------------------------------------------------------------------------------------
+# Deregistration ---------------------------------------------------------------------------------------------
 
 
 def test_a_source_that_nobody_holds_is_forgotten_with_its_messages(
@@ -168,7 +170,8 @@ def test_what_the_operator_asks_for_must_be_there(run_store: Callable[..., Threa
 def test_what_the_disk_has_no_room_for_changes_nothing(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deregistration by force barred the object for good, and an exclusion was believed, though both were refused."""
+    """A deregistration by force barred the object for good, and an exclusion was believed, though both were
+    refused."""
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -228,7 +231,7 @@ def test_a_request_that_marks_more_ranges_than_its_answer_takes_is_refused(
             ask(ctx.domain, "a", wire.Mark(FIRST, number, [*most, (0, 0)]), SHORT)
 
 
-# Marks ------------------------------------------------------------------------------------------------------------------------
+# Marks ------------------------------------------------------------------------------------------------------
 
 
 def test_i4_marked_numbers_are_not_delivered_from_the_log_and_told_as_lost(

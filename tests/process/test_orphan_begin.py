@@ -1,8 +1,9 @@
-"""Readers beside an orphan BEGIN (docs/semantics.md A.3): it reached one store, and the others went on without it.
+"""Readers beside an orphan BEGIN (docs/semantics.md A.3): it reached one store, and the others went on
+without it.
 
-Versions up to 0.1.0 left such BEGINs where a store was away, and the board was gone. Store a has BEGINs 2 and 3 from
-100. Stores b and c have decided 2 from 100, and 100..199 are stable there. The logs are written by hand, or real
-stores are made to do it.
+Versions up to 0.1.0 left such BEGINs where a store was away, and the board was gone. Store a has BEGINs 2 and
+3 from 100. Stores b and c have decided 2 from 100, and 100..199 are stable there. The logs are written by
+hand, or real stores are made to do it.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def read(records: Records) -> list[bytes | Gap]:
     return found
 
 
-# What is kept, read without a store ---------------------------------------------------------------------------------------------
+# What is kept, read without a store -------------------------------------------------------------------------
 
 
 def test_what_is_stable_is_shown_and_read(shelves: Shelves) -> None:
@@ -160,7 +161,7 @@ def test_a_list_is_bounded_by_a_begin_that_holds() -> None:
     assert on_record([own, rest], tables=[tuple(ORPHAN), tuple(RIGHT)])["c"] == FOR_EVER
 
 
-# A feed -------------------------------------------------------------------------------------------------------------------------
+# A feed -----------------------------------------------------------------------------------------------------
 
 
 def test_logs_are_read_by_the_begin_that_holds_whenever_the_orphan_is_seen(shelves: Shelves) -> None:
@@ -254,7 +255,7 @@ def test_a_ring_that_has_begun_goes_on(tmp_path: Path, domain: str, shelves: She
         stage.close()
 
 
-# Real stores --------------------------------------------------------------------------------------------------------------------
+# Real stores ------------------------------------------------------------------------------------------------
 
 
 class Scene:
@@ -351,7 +352,8 @@ def stage(tmp_path: Path, domain: str) -> Iterator[Stage]:
 
 
 def test_a_begin_that_is_nobodys_newest_holds(shelves: Shelves, stage: Stage) -> None:
-    """4..19 are stable at b and c under 2; then each of them got an orphan of its own. a has what life 1 left."""
+    """4..19 are stable at b and c under 2; then each of them got an orphan of its own. a has what life 1
+    left."""
     for name, orphan in (("b", 3), ("c", 4)):
         log = begun(shelves, name, [(1, 0), (2, 4), (orphan, 20)])
         log.begin(2, 4)
@@ -364,7 +366,8 @@ def test_a_begin_that_is_nobodys_newest_holds(shelves: Shelves, stage: Stage) ->
 
 
 def test_a_table_that_is_made_up_is_asked_for_again(shelves: Shelves, stage: Stage) -> None:
-    """The ring says BEGIN 4; c, which has what led to it, cannot be read at first. a has an orphan that makes 4..29 void."""
+    """The ring says BEGIN 4; c, which has what led to it, cannot be read at first. a has an orphan that makes
+    4..29 void."""
     log = begun(shelves, "a", [(1, 0), (2, 4), (3, 4)])
     log.begin(2, 4)
     log.begin(3, 4)
@@ -387,7 +390,8 @@ def test_a_table_that_is_made_up_is_asked_for_again(shelves: Shelves, stage: Sta
 
 
 def test_a_message_that_goes_over_a_disputed_number_is_disputed(shelves: Shelves, stage: Stage) -> None:
-    """4..6 is one message of life 1. a has a BEGIN from 5, and c, which may have it, too, cannot be read. c has let 4..6 go."""
+    """4..6 is one message of life 1. a has a BEGIN from 5, and c, which may have it, too, cannot be read. c
+    has let 4..6 go."""
     for name in "abc":
         log = begun(shelves, name, [(1, 0), (2, 5)] if name == "a" else [(1, 0)])
         log.append(4, [b"4", b"5", b"6"])

@@ -1,5 +1,5 @@
-"""A store that a source declares by another name than before, or that has another one: it is the same store, and counts as
-declared. The number below which stores of the earlier list count is not its end."""
+"""A store that a source declares by another name than before, or that has another one: it is the same store,
+and counts as declared. The number below which stores of the earlier list count is not its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 PORT = 10313
 ALIAS = f"127.0.0.1:{PORT}"
 NAMES = {"name, then port": ("a", "a", ALIAS), "port, then name": ("a", ALIAS, "a"), "renamed": ("z", "a", "z")}
-"""What store a is called in the second life, and what the source declares it as in the first and in the second one."""
+"""What store a is called in the second life, and what the source declares it as in the first and in the
+second one."""
 SOURCE = b"s" * 16
 
 
@@ -47,7 +48,8 @@ def run_a(tmp_path: Path) -> Iterator[Callable[[str], ThreadStore]]:
 
 
 def sent(stores: list[str], during: Callable[[hf.Source], None] = lambda _: None) -> int:
-    """A life of the source on these, in which five messages become stable, after ``during``; returns its first number."""
+    """A life of the source on these, in which five messages become stable, after ``during``; returns its
+    first number."""
     given = {
         "ume_store_name": [f"{name}:0:0" for name in stores if name != ALIAS],
         "ume_store": [f"{ALIAS}:0:0"] * (ALIAS in stores),
@@ -68,7 +70,8 @@ def test_what_it_has_beyond_the_earlier_list_is_neither_lost_nor_a_hole(
     run_store: Callable[..., ThreadStore], run_a: Callable[[str], ThreadStore], wipe: Callable[[str], None], called: str,
     before: str, now: str,
 ) -> None:  # fmt: skip
-    """b has taken part, and was down while 5..9 became stable on a and c; then c is away, and b reads them from a."""
+    """b has taken part, and was down while 5..9 became stable on a and c; then c is away, and b reads them
+    from a."""
     stores = {name: run_store(name, "disk") for name in "bc"}
     a = run_a("a")
     assert sent([before, "b"]) == 0
@@ -98,7 +101,7 @@ def test_what_it_has_beyond_the_earlier_list_is_neither_lost_nor_a_hole(
     a.stop()
 
 
-# Which logs have a bound --------------------------------------------------------------------------------------------------
+# Which logs have a bound ------------------------------------------------------------------------------------
 
 
 def test_only_logs_of_stores_that_are_declared_by_no_name_have_a_bound(domain: str, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Another user of the host has the names of a domain, and everything that a user may do in /dev/shm and /tmp.
 
-The other user is a uid that nobody has, taken by setuid in a child (stranger.py): the kernel asks for the uid and not for an
-entry in /etc/passwd, so a user made by useradd could do nothing more, and would have to be removed again. Root runs the tests; it
-is also the harder victim, for root may open and map anything.
+The other user is a uid that nobody has, taken by setuid in a child (stranger.py): the kernel asks for the uid
+and not for an entry in /etc/passwd, so a user made by useradd could do nothing more, and would have to be
+removed again. Root runs the tests; it is also the harder victim, for root may open and map anything.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# Forged objects -------------------------------------------------------------------------------------------------------------
+# Forged objects ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -135,7 +135,8 @@ def test_another_users_objects_are_not_opened(forged: list[str], domain_here: Do
 
 
 def test_an_object_with_two_names_is_refused(domain_here: Domain) -> None:
-    """Where fs.protected_hardlinks is 0, another user may give a ring of ours a second name, in another domain of ours."""
+    """Where fs.protected_hardlinks is 0, another user may give a ring of ours a second name, in another
+    domain of ours."""
     with hf.Context() as ctx, ctx.source("quotes", options=OPTIONS) as src:
         src.wait_registered(SHORT)
         (stream,) = [item.name for item in domain_here.objects() if item.kind == "stream"]
@@ -159,7 +160,7 @@ def test_who_reads_on_after_the_name_is_gone_is_let(domain_here: Domain) -> None
             attach_stream(stream).close()
 
 
-# Names that block, and names in large numbers -------------------------------------------------------------------------------
+# Names that block, and names in large numbers ---------------------------------------------------------------
 
 
 def odd_names(domain: Domain) -> list[Path]:
@@ -170,7 +171,8 @@ def odd_names(domain: Domain) -> list[Path]:
 
 
 def test_nothing_that_another_user_puts_there_blocks_anybody(domain_here: Domain) -> None:
-    """FIFOs, directories, sockets, links, files, with names of the domain's: who opened one as it comes would wait for ever."""
+    """FIFOs, directories, sockets, links, files, with names of the domain's: who opened one as it comes would
+    wait for ever."""
     stranger("oddities", *odd_names(domain_here))
     for arguments in (("stat", "--json"), ("gc", "--dry-run"), ("gc", "--all"), ("doctor",)):
         done = command(*arguments)
@@ -278,7 +280,7 @@ def test_a_directory_that_another_user_shows_as_a_stores_blocks_no_check(shared:
         assert "Traceback" not in done.stderr
 
 
-# Directories and files on shared paths --------------------------------------------------------------------------------------
+# Directories and files on shared paths ----------------------------------------------------------------------
 
 
 def stored(run_store: Callable[..., ThreadStore]) -> tuple[ThreadStore, Path]:
@@ -316,7 +318,8 @@ def test_who_is_not_root_is_told_whose_directory_it_is(
 
 
 def test_a_log_that_another_user_made_after_a_reboot_is_no_log(run_store: Callable[..., ThreadStore]) -> None:
-    """The store's directory on disk still leads to the place in shared memory, which the reboot has emptied."""
+    """The store's directory on disk still leads to the place in shared memory, which the reboot has
+    emptied."""
     store, place = stored(run_store)
     (log,) = (store.store.directory.path / "logs").iterdir()
     assert log_range(log) == (0, 1)

@@ -1,4 +1,5 @@
-"""kill -9 around a receiver-paced source (docs/semantics.md J.1): what waits for a receiver stays, what was acknowledged is gone.
+"""kill -9 around a receiver-paced source (docs/semantics.md J.1): what waits for a receiver stays, what was
+acknowledged is gone.
 
 paced_scene.py judges after every death. The mass of such kills is a part of the torture.
 """

@@ -1,5 +1,5 @@
-"""Proxy sources with real stores (docs/semantics.md J.2): one store says that it stands in for a dead source, until that is
-back."""
+"""Proxy sources with real stores (docs/semantics.md J.2): one store says that it stands in for a dead source,
+until that is back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A disk that becomes read-only under a store: its log takes nothing more, nobody dies of it, and what it has is read."""
+"""A disk that becomes read-only under a store: its log takes nothing more, nobody dies of it, and what it has
+is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a receiver tells and when: every row of docs/semantics.md L.2 that has a meaning on one host, in the order of B.3."""
+"""What a receiver tells and when: every row of docs/semantics.md L.2 that has a meaning on one host, in the
+order of B.3."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def test_the_end_of_a_source_that_was_killed_is_told(store: object, stores: bool
         assert len(told.of(events.EndOfStream)) == 1
 
 
-# No source ----------------------------------------------------------------------------------------------------------------
+# No source --------------------------------------------------------------------------------------------------
 
 
 def test_no_source_is_told_once(store: object) -> None:
@@ -138,7 +139,7 @@ def test_a_receiver_that_finds_a_source_does_not_say_that_there_is_none(store: o
         assert not told.of(events.NoSource)
 
 
-# Registration with changing stores (B.2) ----------------------------------------------------------------------------------
+# Registration with changing stores (B.2) --------------------------------------------------------------------
 
 
 def test_a_source_that_names_other_stores(run_store: Callable[..., ThreadStore]) -> None:
@@ -197,7 +198,7 @@ def test_a_refusal_names_the_holder(store: object) -> None:
         assert "in use by a different receiver" in refused.text
 
 
-# Callbacks per source -----------------------------------------------------------------------------------------------------
+# Callbacks per source ---------------------------------------------------------------------------------------
 
 
 def notes(seen: list[Any]) -> dict[str, Any]:

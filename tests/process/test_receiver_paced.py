@@ -67,7 +67,8 @@ def refused_receiver(ctx: hf.Context, **options: Any) -> str:
 
 
 def fill(src: hf.Source, count: int) -> None:
-    """So many messages go out, each with its place in this call; then the flight size stops the source for good."""
+    """So many messages go out, each with its place in this call; then the flight size stops the source for
+    good."""
     for sent in range(count):
         src.send(sent.to_bytes(4, "big") + bytes(SIZE - 4), timeout=SHORT)
     with pytest.raises(hf.WouldBlockError):
@@ -206,7 +207,8 @@ def test_j1_a_store_that_restarts_withholds_as_before(run_store: Callable[..., T
 
 
 def test_j1_an_incarnation_that_begins_below_is_paced_as_if_nothing_had_followed(store: ThreadStore) -> None:
-    """As after a power cut that took the end of the other stores' logs: numbers that this store had acknowledged come again."""
+    """As after a power cut that took the end of the other stores' logs: numbers that this store had
+    acknowledged come again."""
     with hf.Context(session_id=5, options={"ume_ack_batching_interval": 5}) as ctx:
         with source(ctx) as src:
             rcv = receiver(ctx, **BLOCKS)

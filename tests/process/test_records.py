@@ -1,4 +1,5 @@
-"""Messages of one source as columns: each once, whole, from whichever store has it; and what is told where none has."""
+"""Messages of one source as columns: each once, whole, from whichever store has it; and what is told where
+none has."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last + 1)]
 
 
-# What was sent is what is read -------------------------------------------------------------------------------------------------
+# What was sent is what is read ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("running", [True, False])
@@ -254,7 +255,7 @@ def test_a_message_that_no_column_can_hold_is_refused(shelves: Shelves, monkeypa
     assert len(everything(Records(look(shelves).logs, 0, 2, values=False), rows=1)) == 2
 
 
-# Which store, and what none has ------------------------------------------------------------------------------------------------
+# Which store, and what none has -----------------------------------------------------------------------------
 
 
 def test_what_is_damaged_at_one_store_is_read_from_another(shelves: Shelves) -> None:
@@ -417,7 +418,8 @@ def test_a_forked_child_does_not_read_on(shelves: Shelves) -> None:
 
 
 def test_numbers_that_are_not_published_are_a_gap(shelves: Shelves) -> None:
-    """What was there when the range was planned, and a newer incarnation has made void since, may never come."""
+    """What was there when the range was planned, and a newer incarnation has made void since, may never
+    come."""
     (log,) = opened(shelves, "a")
     log.plain(0, 9)
     assert texts(everything(Records(look(shelves).logs, 8, 12))) == [b"8", b"9", Gap(10, 12, "missing")]

@@ -1,4 +1,5 @@
-"""Where a receiver starts, through the public names: every row of docs/semantics.md F.1, and what B.3 says of getting there."""
+"""Where a receiver starts, through the public names: every row of docs/semantics.md F.1, and what B.3 says of
+getting there."""
 
 from __future__ import annotations
 
@@ -168,7 +169,8 @@ def test_without_late_join_nothing_is_recovered(store: object, who: str, known: 
 
 
 def test_a_closed_source_without_late_join_is_not_recovered_either(run_store: Callable[..., ThreadStore]) -> None:
-    """Only the store knows it any more, and remembers that it wanted no recovery; also when it has been restarted."""
+    """Only the store knows it any more, and remembers that it wanted no recovery; also when it has been
+    restarted."""
     store = run_store(kind="disk")
     told = Told()
     with hf.Context() as ctx:
@@ -203,7 +205,7 @@ def test_a_receiver_that_uses_no_store_does_not_know_a_closed_source(store: obje
         told.wait(events.NoSource)
 
 
-# Getting there (B.3) ------------------------------------------------------------------------------------------------------
+# Getting there (B.3) ----------------------------------------------------------------------------------------
 
 
 def test_registration_completes_with_all_stores_at_once(run_store: Callable[..., ThreadStore]) -> None:
@@ -320,7 +322,8 @@ def test_the_line_says_what_this_receivers_acks_mean(store: object, given: dict[
 
 
 def test_a_line_counts_for_what_the_receiver_had_in_an_earlier_life_too(store: object) -> None:
-    """A participant counts for n only if from <= n < ack: what it has consumed before stays covered (docs/design.md 8)."""
+    """A participant counts for n only if from <= n < ack: what it has consumed before stays covered
+    (docs/design.md 8)."""
     with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
         source(ctx, 7)
         acked({}, 3)
@@ -331,7 +334,8 @@ def test_a_line_counts_for_what_the_receiver_had_in_an_earlier_life_too(store: o
 
 
 def test_a_line_counts_for_what_the_receiver_skipped_once_it_acknowledges(store: object) -> None:
-    """The start moves nothing: whoever dies there must find again what it never acknowledged (docs/design.md 30)."""
+    """The start moves nothing: whoever dies there must find again what it never acknowledged (docs/design.md
+    30)."""
     with hf.Context(options={"ume_ack_batching_interval": 5}) as ctx, hf.Context(session_id=SESSION) as other:
         source(ctx, 7)
         acked({}, 3)

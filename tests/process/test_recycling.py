@@ -1,8 +1,10 @@
-"""Receive buffers are used again: a steady state allocates nothing, and nothing that a program still looks at changes.
+"""Receive buffers are used again: a steady state allocates nothing, and nothing that a program still looks at
+changes.
 
-Three counters must stand still while tens of thousands of messages pass: holdfast's own (stats: messages, buffers, arrays for
-batches), CPython's (sys.getallocatedblocks: every object that lives), and the C library's (mallinfo2, read through ctypes: bytes
-in use in all arenas, and bytes in mappings of their own). The bounds do not depend on the number of messages.
+Three counters must stand still while tens of thousands of messages pass: holdfast's own (stats: messages,
+buffers, arrays for batches), CPython's (sys.getallocatedblocks: every object that lives), and the C library's
+(mallinfo2, read through ctypes: bytes in use in all arenas, and bytes in mappings of their own). The bounds
+do not depend on the number of messages.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ def assert_steady(receiver: hf.Receiver, work: Callable[[int], None]) -> None:
     assert after[2] - before[2] < C_BYTES, "C memory is left"
 
 
-# Steady state ----------------------------------------------------------------------------------------------------------------
+# Steady state -----------------------------------------------------------------------------------------------
 
 
 def test_receive_allocates_nothing(ctx: hf.Context, src: hf.Source) -> None:
@@ -249,7 +251,7 @@ def test_messages_that_are_dropped_unreleased_are_not_in_use(ctx: hf.Context, sr
     assert receiver.stats().pool_most_in_use <= 2
 
 
-# What a program keeps --------------------------------------------------------------------------------------------------------
+# What a program keeps ---------------------------------------------------------------------------------------
 
 VIEWS: dict[str, Callable[[memoryview], Any]] = {
     "np.frombuffer": lambda data: np.frombuffer(data, np.uint8),
@@ -303,7 +305,8 @@ def test_a_view_that_is_kept_keeps_its_content(
 
 
 def warmed_up(receiver: hf.Receiver, src: hf.Source) -> Iterator[hf.Message]:
-    """An iteration on the ring, where nothing has a record in the ack window any more: the shortest way that there is."""
+    """An iteration on the ring, where nothing has a record in the ack window any more: the shortest way that
+    there is."""
     messages = iter(receiver)
     for _ in range(3):
         src.send(b"warm up")
@@ -417,7 +420,7 @@ def test_a_message_that_two_threads_released_at_once_is_not_handed_out_twice(ctx
     assert len({id(message) for message in held}) == len(held)
 
 
-# Eviction --------------------------------------------------------------------------------------------------------------------
+# Eviction ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

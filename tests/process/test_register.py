@@ -1,5 +1,5 @@
-"""The host's register of what sources have declared (engine/log/register.py): where a list changes and the one store that knew
-both lists is wiped, the stable messages of the other list are not numbered again."""
+"""The host's register of what sources have declared (engine/log/register.py): where a list changes and the
+one store that knew both lists is wiped, the stable messages of the other list are not numbered again."""
 
 from __future__ import annotations
 
@@ -206,7 +206,8 @@ def test_without_a_home_the_source_is_told_and_goes_on(
 def test_who_was_declared_and_never_began_is_not_waited_for(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The source was killed before its BEGIN with the second list: d and e have had that life, and nothing of the source."""
+    """The source was killed before its BEGIN with the second list: d and e have had that life, and nothing of
+    the source."""
     for name in "abcde":
         run_store(name, "disk")
     assert sent("abc", 5) == 0
@@ -297,7 +298,8 @@ def test_a_backup_that_took_the_seat_is_waited_for_also_when_it_was_wiped_and_ra
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """a was never told that b took part: only the register knows. b's new directory knows nothing of the source."""
+    """a was never told that b took part: only the register knows. b's new directory knows nothing of the
+    source."""
     monkeypatch.setattr(register, "PATIENCE_S", SHORT)  # a slow machine is not a disk that hangs
     monkeypatch.setattr(SourceRegister.settle, "__defaults__", (SHORT,))
     stores = {name: run_store(name, "disk") for name in "ab"}
@@ -356,7 +358,8 @@ def full(_: object) -> None:
 def test_a_file_whose_name_may_not_be_on_disk_is_another_one_the_next_time(
     registers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A directory sync that failed is never believed later: neither of a new file, nor of one that was written anew."""
+    """A directory sync that failed is never believed later: neither of a new file, nor of one that was
+    written anew."""
     made = source_register()
     with monkeypatch.context() as patch:
         patch.setattr(register_file, "sync_directory", full)
@@ -388,7 +391,8 @@ renew = RegisterFile._renew
 
 
 def test_of_two_that_write_at_once_neither_loses_a_line(registers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One stands still with the lock; the other waits, and writes behind it, also where the file is another one then."""
+    """One stands still with the lock; the other waits, and writes behind it, also where the file is another
+    one then."""
     monkeypatch.setattr(register_file, "COMPACT_BYTES", 1)
     monkeypatch.setattr(register, "PATIENCE_S", SHORT)
     one, other, inside, go = source_register(), source_register(), threading.Event(), threading.Event()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-# Lines that are written late ----------------------------------------------------------------------------------------------
+# Lines that are written late --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("late", ["ab", "bc"], ids=["the same list", "another list"])
@@ -57,7 +57,7 @@ def write_anew(registers: Path) -> None:
     assert file_of(registers).stat().st_ino != before
 
 
-# The lock, and children ---------------------------------------------------------------------------------------------------
+# The lock, and children -------------------------------------------------------------------------------------
 
 
 def is_locked(registers: Path) -> bool:

@@ -1,4 +1,5 @@
-"""RegIDs, sessions and their holders, with real stores and real deaths (docs/semantics.md A.2 to A.4, B.5, B.6)."""
+"""RegIDs, sessions and their holders, with real stores and real deaths (docs/semantics.md A.2 to A.4, B.5,
+B.6)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def source(ctx: hf.Context, topic: str = "quotes", **options: object) -> hf.Sour
     return ctx.source(topic, options={**SOURCE, **options})
 
 
-# Numbers and sessions: A.2, A.3 -------------------------------------------------------------------------------------------
+# Numbers and sessions: A.2, A.3 -----------------------------------------------------------------------------
 
 
 def test_assigned_reg_ids_are_a_series_from_a_random_seed(run_store: Callable[..., ThreadStore]) -> None:
@@ -180,7 +181,7 @@ def test_a_receiver_that_asks_for_an_impossible_number_fails(
             rcv.receive(timeout=SHORT)
 
 
-# The store comes back -----------------------------------------------------------------------------------------------------
+# The store comes back ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("session", [0, 0x2A])
@@ -302,7 +303,8 @@ def test_a_store_where_the_session_began_by_itself_says_what_to_do(run_store: Ca
 def test_a_store_where_a_claimant_began_that_sent_nothing_takes_part_for_the_one_that_did(
     run_store: Callable[..., ThreadStore],
 ) -> None:
-    """What it began for is gone, and no store has ever had a message of it. One that cannot be asked may have."""
+    """What it began for is gone, and no store has ever had a message of it. One that cannot be asked may
+    have."""
     stores = {name: run_store(name, "disk") for name in "abcd"}
     with hf.Context(session_id=0x2A) as ctx:
         for names in ("ad", "bc", "bc"):
@@ -353,7 +355,7 @@ def may_send(src: hf.Source) -> bool:
     return True
 
 
-# Where a new receiver starts: F.1 -----------------------------------------------------------------------------------------
+# Where a new receiver starts: F.1 ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("rollback", "start"), [(2**31 - 1, 0), (100, 0), (10, 0), (9, 1), (3, 7), (1, 9)])

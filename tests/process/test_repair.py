@@ -1,4 +1,5 @@
-"""What is damaged or missing in one store's log comes back from the others: by itself, and by ``holdfast store repair``."""
+"""What is damaged or missing in one store's log comes back from the others: by itself, and by ``holdfast
+store repair``."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def fills(directory: Path) -> list[Path]:
 
 
 def filled(directory: Path) -> list[int]:
-    """Numbers that the fills cover. How many fills they are depends on where the store synced: a gap ends at a SYNC record."""
+    """Numbers that the fills cover. How many fills they are depends on where the store synced: a gap ends at
+    a SYNC record."""
     bounds = [[int(bound, 16) for bound in path.name.split("-")[1:]] for path in fills(directory)]
     return [number for first, following in bounds for number in range(first, following)]
 

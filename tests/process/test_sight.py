@@ -1,4 +1,5 @@
-"""Which stores of a source can be read, and which ones on record are away: nobody takes these for stores without it."""
+"""Which stores of a source can be read, and which ones on record are away: nobody takes these for stores
+without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Only an acknowledgement moves a position: what a start skips is there for the next one, until the program acknowledges."""
+"""Only an acknowledgement moves a position: what a start skips is there for the next one, until the program
+acknowledges."""
 
 from __future__ import annotations
 
@@ -143,7 +144,8 @@ def test_a_new_receiver_that_skips_is_where_the_store_granted_it(
 
 
 def confirmed(skip: dict[str, Any], before: int) -> list[int]:
-    """Numbers that the source sees confirmed, when ``before`` messages were acknowledged and then one behind ``skip``."""
+    """Numbers that the source sees confirmed, when ``before`` messages were acknowledged and then one behind
+    ``skip``."""
     told = Told()
     with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
         options = {"ume_store_name": ["a:0:0"], "ume_confirmed_delivery_notification": 1}
@@ -185,7 +187,8 @@ def test_what_the_rollback_limit_skips_is_not_acknowledged(run_store: Callable[.
 def test_a_new_position_is_within_the_rollback_limit_and_durable_at_the_grant(
     run_store: Callable[..., ThreadStore],
 ) -> None:
-    """So it stays there, however the limit is set later: what was before it is nothing that this receiver had."""
+    """So it stays there, however the limit is set later: what was before it is nothing that this receiver
+    had."""
     store = run_store(kind="disk", **{"receiver-new-registration-rollback": 3})
     with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
         source(ctx, 7)
@@ -203,7 +206,7 @@ def send_until_refused(src: hf.Source) -> None:
         src.send(bytes(SIZE), timeout=0.1)
 
 
-# Receiver-paced ---------------------------------------------------------------------------------------------------------------
+# Receiver-paced ---------------------------------------------------------------------------------------------
 
 
 def test_a_session_that_skipped_keeps_its_messages_and_is_named_until_it_acknowledges(

@@ -56,7 +56,7 @@ def received(receiver: hf.Receiver, count: int) -> list[bytes]:
     return found
 
 
-# What it can -----------------------------------------------------------------------------------------------------------------
+# What it can ------------------------------------------------------------------------------------------------
 
 
 def test_what_is_claimed_is_received_stable_and_told_with_its_data(
@@ -182,7 +182,7 @@ def test_steady_state_allocates_nothing_that_stays(src: hf.SmartSource) -> None:
     assert min(grown) < 10_000, "less than one byte per message"
 
 
-# What it refuses -------------------------------------------------------------------------------------------------------------
+# What it refuses --------------------------------------------------------------------------------------------
 
 
 def test_send_and_send_batch_name_claim(src: hf.SmartSource) -> None:
@@ -244,7 +244,7 @@ def test_it_takes_no_part_in_liveness_detection(src: hf.SmartSource) -> None:
     assert src._session.liveness_board is None
 
 
-# Retention -------------------------------------------------------------------------------------------------------------------
+# Retention --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

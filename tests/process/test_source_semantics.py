@@ -1,4 +1,5 @@
-"""What a source retains, gives up and tells (docs/semantics.md C, D.1 to D.4, L.1), with a store that is stopped."""
+"""What a source retains, gives up and tells (docs/semantics.md C, D.1 to D.4, L.1), with a store that is
+stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 GROUP = StableFlags.INTRAGROUP_STABLE | StableFlags.INTERGROUP_STABLE | StableFlags.STABLE
 
 
-# D.1: what is retained ------------------------------------------------------------------------------------------------------
+# D.1: what is retained --------------------------------------------------------------------------------------
 
 
 def test_d1_nothing_is_released_below_the_size_threshold(scene: Scene) -> None:
@@ -99,7 +100,7 @@ def test_a_store_that_comes_back_counts_again(scene: Scene) -> None:
     assert source.stats().forced_reclaims == 0
 
 
-# D.2: force -----------------------------------------------------------------------------------------------------------------
+# D.2: force -------------------------------------------------------------------------------------------------
 
 UNLIMITED = {"ume_flight_size": 1 << 30, "ume_flight_size_bytes": 0}
 LIMIT = 8192
@@ -193,7 +194,7 @@ def test_a_full_retention_buffer_never_blocks_a_send_though_the_store_stands_sti
     assert source.stats().retained_bytes <= RING * 4 // 5
 
 
-# D.3, D.4: who has it ---------------------------------------------------------------------------------------------------------
+# D.3, D.4: who has it ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""``spawn_store`` takes what ``store_main`` takes: a StoreConfig, the path of an XML file, the arguments of the command."""
+"""``spawn_store`` takes what ``store_main`` takes: a StoreConfig, the path of an XML file, the arguments of
+the command."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Recovery is spread over the stores (docs/semantics.md F.2). Here each store's messages name it: what arrives tells who
-served."""
+"""Recovery is spread over the stores (docs/semantics.md F.2). Here each store's messages name it: what
+arrives tells who served."""
 
 from __future__ import annotations
 

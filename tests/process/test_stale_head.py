@@ -1,5 +1,6 @@
-"""A power cut leaves heads that are older than their logs: no group commit syncs them. What was stable behind such a head is
-reported, read, checked and caught up with while its store is still dead, and its numbers are given to nothing else."""
+"""A power cut leaves heads that are older than their logs: no group commit syncs them. What was stable behind
+such a head is reported, read, checked and caught up with while its store is still dead, and its numbers are
+given to nothing else."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def test_a4_the_names_stay_while_another_store_takes_part(run_store: Callable[..
         assert [list(stores[name].store.logs.iterdir()) == [] for name in "abc"] == [True, False, False]
 
 
-# What a store knows that it never had (docs/design.md 8) ------------------------------------------------------------------------
+# What a store knows that it never had (docs/design.md 8) ----------------------------------------------------
 
 
 def line_of(store: ThreadStore) -> tuple[int, int, int]:

@@ -1,4 +1,5 @@
-"""Clients of a store that are none of ours, or that it cannot serve: each is let go by itself, and the others are served."""
+"""Clients of a store that are none of ours, or that it cannot serve: each is let go by itself, and the others
+are served."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from process.receiving import source
 from process.spawn import until
 
 import holdfast as hf
-from holdfast.engine.control import wire
+from holdfast.engine.control import peer, wire
 from holdfast.engine.errors import ForeignOwnerError, TurnHeldError
 from holdfast.engine.log.state_file import State, StateFile
 from holdfast.engine.memory.domain import Domain
@@ -125,7 +126,7 @@ def test_another_users_process_is_let_go_unheard(
         raise ForeignOwnerError("a process of uid 7 (pid 8) is at the other end of a control socket")
 
     with monkeypatch.context() as patch:
-        patch.setattr(wire, "check_peer", refuse)
+        patch.setattr(peer, "check_peer", refuse)
         assert heard(connect()) is None
     assert serves(store, connect())
 
@@ -205,7 +206,8 @@ def test_a_client_that_cannot_be_let_in_waits_and_does_not_keep_the_store_busy(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Out of descriptors, the store tried again in each turn of its loop, without a pause, and said so each time."""
+    """Out of descriptors, the store tried again in each turn of its loop, without a pause, and said so each
+    time."""
     good = connect()
     assert serves(store, good)
 
@@ -226,7 +228,8 @@ def test_a_client_that_cannot_be_let_in_waits_and_does_not_keep_the_store_busy(
 def test_what_could_not_be_saved_is_not_granted_when_it_is_asked_for_again(
     store: ThreadStore, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In memory the source is known by then, and the promise made: nothing of it is news any more, and nothing is on disk."""
+    """In memory the source is known by then, and the promise made: nothing of it is news any more, and
+    nothing is on disk."""
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -250,7 +253,8 @@ def test_what_could_not_be_saved_is_not_granted_when_it_is_asked_for_again(
 def test_a_begin_that_fails_half_way_and_comes_again_is_on_disk_before_it_is_answered(
     store: ThreadStore, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    """It is in the log, and the store knows it: repeated it looks like no news, and the state would lack it."""
+    """It is in the log, and the store knows it: repeated it looks like no news, and the state would lack
+    it."""
     failed: list[bool] = []
     take_part = Repository._take_part
 

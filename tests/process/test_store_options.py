@@ -75,7 +75,7 @@ def repository(store: ThreadStore, topic: str) -> Any:
     return store.store.drainer.repositories[source.uuid]
 
 
-# Patterns: A.1, I.1 -------------------------------------------------------------------------------------------------------
+# Patterns: A.1, I.1 -----------------------------------------------------------------------------------------
 
 
 def test_a1_a_topic_without_a_pattern_is_refused_with_the_reason(start: Callable[..., ThreadStore]) -> None:
@@ -118,7 +118,7 @@ def test_i1_lifetimes_and_rollback_are_those_of_the_topics_pattern(start: Callab
         assert received(ctx, "other", 4) == messages
 
 
-# Types: I.2, I.4 ----------------------------------------------------------------------------------------------------------
+# Types: I.2, I.4 --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])
@@ -220,13 +220,14 @@ def test_a_store_refuses_a_wrong_configuration_before_it_makes_anything(tmp_path
     assert not (tmp_path / "a").exists()
 
 
-# restore-last and age: I.1, I.3 -------------------------------------------------------------------------------------------
+# restore-last and age: I.1, I.3 -----------------------------------------------------------------------------
 
 HOUR_NS = 3600 * 10**9
 
 
 def aged(store: ThreadStore, name: str, *ages_h: float) -> None:
-    """Gives the topic's log messages that were sent so many hours ago, oldest first; a store that runs, without a source."""
+    """Gives the topic's log messages that were sent so many hours ago, oldest first; a store that runs,
+    without a source."""
     repo = repository(store, name)
     until("the ring is drained and gone", lambda: not store.store.drainer.call(repo.streams))
     now = time.time_ns()
@@ -285,7 +286,7 @@ def test_i3_a_memory_repository_lets_go_what_is_too_old_and_others_do_not(start:
         assert len(received(ctx, "short", 3)) == 3
 
 
-# no-cache: I.3, B.5 -------------------------------------------------------------------------------------------------------
+# no-cache: I.3, B.5 -----------------------------------------------------------------------------------------
 
 
 def told(ctx: hf.Context, name: str) -> tuple[hf.Receiver, list[Any]]:

@@ -1,4 +1,5 @@
-"""Peers of a store that say what they should not, or end when it does not suit: the store serves everybody else."""
+"""Peers of a store that say what they should not, or end when it does not suit: the store serves everybody
+else."""
 
 from __future__ import annotations
 
@@ -132,7 +133,8 @@ def test_begin_with_a_stream_that_is_none_is_refused(
 def test_a_begin_that_knows_nothing_of_messages_that_were_sent_since_is_refused(
     run_store: Callable[..., ThreadStore], peer: Callable[[], Peer], begins: list[tuple[int, int]]
 ) -> None:
-    """Its source was asked for its history before incarnation 2 began, and slept since; or it says no history at all."""
+    """Its source was asked for its history before incarnation 2 began, and slept since; or it says no history
+    at all."""
     store = run_store("a", "disk")
     serves(store)
     (kept,) = store.store.state.sources
@@ -156,7 +158,8 @@ def test_a_begin_that_knows_nothing_of_messages_that_were_sent_since_is_refused(
 def test_a_begin_while_somebody_else_has_an_open_stream_is_refused(
     run_store: Callable[..., ThreadStore], peer: Callable[[], Peer]
 ) -> None:
-    """Of two claimants that opened on grants of different times. The other one may not have come to this store yet."""
+    """Of two claimants that opened on grants of different times. The other one may not have come to this
+    store yet."""
     stores = {name: run_store(name) for name in "ab"}
     with hf.Context(session_id=5) as ctx:
         with ctx.source("quotes", options={"ume_store_name": ["a", "b"], "ring_size": 1 << 17}) as src:

@@ -1,4 +1,5 @@
-"""Repair of stores that do not run, from directories that the tests write by hand (engine/tools/store_repair.py)."""
+"""Repair of stores that do not run, from directories that the tests write by hand
+(engine/tools/store_repair.py)."""
 
 from __future__ import annotations
 

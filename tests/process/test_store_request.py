@@ -1,4 +1,5 @@
-"""One request to a store, as the tools send it, and stores that do not answer as they should (engine/control/request.py)."""
+"""One request to a store, as the tools send it, and stores that do not answer as they should
+(engine/control/request.py)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def own(own_domain: str) -> Iterator[Domain]:
 
 @pytest.fixture
 def answers(own: Domain) -> Iterator[Callable[..., list[wire.Request]]]:
-    """Makes a store ``a`` that answers each request with the next of these packets, and hangs up after the last; what it got."""
+    """Makes a store ``a`` that answers each request with the next of these packets, and hangs up after the
+    last; what it got."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(os.fspath(own.socket_path("a")))
     listener.listen()

@@ -1,4 +1,5 @@
-"""What fails at one source, or in work that is done now and then, ends no store: the others go on, and it is tried again."""
+"""What fails at one source, or in work that is done now and then, ends no store: the others go on, and it is
+tried again."""
 
 from __future__ import annotations
 
@@ -89,8 +90,8 @@ def test_a_log_that_the_ring_has_passed_and_that_cannot_follow_is_tried_again(
 def test_a_registration_that_cannot_be_saved_is_not_held_against_the_same_source(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    """A store saves a new source twice before it grants, and again at BEGIN. Where one of these fails it has granted nothing;
-    what it grants later is on disk."""
+    """A store saves a new source twice before it grants, and again at BEGIN. Where one of these fails it has
+    granted nothing; what it grants later is on disk."""
     store = run_store()
     really, saved = store.store._file.save, 0
 

@@ -1,4 +1,5 @@
-"""What a sweep finds, takes and leaves, and why: objects made by hand, of owners that are dead (engine/tools/gc.py)."""
+"""What a sweep finds, takes and leaves, and why: objects made by hand, of owners that are dead
+(engine/tools/gc.py)."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def lock_of(domain: Domain, age_s: float = 60.0) -> Path:
 
 
 def dead(stage: Stage, count: int, *stores: str) -> str:
-    """Name of the ring of a source that was killed when it had sent so many; ``stores``: had registered it."""
+    """Name of the ring of a source that was killed when it had sent so many; ``stores``: had registered
+    it."""
     lock_of(stage.domain)
     ring = Ring(stage, 1, 0)
     said = [SriStore(name, name.encode() * 16, 7, 0, 1) for name in stores]
@@ -100,7 +102,7 @@ def there(name: str) -> bool:
     return (SHM_DIR / name).exists()
 
 
-# Rings --------------------------------------------------------------------------------------------------------------------
+# Rings ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("count", "why"), [(0, "nothing was sent in it"), (3, "it had no store")])
@@ -196,7 +198,7 @@ def test_a_ring_that_is_not_finished_may_still_be_while_somebody_lives(stage: St
     assert there(name)
 
 
-# Boards and doorbells -----------------------------------------------------------------------------------------------------
+# Boards and doorbells ---------------------------------------------------------------------------------------
 
 
 def abandoned_board(domain: Domain) -> str:
@@ -253,7 +255,7 @@ def test_a_lock_file_that_a_doorbell_names_stays(stage: Stage) -> None:
     assert one(sweep(stage.domain), "lock") == (False, "its process is dead; objects that stay name it")
 
 
-# Stores and lock files ----------------------------------------------------------------------------------------------------
+# Stores and lock files --------------------------------------------------------------------------------------
 
 
 def store_died(domain: Domain, directory: Path) -> None:

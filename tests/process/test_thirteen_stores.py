@@ -1,5 +1,6 @@
-"""The specification's own configuration: 13 stores in 3 groups, by ports, from a flat file (docs/semantics.md E.1, E.2). The
-stores run in five processes; which of them are there changes, one by one and by kill -9. And a store that stands still."""
+"""The specification's own configuration: 13 stores in 3 groups, by ports, from a flat file (docs/semantics.md
+E.1, E.2). The stores run in five processes; which of them are there changes, one by one and by kill -9. And a
+store that stands still."""
 
 from __future__ import annotations
 
@@ -155,7 +156,7 @@ def test_the_specifications_three_groups_survive_what_e2_allows_and_refuse_to_se
             message.release()
 
 
-# A store that stands still --------------------------------------------------------------------------------------------------
+# A store that stands still ----------------------------------------------------------------------------------
 
 
 STILL_S = 5.0
@@ -176,7 +177,8 @@ THREE: dict[str, Any] = {
 def test_a_store_that_stands_still_for_5_s_never_blocks_a_quorum_and_is_caught_up_and_counted_again(
     tmp_path: Path,
 ) -> None:
-    """The 5 s are what is promised: longer than the timeout of 3 s, so that the store is suspended, and comes back from there."""
+    """The 5 s are what is promised: longer than the timeout of 3 s, so that the store is suspended, and comes
+    back from there."""
     houses = {name: House(tmp_path, {name: {"type": "disk"}}) for name in "abc"}
     try:
         for house in houses.values():

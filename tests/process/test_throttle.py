@@ -1,4 +1,5 @@
-"""ume_application_outstanding_maximum: delivery waits for consumption, in every form of receiving (docs/semantics.md F.2)."""
+"""ume_application_outstanding_maximum: delivery waits for consumption, in every form of receiving
+(docs/semantics.md F.2)."""
 
 from __future__ import annotations
 

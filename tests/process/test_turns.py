@@ -1,4 +1,5 @@
-"""A process that is stopped in a step that one at a time may do: others say for whom they wait, and go on when it does."""
+"""A process that is stopped in a step that one at a time may do: others say for whom they wait, and go on
+when it does."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ RECEIVER = {"ume_registration_interval": 300}
 
 @pytest.fixture
 def stopped(tmp_path: Path, own_domain: str) -> Iterator[Callable[[str], Worker]]:
-    """A receiver that a failpoint in the middle of a claim stops there. SIGSTOP takes a moment, in which the claim may end: then
-    it is another one's turn to try."""
+    """A receiver that a failpoint in the middle of a claim stops there. SIGSTOP takes a moment, in which the
+    claim may end: then it is another one's turn to try."""
     made: list[Worker] = []
     domain = Domain()
 
@@ -66,7 +67,8 @@ def stopped(tmp_path: Path, own_domain: str) -> Iterator[Callable[[str], Worker]
 
 
 def waits_for(fd: int) -> int:
-    """Whom somebody waits for who wants a turn that is another one's. Raises AssertionError where that is for ever."""
+    """Whom somebody waits for who wants a turn that is another one's. Raises AssertionError where that is for
+    ever."""
     now = itertools.count(step=turn.PATIENCE_NS // 10)
     with (
         mock.patch("holdfast.engine.memory.turn.time.monotonic_ns", side_effect=now),

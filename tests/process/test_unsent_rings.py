@@ -1,4 +1,5 @@
-"""A source that dies between the making of its ring and BEGIN: the ring goes, and nobody has to call ``holdfast gc``."""
+"""A source that dies between the making of its ring and BEGIN: the ring goes, and nobody has to call
+``holdfast gc``."""
 
 from __future__ import annotations
 

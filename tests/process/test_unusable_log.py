@@ -1,4 +1,5 @@
-"""A store that cannot open the log of one source, or go on with it, at its start: it says why, and serves the others."""
+"""A store that cannot open the log of one source, or go on with it, at its start: it says why, and serves the
+others."""
 
 from __future__ import annotations
 

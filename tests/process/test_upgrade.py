@@ -1,7 +1,9 @@
-"""0.1.0 and this version in one domain: every role is replaced under load, the stores one by one, killed at each step.
+"""0.1.0 and this version in one domain: every role is replaced under load, the stores one by one, killed at
+each step.
 
-0.1.0 is built from the history, once per checkout; a checkout without it skips these. Its logs have heads of layout version 1; a
-store of this version makes them anew, and 0.1.0 refuses such a directory and changes nothing in it.
+0.1.0 is built from the history, once per checkout; a checkout without it skips these. Its logs have heads of
+layout version 1; a store of this version makes them anew, and 0.1.0 refuses such a directory and changes
+nothing in it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ STEPS = {
     "b": ["head.synced"],
     "c": ["head.written", "head.written", "head.synced"],
 }
-"""Where each store is killed while it makes a head anew (csrc/log/head_file.c); at the last one it has the new head."""
+"""Where each store is killed while it makes a head anew (csrc/log/head_file.c); at the last one it has the
+new head."""
 STORES = list(STEPS)
 
 
@@ -111,7 +114,8 @@ class System:
         return max((int(number) for (number,) in self.roles["source"].said("stable")), default=0)
 
     def got(self) -> dict[int, str]:
-        """What the receiver got. A number comes again where it was not acknowledged, and is the same message then."""
+        """What the receiver got. A number comes again where it was not acknowledged, and is the same message
+        then."""
         found: dict[int, str] = {}
         for number, text in self.roles["receiver"].said("got"):
             assert found.setdefault(int(number), text) == text

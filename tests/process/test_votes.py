@@ -103,7 +103,8 @@ def test_where_a_receiver_joined_is_in_the_state_also_where_that_knew_more(
 
 
 def test_what_was_granted_to_a_life_that_never_joined_decides_nothing(run_store: Callable[..., ThreadStore]) -> None:
-    """b heard of it late, and kept nothing below 9; that life died before b had heard by which name a knows it."""
+    """b heard of it late, and kept nothing below 9; that life died before b had heard by which name a knows
+    it."""
     stores = {name: run_store(name) for name in "ab"}
     with hf.Context(session_id=7) as ctx:
         src = ctx.source("quotes", options={**SOURCE, "ume_store_name": ["a", "b"]})
@@ -220,7 +221,8 @@ def test_a_backup_shows_after_a_reboot_also_where_it_is_opened_as_often_as_what_
     run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], tmp_path: Path, own_domain: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The board, which says what the store acknowledged, is gone; its peers remember in which life they met it."""
+    """The board, which says what the store acknowledged, is gone; its peers remember in which life they met
+    it."""
     steps = itertools.count()  # its life has a greater number than that one
     monkeypatch.setattr("holdfast.engine.log.state_file.secrets.randbelow", lambda _: next(steps))
     stores = {name: run_store(name, "disk") for name in "abc"}
@@ -233,7 +235,8 @@ def test_a_backup_shows_after_a_reboot_also_where_it_is_opened_as_often_as_what_
         stores["b"].stop()
         shutil.copytree(here, backup)
         stores["b"] = run_store("b", "disk")
-        # It waits for all three: a life is told by the BEGIN that follows its grant (engine/log/state_file.py, lives).
+        # It waits for all three: a life is told by the BEGIN that follows its grant
+        # (engine/log/state_file.py, lives).
         with ctx.source("quotes", options={**SOURCE, "ume_registration_interval": 60_000}) as src:
             src.wait_registered(SHORT)
             sent += send(src, 5)
@@ -260,7 +263,8 @@ def test_a_backup_shows_after_a_reboot_also_where_it_is_opened_as_often_as_what_
 def test_a_store_that_was_away_for_several_incarnations_keeps_nothing_that_they_made_void(
     run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], tmp_path: Path
 ) -> None:
-    """c alone has 45..60 of incarnation 1, and cannot be read when incarnation 2 begins at 45; 3 begins at 80."""
+    """c alone has 45..60 of incarnation 1, and cannot be read when incarnation 2 begins at 45; 3 begins at
+    80."""
     stores = {name: run_store(name, "disk") for name in "abc"}
     sent: list[tuple[int, bytes]] = []
     with hf.Context(session_id=7) as ctx:

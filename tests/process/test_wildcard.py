@@ -1,4 +1,5 @@
-"""Receivers of a pattern (docs/semantics.md A.1): an inner registration per matched topic, also for topics that appear later."""
+"""Receivers of a pattern (docs/semantics.md A.1): an inner registration per matched topic, also for topics
+that appear later."""
 
 from __future__ import annotations
 

@@ -32,15 +32,18 @@ SOURCE: dict[str, Any] = {
 
 
 def everywhere(src: hf.Source) -> None:
-    """Waits until all its stores take part: it may send when a quorum does, and on a slow machine the last one comes later."""
+    """Waits until all its stores take part: it may send when a quorum does, and on a slow machine the last
+    one comes later."""
     src.wait_registered(SHORT)
     until("all its stores take part", lambda: {at.state for at in src.stats().stores.values()} == {"active"})
 
 
 def hide_peers(monkeypatch: pytest.MonkeyPatch, uuid: bytes, hidden: Path) -> None:
-    """The store of this uuid cannot read the logs of its peers, as in a container of its own: it looks in ``hidden`` for them.
+    """The store of this uuid cannot read the logs of its peers, as in a container of its own: it looks in
+    ``hidden`` for them.
 
-    The logs themselves stay: a living store whose log is removed notices it, and has lost what it acknowledged.
+    The logs themselves stay: a living store whose log is removed notices it, and has lost what it
+    acknowledged.
     """
     places_of = info_file.peers_of
 
@@ -54,7 +57,8 @@ def hide_peers(monkeypatch: pytest.MonkeyPatch, uuid: bytes, hidden: Path) -> No
 
 
 def waits(src: hf.Source, reason: str) -> None:
-    """It cannot register, and says why (a pattern), once the stores that are there have answered; and goes on waiting."""
+    """It cannot register, and says why (a pattern), once the stores that are there have answered; and goes on
+    waiting."""
 
     def why(timeout: float) -> str:
         with pytest.raises(hf.RegistrationTimeout) as late:

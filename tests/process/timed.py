@@ -15,7 +15,8 @@ Calls = list[tuple[tuple[Any, ...], int]]
 
 
 def median_ns(calls: Calls) -> int:
-    """Half of them took as long, or longer. Who is interrupted now and then does not look like one who sleeps."""
+    """Half of them took as long, or longer. Who is interrupted now and then does not look like one who
+    sleeps."""
     return sorted(took_ns for _, took_ns in calls)[len(calls) // 2]
 
 

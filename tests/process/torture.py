@@ -1,17 +1,20 @@
-"""Kills processes N times and checks that no stable message is lost, reordered, resurrected, or duplicated beyond the ack batch.
+"""Kills processes N times and checks that no stable message is lost, reordered, resurrected, or duplicated
+beyond the ack batch.
 
     PYTHONPATH=tests python tests/process/torture.py --kills 2000 [--seed S]
 
-Half of the kills are at C level, with one store (torture_core.py). The others are of whole programs that use the public names,
-with three stores in a group (torture_group.py): most of them forked, at least 100 in 2000 started by exec. `--core 0` leaves the
-first half out. A seed fixes the plan; the moments of the kills are the machine's.
+Half of the kills are at C level, with one store (torture_core.py). The others are of whole programs that use
+the public names, with three stores in a group (torture_group.py): most of them forked, at least 100 in 2000
+started by exec. `--core 0` leaves the first half out. A seed fixes the plan; the moments of the kills are the
+machine's.
 """
 
 from __future__ import annotations
 
 import os
 
-# Before holdfast and numpy are imported: the build with failpoints, none of them armed; and no threads that a fork would lose.
+# Before holdfast and numpy are imported: the build with failpoints, none of them armed; and no threads that a
+# fork would lose.
 os.environ["HOLDFAST_FAILPOINTS"] = ""
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -44,7 +47,8 @@ EVERY_S = 5.0
 
 
 def main() -> int:
-    """The exit code: 0 nothing was found, 1 something was or the torture failed itself, 2 wrong arguments, 130 interrupted."""
+    """The exit code: 0 nothing was found, 1 something was or the torture failed itself, 2 wrong arguments,
+    130 interrupted."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--kills", type=int, default=2000, metavar="N")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), metavar="S")
@@ -95,7 +99,8 @@ def main() -> int:
 
 
 def _record(given: argparse.Namespace, tally: Tally, code: int, seconds: float, *, caught: bool) -> None:
-    """With a bug planted only what the judges saw counts: a torture that is stuck or fails in another way has caught nothing."""
+    """With a bug planted only what the judges saw counts: a torture that is stuck or fails in another way has
+    caught nothing."""
     counts = {"kills": tally.total, "stops": tally.stops}
     if given.mutant:
         record("torture_planted", counts=counts, findings=0, planted=(int(caught), 1), seconds=seconds, seed=given.seed)

@@ -1,15 +1,15 @@
 """The mass of the kills: roles at C level (forked.py), forked from this process, which never held a Context.
 
-An episode is one source identity with its board and its log, and one process of each role. They are killed at random moments
-and at failpoints, one, two or all at once, and started again. This process stands beside them and judges by what lies in shared
-memory and on disk:
+An episode is one source identity with its board and its log, and one process of each role. They are killed at
+random moments and at failpoints, one, two or all at once, and started again. This process stands beside them
+and judges by what lies in shared memory and on disk:
 
  - when a store is dead, its log holds everything that its board line called stable, and it never shrinks;
  - the log's numbers are consecutive, and every message is what its number and life say;
- - when a source is dead, everything that a send returned for is in its ring, and nothing half; a store drains exactly that, and
-   the next life continues there;
- - a receiver processes consecutive numbers; a restarted one continues at its ack, and so repeats at most what it had not
-   acknowledged.
+ - when a source is dead, everything that a send returned for is in its ring, and nothing half; a store drains
+   exactly that, and the next life continues there;
+ - a receiver processes consecutive numbers; a restarted one continues at its ack, and so repeats at most what
+   it had not acknowledged.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Judge(Protocol):
 
 
 class Log:
-    """A log as any other process sees it; ``verified``: number behind what was found right. ``lets_go``: of what is old."""
+    """A log as any other process sees it; ``verified``: number behind what was found right. ``lets_go``: of
+    what is old."""
 
     def __init__(self, path: Path, content: Content, lives: Judge, *, lets_go: bool = False) -> None:
         self.path, self.content, self._lets_go = path, content, lets_go
@@ -141,7 +142,8 @@ class Log:
         return bytes(out)
 
     def verify_all(self) -> int:
-        """Everything that is retained, once more, by a reader and by the checker. Returns the number behind it."""
+        """Everything that is retained, once more, by a reader and by the checker. Returns the number behind
+        it."""
         self.rewind()
         self.verify()
         if not self._reader:
@@ -194,7 +196,7 @@ class Episode:
         self._board: Mapping | None = None
         self._board_inode = 0
 
-    # Processes ------------------------------------------------------------------------------------------------------------
+    # Processes ----------------------------------------------------------------------------------------------
 
     def raise_one(self, role: str, failpoint: str = "") -> None:
         """Starts a role, if it does not run. A source waits until the ring of its last life is drained."""
@@ -244,7 +246,7 @@ class Episode:
         self.tally.kills[role] += 1
         {"source": self._source_died, "store": self._store_died, "receiver": self._receiver_died}[role]()
 
-    # What each may leave ------------------------------------------------------------------------------------------------------
+    # What each may leave ------------------------------------------------------------------------------------
 
     def _ack(self, uuid: bytes) -> int:
         if self._board is None:
@@ -275,7 +277,8 @@ class Episode:
             raise Finding(f"sent {int(self.world.words[SENT])}, but the ring ends at {self.end}{there}")
 
     def _drain(self) -> None:
-        """The store takes in what the dead source left; then the name goes, and the next life starts behind it."""
+        """The store takes in what the dead source left; then the name goes, and the next life starts behind
+        it."""
         deadline = time.monotonic() + STUCK_S
         while not self.drained:
             self.raise_one("store")
@@ -329,10 +332,11 @@ class Episode:
                 self.tally.messages += len(rows)
                 self._firsts = (self._firsts + rows["first"].tolist())[-200:]
 
-    # The plan -----------------------------------------------------------------------------------------------------------------
+    # The plan -----------------------------------------------------------------------------------------------
 
     def run(self, kills: int) -> None:
-        """Kills until there were ``kills`` more, then lets it come to an end and looks at everything again."""
+        """Kills until there were ``kills`` more, then lets it come to an end and looks at everything
+        again."""
         try:
             self._run(kills)
         except Exception as error:

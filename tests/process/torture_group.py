@@ -1,9 +1,10 @@
-"""Kills in a group of three stores: a source, the stores, two receivers with a session each, all of them whole programs.
+"""Kills in a group of three stores: a source, the stores, two receivers with a session each, all of them
+whole programs.
 
-Every process has a clock of its own: when all have got on, or at a random moment of its start, it is killed and started again,
-at once or after a while; or killed at a failpoint; or it stands still (SIGSTOP) for a while; and sometimes all are killed at
-once. The others do the same meanwhile. group_scene.py judges, and paced_scene.py where the source is receiver-paced. Most are
-forked (children.py), some are started by exec.
+Every process has a clock of its own: when all have got on, or at a random moment of its start, it is killed
+and started again, at once or after a while; or killed at a failpoint; or it stands still (SIGSTOP) for a
+while; and sometimes all are killed at once. The others do the same meanwhile. group_scene.py judges, and
+paced_scene.py where the source is receiver-paced. Most are forked (children.py), some are started by exec.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class _Clock:
     """What happens to a process next. ``armed``: a failpoint may kill it before."""
 
     at: float
-    """When its time is over: to be killed in the middle of its start, to come back, to go on; else a finding."""
+    """When its time is over: to be killed in the middle of its start, to come back, to go on; else a
+    finding."""
     goal: int
     """Or when so much is processed."""
     doing: str = "runs"
@@ -64,9 +66,11 @@ class GroupKills:
         self._clocks: dict[Worker, _Clock] = {}
 
     def run(self, until: int, tell: Callable[[], None], *, forked: bool, keep: bool) -> None:
-        """Kills until there were so many, in episodes; each comes to an end, and everything is compared. Raises Finding.
+        """Kills until there were so many, in episodes; each comes to an end, and everything is compared.
+        Raises Finding.
 
-        ``forked``: the processes are; else they are started by exec. ``keep``: what is left when something is found.
+        ``forked``: the processes are; else they are started by exec. ``keep``: what is left when something is
+        found.
         """
         self._forked, told = forked, time.monotonic()
         while self.tally.total < until:

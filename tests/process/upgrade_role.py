@@ -1,7 +1,9 @@
-"""One role of a system that is upgraded: a store, a source or a receiver, by the public names that 0.1.0 has, too.
+"""One role of a system that is upgraded: a store, a source or a receiver, by the public names that 0.1.0 has,
+too.
 
-``python upgrade_role.py ROLE NAME DIRECTORY``. It says what it does in DIRECTORY/NAME.said, a line each, and ends well when
-DIRECTORY/NAME.stop is there. It imports nothing of the tests: 0.1.0 runs it with its own package.
+``python upgrade_role.py ROLE NAME DIRECTORY``. It says what it does in DIRECTORY/NAME.said, a line each, and
+ends well when DIRECTORY/NAME.stop is there. It imports nothing of the tests: 0.1.0 runs it with its own
+package.
 """
 
 from __future__ import annotations

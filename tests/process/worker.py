@@ -1,7 +1,8 @@
-"""A real process of the kill tests, started by exec: ``python worker.py source|receiver|store SETTINGS`` (Settings as JSON).
+"""A real process of the kill tests, started by exec: ``python worker.py source|receiver|store SETTINGS``
+(Settings as JSON).
 
-It uses the public names only, and says what it does in a file of words that outlives it (spawn.py reads it). A receiver appends
-what it has processed to a file of rows before it releases a message.
+It uses the public names only, and says what it does in a file of words that outlives it (spawn.py reads it).
+A receiver appends what it has processed to a file of rows before it releases a message.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ if TYPE_CHECKING:
 
 WORDS = 8
 LIFE, SENT, STABLE, START, LOST_QUORUM = range(5)
-"""Written by the worker. LIFE: its life, once it is registered (open); SENT: number behind the last send that returned; STABLE:
-number behind the last one that it was told is stable; START: number that its life began with; LOST_QUORUM: how often."""
+"""Written by the worker. LIFE: its life, once it is registered (open); SENT: number behind the last send that
+returned; STABLE: number behind the last one that it was told is stable; START: number that its life began
+with; LOST_QUORUM: how often."""
 CHILD = 7
 """Written by a source that forks: pid of the child."""
 LIMIT, STOP = 5, 6
 """Written by the parent: number that a source must not reach; 1: come to a clean end."""
 _FIELDS = [*(ROW.names or ()), "life", "retransmit", "sent_ns"]
 RECORD = np.dtype({"names": _FIELDS, "formats": ["<u8"] * len(_FIELDS), "itemsize": 64})
-"""One processed message, by which life of the receiver, whether it was flagged, and when the source says it sent it. 64 bytes: a
-page holds whole ones, so that a kill in the middle of a write leaves no part of one."""
+"""One processed message, by which life of the receiver, whether it was flagged, and when the source says it
+sent it. 64 bytes: a page holds whole ones, so that a kill in the middle of a write leaves no part of one."""
 
 FRAME_FIELDS = ["first_sequence_number", "sequence_number", "flags", "timestamp_ns"]
 
@@ -61,8 +63,8 @@ class Settings:
     directory: str = ""
     kind: str = "disk"
     form: str = "mixed"
-    """How a source sends (send, batch, claim, mixed) or a receiver receives (receive; batch, if no view can be evicted; late, if
-    it is not killed: it reports only when a batch was not evicted)."""
+    """How a source sends (send, batch, claim, mixed) or a receiver receives (receive; batch, if no view can
+    be evicted; late, if it is not killed: it reports only when a batch was not evicted)."""
     hold: str = ""
     """A receiver that finds this file stays between processing and release."""
     fork: bool = False

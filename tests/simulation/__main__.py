@@ -1,4 +1,5 @@
-"""``python -m simulation [-n SEEDS] [-j JOBS] [--first SEED]``, or ``python -m simulation SEED``: its story."""
+"""``python -m simulation [-n SEEDS] [-j JOBS] [--first SEED]``, or ``python -m simulation SEED``: its
+story."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The source is dead, all else is well: one store stands in for it (docs/semantics.md J.2), a receiver that never was there has
-all of it, and when the source is back nobody stands in any more."""
+"""The source is dead, all else is well: one store stands in for it (docs/semantics.md J.2), a receiver that
+never was there has all of it, and when the source is back nobody stands in any more."""
 
 from __future__ import annotations
 

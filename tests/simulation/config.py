@@ -1,4 +1,5 @@
-"""What a seed is about: how many stores in which groups, of what kind, how large the ring, and which faults may happen."""
+"""What a seed is about: how many stores in which groups, of what kind, how large the ring, and which faults
+may happen."""
 
 from __future__ import annotations
 
@@ -117,9 +118,11 @@ def draw(world: World) -> Config:
 
 
 def features(config: Config, seed: int) -> None:
-    """What not every store or source is set to, in most seeds. It draws by itself: without it a seed is what it always was.
+    """What not every store or source is set to, in most seeds. It draws by itself: without it a seed is what
+    it always was.
 
-    What would stop a source for good is left out: receivers that must confirm what no store gives them any more.
+    What would stop a source for good is left out: receivers that must confirm what no store gives them any
+    more.
     """
     dice = random.Random(f"features of {seed}")
     if dice.random() < 0.3:

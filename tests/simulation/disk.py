@@ -1,8 +1,9 @@
-"""What a store keeps in files: its state and one log per source, with what of it is on disk (docs/design.md 20-23;
-csrc/log/log.h).
+"""What a store keeps in files: its state and one log per source, with what of it is on disk (docs/design.md
+20-23; csrc/log/log.h).
 
-A kill leaves all that was written; a power cut leaves what was synced, and of the rest what it likes, of which a log keeps the
-part before the first hole. A log of a memory store lies in shared memory and is gone after a power cut.
+A kill leaves all that was written; a power cut leaves what was synced, and of the rest what it likes, of
+which a log keeps the part before the first hole. A log of a memory store lies in shared memory and is gone
+after a power cut.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ SEGMENT = 4
 
 
 class Log:
-    """The log of one source at one store. Appended is what its store wrote, published what everybody reads."""
+    """The log of one source at one store. Appended is what its store wrote, published what everybody
+    reads."""
 
     def __init__(self, level: str, keeps: int = 0) -> None:
         self.level, self.keeps = level, keeps
@@ -41,7 +43,7 @@ class Log:
         """Below, everything was let go."""
         self._at: dict[int, Message] = {}
 
-    # The store ------------------------------------------------------------------------------------------------------------
+    # The store ----------------------------------------------------------------------------------------------
 
     @property
     def incarnation(self) -> int:
@@ -130,7 +132,7 @@ class Log:
         self.synced = self.published = kept
         self.next = self.appended
 
-    # Readers --------------------------------------------------------------------------------------------------------------
+    # Readers ------------------------------------------------------------------------------------------------
 
     def view(self) -> reconcile.LogView:
         """What it says of itself."""

@@ -1,6 +1,8 @@
-"""What goes wrong: processes that are killed, stopped and started again, power cuts, disks that fail, vanish or come back old.
+"""What goes wrong: processes that are killed, stopped and started again, power cuts, disks that fail, vanish
+or come back old.
 
-One store, the anchor, never loses its files to a fault: somebody remembers the source's identity. All else is chance.
+One store, the anchor, never loses its files to a fault: somebody remembers the source's identity. All else is
+chance.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ class Faults:
         """A program makes a source."""
         self.machine.sources.append(Source(self.machine))
 
-    # Faults ---------------------------------------------------------------------------------------------------------------
+    # Faults -------------------------------------------------------------------------------------------------
 
     def kill(self, process: Process) -> None:
         """kill -9 of one process."""
@@ -137,7 +139,8 @@ class Faults:
             self.world.pick(idle).close()
 
     def cut_link(self) -> None:
-        """A process's connections break while it lives, or is stopped: that proves nothing (docs/design.md 12)."""
+        """A process's connections break while it lives, or is stopped: that proves nothing (docs/design.md
+        12)."""
         if self.world.processes:
             process = self.world.pick(self.world.processes)
             if self.world.chance(0.5) and not process.stopped:
@@ -239,7 +242,7 @@ class Faults:
         if index is not None:
             self.machine.directories[index].failing = True
 
-    # Plots ----------------------------------------------------------------------------------------------------------------
+    # Plots --------------------------------------------------------------------------------------------------
 
     def coup(self) -> None:
         """A source loses its connections and is stopped, and a rival claims its RegID; then it goes on."""
@@ -258,7 +261,8 @@ class Faults:
             process.go_on()
 
     def _parting(self, source: Source) -> Generator[int, None, None]:
-        """It deregisters while a store is down, and is stopped; a successor comes, the store is back, and it goes on to ask."""
+        """It deregisters while a store is down, and is stopped; a successor comes, the store is back, and it
+        goes on to ask."""
         index = self.world.pick(sorted(self.machine.stores))
         self.kill(self.machine.stores[index].process)
         yield 4
@@ -275,7 +279,8 @@ class Faults:
             source.process.go_on()
 
     def absence(self) -> None:
-        """A receiver joins while a store is down, which comes to know it late; then the receiver dies, and comes back."""
+        """A receiver joins while a store is down, which comes to know it late; then the receiver dies, and
+        comes back."""
         if self._plot is None and self.machine.stores and self.machine.receivers:
             self._plot = self._absence()
 
@@ -292,8 +297,8 @@ class Faults:
                 self.kill(machine.receivers[session].process)
 
     def disaster(self) -> None:
-        """Some stores are down while the others take what is sent; then the source dies, and those lose their files, or get them
-        back when others have begun anew without them."""
+        """Some stores are down while the others take what is sent; then the source dies, and those lose their
+        files, or get them back when others have begun anew without them."""
         if self._plot is None and self.machine.config.stores > 1:
             self._plot = self._disaster()
 
@@ -325,7 +330,7 @@ class Faults:
                 directory.generation = machine.directories[index].generation + 1
                 self._replace(index, directory)
 
-    # Healing --------------------------------------------------------------------------------------------------------------
+    # Healing ------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
         """The operator mends all that is broken, and everybody is there."""

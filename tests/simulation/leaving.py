@@ -1,5 +1,5 @@
-"""Deregistration, as the real machine asks for it (engine/control/deregistration.py, docs/semantics.md F.7); and the
-operator's."""
+"""Deregistration, as the real machine asks for it (engine/control/deregistration.py, docs/semantics.md F.7);
+and the operator's."""
 
 from __future__ import annotations
 

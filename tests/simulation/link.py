@@ -1,4 +1,5 @@
-"""A client's connection to one store, as engine/control/link.py keeps it: it tries for as long as its process lives."""
+"""A client's connection to one store, as engine/control/link.py keeps it: it tries for as long as its process
+lives."""
 
 from __future__ import annotations
 

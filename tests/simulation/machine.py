@@ -47,13 +47,15 @@ class Machine:
         return self._contents
 
     def log_of(self, name: str, uuid: bytes, *, known: bool = False) -> Log | None:
-        """A store's log, as everybody on this machine can read it, also with the store dead. ``known``: wherever it lies."""
+        """A store's log, as everybody on this machine can read it, also with the store dead. ``known``:
+        wherever it lies."""
         if not known and name not in self.known:
             return None
         return self.directories[self.config.names.index(name)].logs.get(uuid)
 
     def lacks(self, name: str, uuid: bytes, number: int, begun: tuple[int, int]) -> bool:
-        """That store has not begun with this source, or not with the incarnation that ``number`` is of, as its files say."""
+        """That store has not begun with this source, or not with the incarnation that ``number`` is of, as
+        its files say."""
         log, saved = self.log_of(name, uuid), self.directories[self.config.names.index(name)].saved
         if name not in self.known or saved is None:
             return False

@@ -1,7 +1,8 @@
-"""Shared memory: rings and boards, word by word as far as readers and writers race (csrc/stream/stream.h, csrc/board/board.h).
+"""Shared memory: rings and boards, word by word as far as readers and writers race (csrc/stream/stream.h,
+csrc/board/board.h).
 
-One fragment takes one slot of a ring: position = number - start. A slot has a commit word, 0 or its position + 1, and a
-payload: the message that the fragment is of.
+One fragment takes one slot of a ring: position = number - start. A slot has a commit word, 0 or its position
++ 1, and a payload: the message that the fragment is of.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ STORE, RECEIVER = "store", "receiver"
 
 
 class Message(NamedTuple):
-    """A message, or with ``content`` LOST a record that nobody has first..last. ``incarnation``: that it was written under."""
+    """A message, or with ``content`` LOST a record that nobody has first..last. ``incarnation``: that it was
+    written under."""
 
     first: int
     last: int
@@ -41,7 +43,8 @@ class Sri(NamedTuple):
 
 
 class Ring:
-    """The stream of one incarnation. Its source writes; ``owner`` is that process, whose lock proves it alive."""
+    """The stream of one incarnation. Its source writes; ``owner`` is that process, whose lock proves it
+    alive."""
 
     def __init__(self, world: World, uuid: bytes, incarnation: int, start: int, slots: int, owner: Process) -> None:
         self.world = world
@@ -56,10 +59,11 @@ class Ring:
         self.sri: Sri | None = None
         self.heartbeat = world.now
 
-    # The source -----------------------------------------------------------------------------------------------------------
+    # The source ---------------------------------------------------------------------------------------------
 
     def write(self, position: int, message: Message) -> None:
-        """Payloads of a message at the tail, its later commit words, and the zero behind it (docs/design.md 4, 16)."""
+        """Payloads of a message at the tail, its later commit words, and the zero behind it (docs/design.md
+        4, 16)."""
         end = position + message.last - message.first + 1
         self.words[end % self.slots] = 0
         for at in range(end - 1, position - 1, -1):
@@ -71,7 +75,7 @@ class Ring:
         """The first fragment's word, last of all."""
         self.words[position % self.slots] = position + 1
 
-    # Readers --------------------------------------------------------------------------------------------------------------
+    # Readers ------------------------------------------------------------------------------------------------
 
     def end(self) -> int:
         """Position behind the last committed message: walked from the tail."""
@@ -87,12 +91,13 @@ class Ring:
         return self.start + self.end()
 
     def slot(self, position: int, fragment: int) -> int:
-        """Where a fragment of a message at ``position`` lies: the ring is mapped twice, so that none of them wraps
-        (docs/design.md 5)."""
+        """Where a fragment of a message at ``position`` lies: the ring is mapped twice, so that none of them
+        wraps (docs/design.md 5)."""
         return (position + fragment) % self.slots
 
     def copy(self, position: int, message: Message) -> Message:
-        """The payload of a message that was found there, as it is when it is copied: torn, if its fragments do not fit."""
+        """The payload of a message that was found there, as it is when it is copied: torn, if its fragments
+        do not fit."""
         first = self.data[position % self.slots]
         for fragment in range(1, message.last - message.first + 1):
             if self.data[self.slot(position, fragment)] is not first:
@@ -100,7 +105,8 @@ class Ring:
         return first or Message(message.first, message.last, TORN, 0)
 
     def word_fits(self, position: int) -> bool:
-        """The word there was written for this position, not for an earlier or a later lap (docs/design.md 4)."""
+        """The word there was written for this position, not for an earlier or a later lap (docs/design.md
+        4)."""
         return self.words[position % self.slots] == position + 1
 
     def look(self, position: int) -> Message | None:
@@ -170,7 +176,8 @@ class Board:
         self._claims = 0
 
     def claim(self, process: Process, role: str, uuid: bytes, level: str) -> Line | None:
-        """A line for a participant: its own, else a new one, else one of somebody dead or gone. None: it holds one, alive."""
+        """A line for a participant: its own, else a new one, else one of somebody dead or gone. None: it
+        holds one, alive."""
         own = [line for line in self.lines if line.role == role and line.uuid == uuid]
         if any(self.alive(line) for line in own):
             return None

@@ -1,5 +1,5 @@
-"""A receiver-paced repository: the real rules (engine/options/receiver_paced.py), carried out as by engine/store/pacer.py and
-csrc/store/drain.c.
+"""A receiver-paced repository: the real rules (engine/options/receiver_paced.py), carried out as by
+engine/store/pacer.py and csrc/store/drain.c.
 
 A fragment is a byte.
 """
@@ -82,7 +82,8 @@ class Pacer:
             repository.release(count)
 
     def receivers(self) -> list[tuple[int, int]]:
-        """Acknowledgement and mode of everybody who is registered: on the board, or in the state once it has left that."""
+        """Acknowledgement and mode of everybody who is registered: on the board, or in the state once it has
+        left that."""
         source, lines = self._repository.source, self._repository.board().receivers()
         found = []
         for receiver in source.receivers:

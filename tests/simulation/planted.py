@@ -1,6 +1,8 @@
-"""Protocol bugs that the simulation must find, each within 4,000 seeds: a simulator that has not failed is no evidence.
+"""Protocol bugs that the simulation must find, each within 4,000 seeds: a simulator that has not failed is no
+evidence.
 
-These are of the ring, the board, death, incarnations, reconciliation, files and counting; planted_features.py has more.
+These are of the ring, the board, death, incarnations, reconciliation, files and counting; planted_features.py
+has more.
 """
 
 from __future__ import annotations
@@ -31,12 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 
-# The ring -------------------------------------------------------------------------------------------------------------------
+# The ring ---------------------------------------------------------------------------------------------------
 
 
 @bug(4)
 def a_word_without_its_position() -> Any:
-    """Any word that is not 0 is a frame, and the next one is not zeroed: what an earlier lap left looks like a message."""
+    """Any word that is not 0 is a frame, and the next one is not zeroed: what an earlier lap left looks like
+    a message."""
 
     def write(self: Ring, position: int, message: Any) -> None:
         for at in range(position, position + message.last - message.first + 1):
@@ -144,7 +147,7 @@ def a_receiver_copies_and_does_not_look_at_the_trail() -> Any:
     return Patch(receiver.Inbound, "overrun", lambda _self, _ring, _position: False)
 
 
-# The board ------------------------------------------------------------------------------------------------------------------
+# The board --------------------------------------------------------------------------------------------------
 
 
 @bug(8)
@@ -193,7 +196,7 @@ def a_board_for_each_incarnation() -> Any:
     return Patch(source.Source, "board_of", board_of)
 
 
-# Death ----------------------------------------------------------------------------------------------------------------------
+# Death ------------------------------------------------------------------------------------------------------
 
 
 @bug(12)
@@ -226,7 +229,7 @@ def a_dead_process_looks_alive() -> Any:
     return Patch(World, "dead", lambda _self, _process: False)
 
 
-# Incarnations ---------------------------------------------------------------------------------------------------------------
+# Incarnations -----------------------------------------------------------------------------------------------
 
 
 @bug(13)
@@ -296,7 +299,7 @@ def an_incarnation_is_used_twice() -> Any:
     )
 
 
-# Reconciliation -------------------------------------------------------------------------------------------------------------
+# Reconciliation ---------------------------------------------------------------------------------------------
 
 
 @bug(14)
@@ -323,7 +326,7 @@ def who_has_forgotten_votes() -> Any:
     return Patch(election, "learners", lambda _grants: set())
 
 
-# Files ----------------------------------------------------------------------------------------------------------------------
+# Files ------------------------------------------------------------------------------------------------------
 
 
 @bug(20)
@@ -352,7 +355,7 @@ def a_failed_sync_is_tried_again() -> Any:
     return Patch(Directory, "sync", sync)
 
 
-# Counting -------------------------------------------------------------------------------------------------------------------
+# Counting ---------------------------------------------------------------------------------------------------
 
 
 @bug(0)

@@ -1,4 +1,5 @@
-"""More protocol bugs that the simulation must find: of what only some stores and sources are set to (config.features)."""
+"""More protocol bugs that the simulation must find: of what only some stores and sources are set to
+(config.features)."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.engine.rules.intervals import Interval
     from holdfast.engine.rules.registration import Action
 
-# A store's retention --------------------------------------------------------------------------------------------------------
+# A store's retention ----------------------------------------------------------------------------------------
 
 
 @bug(8)
@@ -56,7 +57,8 @@ def an_old_ack_goes_up_to_the_oldest() -> Any:
 
 @bug(13)
 def new_at_a_store_is_new() -> Any:
-    """A store that comes to know a receiver late begins with its oldest, and the receiver's next life believes it."""
+    """A store that comes to know a receiver late begins with its oldest, and the receiver's next life
+    believes it."""
     real = Registry.claim_receiver
 
     def claim(self: Registry, *asked: Any) -> Any:
@@ -76,7 +78,7 @@ def a_start_acknowledges_what_it_skips() -> Any:
     return Patch(receiver.Inbound, "cover", lambda self, _position, start: real(self, start, start))
 
 
-# Settlement -----------------------------------------------------------------------------------------------------------------
+# Settlement -------------------------------------------------------------------------------------------------
 
 
 @bug(0)
@@ -140,7 +142,7 @@ def nobody_is_woken() -> Any:
     return Patch(Flight, "wakeup", lambda *_: False)
 
 
-# Receiver-paced persistence -------------------------------------------------------------------------------------------------
+# Receiver-paced persistence ---------------------------------------------------------------------------------
 
 
 def pacing_turn(receivers: Callable[[list[tuple[int, int]]], list[tuple[int, int]]]) -> Patch:
@@ -194,7 +196,7 @@ def nothing_is_withheld() -> Any:
     return Patch(pacing.Pacer, "allowed", lambda _self, number: number)
 
 
-# Deregistration -------------------------------------------------------------------------------------------------------------
+# Deregistration ---------------------------------------------------------------------------------------------
 
 
 @bug(0)
@@ -244,7 +246,7 @@ def deregistered_by_one_name() -> Any:
     return Patch(store, "deregister", deregister)
 
 
-# Proxies --------------------------------------------------------------------------------------------------------------------
+# Proxies ----------------------------------------------------------------------------------------------------
 
 
 @bug(0)

@@ -1,5 +1,5 @@
-"""How a bug is planted: by replacing functions, of the real machines where they decide, else of the drivers, for the time of a
-``with``."""
+"""How a bug is planted: by replacing functions, of the real machines where they decide, else of the drivers,
+for the time of a ``with``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Patch(NamedTuple):
 
 
 class Bug(NamedTuple):
-    """A planted bug. ``decision``: of docs/design.md, whose hole it opens again; 0: a rule of docs/semantics.md."""
+    """A planted bug. ``decision``: of docs/design.md, whose hole it opens again; 0: a rule of
+    docs/semantics.md."""
 
     decision: int
     patches: tuple[Patch, ...]

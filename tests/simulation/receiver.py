@@ -1,5 +1,5 @@
-"""A receiver process: the real registration, start and gap rules (engine/receiver/delivery_controller.py, registrar.py, feed.py,
-reader.py).
+"""A receiver process: the real registration, start and gap rules (engine/receiver/delivery_controller.py,
+registrar.py, feed.py, reader.py).
 
 Two threads: the context's (links, the SRI, acks) and the program's, which receives and consumes.
 """
@@ -110,7 +110,7 @@ class Inbound:
             if link.uuid is not None:
                 self.link_up(link.store)
 
-    # Registration ---------------------------------------------------------------------------------------------------------
+    # Registration -------------------------------------------------------------------------------------------
 
     def link_up(self, store: int) -> None:
         if self.leaving is not None:
@@ -126,8 +126,8 @@ class Inbound:
         return [ring for (uuid, _), ring in sorted(self.world.rings.items(), reverse=True) if uuid == self.uuid]
 
     def ring(self) -> Ring | None:
-        """The newest that says something: one without a message may never have begun anywhere, and what one older than the
-        newest BEGIN has left is void, or in the logs."""
+        """The newest that says something: one without a message may never have begun anywhere, and what one
+        older than the newest BEGIN has left is void, or in the logs."""
         begun = max(self.begun, self.table[-1] if self.table else self.begun)[0]
         newest = next((ring for ring in self.rings() if ring.tail or ring.incarnation <= begun), None)
         return newest if newest is None or newest.incarnation >= self.begun[0] else None
@@ -145,8 +145,8 @@ class Inbound:
         self.act(self.registration.tick(self.world.now))
 
     def follow(self, ring: Ring, live: bool) -> None:
-        """Registers again with exactly the stores that the source has registered with since; when it registers with nobody any
-        more, whoever has kept it will do."""
+        """Registers again with exactly the stores that the source has registered with since; when it
+        registers with nobody any more, whoever has kept it will do."""
         assert ring.sri is not None
         versions = ring.sri.versions
         expected = {store for store, version in enumerate(versions) if version > 0}
@@ -238,7 +238,7 @@ class Inbound:
         """Where what was acknowledged under an older incarnation ends: several may have begun since."""
         return min(self.begun[1], reconcile.void_from(self.registration.tables()[-1], incarnation))
 
-    # Acks -----------------------------------------------------------------------------------------------------------------
+    # Acks ---------------------------------------------------------------------------------------------------
 
     def acknowledge(self) -> None:
         """The timer: the consumed prefix, under the incarnation that it was read in."""
@@ -281,7 +281,7 @@ class Inbound:
         self.truth.consumes(self.uuid, self.session, message)
         self.window.consumed(slot)
 
-    # The feed -------------------------------------------------------------------------------------------------------------
+    # The feed -----------------------------------------------------------------------------------------------
 
     def receive(self) -> Generator[None, None, None]:
         """The next message, from whoever has it."""
@@ -294,7 +294,8 @@ class Inbound:
         self.from_logs(ring)
 
     def begin(self, incarnation: int, start: int) -> bool:
-        """A new incarnation: what was delivered from its start on is void, and so are acks of it (docs/design.md 13)."""
+        """A new incarnation: what was delivered from its start on is void, and so are acks of it
+        (docs/design.md 13)."""
         if incarnation <= self.begun[0]:
             return False
         self.begun = incarnation, start

@@ -1,5 +1,5 @@
-"""One source at one store: its log, its line, and the ring that is drained (engine/store/repository.py, catch_up.py,
-csrc/store/drain.c).
+"""One source at one store: its log, its line, and the ring that is drained (engine/store/repository.py,
+catch_up.py, csrc/store/drain.c).
 
 Everything here runs on the store's drain thread, or in between while that does not run.
 """
@@ -76,7 +76,7 @@ class Repository:
             self.board().release(self.line)
             self.line = None
 
-    # Streams --------------------------------------------------------------------------------------------------------------
+    # Streams ------------------------------------------------------------------------------------------------
 
     def rings(self) -> list[Ring]:
         """Of this source, oldest incarnation first."""
@@ -102,7 +102,8 @@ class Repository:
                 self.pacer.begun()
 
     def resume(self) -> None:
-        """Goes on with the ring of the newest BEGIN, if that is there and not read to its end; else with what the peers have."""
+        """Goes on with the ring of the newest BEGIN, if that is there and not read to its end; else with what
+        the peers have."""
         if self._resume():
             return
         peers = self.store.peers(self.source) if self.source.incarnation else []
@@ -177,7 +178,8 @@ class Repository:
         return self.filling is None and not self.log.poisoned and self.log.next >= self.ring.end_number()
 
     def settled(self) -> bool:
-        """The next incarnation may be answered: no living owner, no ring that is not drained (docs/design.md 14)."""
+        """The next incarnation may be answered: no living owner, no ring that is not drained (docs/design.md
+        14)."""
         if self.ring is None:
             self._resume()
         while self.ring is not None:
@@ -206,7 +208,7 @@ class Repository:
                 if self.world.rings.pop((ring.uuid, ring.incarnation), None) is not None:
                     self.store.machine.truth.unlinks(ring)
 
-    # Draining -------------------------------------------------------------------------------------------------------------
+    # Draining -----------------------------------------------------------------------------------------------
 
     def round(self) -> Generator[None, None, None]:
         """One block from the ring, or from a peer."""
@@ -299,7 +301,7 @@ class Repository:
         """What was read at a position is void: the ring may have gone over it (docs/design.md 7)."""
         return ring.passed(position)
 
-    # What the ring does not have any more ---------------------------------------------------------------------------------
+    # What the ring does not have any more -------------------------------------------------------------------
 
     def _fill(self, filling: reconcile.Refill) -> None:
         """A slice, before anything newer is appended (docs/design.md 8)."""
@@ -365,7 +367,8 @@ class Repository:
             self.line.cover(number)
 
     def _lack(self, gap: reconcile.Lost | reconcile.Hole) -> None:
-        """Nobody has these, or nobody who can be read: said on the line before the ack can pass them, then in the log."""
+        """Nobody has these, or nobody who can be read: said on the line before the ack can pass them, then in
+        the log."""
         self.world.note("store", self.store.name, "lacks", gap.first, gap.last)
         if isinstance(gap, reconcile.Lost):
             self.store.machine.truth.gives_up(self.store.name, self.source, gap.first)

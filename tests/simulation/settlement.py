@@ -47,7 +47,8 @@ class Settlement:
             self.retention.sent(message.first, message.last)
 
     def turn(self) -> None:
-        """The context's thread: reads the board, settles, releases, tells; what has outlived its time goes by force."""
+        """The context's thread: reads the board, settles, releases, tells; what has outlived its time goes by
+        force."""
         self.refresh()
         if self.flight.waits:
             self._tell_room()
@@ -123,7 +124,7 @@ class Settlement:
             self.world.note("forced", below)
             self._release(below, forced=True)
 
-    # Room -------------------------------------------------------------------------------------------------------------------
+    # Room ---------------------------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:

@@ -1,4 +1,5 @@
-"""A source process: the real registration over a simulated ring (engine/source/session.py, csrc/stream/send.c).
+"""A source process: the real registration over a simulated ring (engine/source/session.py,
+csrc/stream/send.c).
 
 Two threads: the context's (links, timers, stability) and the program's, which sends.
 """
@@ -71,7 +72,7 @@ class Source:
         """The next message's number."""
         return self.ring.start + self.ring.tail if self.ring is not None else self.registration.start_sqn
 
-    # The context's thread -------------------------------------------------------------------------------------------------
+    # The context's thread -----------------------------------------------------------------------------------
 
     def context(self) -> Generator[None, None, None]:
         """Links, timers, stability."""
@@ -239,7 +240,8 @@ class Source:
         self.act(self.registration.opened(incarnation, start, world.now))
 
     def unused(self, uuid: bytes, incarnation: int) -> int:
-        """Also where the stores that knew of one are gone: the board outlives them, and so does a ring that never began."""
+        """Also where the stores that knew of one are gone: the board outlives them, and so does a ring that
+        never began."""
         found = max([incarnation, *(line.ack_stream + 1 for line in self.world.board(uuid).lines)])
         while (uuid, found) in self.world.rings:
             found += 1
@@ -268,7 +270,7 @@ class Source:
             versions = tuple(v if i in machine.seated else 0 for i, v in enumerate(self.versions))
             ring.sri = Sri(version, config.names, uuids, versions)
 
-    # The program's thread -------------------------------------------------------------------------------------------------
+    # The program's thread -----------------------------------------------------------------------------------
 
     def program(self) -> Generator[None, None, None]:
         """Sends, when it may."""
@@ -320,7 +322,8 @@ class Source:
 
     @staticmethod
     def room(ring: Ring, fragments: int) -> int:
-        """Up to where a message is written: behind it comes the next commit word, which is zeroed (docs/design.md 4)."""
+        """Up to where a message is written: behind it comes the next commit word, which is zeroed
+        (docs/design.md 4)."""
         return ring.tail + fragments + 1
 
     def raise_trail(self, need: int) -> Generator[None, None, bool]:

@@ -1,4 +1,5 @@
-"""A store process: the real registry, state, reconciliation and refill, over simulated files, sockets and memory.
+"""A store process: the real registry, state, reconciliation and refill, over simulated files, sockets and
+memory.
 
 The glue follows engine/store/sources.py and receivers.py. Two threads: control and drain (repository.py).
 """
@@ -85,7 +86,7 @@ class Store:
             found = self.repositories[source.uuid] = Repository(self, source, log)
         return found
 
-    # The control thread ---------------------------------------------------------------------------------------------------
+    # The control thread -------------------------------------------------------------------------------------
 
     def control(self) -> Generator[None, None, None]:
         """Packets, registrations that wait, acks into the state."""
@@ -189,7 +190,7 @@ class Store:
                 del holds[key]
         self.waiting = [entry for entry in self.waiting if entry[0] is not connection or entry[1].uuid not in names]
 
-    # Sources --------------------------------------------------------------------------------------------------------------
+    # Sources ------------------------------------------------------------------------------------------------
 
     def register_source(self, client: Connection, request: wire.RegisterSource) -> Any:
         """None: the previous owner's ring is not drained yet."""
@@ -252,7 +253,8 @@ class Store:
         return reconcile.newest(repository.view(), [log.view() for log in self.peers(source)])
 
     def peers(self, source: SourceState) -> list[Log]:
-        """The readable logs of the other stores that the source declared: found by their info files, or as the last BEGIN did."""
+        """The readable logs of the other stores that the source declared: found by their info files, or as
+        the last BEGIN did."""
         kept = source.directories
         logs = (self.machine.log_of(n, source.uuid, known=n in kept) for n in source.stores if n != self.name)
         return [log for log in logs if log is not None]
@@ -264,7 +266,8 @@ class Store:
         return source.incarnation == 1 and not held and all(self.never_held(name, source.uuid) for name in names)
 
     def remembered(self, name: str, uuid: bytes) -> SourceState | None:
-        """What the state of that store has of a source; without incarnation if it does not know it. None: there is no state."""
+        """What the state of that store has of a source; without incarnation if it does not know it. None:
+        there is no state."""
         saved = self.machine.directories[self.machine.config.names.index(name)].saved
         if name not in self.machine.known or saved is None:
             return None
@@ -342,7 +345,8 @@ class Store:
         return wire.Begun(request.id, repository.log.next, repository.filling is not None)
 
     def adopt(self, client: Connection, request: wire.Begin) -> None:
-        """Another store knew this source already: its identity holds, as long as nothing has begun under the one given here."""
+        """Another store knew this source already: its identity holds, as long as nothing has begun under the
+        one given here."""
         known = self.registry.source(request.granted)
         if known is None or known.incarnation or self.registry.source(request.uuid) is not None:
             return
@@ -354,7 +358,7 @@ class Store:
             self.open(known)
             client.holds["source", known.uuid, known.uuid] = proposal
 
-    # Receivers ------------------------------------------------------------------------------------------------------------
+    # Receivers ----------------------------------------------------------------------------------------------
 
     def register_receiver(self, client: Connection, request: wire.RegisterReceiver) -> Any:
         """Grants unless somebody alive holds the RegID."""
@@ -406,7 +410,8 @@ class Store:
 
     @staticmethod
     def has_joined(line: Line) -> bool:
-        """It says itself where it goes on: that it was new here once, and got this store's oldest, means nothing."""
+        """It says itself where it goes on: that it was new here once, and got this store's oldest, means
+        nothing."""
         return line.to > 0 and line.from_ <= line.ack
 
     def receiver_held(
@@ -425,7 +430,8 @@ class Store:
         return not self.world.dead(line.owner)
 
     def save_acks(self) -> None:
-        """The acks of the boards, into the state: never beyond what is held, backwards only to where a receiver has joined."""
+        """The acks of the boards, into the state: never beyond what is held, backwards only to where a
+        receiver has joined."""
         changed = False
         for source in self.state.sources:
             repository = self.repositories[source.uuid]
@@ -444,7 +450,7 @@ class Store:
         if changed:
             self.save(sync=False)
 
-    # The drain thread -----------------------------------------------------------------------------------------------------
+    # The drain thread ---------------------------------------------------------------------------------------
 
     def drain(self) -> Generator[None, None, None]:
         """One block of each source and round."""

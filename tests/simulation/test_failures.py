@@ -1,7 +1,8 @@
-"""All patterns of store failures for groups of up to five stores: a source may send exactly when docs/semantics.md E says so.
+"""All patterns of store failures for groups of up to five stores: a source may send exactly when
+docs/semantics.md E says so.
 
-The real machine goes through them one store at a time (a Gray code), so that each pattern is reached by a loss or by a return;
-the reference below is E.2 and nothing else.
+The real machine goes through them one store at a time (a Gray code), so that each pattern is reached by a
+loss or by a return; the reference below is E.2 and nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def agree(counts: Sequence[int], sizes: Sequence[int], intragroup: Intragroup, i
 
 
 def across(enough: Sequence[bool], active: Sequence[bool], intergroup: Intergroup) -> bool:
-    """docs/semantics.md E.2. ``enough``: groups that agree within; ``active``: those that have a quorum of their stores."""
+    """docs/semantics.md E.2. ``enough``: groups that agree within; ``active``: those that have a quorum of
+    their stores."""
     if intergroup == "any":
         return any(enough)
     if intergroup == "majority":

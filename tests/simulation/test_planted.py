@@ -1,7 +1,8 @@
 """Planted bugs: each is found within 4,000 seeds.
 
-CI replays the seed that finds it. A change of the machines may turn the schedules so that another one does: then it is looked
-for, and ``python tests/simulation/test_planted.py [BUG...]`` writes new ones to killing.json.
+CI replays the seed that finds it. A change of the machines may turn the schedules so that another one does:
+then it is looked for, and ``python tests/simulation/test_planted.py [BUG...]`` writes new ones to
+killing.json.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A seed is a schedule: it replays bit by bit, in this process and in others that order their sets differently."""
+"""A seed is a schedule: it replays bit by bit, in this process and in others that order their sets
+differently."""
 
 from __future__ import annotations
 

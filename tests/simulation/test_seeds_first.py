@@ -1,4 +1,5 @@
-"""The first half of 3,000 schedules: the invariants of truth.py, all the way and at the end. ``make simulate``: a million."""
+"""The first half of 3,000 schedules: the invariants of truth.py, all the way and at the end. ``make
+simulate``: a million."""
 
 from __future__ import annotations
 

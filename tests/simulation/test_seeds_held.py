@@ -1,4 +1,5 @@
-"""Schedules that broke something once, and what it was: without features, as they were then, and with them."""
+"""Schedules that broke something once, and what it was: without features, as they were then, and with
+them."""
 
 from __future__ import annotations
 

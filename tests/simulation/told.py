@@ -1,4 +1,5 @@
-"""What a source tells its program (engine/rules/notification.py), held against what is true (docs/semantics.md D.3, D.4)."""
+"""What a source tells its program (engine/rules/notification.py), held against what is true
+(docs/semantics.md D.3, D.4)."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class Told:
             self._truth.fail(f"{missing} are stable, and nobody was told")
 
     def _is_stable(self, event: MessageStable) -> None:
-        """Once for each number, or once for each number and store; STABLE only when it is, and then it stays so."""
+        """Once for each number, or once for each number and store; STABLE only when it is, and then it stays
+        so."""
         numbers = range(event.first_sequence_number, event.sequence_number + 1)
         if event.flags & StableFlags.STORE:
             twice = [number for number in numbers if (event.store_index, number) in self._stored]

@@ -1,8 +1,9 @@
 """What really happened, and what must therefore hold: the invariants, said without the code that decides.
 
-Everybody tells the truth what they do; it decides nothing. A message is known by its content, a number that is never given
-twice. What a source counts as stable is *kept* from then on: it may not be renumbered, skipped, replaced or told lost, until
-faults of the disks have taken so many copies of it that nothing was promised any more.
+Everybody tells the truth what they do; it decides nothing. A message is known by its content, a number that
+is never given twice. What a source counts as stable is *kept* from then on: it may not be renumbered,
+skipped, replaced or told lost, until faults of the disks have taken so many copies of it that nothing was
+promised any more.
 """
 
 from __future__ import annotations
@@ -59,25 +60,30 @@ class Truth:
         self.kept: dict[bytes, dict[int, int]] = defaultdict(dict)
         """Source -> number -> content, of what is stable and must not be lost."""
         self.rings: dict[bytes, list[Ring]] = defaultdict(list)
-        """Source -> its rings, since the machine was booted: no incarnation begins in the middle of one (docs/design.md 14)."""
+        """Source -> its rings, since the machine was booted: no incarnation begins in the middle of one
+        (docs/design.md 14)."""
         self.consumed: dict[tuple[bytes, int], dict[int, int]] = defaultdict(dict)
         """(source, session) -> number -> content that the program consumed last."""
         self.acked: dict[tuple[bytes, bytes], tuple[int, int]] = {}
-        """(source, receiver's uuid) -> the ack that stands on a board, and the incarnation that it was made in."""
+        """(source, receiver's uuid) -> the ack that stands on a board, and the incarnation that it was made
+        in."""
         self.opened: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
         """Source -> (incarnation, start) of all that were ever opened."""
         self.told_lost: dict[tuple[bytes, int], set[int]] = defaultdict(set)
         """(source, session) -> numbers that its program was told lost, or that it was not there for."""
         self.skipped: dict[tuple[bytes, int], tuple[int, int]] = {}
-        """(source, session) -> [first, start) that its present life has skipped, and not covered by an acknowledgement."""
+        """(source, session) -> [first, start) that its present life has skipped, and not covered by an
+        acknowledgement."""
         self.covered: dict[tuple[bytes, int], dict[int, int]] = defaultdict(dict)
-        """(source, session) -> number that was skipped -> incarnation under which an acknowledgement has covered it."""
+        """(source, session) -> number that was skipped -> incarnation under which an acknowledgement has
+        covered it."""
         self.due: dict[tuple[bytes, int], int] = {}
         """(source, session) -> the number that comes next."""
         self.began: dict[tuple[bytes, int], int] = {}
         """(source, session) -> where its present life began."""
         self.left: dict[bytes, int] = {}
-        """Source -> the incarnation that has deregistered: nothing of it and of older ones is kept from then on."""
+        """Source -> the incarnation that has deregistered: nothing of it and of older ones is kept from then
+        on."""
         self.forgotten: dict[tuple[int, int, bytes], int] = {}
         """(store, generation of its directory, source) -> the incarnation that it has forgotten."""
         self.awaited: dict[tuple[int, bytes, int], int] = {}
@@ -94,7 +100,7 @@ class Truth:
         """An invariant does not hold."""
         raise InvariantError(what)
 
-    # Sources --------------------------------------------------------------------------------------------------------------
+    # Sources ------------------------------------------------------------------------------------------------
 
     def opens(self, uuid: bytes, incarnation: int, start: int) -> None:
         """A source makes the ring of a new incarnation. It may come to nothing."""
@@ -102,7 +108,8 @@ class Truth:
         self.opened[uuid].append((incarnation, start))
 
     def may_send(self, source: Any) -> None:
-        """It may send from now on: nobody else who lives may, and it begins behind all that was stable, or is in a ring."""
+        """It may send from now on: nobody else who lives may, and it begins behind all that was stable, or is
+        in a ring."""
         self.world.note("complete", source.process.name)
         others = [other for other in self.sources if other is not source and other.process.alive and other.may_send]
         if others:
@@ -137,7 +144,8 @@ class Truth:
             self.fail("a view was released as good, and was overwritten")
 
     def writes(self, ring: Ring, message: Message, released: int) -> None:
-        """A source writes a message to its ring, and a zero behind it. ``released``: position below which it may."""
+        """A source writes a message to its ring, and a zero behind it. ``released``: position below which it
+        may."""
         low = ring.tail - ring.slots
         high = low + message.last - message.first + 2
         if high > released:
@@ -152,7 +160,8 @@ class Truth:
         self.world.note("send", message.first, message.last, message.content)
 
     def stable(self, uuid: bytes, messages: Iterable[Message]) -> None:
-        """A source counts these as stable: enough stores have really held them, and nothing that was stable is replaced."""
+        """A source counts these as stable: enough stores have really held them, and nothing that was stable
+        is replaced."""
         kept = self.kept[uuid]
         for message in messages:
             content = message.content
@@ -168,8 +177,8 @@ class Truth:
             self.fail(f"called stable: {message}, and only {sorted(self.had[message.content])} have it")
 
     def _enough(self, stores: set[int], *, quorums: bool = False) -> bool:
-        """The predicate of docs/semantics.md E.2 over stores that hold a message; all-active counts as the least that it can
-        mean. ``quorums``: a quorum of one group will do."""
+        """The predicate of docs/semantics.md E.2 over stores that hold a message; all-active counts as the
+        least that it can mean. ``quorums``: a quorum of one group will do."""
         config = self.config
         complete = 0
         for group, size in enumerate(config.sizes):
@@ -215,11 +224,12 @@ class Truth:
         if age < age_ns:
             self.fail(f"{message} goes after {age} ns")
 
-    # Stores ---------------------------------------------------------------------------------------------------------------
+    # Stores -------------------------------------------------------------------------------------------------
 
     def gives_up(self, store: str, source: SourceState, number: int) -> None:
-        """A store records that nobody has this number: it has read the log of every other one, and each goes on behind; or it
-        has not begun with the incarnation that the number is of, and no ring has that number any more."""
+        """A store records that nobody has this number: it has read the log of every other one, and each goes
+        on behind; or it has not begun with the incarnation that the number is of, and no ring has that number
+        any more."""
         own = self.directories[self.config.names.index(store)].logs[source.uuid].begins[-1]
         rings = [ring for (uuid, made), ring in self.world.rings.items() if uuid == source.uuid and made >= own[0]]
         over = number >= own[1] and all(ring.oldest_number() > number for ring in rings)
@@ -281,8 +291,8 @@ class Truth:
                     self.fail(f"store {store} lets {record} go, and receiver {session} has never had it")
 
     def fills(self, store: int, size: int, incarnations: int) -> None:
-        """So much is kept at a store for blocking receivers: what it withholds stops the source, if that needs this store. A new
-        incarnation may send a flight beyond."""
+        """So much is kept at a store for blocking receivers: what it withholds stops the source, if that
+        needs this store. A new incarnation may send a flight beyond."""
         paced = self.config.paced
         room = paced.capacity + paced.flight_bytes * (incarnations - 1) if paced is not None else 0
         if size > room and self.config.stores == 1:
@@ -310,8 +320,8 @@ class Truth:
     def power_cut(self, left: dict[int, set[int]]) -> None:
         """``left``: what is certainly on the disk of each store.
 
-        A store whose process was not started yet cannot be found by the others, so a quorum of copies is asked for. Where one
-        group of several is enough, two quorums need not meet, and nothing is.
+        A store whose process was not started yet cannot be found by the others, so a quorum of copies is
+        asked for. Where one group of several is enough, two quorums need not meet, and nothing is.
         """
         for content, copies in self.copies.items():
             copies &= {store for store, contents in left.items() if content in contents}
@@ -327,8 +337,8 @@ class Truth:
                 del numbers[number]
 
     def unlinks(self, ring: Ring) -> None:
-        """A dead ring's name is taken away: enough stores have held all of it (docs/design.md 14), but for what one has let go
-        since."""
+        """A dead ring's name is taken away: enough stores have held all of it (docs/design.md 14), but for
+        what one has let go since."""
         if ring.incarnation <= self.left.get(ring.uuid, 0):
             return
         newer = [start for incarnation, start in self.opened[ring.uuid] if incarnation > ring.incarnation]
@@ -337,13 +347,13 @@ class Truth:
             if of_it and sent.last < min(newer, default=sent.last + 1) and not self._enough(self.had[content]):
                 self.fail(f"a ring is unlinked, and only {sorted(self.had[content])} have {sent}")
 
-    # Receivers ------------------------------------------------------------------------------------------------------------
+    # Receivers ----------------------------------------------------------------------------------------------
 
     def joins(self, uuid: bytes, session: int, start: int, identity: bytes, *, known: bool) -> None:
         """A receiver starts at ``start``. ``known``: all stores that answered knew it by this uuid.
 
-        Where it was before, it goes on, whatever is gone by now: then it is told so. For a new one the stores begin with their
-        oldest, and so they do for one that most of them have forgotten.
+        Where it was before, it goes on, whatever is gone by now: then it is told so. For a new one the stores
+        begin with their oldest, and so they do for one that most of them have forgotten.
         """
         self.world.note("join", session, start)
         first = (uuid, session) not in self.due
@@ -395,7 +405,8 @@ class Truth:
         self.acked[uuid, identity] = ack, incarnation
 
     def covers(self, uuid: bytes, session: int, low: int, high: int) -> None:
-        """A receiver's line says that [low, high) is acknowledged, and its present life knows nothing of that."""
+        """A receiver's line says that [low, high) is acknowledged, and its present life knows nothing of
+        that."""
         kept, consumed, lost = self.kept[uuid], self.consumed[uuid, session], self.told_lost[uuid, session]
         for number in range(low, high):
             had = number in lost or self._is_covered(uuid, session, number)

@@ -1,8 +1,9 @@
-"""One machine under a simulated scheduler: processes, their locks, connections, a clock, and shared memory that outlives them.
+"""One machine under a simulated scheduler: processes, their locks, connections, a clock, and shared memory
+that outlives them.
 
-A thread is a generator; each ``yield`` is a point where another thread may run, or where its process may be stopped or killed.
-Everything is chosen by one ``random.Random(seed)``, and nothing else moves anything: a seed is a schedule. ``note`` keeps a
-hash of what happened; two runs of a seed have the same one.
+A thread is a generator; each ``yield`` is a point where another thread may run, or where its process may be
+stopped or killed. Everything is chosen by one ``random.Random(seed)``, and nothing else moves anything: a
+seed is a schedule. ``note`` keeps a hash of what happened; two runs of a seed have the same one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class InvariantError(AssertionError):
 
 
 class Process:
-    """A process. Its lock is held from its start to its death (docs/design.md 12): ``alive`` is the lock, and the truth."""
+    """A process. Its lock is held from its start to its death (docs/design.md 12): ``alive`` is the lock, and
+    the truth."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -46,7 +48,8 @@ class Process:
         self.world.reschedule()
 
     def kill(self) -> None:
-        """kill -9: its threads are gone wherever they were; the kernel frees its lock and closes its sockets."""
+        """kill -9: its threads are gone wherever they were; the kernel frees its lock and closes its
+        sockets."""
         if not self.alive:
             return
         self.alive = self.stopped = False
@@ -72,7 +75,8 @@ class Process:
 
 
 class Connection:
-    """A SEQPACKET connection: two queues in order, and what was sent before an end is still read by the other side."""
+    """A SEQPACKET connection: two queues in order, and what was sent before an end is still read by the other
+    side."""
 
     __slots__ = ("answers", "client", "holds", "open", "requests", "store")
 
@@ -114,7 +118,7 @@ class World:
         self._hash = hashlib.blake2b(digest_size=16)
         self.story: list[str] | None = [] if verbose else None
 
-    # Chance -----------------------------------------------------------------------------------------------------------------
+    # Chance -------------------------------------------------------------------------------------------------
 
     def below(self, n: int) -> int:
         """A number from 0 to n - 1."""
@@ -149,7 +153,7 @@ class World:
         self._hash.update(f"{self.steps} {self.now} {self.random()}".encode())
         return self._hash.hexdigest()
 
-    # Scheduling -------------------------------------------------------------------------------------------------------------
+    # Scheduling ---------------------------------------------------------------------------------------------
 
     def reschedule(self) -> None:
         """Who may run has changed."""
@@ -175,7 +179,7 @@ class World:
             next(thread)
         self.now += 3 * MS + self.below(4 * MS)
 
-    # The kernel -------------------------------------------------------------------------------------------------------------
+    # The kernel ---------------------------------------------------------------------------------------------
 
     def dead(self, process: Process) -> bool:
         """Proof of death: its lock is free (docs/design.md 12)."""

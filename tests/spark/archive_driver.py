@@ -1,4 +1,5 @@
-"""A program that archives a topic, for tests that kill it: ``python archive_driver.py SETTINGS``, JSON (:class:`Settings`)."""
+"""A program that archives a topic, for tests that kill it: ``python archive_driver.py SETTINGS``, JSON
+(:class:`Settings`)."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ from typing import Any
 __all__ = ["Settings", "command", "session_settings"]
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a Java that lives for a minute: it starts at half the cost where it compiles simply and collects with one thread."""
+"""For a Java that lives for a minute: it starts at half the cost where it compiles simply and collects with
+one thread."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One run. ``kill``: (batch, files): kill -9 in that batch when so many of its files are in place; -1 files: when it is
-    written and not committed."""
+    """One run. ``kill``: (batch, files): kill -9 in that batch when so many of its files are in place; -1
+    files: when it is written and not committed."""
 
     topic: str
     path: str

@@ -1,7 +1,9 @@
-"""A driver of a standalone cluster, for tests: ``python cluster_driver.py SETTINGS``, JSON ``{"master", "scratch", "hosts"}``.
+"""A driver of a standalone cluster, for tests: ``python cluster_driver.py SETTINGS``, JSON ``{"master",
+"scratch", "hosts"}``.
 
-It does everything that tasks do with a domain: first with the executors of its own host alone, then, once it is told to go on,
-with those of another host, too. Prints a line of JSON per attempt: its name and phase, what it counted, or what went wrong.
+It does everything that tasks do with a domain: first with the executors of its own host alone, then, once it
+is told to go on, with those of another host, too. Prints a line of JSON per attempt: its name and phase, what
+it counted, or what went wrong.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def main() -> None:
 
 
 def wait_for_executors(spark: SparkSession, hosts: set[str]) -> None:
-    """Until each of these hosts has one, and all of them have run a task at the same time: the next job has a task on each."""
+    """Until each of these hosts has one, and all of them have run a task at the same time: the next job has a
+    task on each."""
     from holdfast.spark.executors import executor_hosts
 
     while not hosts <= set(executor_hosts(spark)):
@@ -71,7 +74,7 @@ def tell(name: str, phase: int, attempt: Callable[[], object]) -> None:
     print(json.dumps({"attempt": name, "phase": phase, **found}), flush=True)
 
 
-# What tasks do -----------------------------------------------------------------------------------------------------------
+# What tasks do ----------------------------------------------------------------------------------------------
 
 
 def rows(spark: SparkSession) -> DataFrame:

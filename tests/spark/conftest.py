@@ -1,7 +1,7 @@
 """One Spark session for all tests of it, and topics for it to read.
 
-Starting it costs some seconds once; most of the logic is tested without. Without PySpark, or without a Java, these tests are left
-out, and say so.
+Starting it costs some seconds once; most of the logic is tested without. Without PySpark, or without a Java,
+these tests are left out, and say so.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def house(tmp_path: Path, own_domain: str) -> Iterator[House]:
 
 @pytest.fixture
 def other_house(house: House, own_domain: str, tmp_path: Path) -> Iterator[str]:
-    """Three stores of the same names in another domain, which ``$HOLDFAST_DOMAIN`` does not name: its name."""
+    """Three stores of the same names in another domain, which ``$HOLDFAST_DOMAIN`` does not name: its
+    name."""
     from process.leftovers import remove_objects
     from spark.three_stores import House
 

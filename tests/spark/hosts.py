@@ -1,4 +1,5 @@
-"""Several hosts on this one: each a mount and a UTS namespace with a name, a boot, shared memory, domains and stores of its own.
+"""Several hosts on this one: each a mount and a UTS namespace with a name, a boot, shared memory, domains and
+stores of its own.
 
 Paths are the same on all of them, as they are where one installation is rolled out; what they lead to is not.
 """

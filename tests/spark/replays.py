@@ -1,4 +1,5 @@
-"""A replay that is killed: ``python replays.py SETTINGS`` runs one and dies in its n-th send, when a part of that is out."""
+"""A replay that is killed: ``python replays.py SETTINGS`` runs one and dies in its n-th send, when a part of
+that is out."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ __all__ = ["replay_and_die"]
 
 
 def replay_and_die(path: Path, topic: str, checkpoint: Path, *, send: int, part: float) -> None:
-    """Replays an archive in a process of its own, which is killed in that ``send`` (from 1), when that ``part`` of it is out."""
+    """Replays an archive in a process of its own, which is killed in that ``send`` (from 1), when that
+    ``part`` of it is out."""
     settings = [str(path), topic, str(checkpoint), send, part]
     done = subprocess.run([sys.executable, __file__, json.dumps(settings)], capture_output=True, text=True, timeout=200)
     assert done.returncode == -signal.SIGKILL, done.stderr

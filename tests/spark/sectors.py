@@ -1,4 +1,5 @@
-"""What Spark's readers do over pages that the disk does not give; test_bad_sectors.py runs it, sectors_shim.c preloaded."""
+"""What Spark's readers do over pages that the disk does not give; test_bad_sectors.py runs it, sectors_shim.c
+preloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the tests of the streaming reader share: readers as Spark makes them, and what they read and acknowledge."""
+"""What the tests of the streaming reader share: readers as Spark makes them, and what they read and
+acknowledge."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ Offset = dict[str, Any]
 
 
 def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., StreamReader]]:
-    """Of a fixture: makes readers, each as Spark makes it in a new process, and stops them at the end. They look every time, and
-    their stores answer, however slow the machine is."""
+    """Of a fixture: makes readers, each as Spark makes it in a new process, and stops them at the end. They
+    look every time, and their stores answer, however slow the machine is."""
     monkeypatch.setattr(stream_reader_module, "LOOK_PAUSE", 0)
     monkeypatch.setattr(session_module, "STORES_S", 60.0)
     made: list[StreamReader] = []

@@ -115,7 +115,8 @@ def test_a_commit_that_outlives_its_driver_keeps_its_files(house: House) -> None
 
 
 def test_what_an_older_version_has_staged_is_kept_and_told(house: House) -> None:
-    """Its name has a process number, which may be of another namespace, and a boot, which may be another host's."""
+    """Its name has a process number, which may be of another namespace, and a boot, which may be another
+    host's."""
     place = spark_directory(parse(OPTIONS, "write"))
     names = [f"{ONCE}{boot}-1-1-5d9b" for boot in ("0" * 32, Path("/proc/sys/kernel/random/boot_id").read_text()[:32])]
     for name in names:
@@ -136,12 +137,13 @@ def test_a_directory_that_is_being_made_is_nobodys_to_remove(staging: Path) -> N
     assert is_over(staging)
 
 
-# Under a JVM ------------------------------------------------------------------------------------------------------------
+# Under a JVM ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def jvm(tmp_path: Path, staging: Path) -> Callable[[str], subprocess.Popen[str]]:
-    """A process called java, in which ``plan`` is done by a child that ends at once; it ends with its input."""
+    """A process called java, in which ``plan`` is done by a child that ends at once; it ends with its
+    input."""
     (tmp_path / "java").symlink_to("/bin/bash")
 
     def start(plan: str) -> subprocess.Popen[str]:

@@ -1,4 +1,5 @@
-"""Topics to Parquet by a real Spark: everything once, over restarts and kills; and what is acknowledged meanwhile."""
+"""Topics to Parquet by a real Spark: everything once, over restarts and kills; and what is acknowledged
+meanwhile."""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ def test_a_driver_killed_in_a_micro_batch_loses_and_repeats_nothing(
     spark: SparkSession, run_store: Callable[..., ThreadStore], domain: str, tmp_path: Path, by: By,
     kill: tuple[int, int], there: int,
 ) -> None:  # fmt: skip
-    """Of what is in the table at any time nothing is there twice; nothing is acknowledged that is not committed."""
+    """Of what is in the table at any time nothing is there twice; nothing is acknowledged that is not
+    committed."""
     run_store()
     options = {"domain": domain, "maxRecordsPerTrigger": "100", "minPartitions": "2"}  # two tasks, two files
     table, scratch = tmp_path / "t", str(tmp_path / "scratch")
@@ -208,7 +210,8 @@ class _NoSpark:
 def test_a_topic_that_nobody_keeps(
     run_store: Callable[..., ThreadStore], domain: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With once it was mistyped; else it may come; and of one that is in the archive already nothing may be left."""
+    """With once it was mistyped; else it may come; and of one that is in the archive already nothing may be
+    left."""
     run_store()
     with hf.Context() as ctx:
         source(ctx, 5)

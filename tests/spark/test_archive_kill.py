@@ -1,4 +1,5 @@
-"""One kill at a random moment of an archive run, while a source publishes to three stores; torture_archive.py has many."""
+"""One kill at a random moment of an archive run, while a source publishes to three stores; torture_archive.py
+has many."""
 
 from __future__ import annotations
 

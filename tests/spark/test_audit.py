@@ -64,7 +64,7 @@ def said(found: Audit) -> list[tuple[str, str, int, int]]:
     return [(each.kind, each.store or each.receiver, each.first, each.next) for each in found.findings]
 
 
-# Messages ---------------------------------------------------------------------------------------------------------------
+# Messages ---------------------------------------------------------------------------------------------------
 
 
 def test_three_equal_logs_give_no_finding(shelves: Shelves) -> None:
@@ -207,7 +207,7 @@ def _options(**given: Any) -> Any:
     return Options(**given)
 
 
-# Who is behind ----------------------------------------------------------------------------------------------------------
+# Who is behind ----------------------------------------------------------------------------------------------
 
 
 def test_a_store_that_is_behind_is_named_with_what_it_lacks(shelves: Shelves) -> None:
@@ -258,7 +258,7 @@ def test_what_a_receiver_did_not_have_in_time_is_expired(shelves: Shelves) -> No
     assert said(found) == [("lag", "session 0x2a", 10, 300), ("expired", "session 0x2a", 10, oldest)]
 
 
-# A domain that lives ----------------------------------------------------------------------------------------------------
+# A domain that lives ----------------------------------------------------------------------------------------
 
 
 def test_who_lives_is_given_time_to_get_there(
@@ -389,7 +389,7 @@ def test_a_topic_that_nobody_keeps_is_an_error(run_store: Callable[..., Any], pu
         audit(["order"])
 
 
-# The checkpoint ---------------------------------------------------------------------------------------------------------
+# The checkpoint ---------------------------------------------------------------------------------------------
 
 
 def test_an_audit_goes_on_behind_what_was_in_order(shelves: Shelves, tmp_path: Path) -> None:
@@ -456,7 +456,7 @@ def test_a_checkpoint_is_one_process_s_and_of_one_kind(shelves: Shelves, tmp_pat
     assert checkpoint.read_text() == '{"type":"replay"}', "it is left as it is"
 
 
-# Spark ------------------------------------------------------------------------------------------------------------------
+# Spark ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spark

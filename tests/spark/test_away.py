@@ -1,4 +1,5 @@
-"""Stores that are whole and not in sight: what they may have is not lost, and is neither left out nor acknowledged."""
+"""Stores that are whole and not in sight: what they may have is not lost, and is neither left out nor
+acknowledged."""
 
 from __future__ import annotations
 
@@ -152,7 +153,8 @@ def test_a_domain_in_which_nothing_ran_proves_nothing(run_store: Run, reader: An
 
 @pytest.fixture
 def half(run_store: Run, wipe: Callable[[str], None]) -> TopicSource:
-    """A source at a, which has everything, and b, where retention has taken the first; a's volume is not mounted yet."""
+    """A source at a, which has everything, and b, where retention has taken the first; a's volume is not
+    mounted yet."""
     a = run_store("a", kind="disk")
     b = run_store("b", kind="memory", **SMALL)
     with hf.Context() as ctx:
@@ -205,7 +207,8 @@ def test_a_store_that_was_given_up_is_not_waited_for(half: TopicSource, reader: 
 def test_stores_that_lag_do_not_speak_for_those_that_are_away(
     run_store: Run, reader: Any, wipe: Callable[[str], None], strict: str
 ) -> None:
-    """c has stopped at 60; a and b have 100, and are mounted late. No part of a batch passes for the whole."""
+    """c has stopped at 60; a and b have 100, and are mounted late. No part of a batch passes for the
+    whole."""
     a, b, c = (run_store(name, kind="disk") for name in "abc")
     with hf.Context() as ctx:
         src = at_stores(ctx, "3", *"abc")
@@ -232,7 +235,8 @@ def test_stores_that_lag_do_not_speak_for_those_that_are_away(
 
 
 def test_a_part_of_a_batch_that_is_gone_is_said(run_store: Run, reader: Any) -> None:
-    """Its stores are all in sight, and have less than the batch: the batch was planned, and the stores were set back."""
+    """Its stores are all in sight, and have less than the batch: the batch was planned, and the stores were
+    set back."""
     run_store()
     with hf.Context() as ctx:
         source(ctx, 10)
@@ -277,7 +281,7 @@ def test_a_task_knows_which_stores_were_away_when_it_was_planned(half: TopicSour
     assert losses_in(domain_directory()) == []
 
 
-# No domain ----------------------------------------------------------------------------------------------------------------
+# No domain --------------------------------------------------------------------------------------------------
 
 
 def test_a_query_that_ends_with_what_is_there_needs_its_domain(

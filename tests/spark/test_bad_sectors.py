@@ -1,4 +1,5 @@
-"""Spark's readers over pages that the disk does not give: sectors.py, each test of it with its own preloaded shim."""
+"""Spark's readers over pages that the disk does not give: sectors.py, each test of it with its own preloaded
+shim."""
 
 from __future__ import annotations
 

@@ -306,7 +306,7 @@ def test_what_is_gone_when_the_task_runs_is_an_error(task: tuple[BatchReader, Ra
         list(read.read(later))
 
 
-# Filters ----------------------------------------------------------------------------------------------------------------
+# Filters ----------------------------------------------------------------------------------------------------
 
 
 def filtered(filters: Sequence[f.Filter], **options: Any) -> list[bytes]:
@@ -344,7 +344,7 @@ def test_a_reader_takes_filters_only_where_spark_pushes_them(
     assert type(source.reader(source.schema())) is FilteringBatchReader
 
 
-# Where tasks run --------------------------------------------------------------------------------------------------------
+# Where tasks run --------------------------------------------------------------------------------------------
 
 
 def test_a_plan_without_tasks_reads_nothing() -> None:

@@ -1,5 +1,5 @@
-"""A real standalone cluster of PySpark: a Master, and two Workers that are two hosts. A task on the wrong one ends before its
-first byte, whatever it was to do; on the right one everything works.
+"""A real standalone cluster of PySpark: a Master, and two Workers that are two hosts. A task on the wrong one
+ends before its first byte, whatever it was to do; on the right one everything works.
 """
 
 from __future__ import annotations

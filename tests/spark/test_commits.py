@@ -166,7 +166,8 @@ def test_stores_that_lost_everything_get_the_batch_from_its_beginning(house: Hou
 
 @pytest.mark.parametrize("stopped", ["abc", "bc"])
 def test_a_reboot_that_takes_what_was_only_in_the_ring(tmp_path: Path, query: Query, stopped: str) -> None:
-    """With all of the stores stopped the rows are lost, with two of them they are at one store, and not stable."""
+    """With all of the stores stopped the rows are lost, with two of them they are at one store, and not
+    stable."""
     configs = {name: hf.StoreConfig(name, tmp_path / name, type="disk") for name in NAMES}
     stores = {name: hf.spawn_store(config) for name, config in configs.items()}
     try:

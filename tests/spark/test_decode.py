@@ -134,7 +134,7 @@ def test_records_of_which_no_field_is_asked_for_are_not_looked_at() -> None:
     assert decoded([b"any size"], valueFormat="struct:a INT", columns="flags") == [{"flags": 0}]
 
 
-# Arrow ------------------------------------------------------------------------------------------------------------------
+# Arrow ------------------------------------------------------------------------------------------------------
 
 PRICES = t.StructType(
     [

@@ -1,4 +1,5 @@
-"""What an audit makes of the messages that logs give (pipeline/evidence.py): each log by itself, and one against the others."""
+"""What an audit makes of the messages that logs give (pipeline/evidence.py): each log by itself, and one
+against the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tasks that read shared memory themselves, and channels between tasks and processes, over the deaths of both."""
+"""Tasks that read shared memory themselves, and channels between tasks and processes, over the deaths of
+both."""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ def objects(domain: str) -> list[str]:
         there.close()
 
 
-# Ranges -----------------------------------------------------------------------------------------------------------------
+# Ranges -----------------------------------------------------------------------------------------------------
 
 
 def test_a_task_per_range_reads_it_itself(spark: SparkSession, domain: str, numbers: hf.Source) -> None:
@@ -189,7 +190,8 @@ def test_a_function_over_ranges_gets_the_ranges(spark: SparkSession, domain: str
 def test_workers_do_not_look_through_modules_after_each_task(
     spark: SparkSession, domain: str, numbers: hf.Source
 ) -> None:
-    """Spark's daemon collects garbage between tasks, and would look at every object of every module each time."""
+    """Spark's daemon collects garbage between tasks, and would look at every object of every module each
+    time."""
     parts = ranges(domain)
     said = over_ranges(spark, parts, lambda _: b"%d" % gc.get_freeze_count())
     assert all(int(count) > 20_000 for count in said)
@@ -213,7 +215,7 @@ def test_a_task_that_does_not_see_the_logs_says_so(
         frame.collect()
 
 
-# Tasks that are killed --------------------------------------------------------------------------------------------------
+# Tasks that are killed --------------------------------------------------------------------------------------
 
 
 def test_a_killed_task_leaves_nothing_and_harms_nothing(spark: SparkSession, domain: str, numbers: hf.Source) -> None:
@@ -258,7 +260,7 @@ def test_a_task_that_publishes_is_killed_and_repeated(spark: SparkSession, house
     assert count >= 3500
 
 
-# Channels ---------------------------------------------------------------------------------------------------------------
+# Channels ---------------------------------------------------------------------------------------------------
 
 WRITE = """
 import sys, pyarrow as pa

@@ -36,7 +36,8 @@ def test_a_number_inside_a_row_or_behind_the_last_is_somebody_elses(number: int)
 
 
 def test_the_last_piece_that_can_be_true_counts() -> None:
-    """Two rows, then (a restart) from row 2 on in fragments of 1000 bytes: rows 2 .. 5 have the numbers 42 .. 45."""
+    """Two rows, then (a restart) from row 2 on in fragments of 1000 bytes: rows 2 .. 5 have the numbers 42 ..
+    45."""
     both = share((0, 40, 100), (2, 42, 1000))
     assert rows_below(both, 44, LENGTHS) == 4
     assert len(both.pieces) == 2

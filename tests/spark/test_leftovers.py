@@ -1,4 +1,5 @@
-"""``holdfast gc`` removes of Spark's writers what nobody will ever need, and nothing that keeps a batch from being sent twice."""
+"""``holdfast gc`` removes of Spark's writers what nobody will ever need, and nothing that keeps a batch from
+being sent twice."""
 
 from __future__ import annotations
 

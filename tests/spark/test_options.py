@@ -181,7 +181,7 @@ def test_options_of_the_publishing_source_pass_through() -> None:
     assert parse({"option.ume_flight_size": "10", "topic": "x"}, "write").engine == {"ume_flight_size": "10"}
 
 
-# Records ----------------------------------------------------------------------------------------------------------------
+# Records ----------------------------------------------------------------------------------------------------
 
 
 def test_fields_lie_one_behind_the_other() -> None:

@@ -1,4 +1,5 @@
-"""``holdfast pipeline``: the real program, its words and exit codes; where it would start a Spark, mostly that of the tests."""
+"""``holdfast pipeline``: the real program, its words and exit codes; where it would start a Spark, mostly
+that of the tests."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def where(shelves: Shelves) -> list[str]:
     return [word for directory in shelves.directories for word in ("--directory", str(directory))]
 
 
-# audit ------------------------------------------------------------------------------------------------------------------
+# audit ------------------------------------------------------------------------------------------------------
 
 
 def test_an_audit_says_what_it_found_and_exits_with_1(shelves: Shelves) -> None:
@@ -140,7 +141,7 @@ def test_what_was_found_is_told_also_where_it_cannot_be_drawn(shelves: Shelves, 
     assert err.startswith("error: cannot draw ")
 
 
-# replay -----------------------------------------------------------------------------------------------------------------
+# replay -----------------------------------------------------------------------------------------------------
 
 
 def test_a_replay_of_a_log(run_store: Callable[..., Any], publish: Callable[..., Any], tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_a_replay_that_is_interrupted_goes_on(
     assert run("recv", "again", "-e")[1].splitlines() == ["0", "1", "2", "3"]
 
 
-# What is wrong ----------------------------------------------------------------------------------------------------------
+# What is wrong ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,7 +247,7 @@ def test_without_pyspark_the_program_says_how_to_get_it(tmp_path: Path) -> None:
     assert err == "error: this needs pyspark, which is not installed\nhint: pip install 'holdfast[spark]'\n"
 
 
-# Spark ------------------------------------------------------------------------------------------------------------------
+# Spark ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spark

@@ -1,4 +1,5 @@
-"""A task uses the place that its plan names, and ends before its first byte where that is not the place it is at."""
+"""A task uses the place that its plan names, and ends before its first byte where that is not the place it is
+at."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def take_over(directory: Path, other: Path) -> None:
         shutil.copy(slot, directory)
 
 
-# Writing ----------------------------------------------------------------------------------------------------------------
+# Writing ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [OPTIONS, AT_LEAST_ONCE], ids=["exactly_once", "at_least_once"])
@@ -149,7 +150,8 @@ def test_a_writer_need_not_see_the_directories_of_stores(house: House) -> None:
 
 
 def test_a_store_that_was_wiped_before_the_plan_is_none_of_its_stores(house: House) -> None:
-    """It has left its name in the domain, and whatever lies in its directory now is no reason to refuse a task."""
+    """It has left its name in the domain, and whatever lies in its directory now is no reason to refuse a
+    task."""
     house.stores["c"].stop()
     take_over(house.where / "c", house.where / "a")
     place = place_of_write(None, [], NAMES)
@@ -178,7 +180,7 @@ def test_stores_that_cannot_be_named_are_refused_before_the_first_row(own_domain
         BatchWriter({"option.ume_store_name": "a:b:c:d"}, TOPIC_VALUE, overwrite=False)
 
 
-# Reading ----------------------------------------------------------------------------------------------------------------
+# Reading ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ FIRST, STOP = 10, 50
 
 @pytest.fixture
 def shelves(tmp_path: Path) -> Iterator[Shelves]:
-    """Three stores with messages that say their number; 30 is two of one byte each, and nobody has 40 and 41."""
+    """Three stores with messages that say their number; 30 is two of one byte each, and nobody has 40 and
+    41."""
     made = Shelves(tmp_path, stores=list("abc"))
     for name in "abc":
         log = made.store(name)

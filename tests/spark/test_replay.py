@@ -1,4 +1,5 @@
-"""A replay publishes everything once, in one order, at the pace that is asked for, and after a kill goes on where it was."""
+"""A replay publishes everything once, in one order, at the pace that is asked for, and after a kill goes on
+where it was."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def order(path: Path, positions: dict[str, Position] | None = None) -> list[byte
     return [value for part in merged(recording, positions or {}) for value in part.values.to_pylist()]
 
 
-# The order --------------------------------------------------------------------------------------------------------------
+# The order --------------------------------------------------------------------------------------------------
 
 
 def test_a_source_comes_by_its_numbers_and_sources_by_their_times(tmp_path: Path) -> None:
@@ -92,7 +93,8 @@ def test_a_clock_that_stepped_back_does_not_turn_the_numbers_round(tmp_path: Pat
 
 
 def test_the_order_is_the_same_wherever_it_is_cut_and_begun_again(tmp_path: Path) -> None:
-    """Sources with equal times, in files that overlap; and from each position on, what follows is what followed before."""
+    """Sources with equal times, in files that overlap; and from each position on, what follows is what
+    followed before."""
     dice = random.Random(5)
     rows = []
     for source in (3, 5, 9):
@@ -157,7 +159,7 @@ def test_an_archive_without_payloads_is_none(tmp_path: Path) -> None:
         opened(ArchiveInput(str(tmp_path / "nowhere"), ""))
 
 
-# Publishing -------------------------------------------------------------------------------------------------------------
+# Publishing -------------------------------------------------------------------------------------------------
 
 
 def test_an_archive_is_published_as_it_was(run_store: Callable[..., Any], tmp_path: Path) -> None:
@@ -252,7 +254,7 @@ def test_what_no_store_has_ends_a_replay_unless_it_may(run_store: Callable[..., 
     assert said("less") == [b"%d" % number for number in (*range(10), *range(15, 20))]
 
 
-# Killed -----------------------------------------------------------------------------------------------------------------
+# Killed -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("send", "part"), [(1, 0.0), (1, 0.5), (2, 0.3), (3, 1.0)])

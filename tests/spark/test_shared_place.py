@@ -1,4 +1,5 @@
-"""Staged rows and records where other users have directories, too: only in a place that is ours alone to write, and closed."""
+"""Staged rows and records where other users have directories, too: only in a place that is ours alone to
+write, and closed."""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ def test_foreach_batch_with_a_version_is_published_once(
 
 
 class Feed:
-    """A streaming query over a directory of JSON lines, one file a micro-batch, into the topics of its rows."""
+    """A streaming query over a directory of JSON lines, one file a micro-batch, into the topics of its
+    rows."""
 
     def __init__(self, spark: SparkSession, where: Path, options: dict[str, str], name: str = "checkpoint") -> None:
         self._spark, self._options = spark, options

@@ -1,4 +1,5 @@
-"""Streaming queries in a real Spark session: what they read, what they acknowledge, and what a killed driver leaves behind."""
+"""Streaming queries in a real Spark session: what they read, what they acknowledge, and what a killed driver
+leaves behind."""
 
 from __future__ import annotations
 
@@ -191,7 +192,8 @@ def test_stores_that_go_down_and_come_back_under_a_query(
 def test_a_query_that_retention_has_passed(
     spark: SparkSession, run_store: Callable[..., ThreadStore], domain: str, tmp_path: Path
 ) -> None:
-    """It ends, and says what is gone; or it goes on behind it, and tells it once: in the ledger and in its progress."""
+    """It ends, and says what is gone; or it goes on behind it, and tells it once: in the ledger and in its
+    progress."""
     run_store(**{"repository-size-threshold": 1 << 20, "repository-size-limit": 2 << 20})
     with hf.Context() as ctx:
         src = source(ctx, 5)
@@ -254,7 +256,8 @@ query.trigger(availableNow=True).start().awaitTermination()
 def test_a_driver_killed_in_a_micro_batch_loses_and_repeats_nothing(
     spark: SparkSession, run_store: Callable[..., ThreadStore], domain: str, tmp_path: Path
 ) -> None:
-    """Killed when the batch is written and not committed; the next run takes its session over and writes it again."""
+    """Killed when the batch is written and not committed; the next run takes its session over and writes it
+    again."""
     run_store()
     with hf.Context() as ctx:
         source(ctx, 500)

@@ -1,4 +1,5 @@
-"""The streaming reader in the order in which Spark calls it, crashes included; stores are real, Spark is not there."""
+"""The streaming reader in the order in which Spark calls it, crashes included; stores are real, Spark is not
+there."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def ctx(own_domain: str) -> Iterator[hf.Context]:
         yield context
 
 
-# Offsets ------------------------------------------------------------------------------------------------------------------
+# Offsets ----------------------------------------------------------------------------------------------------
 
 
 def test_a_new_query_and_what_comes_later(run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any) -> None:
@@ -238,7 +239,7 @@ def test_only_what_a_quorum_has(
         assert numbers(query.latestOffset(passed(start), ALL)) == [stop]
 
 
-# Limits -------------------------------------------------------------------------------------------------------------------
+# Limits -----------------------------------------------------------------------------------------------------
 
 
 def test_limits(run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any) -> None:
@@ -282,7 +283,7 @@ def test_available_now_reads_what_was_there_and_ends(
     assert sorted(numbers(query.reportLatestOffset())) == [7, 150], "the lag is told all the same"
 
 
-# Data loss ----------------------------------------------------------------------------------------------------------------
+# Data loss --------------------------------------------------------------------------------------------------
 
 
 def test_a_source_that_is_gone(
@@ -309,7 +310,8 @@ def test_a_source_that_is_gone(
 def test_a_first_batch_begins_where_it_began(
     run_store: Callable[..., ThreadStore], ctx: hf.Context, reader: Any, more: int
 ) -> None:
-    """Spark asks for ``latest`` again after a crash in its first batch, and gets another place: the batch says its own."""
+    """Spark asks for ``latest`` again after a crash in its first batch, and gets another place: the batch
+    says its own."""
     run_store()
     src = source(ctx, 6)
     query = reader(startingOffsets="latest")

@@ -1,4 +1,5 @@
-"""The streaming query as a registered receiver: what it acknowledges and when, and who else may have its session."""
+"""The streaming query as a registered receiver: what it acknowledges and when, and who else may have its
+session."""
 
 from __future__ import annotations
 

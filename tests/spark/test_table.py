@@ -1,4 +1,5 @@
-"""The archive's directory of Parquet files, without Spark: what readers find in it after a failure at every step."""
+"""The archive's directory of Parquet files, without Spark: what readers find in it after a failure at every
+step."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ STEPS = ("sync", "rename", "unlink")
 def test_killed_at_any_step_a_batch_is_written_again_and_nothing_is_there_twice(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, step: str, split: Sequence[Sequence[int]]
 ) -> None:
-    """Also when it is killed in the repetition; and in no state do readers see a row twice, or lack one of another batch."""
+    """Also when it is killed in the repetition; and in no state do readers see a row twice, or lack one of
+    another batch."""
     path, before, now, survived = tmp_path / "t", [0, 1], [10, 11, 12, 13], 0
     with ParquetTable(path, "date,topic", checkpoint) as table:
         put(table, 0, [0], [1])

@@ -1,4 +1,5 @@
-"""What a query has lost is in the ledger once: under one name, with the right numbers, as soon as that can be written."""
+"""What a query has lost is in the ledger once: under one name, with the right numbers, as soon as that can be
+written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``txnAppId`` and ``txnVersion``: a version is published once in each topic of each domain, and records of 0.1.0 still count."""
+"""``txnAppId`` and ``txnVersion``: a version is published once in each topic of each domain, and records of
+0.1.0 still count."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def write_as_before(given: dict[str, str], part: Sequence[Row]) -> None:
     keeping.release()  # its process ends
 
 
-# Topics -----------------------------------------------------------------------------------------------------------------
+# Topics -----------------------------------------------------------------------------------------------------
 
 
 def test_one_pair_is_published_once_in_each_topic(house: House) -> None:
@@ -111,7 +112,7 @@ def test_a_staging_directory_that_two_domains_share(
     assert published() == by_topic(rows(7, 0))
 
 
-# Half published ---------------------------------------------------------------------------------------------------------
+# Half published ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", ["send", "wait_stable"])
@@ -136,7 +137,7 @@ def test_what_fails_before_it_is_intended_leaves_nothing(house: House, tmp_path:
     assert writes.staged(tmp_path) == []
 
 
-# Records of 0.1.0 -------------------------------------------------------------------------------------------------------
+# Records of 0.1.0 -------------------------------------------------------------------------------------------
 
 
 def test_what_an_older_version_has_published_is_published(house: House) -> None:

@@ -1,4 +1,5 @@
-"""What was written with a sync that failed, or that its writer did not live to do, counts only when it was written once more."""
+"""What was written with a sync that failed, or that its writer did not live to do, counts only when it was
+written once more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Writers, driven as Spark drives them: what they publish, what they refuse, what stays open between commits."""
+"""Writers, driven as Spark drives them: what they publish, what they refuse, what stays open between
+commits."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def query(tmp_path: Path) -> Query:
     return Query(OPTIONS, tmp_path)
 
 
-# What is published --------------------------------------------------------------------------------------------------------
+# What is published ------------------------------------------------------------------------------------------
 
 
 def test_a_stream_publishes_every_row_in_the_order_of_partitions(house: House, query: Query) -> None:
@@ -151,7 +152,7 @@ def test_writers_that_nobody_goes_on_with_use_sources_again(tmp_path: Path) -> N
         assert again == first
 
 
-# Between commits ----------------------------------------------------------------------------------------------------------
+# Between commits --------------------------------------------------------------------------------------------
 
 
 def incarnation(house: House, topic: str) -> int:
@@ -194,7 +195,7 @@ def test_sources_are_not_kept_for_ever(house: House, query: Query, monkeypatch: 
     assert incarnation(house, "x") == 2
 
 
-# What is refused ----------------------------------------------------------------------------------------------------------
+# What is refused --------------------------------------------------------------------------------------------
 
 
 def _schema(**types: Any) -> StructType:

@@ -1,4 +1,5 @@
-"""Three memory stores in this process; and what the stores of the domain, these or others, have of every topic."""
+"""Three memory stores in this process; and what the stores of the domain, these or others, have of every
+topic."""
 
 from __future__ import annotations
 

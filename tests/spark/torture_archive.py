@@ -1,11 +1,14 @@
-"""Archives the flights of 2013 while they are published, kills what takes part in it, and compares what is in the archive.
+"""Archives the flights of 2013 while they are published, kills what takes part in it, and compares what is in
+the archive.
 
-    PYTHONPATH=tests python tests/spark/torture_archive.py [--kills 10] [--flights N] [--seed S] [--java pip|HOME] [--master M]
+    PYTHONPATH=tests python tests/spark/torture_archive.py [--kills 10] [--flights N] [--seed S]
+        [--java pip|HOME] [--master M]
 
-Three stores, a source, and the archive as a program of its own (archive_driver.py), which is the receiver of a session. Killed
-with -9, at random moments: the driver, its JVM, a worker of an executor, a store. After every kill: nothing is acknowledged that
-Spark's checkpoint does not hold, and the table has no message twice and none that was not sent. At the end the archive drains;
-then every flight is in it once, as it was sent, everything is acknowledged, and of all those processes none is left.
+Three stores, a source, and the archive as a program of its own (archive_driver.py), which is the receiver of
+a session. Killed with -9, at random moments: the driver, its JVM, a worker of an executor, a store. After
+every kill: nothing is acknowledged that Spark's checkpoint does not hold, and the table has no message twice
+and none that was not sent. At the end the archive drains; then every flight is in it once, as it was sent,
+everything is acknowledged, and of all those processes none is left.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ class Tally(NamedTuple):
 
 
 class ArchiveTorture:
-    """One run in ``folder``, which has a domain of its own. ``with ArchiveTorture(...) as torture: torture.run()``."""
+    """One run in ``folder``, which has a domain of its own. ``with ArchiveTorture(...) as torture:
+    torture.run()``."""
 
     def __init__(
         self, folder: Path, count: int | None, rate: float, kills: int, seed: int, *, java: str = "",
@@ -96,14 +100,15 @@ class ArchiveTorture:
         return subprocess.Popen(whole, stdin=subprocess.DEVNULL)
 
     def _archive(self, settings: Settings) -> subprocess.Popen[bytes]:
-        """A new session, so that all that comes of it can be found. What it says is in the folder, of the last few runs."""
+        """A new session, so that all that comes of it can be found. What it says is in the folder, of the
+        last few runs."""
         with (self._folder / "driver.log").open("ab") as log:
             return subprocess.Popen(
                 command(settings), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment,
                 start_new_session=True,
             )  # fmt: skip
 
-    # What is looked at ----------------------------------------------------------------------------------------------------
+    # What is looked at --------------------------------------------------------------------------------------
 
     def _committed(self) -> tuple[int, int]:
         """Batches and numbers that the checkpoint holds."""
@@ -123,8 +128,9 @@ class ArchiveTorture:
         return acknowledged
 
     def _check_table(self, *, whole: bool) -> int:
-        """While no driver lives. The first one may have died before it made the table's directory, and the JVM of the last one
-        may yet make and remove directories for what it staged, which a reader of all of it would stumble over."""
+        """While no driver lives. The first one may have died before it made the table's directory, and the
+        JVM of the last one may yet make and remove directories for what it staged, which a reader of all of
+        it would stumble over."""
         files = [str(path) for path in self._table.glob("date=*/topic=*/*.parquet")]
         where: Any = self._table if whole else files
         dataset = ds.dataset(where, format="parquet", partitioning="hive") if files else None
@@ -154,7 +160,7 @@ class ArchiveTorture:
                 continue
         return found
 
-    # What is done ---------------------------------------------------------------------------------------------------------
+    # What is done -------------------------------------------------------------------------------------------
 
     def _until(self, what: str, true: Callable[[], bool]) -> None:
         """Waits as long as micro-batches come."""
@@ -199,8 +205,8 @@ class ArchiveTorture:
         return Tally(self._kills, rows, time.monotonic() - began)
 
     def _wait(self) -> None:
-        """Mostly until it has committed something since it was started, if there is anything left, and then some time; now and
-        then only some time, or nearly none: while it starts, before there is a table."""
+        """Mostly until it has committed something since it was started, if there is anything left, and then
+        some time; now and then only some time, or nearly none: while it starts, before there is a table."""
         before = self._committed()[0]
 
         def goes_on() -> bool:

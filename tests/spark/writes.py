@@ -1,7 +1,8 @@
-"""Writers as Spark drives them, without Spark: made anew and pickled for every task and commit; and what reached the stores.
+"""Writers as Spark drives them, without Spark: made anew and pickled for every task and commit; and what
+reached the stores.
 
-Run as a program it is one commit of a streaming query that dies at a named point: ``python writes.py SETTINGS`` (JSON, as
-`Commit` writes it).
+Run as a program it is one commit of a streaming query that dies at a named point: ``python writes.py
+SETTINGS`` (JSON, as `Commit` writes it).
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def batch_tasks(writer: BatchWriter, partitions: Sequence[Sequence[Row]]) -> lis
     return messages
 
 
-# Dying ------------------------------------------------------------------------------------------------------------------
+# Dying ------------------------------------------------------------------------------------------------------
 
 
 def die(*_: object) -> None:
@@ -203,14 +204,16 @@ def stand_still(pids: Sequence[int]) -> None:
 
 
 def commit_and_die(query: Query, batch: int, messages: list[Any], point: str, stop: Sequence[int] = ()) -> None:
-    """Commits in a process of its own, which is killed at ``point``. ``stop``: processes that stand still from the intent on."""
+    """Commits in a process of its own, which is killed at ``point``. ``stop``: processes that stand still
+    from the intent on."""
     settings = [query.options, batch, PICKLER.dumps(messages).hex(), point, list(stop)]
     done = subprocess.run([sys.executable, __file__, json.dumps(settings)], capture_output=True, text=True, timeout=200)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def commit_and_kill(query: Query, batch: int, messages: list[Any], after: float) -> None:
-    """Commits in a process of its own, which is killed ``after`` seconds from its intent on, if it has not finished."""
+    """Commits in a process of its own, which is killed ``after`` seconds from its intent on, if it has not
+    finished."""
     settings = [query.options, batch, PICKLER.dumps(messages).hex(), "", []]
     with subprocess.Popen([sys.executable, __file__, json.dumps(settings)], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None

@@ -1,10 +1,12 @@
-"""Runs one part of the lab. Exit status: 0 nothing found and every planted bug caught, 1 otherwise, 77 not possible here."""
+"""Runs one part of the lab. Exit status: 0 nothing found and every planted bug caught, 1 otherwise, 77 not
+possible here."""
 
 from __future__ import annotations
 
 import os
 
-# Before holdfast and numpy are imported: the build with failpoints, none of them armed; and no threads that a fork would lose.
+# Before holdfast and numpy are imported: the build with failpoints, none of them armed; and no threads that a
+# fork would lose.
 os.environ["HOLDFAST_FAILPOINTS"] = ""
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 

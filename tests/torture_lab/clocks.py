@@ -1,7 +1,8 @@
-"""The wall clock jumps by days, forward and back, under processes that run: nothing that was promised depends on it.
+"""The wall clock jumps by days, forward and back, under processes that run: nothing that was promised depends
+on it.
 
-The processes have clock_shim.c preloaded: what Python and the C core read is one clock, which is stepped here. The times of the
-messages show that it was; without the shim they do not, which is the control.
+The processes have clock_shim.c preloaded: what Python and the C core read is one clock, which is stepped
+here. The times of the messages show that it was; without the shim they do not, which is the control.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Power cuts of whole systems: stores with an image each, backups and groups, a source and receivers, all of them processes.
+"""Power cuts of whole systems: stores with an image each, backups and groups, a source and receivers, all of
+them processes.
 
-cuts/episode.py draws and runs one system; cuts/journal.py is the judge. In some systems a disk vanishes before the power does: it
-gives and takes nothing any more, and a sync fails once. Each bug is planted in systems that can show it.
+cuts/episode.py draws and runs one system; cuts/journal.py is the judge. In some systems a disk vanishes
+before the power does: it gives and takes nothing any more, and a sync fails once. Each bug is planted in
+systems that can show it.
 """
 
 from __future__ import annotations
@@ -55,8 +57,8 @@ class Planted(NamedTuple):
 B_GOES_ON = Life([*_up("ab"), ("kill", "a"), ("stable", 200)])
 A_ALONE: list[Step] = [("mount", "a"), ("start", "a"), ("source", ""), ("stable", 20)]
 A_RESTS: list[Step] = [("mount", "a"), ("start", "a"), ("ready", "a"), ("source", ""), ("rests", "a")]
-"""A disk that vanishes in the middle of a sync takes the journal of its file system with it: no later sync succeeds, and there is
-nothing to believe."""
+"""A disk that vanishes in the middle of a sync takes the journal of its file system with it: no later sync
+succeeds, and there is nothing to believe."""
 PLANTED = {
     "nothing is synced": Planted("three", [Life(_up("abc"))], "log.skip_sync=mutant"),
     "a head is believed with its store dead": Planted(
@@ -72,7 +74,8 @@ PLANTED = {
 
 
 def run(lab: Lab) -> Outcome:
-    """150 cuts, or 2,000 (or 10), and 20 disks that vanish, or 200 (or 2). Each planted bug is looked for in a few systems."""
+    """150 cuts, or 2,000 (or 10), and 20 disks that vanish, or 200 (or 2). Each planted bug is looked for in
+    a few systems."""
     own_mounts(lab)
     preload()
     outcome = Outcome()

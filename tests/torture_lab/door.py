@@ -1,7 +1,9 @@
-"""Somebody who is no client of ours at a store's socket: it answers with what can be read, or hangs up, and serves the others.
+"""Somebody who is no client of ours at a store's socket: it answers with what can be read, or hangs up, and
+serves the others.
 
-Random bytes of any length; after a right Hello, requests with bytes that flipped, and with names and numbers that nobody would
-choose. Some never say a word, some never read. The control is a door that gives back what it gets.
+Random bytes of any length; after a right Hello, requests with bytes that flipped, and with names and numbers
+that nobody would choose. Some never say a word, some never read. The control is a door that gives back what
+it gets.
 """
 
 from __future__ import annotations
@@ -96,7 +98,8 @@ def _request(pick: random.Random) -> bytes:
 
 
 def _answered(sock: socket.socket) -> bool:
-    """To the last request; False: the store hung up. Raises Stuck for silence, Finding for what is no answer."""
+    """To the last request; False: the store hung up. Raises Stuck for silence, Finding for what is no
+    answer."""
     try:
         while packet := sock.recv(wire.PACKET_MAX):
             answer = wire.decode_answer(packet)

@@ -1,7 +1,8 @@
-"""Bits that flip on disk: every one of a store's state, and some of its logs, which are mended from another store's.
+"""Bits that flip on disk: every one of a store's state, and some of its logs, which are mended from another
+store's.
 
-Every bit of a log's segment and head flips in tests/c (torture_flips.c, test_log_damage.c): it is told, and costs one record.
-Here the record comes back from the store that still has it.
+Every bit of a log's segment and head flips in tests/c (torture_flips.c, test_log_damage.c): it is told, and
+costs one record. Here the record comes back from the store that still has it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def run(lab: Lab) -> Outcome:
     return outcome
 
 
-# State ------------------------------------------------------------------------------------------------------------------------
+# State ------------------------------------------------------------------------------------------------------
 
 
 def some_state(life: int) -> State:
@@ -58,7 +59,8 @@ def some_state(life: int) -> State:
 
 
 def flip_state(lab: Lab, outcome: Outcome, *, tell: bool = True) -> None:
-    """Whatever bit flips, in whichever slot: what is read is a whole state, and the newest unless its own slot is hit."""
+    """Whatever bit flips, in whichever slot: what is read is a whole state, and the newest unless its own
+    slot is hit."""
     where = lab.root / "state"
     where.mkdir()
     file = StateFile(where)
@@ -93,11 +95,12 @@ def flipped(data: bytes, bit: int) -> bytes:
     return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
 
 
-# Logs -------------------------------------------------------------------------------------------------------------------------
+# Logs -------------------------------------------------------------------------------------------------------
 
 
 def flip_logs(lab: Lab, outcome: Outcome, times: int) -> None:
-    """A bit of what one of two stores has: found, and mended from the other one; no message is lost or changed."""
+    """A bit of what one of two stores has: found, and mended from the other one; no message is lost or
+    changed."""
     pick = random.Random(lab.seed)
     uuid = secrets.token_bytes(16)
     where = lab.root / "logs"

@@ -1,8 +1,9 @@
-"""A peer that writes garbage into every page that it may write: whoever is not hit goes on, and whoever is dies of no signal.
+"""A peer that writes garbage into every page that it may write: whoever is not hit goes on, and whoever is
+dies of no signal.
 
-First each page of the object is hit once, then random places of it, for as long as the others work. A source, its receiver and a
-store have the object open; a source and a receiver beside them share the store and the domain. Preambles are another trouble: who
-has checked one goes on, who comes now may be refused, with a type.
+First each page of the object is hit once, then random places of it, for as long as the others work. A source,
+its receiver and a store have the object open; a source and a receiver beside them share the store and the
+domain. Preambles are another trouble: who has checked one goes on, who comes now may be refused, with a type.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ PAUSE_S = 0.0002
 
 
 def _opened(name: str) -> FileIO:
-    """The object, kept for as long as it is spoiled: once its creator is dead, a store may take the name away at any moment."""
+    """The object, kept for as long as it is spoiled: once its creator is dead, a store may take the name away
+    at any moment."""
     return (SHM_DIR / name).open("r+b", buffering=0)
 
 
@@ -83,7 +85,8 @@ class _Spoiler:
 
 @contextlib.contextmanager
 def _scene(lab: Lab, domain: str) -> Iterator[None]:
-    """A store, and a source and its receiver that will be spoiled, at work. What the two make of it is their affair."""
+    """A store, and a source and its receiver that will be spoiled, at work. What the two make of it is their
+    affair."""
     where = lab.root / domain
     common: dict[str, Any] = {"domain": domain, "topic": "spoiled", "seed": 1}
     with store_in(lab, domain) as store:
@@ -118,8 +121,9 @@ def spoilt(lab: Lab, outcome: Outcome, domain: str, kind: str) -> None:
 
 
 def preambles(lab: Lab, outcome: Outcome, domain: str, kind: str) -> None:
-    """Garbage in the preamble of one object of theirs: a bit, a word at a time, all of it. The magic comes last: without it, a
-    newcomer takes an object for one that its creator left unfinished, and puts another in its place."""
+    """Garbage in the preamble of one object of theirs: a bit, a word at a time, all of it. The magic comes
+    last: without it, a newcomer takes an object for one that its creator left unfinished, and puts another in
+    its place."""
     pick = np.random.default_rng(lab.seed)
     with _scene(lab, domain):
         (name,) = objects(domain, kind)
@@ -143,7 +147,8 @@ def preambles(lab: Lab, outcome: Outcome, domain: str, kind: str) -> None:
 
 
 def _newcomer(domain: str) -> bool:
-    """Whether one was told that it cannot join; else it was served, or had nothing to receive. There is no other end."""
+    """Whether one was told that it cannot join; else it was served, or had nothing to receive. There is no
+    other end."""
     place = Domain(domain)
     try:
         Bells(place)  # a context has those that this process has known before

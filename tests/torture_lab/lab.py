@@ -64,7 +64,8 @@ class Outcome:
         self.findings.append(what)
 
     def times_found(self, what: re.Pattern[str]) -> int:
-        """Findings that say so. A planted bug is caught by what it does, not by a machine that is too slow (Stuck)."""
+        """Findings that say so. A planted bug is caught by what it does, not by a machine that is too slow
+        (Stuck)."""
         return sum(bool(what.search(found)) for found in self.findings)
 
     def plant(self, *, caught: bool) -> None:

@@ -24,7 +24,8 @@ OPTIONS: dict[str, Any] = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 18, "u
 
 @contextlib.contextmanager
 def store_in(lab: Lab, domain: str) -> Iterator[Worker]:
-    """A process of its own, which is open. After ``with`` it has ended, though it never opened, and the domain has no objects."""
+    """A process of its own, which is open. After ``with`` it has ended, though it never opened, and the
+    domain has no objects."""
     where = lab.root / domain
     where.mkdir()
     store = Worker("store", where, directory=str(where / "a"), kind="disk", domain=domain)
@@ -36,7 +37,8 @@ def store_in(lab: Lab, domain: str) -> Iterator[Worker]:
 
 
 def in_steps(domain: str, topic: str, messages: int, during: Callable[[int], object] = lambda _: None) -> int:
-    """Each message is received before the next is sent; ``during`` is called in between. Raises Finding when another comes."""
+    """Each message is received before the next is sent; ``during`` is called in between. Raises Finding when
+    another comes."""
     with hf.Context(domain=domain) as ctx:
         source = ctx.source(topic, options=OPTIONS)
         source.wait_registered(DEADLINE_S)

@@ -1,12 +1,14 @@
-"""The matrix: every failpoint of the C core × killed, stopped, failed with EIO or ENOSPC × one, two and three stores.
+"""The matrix: every failpoint of the C core × killed, stopped, failed with EIO or ENOSPC × one, two and three
+stores.
 
-A cell is one process that passes one point and suffers there, while the others work. After a kill it is started again; after a
-stop it goes on; an error is the program's or the store's to deal with. In each case the judge beside them (group_scene.py) sees
-that nothing that was called stable is lost, that numbers have no gap and no repetition, and that work goes on.
+A cell is one process that passes one point and suffers there, while the others work. After a kill it is
+started again; after a stop it goes on; an error is the program's or the store's to deal with. In each case
+the judge beside them (group_scene.py) sees that nothing that was called stable is lost, that numbers have no
+gap and no repetition, and that work goes on.
 
-Errors are put where the core asks a system call, the points of HF_FAIL_STATUS. A sync that failed takes the log out of use for
-good (docs/design.md 20), so these cells have a scene of their own each, and what is asked is less: everything stable is readable,
-and who ended did so with an error of ours.
+Errors are put where the core asks a system call, the points of HF_FAIL_STATUS. A sync that failed takes the
+log out of use for good (docs/design.md 20), so these cells have a scene of their own each, and what is asked
+is less: everything stable is readable, and who ended did so with an error of ours.
 """
 
 from __future__ import annotations
@@ -145,7 +147,8 @@ class Matrix:
         self, action: str, role: str, names: list[str], *, kind: str = "disk", fresh: bool = False,
         retaining: bool = False,
     ) -> None:  # fmt: skip
-        """One scene, one cell after the other. ``fresh``: the point is passed in a domain where nothing is yet."""
+        """One scene, one cell after the other. ``fresh``: the point is passed in a domain where nothing is
+        yet."""
         scene, domain = self.scene(kind, retaining=retaining)
         try:
             with scene:
@@ -243,8 +246,8 @@ class Matrix:
             store.start()
 
     def _watch(self, scene: GroupScene, victim: Worker, look: Callable[[], None], *, mended: bool) -> None:
-        """It goes on, or it does not: what was called stable is there, and whoever ended said why. ``mended``: no log is damaged;
-        else the victim's is, and its repair has failed."""
+        """It goes on, or it does not: what was called stable is there, and whoever ended said why.
+        ``mended``: no log is damaged; else the victim's is, and its repair has failed."""
         goal, deadline = scene.processed + PROGRESS, time.monotonic() + ERRNO_S
         while scene.processed < goal and time.monotonic() < deadline:
             look()
@@ -281,10 +284,11 @@ def said_to(path: Path) -> Iterator[None]:
 
 
 def watch(scene: GroupScene, victim: Worker, errors: Path) -> None:
-    """Judges. The victim may have ended with an error of ours; where the stores are no quorum without it, so may the others.
+    """Judges. The victim may have ended with an error of ours; where the stores are no quorum without it, so
+    may the others.
 
-    A source that has never begun may end, too, when the victim refuses it: it waits for all its stores (docs: the guide), and its
-    program is told which one refuses. It is started again, and the store tries again.
+    A source that has never begun may end, too, when the victim refuses it: it waits for all its stores (docs:
+    the guide), and its program is told which one refuses. It is started again, and the store tries again.
     """
     scene.look()
     source = scene.source
@@ -330,7 +334,8 @@ def caught_up(scene: GroupScene, store: Worker) -> None:
 
 
 def suffer(scene: GroupScene, victim: Worker, action: str, name: str, *, look: bool) -> None:
-    """Waits until the victim, which was started with the point armed, has passed it and died there, or stands."""
+    """Waits until the victim, which was started with the point armed, has passed it and died there, or
+    stands."""
 
     def gone() -> bool:
         if action == "stop":
@@ -378,8 +383,8 @@ def stands(victim: Worker) -> bool:
 
 
 def damage(scene: GroupScene, store: Worker, nth: int, pick: random.Random) -> None:
-    """A bit of a payload that this store published early, and that its peers have, is flipped: of another one for each ``nth``,
-    for what was mended once is not mended again."""
+    """A bit of a payload that this store published early, and that its peers have, is flipped: of another one
+    for each ``nth``, for what was mended once is not mended again."""
     log = dict(scene.logs())[store]
     path = log.path / FIRST_SEGMENT
     with path.open("r+b") as file:

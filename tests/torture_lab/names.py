@@ -1,7 +1,9 @@
-"""Somebody removes all names of a domain from /dev/shm, repeatedly: who has them open goes on, who comes later starts anew.
+"""Somebody removes all names of a domain from /dev/shm, repeatedly: who has them open goes on, who comes
+later starts anew.
 
-A group of three stores, a source and two receivers run free meanwhile, each a process; and for every removal there is a new
-source with a receiver in this process, hit in the middle of their work. The control takes the pages, not the names alone.
+A group of three stores, a source and two receivers run free meanwhile, each a process; and for every removal
+there is a new source with a receiver in this process, hit in the middle of their work. The control takes the
+pages, not the names alone.
 """
 
 from __future__ import annotations

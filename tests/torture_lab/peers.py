@@ -1,7 +1,9 @@
-"""Peers that are broken or hostile, names that somebody removes, a wall clock that jumps: whoever is not hit goes on as before.
+"""Peers that are broken or hostile, names that somebody removes, a wall clock that jumps: whoever is not hit
+goes on as before.
 
-A store and those who will be hit are processes of their own. A source and a receiver beside them, here, must not notice. What who
-was hit makes of it is its own affair, but nobody dies of a signal. Each trouble has a control of its own.
+A store and those who will be hit are processes of their own. A source and a receiver beside them, here, must
+not notice. What who was hit makes of it is its own affair, but nobody dies of a signal. Each trouble has a
+control of its own.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Power cuts: a store works on an ext4 file system in an image; everything is killed, and the image is copied.
+"""Power cuts: a store works on an ext4 file system in an image; everything is killed, and the image is
+copied.
 
-The copy has what reached the disk, and nothing of what only the page cache has. It is mounted, and a store opens its log there as
-after another boot: everything that the board called stable must be in it. The processes are those of torture_core.py; they go on
-on the image itself.
+The copy has what reached the disk, and nothing of what only the page cache has. It is mounted, and a store
+opens its log there as after another boot: everything that the board called stable must be in it. The
+processes are those of torture_core.py; they go on on the image itself.
 
-The planted bug is a log that leaves its fdatasync out. No kill can show it: the page cache outlives the process.
+The planted bug is a log that leaves its fdatasync out. No kill can show it: the page cache outlives the
+process.
 """
 
 from __future__ import annotations
@@ -84,7 +86,8 @@ def _make_image(path: Path) -> None:
 
 @contextmanager
 def _mounted(image: Path, at: Path) -> Iterator[Path]:
-    """commit=300: nothing but a sync commits the journal, so that an image that is copied changes under nobody's hands."""
+    """commit=300: nothing but a sync commits the journal, so that an image that is copied changes under
+    nobody's hands."""
     at.mkdir(exist_ok=True)
     command = ["mount", "-o", "loop,commit=300", str(image), str(at)]
     subprocess.run(command, check=True, capture_output=True, text=True)
@@ -143,7 +146,8 @@ def _one_cut(lab: Lab, episode: Episode, image: Path, outcome: Outcome, *, quiet
 
 
 def _judge(episode: Episode, path: Path, oldest: int, stable: int, outcome: Outcome) -> None:
-    """The log as it is after the power cut. ``oldest``: what it retained before, and it may have let go of no more."""
+    """The log as it is after the power cut. ``oldest``: what it retained before, and it may have let go of no
+    more."""
     if not path.exists() or not (path / "head").exists():
         if stable:
             raise Finding(f"{stable} was called stable, and there is no log")

@@ -1,4 +1,5 @@
-"""A source's numbers without a source: retention and notices, and a driver of a few lines that releases what it may."""
+"""A source's numbers without a source: retention and notices, and a driver of a few lines that releases what
+it may."""
 
 from __future__ import annotations
 

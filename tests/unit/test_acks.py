@@ -305,7 +305,7 @@ def test_an_acknowledgement_does_not_wait_for_ever_for_another_threads_sweep(mon
     assert window.advance() == 1
 
 
-# Explicit -----------------------------------------------------------------------------------------------------------------
+# Explicit ---------------------------------------------------------------------------------------------------
 
 
 def test_explicit_nothing_but_the_program_acknowledges() -> None:

@@ -1,4 +1,5 @@
-"""Wrong use gives one typed error of one line that names the value and what to do, at once, and changes nothing."""
+"""Wrong use gives one typed error of one line that names the value and what to do, at once, and changes
+nothing."""
 
 from __future__ import annotations
 

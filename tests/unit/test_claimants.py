@@ -41,7 +41,8 @@ Machine = SourceRegistration | ReceiverRegistration
 
 
 class Shop:
-    """Stores that grant one claimant at a time, and those claimants. Answers are there at once; ``now`` goes on by hand."""
+    """Stores that grant one claimant at a time, and those claimants. Answers are there at once; ``now`` goes
+    on by hand."""
 
     def __init__(self, groups: Groups, down: Collection[int] = (), held: Collection[int] = ()) -> None:
         self.groups = groups

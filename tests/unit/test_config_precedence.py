@@ -1,4 +1,5 @@
-"""What goes before what: options=, the context's options=, the file, UM's environment variables, the defaults."""
+"""What goes before what: options=, the context's options=, the file, UM's environment variables, the
+defaults."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_an_error_with_a_place_survives_the_way_to_another_process(tmp_path: Pat
     assert (twin.file, twin.line, twin.column, twin.excerpt) == (error.file, error.line, error.column, error.excerpt)
 
 
-# Any bytes -----------------------------------------------------------------------------------------------------------------
+# Any bytes --------------------------------------------------------------------------------------------------
 
 
 def either(path: Path, contents: bytes) -> None:

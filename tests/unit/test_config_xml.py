@@ -62,7 +62,7 @@ def refused(load: Callable[..., Configuration], text: str, *words: str, **more: 
     return raised.value
 
 
-# Whom it means -------------------------------------------------------------------------------------------------------------
+# Whom it means ----------------------------------------------------------------------------------------------
 
 LAYERS = ["application", "contexts", "context", "options", "sources", "topic", "own"]
 
@@ -180,7 +180,7 @@ def test_what_nothing_here_uses_is_passed_over(load: Callable[..., Configuration
     assert view(load(text)).ume_flight_size == 5
 
 
-# What it forbids -----------------------------------------------------------------------------------------------------------
+# What it forbids --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_values_can_be_forbidden_and_layers_add_to_each_other(load: Callable[...
                 resolve("source", {"ume_flight_size": value}, None, layers)
 
 
-# What it refuses -----------------------------------------------------------------------------------------------------------
+# What it refuses --------------------------------------------------------------------------------------------
 
 END = "</contexts></application></applications></um-configuration>"
 BODY = f"<applications><application><contexts>{END}"

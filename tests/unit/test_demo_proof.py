@@ -18,7 +18,8 @@ MS = 1_000_000
 
 
 def written(path: Path, numbers: list[int], changed: int = -1, flags: bytes = b"") -> Path:
-    """A receiver's file: one row per number, a millisecond apart, each processed 2 ms after it was published."""
+    """A receiver's file: one row per number, a millisecond apart, each processed 2 ms after it was
+    published."""
     rows = []
     for row, number in enumerate(numbers):
         digest = hashlib.sha256(RECORDS[number] if number < 6 and row != changed else b"else").digest()

@@ -1,4 +1,5 @@
-"""What the doctor makes of mount tables, of logind's configuration, and of machines that are not as this one is."""
+"""What the doctor makes of mount tables, of logind's configuration, and of machines that are not as this one
+is."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def test_logind_removes_what_a_user_shares_unless_the_last_file_says_no(texts: l
     assert removes_ipc(texts) == removes
 
 
-# Machines that are not as this one is ---------------------------------------------------------------------------------------
+# Machines that are not as this one is -----------------------------------------------------------------------
 
 MIB = 1 << 20
 

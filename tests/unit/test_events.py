@@ -1,4 +1,5 @@
-"""Events: frozen, without a dictionary, all there, and with UM's flag values (docs/semantics.md B.5, D.3, D.4, D.5, L)."""
+"""Events: frozen, without a dictionary, all there, and with UM's flag values (docs/semantics.md B.5, D.3,
+D.4, D.5, L)."""
 
 from __future__ import annotations
 

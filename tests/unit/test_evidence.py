@@ -1,4 +1,5 @@
-"""The report of what the harnesses did: it is good only when every one of them ran, did enough, and caught what was planted."""
+"""The report of what the harnesses did: it is good only when every one of them ran, did enough, and caught
+what was planted."""
 
 from __future__ import annotations
 
@@ -111,7 +112,8 @@ def test_what_a_night_of_this_release_found_makes_the_evidence_bad(
 
 
 def test_what_the_plan_runs_is_there() -> None:
-    """A command whose file or target has another name by now would be a row that was not run, an hour later."""
+    """A command whose file or target has another name by now would be a row that was not run, an hour
+    later."""
     lines = [
         line
         for harness in HARNESSES

@@ -1,8 +1,9 @@
-"""BEGINs that reach a few stores, from sources that die at once, between others that are sent under: random histories.
+"""BEGINs that reach a few stores, from sources that die at once, between others that are sent under: random
+histories.
 
-The machines are the real ones; stores, files and the board are modelled. A message that was stable stays what it was, by every
-behaviour of the groups, whoever is away or cannot be read (docs/design.md 13, 14). Three bugs are planted, each in one of the
-rules that this takes.
+The machines are the real ones; stores, files and the board are modelled. A message that was stable stays what
+it was, by every behaviour of the groups, whoever is away or cannot be read (docs/design.md 13, 14). Three
+bugs are planted, each in one of the rules that this takes.
 """
 
 from __future__ import annotations
@@ -215,7 +216,8 @@ def unknown_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def only_the_newest_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An orphan BEGIN holds: what promises keep from happening, and what right_table sees where it happened all the same."""
+    """An orphan BEGIN holds: what promises keep from happening, and what right_table sees where it happened
+    all the same."""
     for module in (election, sys.modules[__name__]):
         monkeypatch.setattr(
             module, "right_table", lambda views, *_: newest_table(view.begins for view in views.values() if view)

@@ -1,4 +1,5 @@
-"""Many logs of one store catch up at once: how much of that is done between two rounds of the drain (engine/store/drainer.py)."""
+"""Many logs of one store catch up at once: how much of that is done between two rounds of the drain
+(engine/store/drainer.py)."""
 
 from __future__ import annotations
 

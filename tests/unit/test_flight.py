@@ -1,5 +1,5 @@
-"""What happens at the flight size: docs/semantics.md D.6, the parts that need no ring (process/test_source_semantics.py: the
-rest)."""
+"""What happens at the flight size: docs/semantics.md D.6, the parts that need no ring
+(process/test_source_semantics.py: the rest)."""
 
 from __future__ import annotations
 

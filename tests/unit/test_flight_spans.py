@@ -1,5 +1,5 @@
-"""What is in flight where numbers leave it out of order (docs/semantics.md D.6), against a model of plain sets; what is
-remembered."""
+"""What is in flight where numbers leave it out of order (docs/semantics.md D.6), against a model of plain
+sets; what is remembered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ RECEIVERS = 3
 
 
 class Model:
-    """Numbers as sets: who has them, who has confirmed them, which have left. No intervals, no prefixes but the released one."""
+    """Numbers as sets: who has them, who has confirmed them, which have left. No intervals, no prefixes but
+    the released one."""
 
     def __init__(self, needed: int) -> None:
         self.needed = needed

@@ -1,4 +1,5 @@
-"""The speed lab at tiny sizes: what is measured is checked, what is missing is named, what fails leaves the others alone."""
+"""The speed lab at tiny sizes: what is measured is checked, what is missing is named, what fails leaves the
+others alone."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def bench() -> Iterator[Bench]:
         yield bench
 
 
-# Data and checks ----------------------------------------------------------------------------------------------------------
+# Data and checks --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [16, 700, 4096])
@@ -102,7 +103,7 @@ def test_records_count_only_once_they_were_released() -> None:
         check.frames(records, memory, lambda: None)  # the same ones again
 
 
-# Adapters -----------------------------------------------------------------------------------------------------------------
+# Adapters ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ADAPTERS, ids=lambda path: path.stem)
@@ -191,7 +192,7 @@ def test_a_product_that_fails_or_is_missing_leaves_the_others_their_turns(bench:
     assert "- absent: no_such_module is missing: nothing on PyPI" in text
 
 
-# Workloads ----------------------------------------------------------------------------------------------------------------
+# Workloads --------------------------------------------------------------------------------------------------
 
 
 def _series(row: Row, name: str) -> Series:
@@ -245,7 +246,7 @@ def test_a_new_process_replays_a_store(bench: Bench) -> None:
     _all_measured(list(workloads.replay(bench, replace(TINY, logs=(HoldfastLog,)))), (HoldfastLog,))
 
 
-# Tables -------------------------------------------------------------------------------------------------------------------
+# Tables -----------------------------------------------------------------------------------------------------
 
 
 def _row(*, more_is_better: bool = True, **values: list[float]) -> Row:

@@ -77,7 +77,7 @@ def test_the_freshest_heartbeat_counts_and_spares_the_proof() -> None:
     assert machine.look([never_asked(0), never_asked(TIMEOUT)], TIMEOUT + 1) == []
 
 
-# Silence alone ---------------------------------------------------------------------------------------------------------------
+# Silence alone ----------------------------------------------------------------------------------------------
 
 
 def test_where_silence_counts_a_context_that_hangs_is_tmo_alone_and_once() -> None:

@@ -1,4 +1,5 @@
-"""The ledger of the nights: a slice is a line, the next night goes on, and what is found ends it (night.py)."""
+"""The ledger of the nights: a slice is a line, the next night goes on, and what is found ends it
+(night.py)."""
 
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ def test_each_part_has_a_name_of_its_own() -> None:
 
 
 def test_a_busy_run_counts_what_make_busy_prints() -> None:
-    """A goal in a word that no record has would never be reached. `make busy` prints its record as its last line."""
+    """A goal in a word that no record has would never be reached. `make busy` prints its record as its last
+    line."""
     busy = next(each for each in PARTS if each.name == "busy")
     assert list(busy.command[:5]) == [sys.executable, "-m", "evidence_run", "busy", "--"]
     rule = (Path(__file__).parents[1] / "evidence.mk").read_text().split("\nbusy:", 1)[1].split("\n\n", 1)[0]

@@ -1,4 +1,5 @@
-"""What a source says of its numbers, in which units and with which flags: docs/semantics.md D.3, D.4, L.1, row by row."""
+"""What a source says of its numbers, in which units and with which flags: docs/semantics.md D.3, D.4, L.1,
+row by row."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def three_fragments(mode: int | None, confirmation: int = 0, unique: int = 0) ->
     return kit
 
 
-# D.3: MessageStable -------------------------------------------------------------------------------------------------------
+# D.3: MessageStable -----------------------------------------------------------------------------------------
 
 
 def test_d3_the_flags_have_ums_values() -> None:
@@ -177,7 +178,7 @@ def test_the_sender_records_every_message_only_where_events_need_it(
     assert not deaf.records_any
 
 
-# MessageStable with USER ----------------------------------------------------------------------------------------------------
+# MessageStable with USER ------------------------------------------------------------------------------------
 
 
 def test_a_number_that_the_program_marks_in_order_is_stable_by_that() -> None:
@@ -213,7 +214,7 @@ def test_marked_where_stability_is_told_in_other_units(mode: int | None, told: l
     assert stable(kit.go()) == told
 
 
-# D.4: DeliveryConfirmation --------------------------------------------------------------------------------------------------
+# D.4: DeliveryConfirmation ----------------------------------------------------------------------------------
 
 
 def test_d4_mode_0_none() -> None:
@@ -280,7 +281,7 @@ def test_d4_confirmations_of_what_was_let_go_still_bring_the_client_data() -> No
     assert [e.client_data for e in kit.confirm("r", 10)] == ["m", "m", "m"]
 
 
-# MessageNotStable -----------------------------------------------------------------------------------------------------------
+# MessageNotStable -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("mode", "told"), [
@@ -329,7 +330,7 @@ def test_a_store_lost_what_was_reclaimed_by_force() -> None:
     assert short(kit.store(0, 3, since=2))[0] == ("MessageNotStable", 0, 1, flags, None, "A")
 
 
-# MessageReclaimed -----------------------------------------------------------------------------------------------------------
+# MessageReclaimed -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("mode", "told"), [
@@ -372,7 +373,7 @@ def test_l1_expected_order() -> None:
     assert kinds[2:] == ["MessageReclaimed"]
 
 
-# Records --------------------------------------------------------------------------------------------------------------------
+# Records ----------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_is_as_many_messages_as_it_has_rows() -> None:

@@ -1,4 +1,5 @@
-"""What options say together: groups of stores (docs/semantics.md E.1), warnings, values that UM has and this does not, layers."""
+"""What options say together: groups of stores (docs/semantics.md E.1), warnings, values that UM has and this
+does not, layers."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def test_zero_clears_each_list() -> None:
     assert view.ume_store_group == (Group(0, 1),)
 
 
-# Values --------------------------------------------------------------------------------------------------------------------
+# Values -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_the_keepalive_interval_is_off_or_long(given: int, good: bool) -> None:
             resolve("context", {"ume_proactive_keepalive_interval": given})
 
 
-# Warnings ------------------------------------------------------------------------------------------------------------------
+# Warnings ---------------------------------------------------------------------------------------------------
 
 
 def test_round_robin_is_taken_as_quorum_consensus_with_a_warning() -> None:
@@ -108,7 +109,7 @@ def test_a_very_large_flight_size_is_warned_of(size: int, warned: bool) -> None:
     assert bool(resolve("source", {"ume_flight_size": size}).warnings) is warned
 
 
-# Layers --------------------------------------------------------------------------------------------------------------------
+# Layers -----------------------------------------------------------------------------------------------------
 
 
 def test_what_is_given_goes_before_layers_and_a_higher_layer_before_a_lower() -> None:
@@ -160,7 +161,7 @@ def test_a_rule_holds_for_what_is_in_force(rule: Rule, value: int, good: bool) -
         assert (raised.value.file, raised.value.line) == ("a.xml", 3)
 
 
-# Receiver-paced persistence (docs/semantics.md J.1) -----------------------------------------------------------------------------
+# Receiver-paced persistence (docs/semantics.md J.1) ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The table against UM's (docs/semantics.md K): every option has UM's scope, unit and default, or is listed as different."""
+"""The table against UM's (docs/semantics.md K): every option has UM's scope, unit and default, or is listed
+as different."""
 
 from __future__ import annotations
 

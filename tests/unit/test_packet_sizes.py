@@ -1,4 +1,5 @@
-"""Every control message fits into one datagram, with as many of the longest names, paths and texts as the limits allow."""
+"""Every control message fits into one datagram, with as many of the longest names, paths and texts as the
+limits allow."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from holdfast.engine.log.state_file import LIVES_MAX, SERVED_MAX, SourceState
 from holdfast.engine.native.core import lib
 from holdfast.engine.options.receiver_paced import Wanted
 from holdfast.engine.options.values import GROUPS_MAX, NAME_MAX, SESSION_MAX, STORES_MAX
+from holdfast.engine.printable import cut
 from holdfast.engine.rules.election import Written
 from holdfast.engine.rules.quorum import Groups
 from holdfast.engine.rules.reconcile import BEGINS_MAX
@@ -148,15 +150,15 @@ def test_a_socket_takes_a_packet_of_that_size_whole() -> None:
 def test_a_text_is_cut_between_characters_in_its_middle(wide: str) -> None:
     whole = f"/a/path{wide * 300}: the reason"
     for size in range(40, 60):
-        text = wire.cut(whole, size)
+        text = cut(whole, size)
         assert size - 8 < len(text.encode()) <= size
         begin, end = text.split("…")
         assert whole.startswith(begin)
         assert whole.endswith(end)
         assert (begin[:7], end[-10:]) == ("/a/path", "the reason")
     size = len(whole.encode())
-    assert wire.cut(whole, size) == whole
-    assert "…" in wire.cut(whole, size - 1)
+    assert cut(whole, size) == whole
+    assert "…" in cut(whole, size - 1)
 
 
 def test_a_path_that_is_no_text_is_told_all_the_same() -> None:
@@ -179,7 +181,7 @@ def test_of_the_logs_of_earlier_lists_those_with_the_latest_messages_are_told() 
     assert said.others == short
 
 
-# The limits are kept ------------------------------------------------------------------------------------------------------
+# The limits are kept ----------------------------------------------------------------------------------------
 
 
 def test_a_source_tells_so_many_stores_of_earlier_lists_however_many_identities_it_has_had() -> None:

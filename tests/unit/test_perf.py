@@ -1,4 +1,5 @@
-"""The measuring harness without measuring: histograms, floors, and what a report says about a floor that is missed."""
+"""The measuring harness without measuring: histograms, floors, and what a report says about a floor that is
+missed."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def test_the_c_programs_are_compiled() -> None:
     assert build_bench().exists()
 
 
-# Histograms ---------------------------------------------------------------------------------------------------------------
+# Histograms -------------------------------------------------------------------------------------------------
 
 
 def test_a_histogram_is_exact_below_256_and_to_one_part_in_128_above() -> None:
@@ -62,7 +63,7 @@ def test_quantiles_of_nothing_are_nothing() -> None:
     assert quantiles(Counter()) == {}
 
 
-# Floors -------------------------------------------------------------------------------------------------------------------
+# Floors -----------------------------------------------------------------------------------------------------
 
 AT_LEAST = Floor("fast enough", "script", "ours", Side.AT_LEAST, "bare", 0.5)
 AT_MOST = Floor("soon enough", "script", "ours", Side.AT_MOST, "bare", 2, 100)
@@ -132,7 +133,7 @@ def test_every_floor_names_cases_that_its_script_measures() -> None:
     assert {case for script, case in named if case not in c_cases[script]} == python_cases
 
 
-# Reports ------------------------------------------------------------------------------------------------------------------
+# Reports ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -201,7 +202,7 @@ def test_a_quantity_has_three_digits_and_a_unit_that_fits(value: float, unit: st
     assert quantity(value, unit) == text
 
 
-# Acks ---------------------------------------------------------------------------------------------------------------------
+# Acks -------------------------------------------------------------------------------------------------------
 
 
 def test_the_ack_rows_measure_what_they_say() -> None:

@@ -36,7 +36,7 @@ def series(case: str, values: list[float], unit: str = "ns", probe: float = 130.
     return Series(case, case, [Sample(value, unit, probe, 0, 0, 0, Counter()) for value in values])
 
 
-# The test -----------------------------------------------------------------------------------------------------------------
+# The test ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 1), (2, 3), (3, 3), (4, 2)])
@@ -77,7 +77,8 @@ def test_a_loss_of_30_percent_fails_among_noise_and_one_wild_run() -> None:
 
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
 def test_noise_alone_does_not_fail(noise: float) -> None:
-    """The rate of false alarms of a single measurement, far below ALPHA since 10 % are allowed; two are needed to fail."""
+    """The rate of false alarms of a single measurement, far below ALPHA since 10 % are allowed; two are
+    needed to fail."""
     alarms = sum(
         compare(runs(5, noise=noise, seed=2 * i), runs(10, noise=noise, seed=2 * i + 1)).outcome is Outcome.LOSS
         for i in range(400)
@@ -98,7 +99,7 @@ def test_nothing_to_compare_is_refused(old: list[float], new: list[float]) -> No
         compare(old, new)
 
 
-# Pairs --------------------------------------------------------------------------------------------------------------------
+# Pairs ------------------------------------------------------------------------------------------------------
 
 
 def test_a_cost_is_in_units_of_its_neighbour_for_times_and_for_rates() -> None:
@@ -148,7 +149,7 @@ def test_facts_that_differ_are_told() -> None:
     assert differences(facts, facts | {"kernel": "7.0"}) == ["kernel: 7.0, in the committed results same"]
 
 
-# The whole gate, with measuring replaced ----------------------------------------------------------------------------------
+# The whole gate, with measuring replaced --------------------------------------------------------------------
 
 
 HERE: dict[str, object] = {"cpu": cpu_model(), "cores": os.cpu_count()}

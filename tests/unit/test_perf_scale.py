@@ -1,4 +1,5 @@
-"""Scale curves and the budget without measuring: exponents, verdicts, what is left out, plots, and how callgrind is read."""
+"""Scale curves and the budget without measuring: exponents, verdicts, what is left out, plots, and how
+callgrind is read."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def one_figure(monkeypatch: pytest.MonkeyPatch) -> Figure:
     return figure
 
 
-# Curves -------------------------------------------------------------------------------------------------------------------
+# Curves -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wanted", [-0.5, 0.0, 0.1, 1.0, 2.0])
@@ -109,7 +110,7 @@ def test_every_case_of_a_figure_is_measured_once() -> None:
     assert sum(len(figure.curves) * len(figure.xs(64)) for figure in FIGURES) == len(cases)
 
 
-# Reports and plots --------------------------------------------------------------------------------------------------------
+# Reports and plots ------------------------------------------------------------------------------------------
 
 
 def test_a_curve_that_is_too_steep_is_missed_loudly_and_its_gaps_are_named() -> None:
@@ -148,7 +149,7 @@ def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
             load(path)
 
 
-# Budget -------------------------------------------------------------------------------------------------------------------
+# Budget -----------------------------------------------------------------------------------------------------
 
 COUNTED = f"version: 1\nevents: {' '.join(budget.EVENTS)}\n\nsummary: 1\ntotals: 2000 30 20 10 500 250\n"
 

@@ -1,4 +1,5 @@
-"""Who may send, and where to start: the tables of docs/semantics.md E.2, E.4, E.5, and every pattern of failures."""
+"""Who may send, and where to start: the tables of docs/semantics.md E.2, E.4, E.5, and every pattern of
+failures."""
 
 from __future__ import annotations
 

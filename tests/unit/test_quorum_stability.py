@@ -1,4 +1,5 @@
-"""What is stable over groups of stores: the pictures of docs/semantics.md E.3, and every pattern against a reference."""
+"""What is stable over groups of stores: the pictures of docs/semantics.md E.3, and every pattern against a
+reference."""
 
 from __future__ import annotations
 

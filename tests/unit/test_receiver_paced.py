@@ -1,4 +1,5 @@
-"""Receiver-paced persistence (docs/semantics.md J.1): who may have it, when stability is withheld, what goes."""
+"""Receiver-paced persistence (docs/semantics.md J.1): who may have it, when stability is withheld, what
+goes."""
 
 from __future__ import annotations
 
@@ -152,7 +153,7 @@ def test_j1_a_receivers_mode_is_the_sources_and_stays(paced: bool, asked: int, k
     assert refused is None or refused.code == "receiver_paced"
 
 
-# Pacing: 1,000 bytes of room beside a flight of 200; messages of 100 bytes ---------------------------------------------------
+# Pacing: 1,000 bytes of room beside a flight of 200; messages of 100 bytes ----------------------------------
 
 TERMS = Terms(1200, 200, False)
 

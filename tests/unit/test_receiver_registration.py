@@ -95,7 +95,8 @@ def test_what_a_life_that_came_to_nothing_left_at_one_store_is_imposed_on_no_oth
 
 
 def test_the_identity_that_only_stores_which_did_not_know_it_gave_is_imposed_on_who_comes_later() -> None:
-    """Else that one waits for acknowledgements of a receiver that nobody is any more, a receiver-paced source with it."""
+    """Else that one waits for acknowledgements of a receiver that nobody is any more, a receiver-paced source
+    with it."""
     machine = ReceiverRegistration(Groups((1, 1), (0, 1)), INTERVAL, "majority")
     machine.connected(0, 0)
     machine.connected(1, 0)
@@ -171,7 +172,7 @@ def test_b3_a_receiver_that_waits_says_for_whom_once_until_it_answers() -> None:
     assert machine.tick(99 * INTERVAL) == [], "delivery goes on"
 
 
-# An orphan BEGIN: its claimant died when one store had it (docs/semantics.md A.3) ----------------------------------------
+# An orphan BEGIN: its claimant died when one store had it (docs/semantics.md A.3) ---------------------------
 
 AGAIN, ORPHAN = ((6, 0), (7, 100)), ((6, 0), (7, 100), (8, 100))
 

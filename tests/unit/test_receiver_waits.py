@@ -1,4 +1,5 @@
-"""A receiver that cannot register says so, with what each store says, at once and again and again; the clock is the test's."""
+"""A receiver that cannot register says so, with what each store says, at once and again and again; the clock
+is the test's."""
 
 from __future__ import annotations
 

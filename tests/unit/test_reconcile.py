@@ -1,4 +1,5 @@
-"""BEGIN tables, what a store reports, and the filling of a hole: tables of cases (docs/design.md 13 to 15)."""
+"""BEGIN tables, what a store reports, and the filling of a hole: tables of cases (docs/design.md 13 to
+15)."""
 
 from __future__ import annotations
 

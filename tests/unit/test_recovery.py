@@ -1,4 +1,5 @@
-"""Where a receiver starts, and when a number is given up: every row of docs/semantics.md F.1, and F.2 and F.4."""
+"""Where a receiver starts, and when a number is given up: every row of docs/semantics.md F.1, and F.2 and
+F.4."""
 
 from __future__ import annotations
 

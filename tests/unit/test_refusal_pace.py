@@ -21,7 +21,8 @@ def source() -> SourceRegistration:
 
 
 def refused_after_grants(machine: SourceRegistration, refusal: Refusal, until_ns: int) -> list[tuple[int, Action]]:
-    """An open source whose store grants each time, and refuses BEGIN after it: what is done, with the time."""
+    """An open source whose store grants each time, and refuses BEGIN after it: what is done, with the
+    time."""
     done: list[tuple[int, Action]] = []
     for now in range(10, until_ns, REFUSED_RETRY_NS // 4):
         for action in machine.tick(now):

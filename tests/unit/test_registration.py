@@ -302,8 +302,8 @@ def test_three_stores_open_at_the_consensus(answers: list[int], after: int, open
 
 
 def test_an_answer_that_is_older_than_a_greater_one_is_asked_for_again() -> None:
-    """The store could not read the other's log yet: by what it said then, stable messages would be numbered again
-    (docs/design.md 14)."""
+    """The store could not read the other's log yet: by what it said then, stable messages would be numbered
+    again (docs/design.md 14)."""
     machine = source(3)
     machine.connected(0, 0)
     machine.granted(0, grant(9, incarnation=1), 1)
@@ -315,7 +315,8 @@ def test_an_answer_that_is_older_than_a_greater_one_is_asked_for_again() -> None
 
 
 def test_an_answer_to_a_question_from_before_the_opening_is_asked_for_again() -> None:
-    """It may promise this claimant a later incarnation than the one that it has opened meanwhile, and then BEGIN is refused."""
+    """It may promise this claimant a later incarnation than the one that it has opened meanwhile, and then
+    BEGIN is refused."""
     machine = source(3)
     for store in range(3):
         machine.connected(store, 0)
@@ -355,7 +356,8 @@ def test_a_minority_that_dies_does_not_stop_the_source() -> None:
 
 
 def test_b1_in_the_first_interval_also_a_store_that_refuses_is_waited_for() -> None:
-    """It may grant yet; the specification's completion test asks for every store as long as that interval lasts."""
+    """It may grant yet; the specification's completion test asks for every store as long as that interval
+    lasts."""
     machine = SourceRegistration(Groups.single(3), INTERVAL, "majority", OURS, anonymous=True)
     for store in range(3):
         machine.connected(store, 0)

@@ -71,7 +71,8 @@ def test_the_start_is_behind_everything_that_may_be_stable(
 
 @pytest.mark.parametrize("configuration", [THREE, BACKUP, SEAT, *(in_groups(each) for each in INTERGROUP)])
 def test_against_every_way_in_which_unknown_stores_may_have_come_somewhere(configuration: Configuration) -> None:
-    """The oracle counts sets of stores one by one: a number was stable if those that hold it are enough in enough groups."""
+    """The oracle counts sets of stores one by one: a number was stable if those that hold it are enough in
+    enough groups."""
     sizes, of, inter = configuration.groups.sizes, configuration.groups.of, configuration.groups.intergroup
     groups = [number for number, size in enumerate(sizes) if size]
     enough = {"any": 1, "all-active": 1, "majority": len(groups) // 2 + 1, "all": len(groups)}[inter]
@@ -180,7 +181,8 @@ def test_where_no_configuration_is_on_record_the_newest_begin_holds() -> None:
 
 
 def test_by_a_list_that_was_left_before_no_begin_is_complete() -> None:
-    """c had the source alone up to 5. d and e have 5..14 under (3, 5); c has an orphan BEGIN (4, 5) of a later claimant."""
+    """c had the source alone up to 5. d and e have 5..14 under (3, 5); c has an orphan BEGIN (4, 5) of a
+    later claimant."""
     alone, three = Configuration(("c",), Groups.single(1), 5), Configuration(("c", "d", "e"), Groups.single(3))
     right: Table = ((1, 0), (3, 5))
     views = {"c": LogView(((1, 0), (4, 5)), 5), "d": LogView(right, 15), "e": LogView(right, 15)}
@@ -188,7 +190,7 @@ def test_by_a_list_that_was_left_before_no_begin_is_complete() -> None:
     assert right_table(views, [three, alone]) == right
 
 
-# What readers take -------------------------------------------------------------------------------------------------------------
+# What readers take ------------------------------------------------------------------------------------------
 
 LISTED: list[Declared] = [(0, THREE)]
 OTHER: Table = ((6, 0), (7, 120))
@@ -224,7 +226,8 @@ OTHER: Table = ((6, 0), (7, 120))
         ({"a": LogView(AGAIN, 100), "b": LogView(OTHER, 121), "c": None}, [OTHER], FOR_EVER),
         ({"a": LogView(AGAIN, 100), "b": LogView(OTHER, 120), "c": LogView(OTHER, 120)}, [OTHER], FOR_EVER),
         ({"a": LogView(AGAIN, 100), "b": LogView(OTHER, 120), "c": None}, [OTHER, AGAIN, SIX], 100),
-        # 7 is at one of three, and nothing was sent under it; 6 is, too, but what was sent under it says that it was complete.
+        # 7 is at one of three, and nothing was sent under it; 6 is, too, but what was sent under it says that
+        # it was complete.
         ({"a": LogView(AGAIN, 100), "b": LogView((), 0), "c": LogView((), 0)}, [SIX], FOR_EVER),
         # None is complete: the newest, as where nothing is declared.
         ({"a": LogView(((6, 0), (7, 0)), 0), "b": LogView((), 0), "c": LogView((), 0)}, [((6, 0), (7, 0))], FOR_EVER),

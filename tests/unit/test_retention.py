@@ -1,5 +1,5 @@
-"""When a message leaves the flight, when its memory is let go, and what is given up: docs/semantics.md D.1, D.2, E.2, row by
-row."""
+"""When a message leaves the flight, when its memory is let go, and what is given up: docs/semantics.md D.1,
+D.2, E.2, row by row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kinds(events: list[Any], kind: type) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
-# D.1: the conditions of release -------------------------------------------------------------------------------------------
+# D.1: the conditions of release -----------------------------------------------------------------------------
 
 
 def test_d1_condition_1_stable_as_the_stores_agree() -> None:
@@ -133,7 +133,7 @@ def test_a_source_without_stores_keeps_nothing() -> None:
     assert kit.retention.outlived(2**60) == 0
 
 
-# D.2: force ---------------------------------------------------------------------------------------------------------------
+# D.2: force -------------------------------------------------------------------------------------------------
 
 
 def test_d2_row_1_the_oldest_go_though_the_conditions_fail() -> None:
@@ -223,7 +223,7 @@ def test_what_the_store_lost_stays_unproven() -> None:
     assert kit.settled_released == (10, 10)
 
 
-# E.2, E.4: who must have it -------------------------------------------------------------------------------------------------
+# E.2, E.4: who must have it ---------------------------------------------------------------------------------
 
 
 def test_e2_all_active_waits_for_every_registered_store_and_at_least_a_quorum() -> None:
@@ -286,7 +286,7 @@ def test_e4_all_is_never_stable_with_a_store_down() -> None:
     assert kit.settled_released == (0, 0)
 
 
-# Small print ----------------------------------------------------------------------------------------------------------------
+# Small print ------------------------------------------------------------------------------------------------
 
 
 def test_numbers_never_go_back_and_never_ahead_of_what_was_sent() -> None:

@@ -48,7 +48,8 @@ BOTH = LogConfig("store.log", 23, "daily")
 @pytest.mark.parametrize(
     ("config", "size", "writes", "names"),
     [
-        # Size: in millions of bytes, what was there before counts, and the roll is on the write after the one that reached it.
+        # Size: in millions of bytes, what was there before counts, and the roll is on the write after the one
+        # that reached it.
         (SIZE, 0, [("2017-08-20 11:00", 10 * MEGA - 1), ("2017-08-20 11:01", 1)], []),
         (SIZE, 0, [("2017-08-20 11:00", 10 * MEGA), ("2017-08-20 11:01", 1)], ["2017-08-20.1"]),
         (SIZE, 0, [("2017-08-20 11:00", 99 * MEGA)], []),

@@ -109,7 +109,8 @@ def test_a_loss_is_asked_for_at_once_and_not_forgotten_over_an_older_turn() -> N
 
 
 def test_a_loss_behind_the_end_of_the_first_look_is_asked_for_when_that_is_over() -> None:
-    """The look began when the log ended at 50: what is lost since is no news to it, but must not be taken for looked at."""
+    """The look began when the log ended at 50: what is lost since is no news to it, but must not be taken for
+    looked at."""
     plan = Plan(0)
     plan.add(A, 0)
     look = plan.turn(0)

@@ -87,7 +87,7 @@ def told(actions: list[Action], *kinds: type) -> list[Action]:
     return [action for action in actions if isinstance(action, kinds)]
 
 
-# Completion: B.1 row 7, E.2 --------------------------------------------------------------------------------------------------
+# Completion: B.1 row 7, E.2 ---------------------------------------------------------------------------------
 
 
 def test_the_first_interval_waits_for_every_seat_of_every_group() -> None:
@@ -182,7 +182,7 @@ def test_a_store_that_does_not_answer_is_told_of_once_per_absence() -> None:
     assert told(story.after(INTERVAL), Unresponsive) == []
 
 
-# Silence: B.4 ---------------------------------------------------------------------------------------------------------------
+# Silence: B.4 -----------------------------------------------------------------------------------------------
 
 
 def test_a_store_whose_heartbeat_stands_still_is_suspended_and_counted_again() -> None:
@@ -219,7 +219,7 @@ def test_a_pause_of_everybody_is_nobodys_silence() -> None:
     assert looks == [False] * (SILENCE // LOOK - 1) + [True]
 
 
-# Seats and backups: E.1 -----------------------------------------------------------------------------------------------------
+# Seats and backups: E.1 -------------------------------------------------------------------------------------
 
 
 def test_a_backup_is_asked_what_it_knows_and_idle_from_the_opening_on() -> None:
@@ -329,7 +329,8 @@ def test_a_source_that_slept_on_its_grants_starts_over_when_another_has_begun() 
 
 
 def test_but_not_when_a_store_fails_at_its_own_disk() -> None:
-    """Nobody else has begun: the other two go on with the incarnation that was opened, and the third joins it later."""
+    """Nobody else has begun: the other two go on with the incarnation that was opened, and the third joins it
+    later."""
     story = Story((3,))
     for store in range(3):
         story.machine.connected(store, 0)
@@ -413,11 +414,12 @@ def test_what_is_granted_for_an_incarnation_that_was_abandoned_is_left_and_asked
     assert story.machine.granted(2, KNOWN, 0) == [GiveUp(2, OURS), Ask(2)]
 
 
-# Two claimants of one RegID --------------------------------------------------------------------------------------------------
+# Two claimants of one RegID ---------------------------------------------------------------------------------
 
 
 def test_two_claimants_do_not_complete_each_with_a_group_of_its_own() -> None:
-    """Each group alone would be enough for `any`. Who cannot have more stores than the other leaves what it has."""
+    """Each group alone would be enough for `any`. Who cannot have more stores than the other leaves what it
+    has."""
     story = Story((2, 3))
     actions = []
     for store in range(5):
@@ -444,7 +446,8 @@ def test_a_claimant_does_not_open_while_as_many_stores_are_in_use() -> None:
 
 
 def test_claimants_that_hold_what_the_other_needs_do_not_wait_for_each_other_for_ever() -> None:
-    """Either could complete, nobody knows anything, so that all must answer. Who is refused again leaves what it has."""
+    """Either could complete, nobody knows anything, so that all must answer. Who is refused again leaves what
+    it has."""
     story = Story((3,))
     for store in range(3):
         story.machine.connected(store, 0)

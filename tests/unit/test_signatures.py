@@ -1,4 +1,5 @@
-"""The parameters that programs may name (bindings/README.md): a positional one may be given by its name, too."""
+"""The parameters that programs may name (bindings/README.md): a positional one may be given by its name,
+too."""
 
 from __future__ import annotations
 

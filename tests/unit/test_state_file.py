@@ -19,7 +19,8 @@ from holdfast.engine.native.sync import Doubt, make_directory, sync_log_director
 class Disk:
     """Knows what of a directory is on disk: the bytes and names of the last syncs.
 
-    A sync that fails drops what it should have written: the next good one does not write it either, unless it changes once more.
+    A sync that fails drops what it should have written: the next good one does not write it either, unless it
+    changes once more.
     """
 
     def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
@@ -71,7 +72,8 @@ class Disk:
                     self._names[name] = now[name]
 
     def cut(self, where: Path) -> StateFile:
-        """The directory after a power cut: a file that was written since its last sync holds something of both."""
+        """The directory after a power cut: a file that was written since its last sync holds something of
+        both."""
         where.mkdir()
         there = {path.stat().st_ino: path for path in self._directory.iterdir()}
         for name, inode in self._names.items():
@@ -175,7 +177,8 @@ def test_a_doubt_of_another_boot_is_none(doubts: Path, tmp_path: Path) -> None:
 def test_a_directory_whose_name_may_not_be_on_disk_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its sync failed, or its maker was killed before it: a sync says nothing of a name that was there before."""
+    """Its sync failed, or its maker was killed before it: a sync says nothing of a name that was there
+    before."""
     log = tmp_path / "log"
     synced: list[Path] = []
 
@@ -280,7 +283,8 @@ def test_a_store_that_is_killed_while_it_writes_its_first_state_is_a_new_one(
 
 
 def test_a_state_that_is_saved_while_a_begin_is_taken_in_never_has_the_new_table_with_what_is_older() -> None:
-    """By the table alone the next start tells whether the log knows more: then it takes the rest over again."""
+    """By the table alone the next start tells whether the log knows more: then it takes the rest over
+    again."""
     seen = []
 
     class Watched(SourceState):

@@ -69,7 +69,8 @@ def test_an_info_file_that_no_store_writes_is_none_and_the_doctor_says_so(place:
 
 
 def test_a_store_of_which_nothing_is_known_counts_as_one_that_cannot_be_read(place: Domain) -> None:
-    """It may have what the others lack: who learns from the others has not learned everything (docs/design.md 15)."""
+    """It may have what the others lack: who learns from the others has not learned everything (docs/design.md
+    15)."""
     write_info(place, StoreInfo("own", OWN, "/o", "/o/logs", "disk", 1, 1, 1))
     write_info(place, StoreInfo("a", OTHER, "/a", "/a/logs", "disk", 1, 1, 1))
     paths = peer_logs(place, ["own", "a", "b", "c", "a/b"], SOURCE, OWN, {"b": "/b"})

@@ -31,7 +31,7 @@ def refusal(result: tuple[object, bool] | Refusal) -> Refusal:
     return result
 
 
-# RegIDs: A.2 --------------------------------------------------------------------------------------------------------------
+# RegIDs: A.2 ------------------------------------------------------------------------------------------------
 
 
 def test_a2_reg_id_zero_gets_the_next_number_of_the_stores_series() -> None:
@@ -104,7 +104,7 @@ def test_a2_reg_ids_have_32_bits(number: int) -> None:
     assert one.registration_id == REG_ID_MAX
 
 
-# Session IDs: A.3 ---------------------------------------------------------------------------------------------------------
+# Session IDs: A.3 -------------------------------------------------------------------------------------------
 
 
 def test_a3_a_known_pair_answers_with_the_old_reg_id_an_unknown_one_gets_a_number() -> None:
@@ -168,7 +168,7 @@ def test_a3_a_live_object_that_comes_back_with_another_session_is_refused() -> N
     assert len(it.state.sources) == len(quotes.receivers) == 1
 
 
-# A live object that registers again ---------------------------------------------------------------------------------------
+# A live object that registers again -------------------------------------------------------------------------
 
 
 def test_an_object_with_an_assigned_reg_id_is_known_by_its_uuid() -> None:
@@ -181,7 +181,7 @@ def test_an_object_with_an_assigned_reg_id_is_known_by_its_uuid() -> None:
     assert quotes.receivers == [mine]
 
 
-# Refusals and settings: A.4 -----------------------------------------------------------------------------------------------
+# Refusals and settings: A.4 ---------------------------------------------------------------------------------
 
 
 def test_a4_a_reg_id_of_another_topic() -> None:

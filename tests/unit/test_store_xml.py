@@ -1,4 +1,5 @@
-"""UM's umestored XML: what each element becomes, and each mistake with its place. The schema says the same as the reader."""
+"""UM's umestored XML: what each element becomes, and each mistake with its place. The schema says the same as
+the reader."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def valid_by_schema(text: str) -> bool:
     return bool(etree.RelaxNG(etree.fromstring(schema().encode())).validate(etree.fromstring(text.encode())))
 
 
-# What the elements become -----------------------------------------------------------------------------------------------------
+# What the elements become -----------------------------------------------------------------------------------
 
 
 def test_the_smallest_file() -> None:
@@ -167,7 +168,7 @@ def test_options_without_effect_are_accepted_with_one_warning_each() -> None:
     assert len(warnings) == 5
 
 
-# Mistakes -----------------------------------------------------------------------------------------------------------------------
+# Mistakes ---------------------------------------------------------------------------------------------------
 
 NAMED = option("context-name", "{}")
 TOPIC = '<topics><topic pattern="{}" type="{}"><ume-attributes>{}</ume-attributes></topic></topics>'
@@ -275,7 +276,7 @@ def test_two_stores_may_not_share_what_belongs_to_one() -> None:
     assert "disk-state-directory 'umestored-state' belongs to the store of line 1 as well" in str(found)
 
 
-# The schema ---------------------------------------------------------------------------------------------------------------------
+# The schema -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ def test_the_schema_and_the_reader_agree_about_structure(text: str, valid: bool)
     assert (mistakes(text) == []) is valid
 
 
-# What is around ---------------------------------------------------------------------------------------------------------------
+# What is around ---------------------------------------------------------------------------------------------
 
 
 def test_directories_that_cannot_be_used_are_told(tmp_path: Path) -> None:

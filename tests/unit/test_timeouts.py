@@ -1,4 +1,5 @@
-"""Timeouts: seconds, a number from 0 on, or None. Anything else is refused by every call that waits, with or without need."""
+"""Timeouts: seconds, a number from 0 on, or None. Anything else is refused by every call that waits, with or
+without need."""
 
 from __future__ import annotations
 

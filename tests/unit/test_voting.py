@@ -177,7 +177,7 @@ def test_it_says_whom_it_waits_for_and_what_to_do(answers: list[Grant | None], t
     assert obstacle(Groups.single(3), range(3), given, NAMES) == text
 
 
-# What is not known (engine/rules/reports.py) ------------------------------------------------------------------------------------
+# What is not known (engine/rules/reports.py) ----------------------------------------------------------------
 
 ONE = ((1, 0),)
 
@@ -290,7 +290,7 @@ def test_a_store_of_an_older_version_does_not_speak_for_a_log_that_another_one_h
     assert (found.incarnation, found.start_sqn, found.begins) == (9, 200, again)
 
 
-# What the host's register adds (engine/log/register.py) -------------------------------------------------------------------------
+# What the host's register adds (engine/log/register.py) -----------------------------------------------------
 
 
 def registered(*lists: tuple[str, int], grants: dict[int, Grant], names: str) -> Decision | None:
@@ -319,7 +319,8 @@ def test_a_store_that_is_on_no_list_of_the_source_is_not_waited_for() -> None:
 
 
 def test_a_backup_that_the_register_knows_and_that_was_wiped_is_not_taken_for_one_without_messages() -> None:
-    """0:1 with a backup: b took the seat in the middle of a life, so a was never told that. b was wiped, and ran once since."""
+    """0:1 with a backup: b took the seat in the middle of a life, so a was never told that. b was wiped, and
+    ran once since."""
     groups = Groups((1,), (0, 0))
     seen = (Seen("a", "a", LogView(((1, 0),), 0)), Seen("b", "b", None, "not that life"))
     alone = {0: grant(0, 1, begins=((1, 0),), name="a", peers={"a": 1}, seen=seen)}
@@ -334,7 +335,8 @@ def test_a_backup_that_the_register_knows_and_that_was_wiped_is_not_taken_for_on
 
 
 def test_a_store_that_was_wiped_while_its_source_lived_decides_nothing_before_it_has_caught_up() -> None:
-    """a and b had number 0; b was wiped and began anew in the same life, which starts at 0. Nobody can read a."""
+    """a and b had number 0; b was wiped and began anew in the same life, which starts at 0. Nobody can read
+    a."""
     late = answer("c", 0, "a? b0")
     assert by_name(DOWN, answer("b", 0, "a? c0", votes=False), late) is None
     found = by_name(DOWN, answer("b", 0, "a? c0"), late)
@@ -343,7 +345,8 @@ def test_a_store_that_was_wiped_while_its_source_lived_decides_nothing_before_it
 
 
 def test_who_was_told_that_a_wiped_store_took_part_is_not_overruled_by_who_was_not() -> None:
-    """0:3 with a backup, no register. b and c had number 0; a began before b came, d took a seat after that. b was wiped."""
+    """0:3 with a backup, no register. b and c had number 0; a began before b came, d took a seat after that.
+    b was wiped."""
     knows: dict[str, Any] = {"incarnation": 1, "begins": ONE, "lives": (1,), "opened": 1}
     read = LogView(ONE, 0)
 

@@ -1,8 +1,8 @@
 """A topic to Parquet: every message once, as they come, or what is there now.
 
-A streaming query of Spark's, whose micro-batches go into a table of files (table.py). Its checkpoint says which messages are
-done; with a session the stores keep the others until they are. So it can be killed anywhere, and goes on when it is started
-again.
+A streaming query of Spark's, whose micro-batches go into a table of files (table.py). Its checkpoint says
+which messages are done; with a session the stores keep the others until they are. So it can be killed
+anywhere, and goes on when it is started again.
 """
 
 from __future__ import annotations
@@ -85,23 +85,28 @@ def archive(
 ) -> Archived:
     """Writes the messages of ``topic`` as Parquet files into the directory ``path``, on this machine.
 
-    A new archive begins at the oldest message that is kept. Started again it goes on behind the last committed micro-batch.
-    Whatever is killed, what a reader of Parquet finds has no message twice, and after the next run none is missing.
+    A new archive begins at the oldest message that is kept. Started again it goes on behind the last
+    committed micro-batch. Whatever is killed, what a reader of Parquet finds has no message twice, and after
+    the next run none is missing.
 
     Args:
         topic: None where ``options`` name the topics (``subscribe``, ``subscribePattern``, ``assign``).
-        by: ``date,topic``: a directory for each day (UTC, of the sending) and topic in it; ``batch``: one for each micro-batch.
-        checkpoint: Spark's checkpoint of this archive, a directory on this machine; by default ``path``/_checkpoint.
+        by: ``date,topic``: a directory for each day (UTC, of the sending) and topic in it; ``batch``: one for
+            each micro-batch.
+        checkpoint: Spark's checkpoint of this archive, a directory on this machine; by default
+            ``path``/_checkpoint.
         session: session ID of the receiver that the archive is: stores keep what it has not archived.
-        once: ends when everything that was there at the start is archived; else goes on until an exception ends it, such as
+        once: ends when everything that was there at the start is archived; else goes on until an exception
+            ends it, such as
             KeyboardInterrupt, which comes out of this function when the query has stopped.
         every_s: a micro-batch begins at most so often. Not with ``once``.
         options: further ones of the data source, such as ``domain`` or ``maxRecordsPerTrigger``.
         progress: told how many numbers of how many are archived.
 
     Raises:
-        ConfigError: the directory or the checkpoint is not that of this archive, or an option is wrong; with ``once``, no store
-            keeps the topic of a new archive. Without, the log says so, and the archive waits for it.
+        ConfigError: the directory or the checkpoint is not that of this archive, or an option is wrong; with
+            ``once``, no store keeps the topic of a new archive. Without, the log says so, and the archive
+            waits for it.
         CheckpointInUseError: another process archives into ``path``.
         StoresAwayError: an archive that goes on, and whose domain is not there.
         ArchiveError: Spark has ended the query.
@@ -152,7 +157,8 @@ def _reading(topic: str | None, session: int | None, options: Mapping[str, str])
 
 
 def _check_topics(reading: Mapping[str, str], *, once: bool, new: bool) -> None:
-    """A name that was mistyped would make an archive of nothing. One that goes on had its topics; they may be at rest."""
+    """A name that was mistyped would make an archive of nothing. One that goes on had its topics; they may be
+    at rest."""
     options = parse(reading, "stream")
     try:
         found = selected(options)
@@ -263,6 +269,7 @@ def _tell(query: StreamingQuery, progress: Tell, told: Progress | None) -> Progr
 
 
 def _reason(text: str) -> ArchiveError:
-    """Of an error that came through Spark: what holdfast said in it, with its own hint; else its first line."""
+    """Of an error that came through Spark: what holdfast said in it, with its own hint; else its first
+    line."""
     said = re.findall(r"^holdfast[\w.]+: (\S.*)$", text, re.MULTILINE)
     return ArchiveError(said[-1], hint="") if said else ArchiveError(text.split("\n", 1)[0])

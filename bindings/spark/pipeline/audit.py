@@ -1,11 +1,13 @@
-"""Whether the stores of a domain have what they should have: every number once, the same at each of them, and acknowledged.
+"""Whether the stores of a domain have what they should have: every number once, the same at each of them, and
+acknowledged.
 
-Everything is read from files and shared memory, beside stores that run or with all of them dead (engine/log/catalog.py). Each
-range of numbers is read from every store that has it (evidence.py), in this process or by the tasks of a Spark session: only
-ranges, and what was found in them, cross into the JVM.
+Everything is read from files and shared memory, beside stores that run or with all of them dead
+(engine/log/catalog.py). Each range of numbers is read from every store that has it (evidence.py), in this
+process or by the tasks of a Spark session: only ranges, and what was found in them, cross into the JVM.
 
-What was published when the audit began is its mark. Stores and receivers that live are given some time to get there: what is on
-its way is no finding. And what was found in the messages is looked at once more before it is told.
+What was published when the audit began is its mark. Stores and receivers that live are given some time to get
+there: what is on its way is no finding. And what was found in the messages is looked at once more before it
+is told.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ LOOK_SECONDS = 0.05
 SAVE_SECONDS = 1.0
 SAMPLES_MAX = 10_000
 WAVE = 4
-"""Ranges per core that Spark gets at a time: between two waves progress is told and the checkpoint is saved."""
+"""Ranges per core that Spark gets at a time: between two waves progress is told and the checkpoint is
+saved."""
 
 
 class AuditCheckpoint(msgspec.Struct, tag="audit"):
@@ -72,10 +75,12 @@ def audit(
     """Audits these topics, or all.
 
     Args:
-        directories: of stores, instead of a domain. The receivers are then those that have a session ID, as the stores know them.
+        directories: of stores, instead of a domain. The receivers are then those that have a session ID, as
+            the stores know them.
         spark: its tasks read the ranges; without it, this process does.
-        checkpoint: a file. The audit goes on behind what was in order at the last one, also at one that was killed, and keeps the
-            lags of all of them. Numbers below are not read again: an audit without it finds what was damaged there since.
+        checkpoint: a file. The audit goes on behind what was in order at the last one, also at one that was
+            killed, and keeps the lags of all of them. Numbers below are not read again: an audit without it
+            finds what was damaged there since.
         max_lag: numbers that a store or a receiver may be behind.
         patience: seconds that those that live are given to get to the mark.
 
@@ -156,8 +161,9 @@ class _Reading:
         self._progress(Progress("reading", done, total, "numbers"))
 
     def confirm(self, now: Standing, spark: SparkSession | None) -> None:
-        """Looks once more at the ranges with findings, in the logs as they are now: meanwhile a source may have begun anew and
-        made numbers void, a store may have come back or mended its log, a source may be forgotten."""
+        """Looks once more at the ranges with findings, in the logs as they are now: meanwhile a source may
+        have begun anew and made numbers void, a store may have come back or mended its log, a source may be
+        forgotten."""
         self.sources = [now.sources[source.uuid] for source in self.sources if source.uuid in now.sources]
         for source in self.sources:
             looks = self.looks[source.uuid]

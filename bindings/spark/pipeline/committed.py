@@ -17,7 +17,8 @@ __all__ = ["committed", "query_id"]
 
 
 def committed(checkpoint: Path) -> tuple[int, Positions] | None:
-    """The last micro-batch that is committed, and the next number of each source behind it; None before the first.
+    """The last micro-batch that is committed, and the next number of each source behind it; None before the
+    first.
 
     Spark writes offsets/N before it runs the batch and commits/N when the sink has it, each by a rename.
 

@@ -1,7 +1,8 @@
 """What the logs of a source say about a range of numbers, each by itself and one against the others.
 
-:func:`look` is a plain function of values that can be pickled: a Spark task runs it, or this process. Payloads stay where they
-are: of each message there is the CRC-32C of its bytes, its first number, its time and its flags. Nothing runs per message.
+:func:`look` is a plain function of values that can be pickled: a Spark task runs it, or this process.
+Payloads stay where they are: of each message there is the CRC-32C of its bytes, its first number, its time
+and its flags. Nothing runs per message.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ def _rows(columns: Columns) -> Rows:
 
 
 def judged(rows: Rows, number: int, *, begun: bool) -> tuple[Rows, list[Hole], list[tuple[int, int]]]:
-    """What comes next in a log whose next number is ``number``: its messages, each number once; holes that nobody told; doubles.
+    """What comes next in a log whose next number is ``number``: its messages, each number once; holes that
+    nobody told; doubles.
 
     ``begun``: something was read before; else the first message may begin before ``number``.
     """
@@ -163,9 +165,11 @@ def judged(rows: Rows, number: int, *, begun: bool) -> tuple[Rows, list[Hole], l
 
 
 def disagreements(sides: Mapping[str, Rows]) -> list[Divergence]:
-    """Where stores that have a number do not have the same under it. Each store's rows ascend strictly in LAST.
+    """Where stores that have a number do not have the same under it. Each store's rows ascend strictly in
+    LAST.
 
-    The majority of those that have it is believed. Without one nobody can say who is wrong, and all of them are named.
+    The majority of those that have it is believed. Without one nobody can say who is wrong, and all of them
+    are named.
     """
     arrays = list(sides.values())
     if all(np.array_equal(arrays[0], other) for other in arrays[1:]):

@@ -19,10 +19,11 @@ class Finding:
     """What should not be. Numbers ``first`` .. ``next - 1`` of a source are concerned."""
 
     kind: Kind
-    """Of messages: ``gap``: no store has them. ``damaged``, ``missing``, ``lost``: one store has not, and another one has.
-    ``duplicate``: one store has a number twice. ``divergence``: stores have something else under one number.
-    Of who is behind: ``absent``: a store has no log of the source. ``behind``: a store has not got these. ``unstable``: no quorum
-    has. ``lag``: a receiver has not acknowledged these. ``expired``: and cannot get them any more."""
+    """Of messages: ``gap``: no store has them. ``damaged``, ``missing``, ``lost``: one store has not, and
+    another one has. ``duplicate``: one store has a number twice. ``divergence``: stores have something else
+    under one number. Of who is behind: ``absent``: a store has no log of the source. ``behind``: a store has
+    not got these. ``unstable``: no quorum has. ``lag``: a receiver has not acknowledged these. ``expired``:
+    and cannot get them any more."""
     topic: str
     source: str
     """Its key (kept_topics.TopicSource.key)."""
@@ -48,7 +49,8 @@ class StoreAudit:
     messages: int
     """Read, from ``SourceAudit.audited_from`` on."""
     oldest_sent_ns: int | None
-    """When the oldest message that it retains was sent (CLOCK_REALTIME): its retention horizon. None: it gives none."""
+    """When the oldest message that it retains was sent (CLOCK_REALTIME): its retention horizon. None: it
+    gives none."""
     lacks: list[tuple[int, int]]
     """Of what it retains, what it does not give: half-open ranges, ascending."""
     diverges: list[tuple[int, int]]
@@ -73,7 +75,8 @@ class SourceAudit:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverStanding:
-    """One receiver of one source: those that live, and those that may come back because they have a session ID."""
+    """One receiver of one source: those that live, and those that may come back because they have a session
+    ID."""
 
     topic: str
     source: str
@@ -99,7 +102,8 @@ class Sample(msgspec.Struct, frozen=True):
     time_ns: int
     """CLOCK_REALTIME."""
     lags: dict[str, int]
-    """Of ``TOPIC > RECEIVER`` and ``TOPIC @ STORE``, over all sources of the topic: numbers published and not there."""
+    """Of ``TOPIC > RECEIVER`` and ``TOPIC @ STORE``, over all sources of the topic: numbers published and not
+    there."""
 
 
 @dataclass(frozen=True, slots=True)

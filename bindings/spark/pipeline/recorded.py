@@ -1,8 +1,9 @@
-"""What was sent once, to be sent again: messages of an archive or of stores' logs, in one order that never changes.
+"""What was sent once, to be sent again: messages of an archive or of stores' logs, in one order that never
+changes.
 
-Messages of a source come by their numbers, sources meet by the time of sending. Where a clock stood still or stepped back, a
-message counts as sent one nanosecond after the one before it. So the order is a function of the messages alone, wherever a
-replay begins again.
+Messages of a source come by their numbers, sources meet by the time of sending. Where a clock stood still or
+stepped back, a message counts as sent one nanosecond after the one before it. So the order is a function of
+the messages alone, wherever a replay begins again.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def opened(given: Input) -> Recording:
         ) from None
 
 
-# One order --------------------------------------------------------------------------------------------------------------
+# One order --------------------------------------------------------------------------------------------------
 
 
 def merged(recording: Recording, positions: Mapping[str, Position]) -> Iterator[Messages]:
@@ -193,11 +194,12 @@ class _Head:
         return part
 
 
-# Stores' logs -----------------------------------------------------------------------------------------------------------
+# Stores' logs -----------------------------------------------------------------------------------------------
 
 
 class _StoreLogs:
-    """A topic, read as a batch read does it: from whichever store has a number, or from those that are named."""
+    """A topic, read as a batch read does it: from whichever store has a number, or from those that are
+    named."""
 
     unit = "numbers"
 
@@ -237,7 +239,7 @@ class _StoreLogs:
             records.close()
 
 
-# An archive -------------------------------------------------------------------------------------------------------------
+# An archive -------------------------------------------------------------------------------------------------
 
 
 class _Group(NamedTuple):
@@ -250,7 +252,8 @@ class _Group(NamedTuple):
 
 
 class _Archive:
-    """Parquet files, of which it is known which row group has which numbers of which source; no more is held than overlaps."""
+    """Parquet files, of which it is known which row group has which numbers of which source; no more is held
+    than overlaps."""
 
     unit = "messages"
 

@@ -1,9 +1,9 @@
 """What was sent once, sent again into a topic: as fast as it was, faster, or as fast as it goes.
 
-With a checkpoint a replay that was killed goes on without gap or duplicate. Everything is published by one source, whose session
-ID the checkpoint decides, and in an order that is a function of the input alone (recorded.py). So the number at which that source
-goes on says what is out: a message is, if its numbers lie below (docs/design.md 14). The checkpoint says which number belongs to
-which message, now and then.
+With a checkpoint a replay that was killed goes on without gap or duplicate. Everything is published by one
+source, whose session ID the checkpoint decides, and in an order that is a function of the input alone
+(recorded.py). So the number at which that source goes on says what is out: a message is, if its numbers lie
+below (docs/design.md 14). The checkpoint says which number belongs to which message, now and then.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Replayed:
 
 
 class ReplayCheckpoint(msgspec.Struct, tag="replay"):
-    """What is out, at least: ``messages`` of them, as far as ``positions``; the next one has number ``number``."""
+    """What is out, at least: ``messages`` of them, as far as ``positions``; the next one has number
+    ``number``."""
 
     name: str
     """Decides the session ID of the source that publishes."""
@@ -85,13 +86,15 @@ def replay(
 
     Args:
         speed: 1: with the pauses that there were; 10: with a tenth of them; 0: as fast as it goes.
-        checkpoint: a file. A replay that was killed goes on where it was, with what there was of its input when it began; one
-            that was finished does nothing. Without, every replay begins anew.
+        checkpoint: a file. A replay that was killed goes on where it was, with what there was of its input
+            when it began; one that was finished does nothing. Without, every replay begins anew.
         options: of a write: ``stores``, ``domain``, ``commitTimeout``, ``option.*``.
 
     Raises:
-        ConfigError: an input that is not there or not what it was, options that are none, the checkpoint of another replay.
-        CheckpointInUseError, CorruptionError: the checkpoint is another process's, or is none, or not what the stores have.
+        ConfigError: an input that is not there or not what it was, options that are none, the checkpoint of
+            another replay.
+        CheckpointInUseError, CorruptionError: the checkpoint is another process's, or is none, or not what
+            the stores have.
         DataLossError: numbers of a topic that no store has any more.
         StoresAwayError: numbers that no store in sight has, while others are away.
         RegistrationTimeout, WouldBlockError, StabilityTimeout, MessageTooLargeError: as a source's.
@@ -153,10 +156,11 @@ class _Run:
         self._told = 0.0
         self._saved = time.monotonic()
 
-    # Where it goes on ---------------------------------------------------------------------------------------------------
+    # Where it goes on ---------------------------------------------------------------------------------------
 
     def go_on(self, number: int, fragment: int) -> int:
-        """Passes over what is out already, when the source goes on at ``number``. Returns how many messages that are."""
+        """Passes over what is out already, when the source goes on at ``number``. Returns how many messages
+        that are."""
         ahead = number - self._at.number
         if ahead < 0:
             raise CorruptionError(
@@ -188,7 +192,7 @@ class _Run:
         left, self._left = self._left, None
         return left if left is not None and len(left.number) else next(self._batches, None)
 
-    # Publishing ---------------------------------------------------------------------------------------------------------
+    # Publishing ---------------------------------------------------------------------------------------------
 
     def publish(self) -> None:
         """The rest."""

@@ -1,4 +1,5 @@
-"""The report of the demo's flights: how late they were, by carrier, origin and hour; counted by Spark, as a table and a chart.
+"""The report of the demo's flights: how late they were, by carrier, origin and hour; counted by Spark, as a
+table and a chart.
 
 A flight is a message with one JSON record, as ``holdfast demo`` sends it.
 """
@@ -66,12 +67,14 @@ def report(
 
     Args:
         topic: read from its stores; with ``options`` of the data source.
-        archive: a directory that :func:`holdfast.spark.pipeline.archive.archive` has made. Give this or ``topic``.
+        archive: a directory that :func:`holdfast.spark.pipeline.archive.archive` has made. Give this or
+            ``topic``.
         picture: where a chart is drawn: PNG, or what else matplotlib makes of the file's name.
         progress: told how many of two steps are done.
 
     Raises:
-        ConfigError: not one of ``topic`` and ``archive`` is given; the archive has no payloads; matplotlib is missing.
+        ConfigError: not one of ``topic`` and ``archive`` is given; the archive has no payloads; matplotlib is
+            missing.
         CorruptionError: a message is no flight.
     """
     if (topic is None) == (archive is None):

@@ -1,4 +1,5 @@
-"""How far stores and receivers have come, from shared memory and files: nobody is asked, and none has to live."""
+"""How far stores and receivers have come, from shared memory and files: nobody is asked, and none has to
+live."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class Standing:
     known_receivers: Sequence[_Receiver]
 
     def target(self, uuid: str, mark: Standing) -> int:
-        """What everybody should have: what was published at the mark, but for what a new incarnation made void since."""
+        """What everybody should have: what was published at the mark, but for what a new incarnation made
+        void since."""
         return min(mark.published.get(uuid, 0), self.published.get(uuid, 0))
 
     def behind(self, uuid: str, mark: Standing) -> dict[str, int]:
@@ -168,7 +170,8 @@ def standing(domain: str | None, directories: Sequence[Path], wanted: Callable[[
 def _without_log(
     row: snapshot.SourceRow, stores: Mapping[str, snapshot.StoreFiles], source: TopicSource | None
 ) -> list[str]:
-    """Stores that should have one: the source counts them, or its last BEGIN told of them; and they keep its messages."""
+    """Stores that should have one: the source counts them, or its last BEGIN told of them; and they keep its
+    messages."""
     uuid = bytes.fromhex(row.uuid)
     states = {name: kept for name, store in stores.items() if (kept := store.source(uuid)) is not None}
     begun = {name for kept in states.values() if kept.incarnation == row.incarnation for name in kept.peers}
@@ -188,7 +191,8 @@ def _nowhere(row: snapshot.SourceRow, stores: Sequence[str]) -> Finding:
 
 
 def _receivers_of(directories: Sequence[Path]) -> list[_Receiver]:
-    """As their stores' states know them, each by the store that knows the most: they copy acknowledgements lazily."""
+    """As their stores' states know them, each by the store that knows the most: they copy acknowledgements
+    lazily."""
     best: dict[tuple[str, bytes], _Receiver] = {}
     for directory in directories:
         for kept in kept_sources(directory):

@@ -1,15 +1,17 @@
-"""A directory of Parquet files that micro-batches are put into, each of them once, whoever is killed and whenever.
+"""A directory of Parquet files that micro-batches are put into, each of them once, whoever is killed and
+whenever.
 
-Spark writes a micro-batch into a new directory below ``_staging``. When it is whole and on disk, its files are renamed into
-place, and their names tell the batch: ``date=2013-01-01/topic=flights/part-7-0.parquet``. No reader of Parquet looks at what
-begins with ``_``. So a kill leaves at most a batch of which some files are missing yet; it is not committed, and
-is written again.
+Spark writes a micro-batch into a new directory below ``_staging``. When it is whole and on disk, its files
+are renamed into place, and their names tell the batch: ``date=2013-01-01/topic=flights/part-7-0.parquet``. No
+reader of Parquet looks at what begins with ``_``. So a kill leaves at most a batch of which some files are
+missing yet; it is not committed, and is written again.
 
-What a process writes first was not committed before, and nothing behind it was. So it takes away all files of that batch and of
-later ones before its own come in; not earlier than that: if the batch cannot be read again, its files stay.
+What a process writes first was not committed before, and nothing behind it was. So it takes away all files of
+that batch and of later ones before its own come in; not earlier than that: if the batch cannot be read again,
+its files stay.
 
-A staging directory is never used twice: a Spark whose driver was killed writes into its own for some seconds more. And the
-process that renames holds the lock of ``_archive.json`` until it is dead.
+A staging directory is never used twice: a Spark whose driver was killed writes into its own for some seconds
+more. And the process that renames holds the lock of ``_archive.json`` until it is dead.
 """
 
 from __future__ import annotations
@@ -60,10 +62,12 @@ class Published(NamedTuple):
 
 
 class ParquetTable:
-    """The table in ``path``, for the query whose checkpoint is in ``checkpoint``. One process has it at a time.
+    """The table in ``path``, for the query whose checkpoint is in ``checkpoint``. One process has it at a
+    time.
 
     Raises:
-        ConfigError: the directory holds something else, or the table of another query, or one that is partitioned otherwise.
+        ConfigError: the directory holds something else, or the table of another query, or one that is
+            partitioned otherwise.
         CheckpointInUseError: another process archives into it.
         OSError: it cannot be made there.
     """

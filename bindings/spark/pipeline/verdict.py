@@ -35,7 +35,8 @@ def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def content_findings(source: TopicSource, looks: Sequence[RangeLook]) -> list[Finding]:
-    """What is wrong with the messages that are retained, by number. ``looks``: in order; what they leave out is not judged."""
+    """What is wrong with the messages that are retained, by number. ``looks``: in order; what they leave out
+    is not judged."""
     covered = joined((max(found.first, source.oldest), found.stop) for found in looks)
     had = Spans()
     for log in source.logs:
@@ -98,7 +99,8 @@ def _diverging(source: TopicSource, found: Divergence) -> Finding:
 
 
 def clean_below(source: TopicSource, first: int, looks: Sequence[RangeLook]) -> int:
-    """Below it nothing is to be found any more, if nothing was below ``first``: all stores have had their say."""
+    """Below it nothing is to be found any more, if nothing was below ``first``: all stores have had their
+    say."""
     at = first
     for found in looks:
         if found.first != at:

@@ -1,4 +1,5 @@
-"""Found by Spark by its name: a top-level package ``pyspark_*`` with ``DefaultSource`` is registered as a data source."""
+"""Found by Spark by its name: a top-level package ``pyspark_*`` with ``DefaultSource`` is registered as a
+data source."""
 
 from holdfast.spark.source import HoldfastSource as DefaultSource
 

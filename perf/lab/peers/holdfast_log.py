@@ -23,7 +23,8 @@ STORE_WAIT_S = 30.0
 
 
 class HoldfastLog(Served, Holdfast):
-    """Commits go on while the store makes earlier ones stable (its group commit): the end waits for the last."""
+    """Commits go on while the store makes earlier ones stable (its group commit): the end waits for the
+    last."""
 
     in_flight = True
 
@@ -51,7 +52,8 @@ class HoldfastLog(Served, Holdfast):
 
 
 class HoldfastEach(HoldfastLog):
-    """Waits until each commit is stable before the next, as a program does that answers for every one of them."""
+    """Waits until each commit is stable before the next, as a program does that answers for every one of
+    them."""
 
     name = "holdfast, waiting for each"
     in_flight = False

@@ -1,4 +1,5 @@
-"""holdfast whose waits spin all along; also with large messages as one frame each, which are read where they lie."""
+"""holdfast whose waits spin all along; also with large messages as one frame each, which are read where they
+lie."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class InPlace(Spinning):
     least_bytes = 64 << 10
 
     def source_options(self) -> dict[str, int]:
-        """A message is one frame; a ring that needs no room is the smallest that takes it, and stays in the caches."""
+        """A message is one frame; a ring that needs no room is the smallest that takes it, and stays in the
+        caches."""
         smallest = {"ring_size": 1 << (4 * (self.place.size + FRAME_BYTES) - 1).bit_length()}
         return {**smallest, **super().source_options(), "fragment_size": self.place.size}
 

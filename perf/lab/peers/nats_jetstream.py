@@ -1,4 +1,5 @@
-"""NATS JetStream, file storage: publishes in flight, acknowledged one by one, without a sync (the server's default)."""
+"""NATS JetStream, file storage: publishes in flight, acknowledged one by one, without a sync (the server's
+default)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ WAIT_S = 30.0
 
 
 class NatsJetStream(Served):
-    """A server of its own on 127.0.0.1; the reader pulls batches, unacknowledged. This version does not sync per commit."""
+    """A server of its own on 127.0.0.1; the reader pulls batches, unacknowledged. This version does not sync
+    per commit."""
 
     name = "NATS JetStream"
     needs = (("nats", "nats-py on PyPI"), ("nats-server", "Debian package nats-server"))

@@ -1,4 +1,5 @@
-"""A plain file: payloads of one known size back to back, and fdatasync. No product: no lengths, no checksums, no index."""
+"""A plain file: payloads of one known size back to back, and fdatasync. No product: no lengths, no checksums,
+no index."""
 
 from __future__ import annotations
 

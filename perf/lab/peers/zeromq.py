@@ -1,4 +1,5 @@
-"""ZeroMQ over ipc (a Unix socket): PUSH to one receiver, PUB to several; the high-water marks hold the sender back."""
+"""ZeroMQ over ipc (a Unix socket): PUSH to one receiver, PUB to several; the high-water marks hold the sender
+back."""
 
 from __future__ import annotations
 
