@@ -30,12 +30,18 @@ int64_t hf_seg_ghosts(const struct hf_seg *segs, int64_t n, uint64_t position, u
     return i;
 }
 
+/* Where a frame can begin, at or below: what is appended elsewhere nobody finds. No position on disk is trusted to be one. */
+static uint64_t granule(uint64_t position)
+{
+    return position & ~(uint64_t)(HF_GRANULE - 1);
+}
+
 void hf_ending_stable(struct hf_ending *e, const struct hf_seg *segs, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         const struct hf_seg *s = &segs[i];
         if (s->state == HF_SEG_GOOD && s->synced_below > e->stable && s->synced_below <= s->base) {
-            e->stable = s->synced_below;
+            e->stable = granule(s->synced_below);
         }
     }
 }
@@ -52,7 +58,7 @@ static void take_sync(struct hf_ending *e, const struct hf_walk *w)
 {
     if ((w->frame.flags & HF_FRAME_CONTROL) && w->frame.fragment == HF_CONTROL_SYNC && w->body.first <= w->position &&
         w->body.first > e->stable) {
-        e->stable = w->body.first;
+        e->stable = granule(w->body.first);
     }
 }
 
@@ -278,7 +284,7 @@ static int64_t pass_over(struct hf_ending *e, int64_t i)
     e->lost_tail = 1;
     e->last = i;
     uint64_t bytes = s->file_bytes != 0 ? s->file_bytes : e->segment_bytes;
-    uint64_t behind = unsure ? s->base + (bytes & ~(uint64_t)(HF_GRANULE - 1)) : e->stable;
+    uint64_t behind = unsure ? s->base + granule(bytes) : e->stable;
     e->end = i + 1 < e->count ? e->segs[i + 1].base : behind;
     if (unsure) {
         begin_unsure(e, e->next_sqn);
@@ -300,7 +306,7 @@ static int64_t begin_walk(struct hf_ending *e)
         e->last = -1;
     }
     if ((e->count == 0 || e->torn) && e->stable > 0 && e->kept_sqn <= e->told_sqn) {
-        e->end = e->kept_position;
+        e->end = granule(e->kept_position);
         e->next_sqn = e->kept_sqn;
     }
     return status;
