@@ -1,4 +1,5 @@
-"""What a store left in files for everybody: who it is, and what its logs say. Readable with the store dead."""
+"""What a store left in files for everybody: who it is, and what its logs say. Readable with the store
+dead."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ Lives = Mapping[str, int]
 """A store's name -> the life that it was in; -1: unknown."""
 NO_LIVES: Lives = MappingProxyType({})
 
-EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+EXHAUSTED = {errno.EMFILE, errno.ENFILE}
+"""Not ENOMEM: ext4 says that of a device which has gone, for ever, and the log is one that cannot be read."""
 UNKNOWN: dict[int, str] = {
     lib.HF_DAMAGED: "its end is damaged, or the disk does not give it: it holds everything below {}, and may have held more",
     lib.HF_GONE: "it was in memory before a reboot: it held everything below {}, and may have held more",
@@ -117,7 +119,7 @@ def read_info(domain: Domain, name: str) -> StoreInfo | None:
 def log_reader(path: Path) -> Iterator[CData | None]:
     """A struct hf_logr * of the log in ``path``; None when there is no readable log.
 
-    Raises SystemCallError: this process has run out of file descriptors or memory, which says nothing of the log.
+    Raises SystemCallError: this process has run out of file descriptors, which says nothing of the log.
     """
     opened = _open(path)
     if opened is None:
@@ -141,7 +143,7 @@ def _check_supplied(refusal: Refusal, path: Path) -> None:
     number = refusal.number
     if number in EXHAUSTED:
         error = SystemCallError(f"{path}: {os.strerror(number)}", number, errno.errorcode[number])
-        error.hint, error.retriable = "raise the limit of this process (ulimit -n, -v)", True
+        error.hint, error.retriable = "raise the limit of this process (ulimit -n)", True
         raise error
 
 
@@ -157,7 +159,8 @@ def log_range(path: Path) -> tuple[int, int] | None:
 
 
 def published_below(begun: tuple[int, int], logs: Iterable[str]) -> int:
-    """Number behind the last one that these logs hold, by ``begun`` or a later BEGIN that holds; where that begins, at least."""
+    """Number behind the last one that these logs hold, by ``begun`` or a later BEGIN that holds; where that
+    begins, at least."""
     views: dict[str, LogView | None] = {}
     for log in filter(None, logs):
         views[log] = None
@@ -171,10 +174,11 @@ def published_below(begun: tuple[int, int], logs: Iterable[str]) -> int:
 
 
 def log_view(path: Path) -> LogView | None:
-    """BEGIN table and next number of the log in ``path``; None when there is no readable log, or nothing has begun in it.
+    """BEGIN table and next number of the log in ``path``; None when there is no readable log, or nothing has
+    begun in it.
 
-    Where its end is not known, the number is what it holds at least. A log whose BEGINs are not known is not readable. Raises as
-    :func:`log_reader`: what is decided by it must not take a whole log for none.
+    Where its end is not known, the number is what it holds at least. A log whose BEGINs are not known is not
+    readable. Raises as :func:`log_reader`: what is decided by it must not take a whole log for none.
     """
     with contextlib.closing(_open(path) or contextlib.ExitStack()) as opened:
         if not isinstance(opened, OpenLog):
@@ -188,10 +192,11 @@ def log_view(path: Path) -> LogView | None:
 def peer_view(log: Path) -> LogView | Unknown:
     """How far the log in ``log`` goes: BEGIN table and next number, or that this cannot be told, and why.
 
-    Raises SystemCallError: this process has run out of file descriptors or memory, which says nothing of the log.
+    Raises SystemCallError: this process has run out of file descriptors, which says nothing of the
+    log.
 
-    A log that is there and holds nothing ends at 0. One that is not there is unknown: :func:`never_held` says whether its store's
-    state proves that it never had a message.
+    A log that is there and holds nothing ends at 0. One that is not there is unknown: :func:`never_held` says
+    whether its store's state proves that it never had a message.
     """
     found = open_log(log)
     if isinstance(found, Refusal):
@@ -209,10 +214,11 @@ def peer_view(log: Path) -> LogView | Unknown:
 
 
 def never_held(log: Path) -> bool:
-    """The store of this log has never acknowledged a message of its source, as its files say. False where they do not say it.
+    """The store of this log has never acknowledged a message of its source, as its files say. False where
+    they do not say it.
 
-    What a store acknowledges has begun in its state, durably: so one that remembers no BEGIN has acknowledged nothing. One that
-    does must show an empty log: a log that is gone may have had anything.
+    What a store acknowledges has begun in its state, durably: so one that remembers no BEGIN has acknowledged
+    nothing. One that does must show an empty log: a log that is gone may have had anything.
     """
     try:
         kept, view = _remembered(log), peer_view(log)
@@ -224,10 +230,12 @@ def never_held(log: Path) -> bool:
 
 
 def lacks(log: Path, number: int, begun: BeginOf) -> bool:
-    """The store of this log has no message ``number``, as its files say, and gets it by itself from nowhere but its peers.
+    """The store of this log has no message ``number``, as its files say, and gets it by itself from nowhere
+    but its peers.
 
-    It has not begun with its source, or not with the incarnation that the number is of, ``begun``: a backup that has lost its
-    seat, for example. Ask after the ring: what that has written over, a store that begins now does not find there.
+    It has not begun with its source, or not with the incarnation that the number is of, ``begun``: a backup
+    that has lost its seat, for example. Ask after the ring: what that has written over, a store that begins
+    now does not find there.
 
     False where the files do not say it: the store's directory is not there, or cannot be read.
     """
@@ -244,9 +252,11 @@ def lacks(log: Path, number: int, begun: BeginOf) -> bool:
 
 
 def had(log: Path, number: int) -> bool:
-    """The store of this log, which has let go what was there, has had this number: what it never had is below ``lost_below``.
+    """The store of this log, which has let go what was there, has had this number: what it never had is below
+    ``lost_below``.
 
-    False where its state does not say it. A log lets nothing go before that is on disk (:meth:`Repository.release`).
+    False where its state does not say it. A log lets nothing go before that is on disk
+    (:meth:`Repository.release`).
     """
     try:
         kept = _remembered(log)
@@ -256,7 +266,8 @@ def had(log: Path, number: int) -> bool:
 
 
 def excluded_by(logs: Iterable[Path]) -> set[str]:
-    """Stores that the operator has excluded, as those of these logs remember it for their source, until it starts again."""
+    """Stores that the operator has excluded, as those of these logs remember it for their source, until it
+    starts again."""
     found = set()
     for log in logs:
         with contextlib.suppress(OSError, CorruptionError):
@@ -267,7 +278,8 @@ def excluded_by(logs: Iterable[Path]) -> set[str]:
 
 
 def _remembered(log: Path) -> SourceState | None:
-    """What the state of a log's store has of its source; without incarnation if it does not know it. None: there is no state.
+    """What the state of a log's store has of its source; without incarnation if it does not know it. None:
+    there is no state.
 
     Raises OSError, CorruptionError.
     """
@@ -282,7 +294,8 @@ def _kept_in(state: State, log: Path) -> SourceState:
 
 
 def knows_nothing(domain: Domain, name: str, topic: str, registration_id: int, session_id: int) -> bool:
-    """This store is dead, and its state file says that it has never heard of such a source. A session ID goes before a RegID."""
+    """This store is dead, and its state file says that it has never heard of such a source. A session ID goes
+    before a RegID."""
     info = read_info(domain, name)
     if info is None or lib.hf_process_alive(domain.fd, info.token, info.pid, info.start) != 0:
         return False
@@ -321,7 +334,8 @@ def peer_logs(
 def peer_places(
     domain: Domain, names: Iterable[str], source: bytes, own: bytes, known: Mapping[str, str] = MappingProxyType({})
 ) -> list[Place]:
-    """Where the stores of these names keep the log of a source, in this order, without the store whose uuid is ``own``.
+    """Where the stores of these names keep the log of a source, in this order, without the store whose uuid
+    is ``own``.
 
     ``known``: directories of stores whose info files may be gone, as they are after a reboot.
     """
@@ -338,14 +352,15 @@ def peer_places(
 
 
 def peers_of(domain: Domain, source: SourceState, own: bytes, others: Lives) -> list[Place]:
-    """Where the stores keep its log that a source declares, and if it has begun here those that it declared before: as the state
-    of this store has it, and ``others``."""
+    """Where the stores keep its log that a source declares, and if it has begun here those that it declared
+    before: as the state of this store has it, and ``others``."""
     names = dict.fromkeys([*source.stores, *source.others, *others] if source.stores else ())
     return peer_places(domain, names, source.uuid, own, source.directories)
 
 
 def earlier_logs(places: Sequence[Place], source: SourceState) -> dict[str, tuple[str, int]]:
-    """Stores of earlier lists of a source: where each keeps the log, and below which number it may have what no other one has.
+    """Stores of earlier lists of a source: where each keeps the log, and below which number it may have what
+    no other one has.
 
     Not those that are declared under another name now: these count without an end.
     """
@@ -360,7 +375,8 @@ def earlier_logs(places: Sequence[Place], source: SourceState) -> dict[str, tupl
 def seen_by(
     name: str, own: LogView, source: SourceState, peers: Sequence[Place], others: Lives = NO_LIVES
 ) -> list[Seen]:
-    """What the store called ``name`` knows of all declared stores of a source: its own log, and what it reads of ``peers``.
+    """What the store called ``name`` knows of all declared stores of a source: its own log, and what it reads
+    of ``peers``.
 
     ``others``: what the source's register has of the lives of stores.
     """
@@ -376,11 +392,13 @@ def _lives(place: Place, told: Lives) -> set[int]:
 
 
 def seen_at(place: Place, told: Collection[int] = (), written: Collection[int] = ()) -> Seen:
-    """How far a declared store's log goes, by its files: a number, or unknown and why. ``told``: lives in which it took part, as
-    a store knows; ``written``: in which it was to take part, as the source's register has it.
+    """How far a declared store's log goes, by its files: a number, or unknown and why. ``told``: lives in
+    which it took part, as a store knows; ``written``: in which it was to take part, as the source's register
+    has it.
 
-    A store whose state says that it has lost what it acknowledged may have had more, and so may one whose directory has not had
-    that life: it was wiped, or restored. One that never took part, and whose state knows nothing of this source, ends at 0.
+    A store whose state says that it has lost what it acknowledged may have had more, and so may one whose
+    directory has not had that life: it was wiped, or restored. One that never took part, and whose state
+    knows nothing of this source, ends at 0.
     """
     if is_stuck(place.log):
         return Seen(place.store, place.name, None, f"{place.log}: its disk does not answer")

@@ -74,10 +74,10 @@ def check(
 ) -> int:
     """Return `status` when it is a value (>= 0), else raise its error.
 
-    `what` names the object in the message. `size` (bytes) is what was asked for: the message for MessageTooLargeError
-    (with `limit` and the `option` to raise), the object for SharedMemoryFullError. `path` lies in the file system of
-    the object: without it `what` if that is an absolute path, else /dev/shm. `theirs` is the layout version found, if
-    known.
+    `what` names the object in the message. `size` (bytes) is what was asked for: the message for
+    MessageTooLargeError (with `limit` and the `option` to raise), the object for SharedMemoryFullError.
+    `path` lies in the file system of the object: without it `what` if that is an absolute path, else
+    /dev/shm. `theirs` is the layout version found, if known.
     """
     if status >= 0:
         return status
@@ -131,7 +131,9 @@ def error_of(
 def _system_error(number: int, what: str, size: int, path: str) -> Error:
     """Turn an errno into an error. A full file system under /dev/shm has a type of its own."""
     prefix = f"{what}: " if what else ""
-    if number in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT):
+    # Without a size nothing was to be made: this process has no memory, or ext4 has lost its device, and says
+    # the same.
+    if number in (errno.ENOSPC, errno.EDQUOT) or (number == errno.ENOMEM and size >= 0):
         free = _free_bytes(path)
         if os.path.realpath(path).startswith(SHARED_MEMORY):
             return SharedMemoryFullError(size, free)

@@ -1,8 +1,9 @@
-"""What a store cannot read of its peers may hold anything: a source never starts below what may be stable there
-(docs/design.md 14)."""
+"""What a store cannot read of its peers may hold anything: a source never starts below what may be stable
+there (docs/design.md 14)."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -18,7 +19,10 @@ from process.test_numbering import SHORT, SOURCE, has_begun, incarnation, read
 from process.three import everywhere, waits
 
 import holdfast as hf
+from holdfast.engine.errors import SystemCallError
+from holdfast.engine.log import info_file
 from holdfast.engine.memory.domain import Domain, unlink_object
+from holdfast.engine.native import private_directory
 from holdfast.engine.native.core import ffi
 from holdfast.engine.store.repository import Repository
 from holdfast.engine.store.sources import SourceDesk
@@ -76,7 +80,8 @@ def forget_shared_memory(name: str) -> None:
 
 
 def stable_on_the_backup(run_store: Callable[..., ThreadStore], tmp_path: Path) -> Path:
-    """0..4 are stable at a, which has the seat; then a is stopped, and 5..9 are at b. Both are stopped. Returns b's log."""
+    """0..4 are stable at a, which has the seat; then a is stopped, and 5..9 are at b. Both are stopped.
+    Returns b's log."""
     stores = {name: run_store(name, "disk") for name in "ab"}
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options={**SEAT_AND_BACKUP, **PATIENT}) as src:
         src.wait_registered(SHORT)
@@ -210,7 +215,8 @@ def test_an_exclusion_is_not_recorded_where_a_store_has_no_state(
 def test_a_store_in_a_container_does_not_take_its_peers_for_empty(
     run_store: Callable[..., ThreadStore], tmp_path: Path
 ) -> None:
-    """c was dead while 5..9 became stable at a and b; then a dies, and c returns where it sees neither directory."""
+    """c was dead while 5..9 became stable at a and b; then a dies, and c returns where it sees neither
+    directory."""
     stores = {name: run_store(name, "disk") for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         incarnation(ctx, "abc", range(5))
@@ -237,7 +243,8 @@ def test_a_store_in_a_container_does_not_take_its_peers_for_empty(
 def test_begins_that_reached_one_store_void_nothing_that_became_stable_since(
     run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two claimants died when BEGIN was at a only; a is away, with the board; b and c go on; a returns with both BEGINs."""
+    """Two claimants died when BEGIN was at a only; a is away, with the board; b and c go on; a returns with
+    both BEGINs."""
     stores = {name: run_store(name, "disk") for name in "abc"}
     begin, deaf = SourceDesk.begin, set("bc")
 
@@ -275,7 +282,8 @@ def test_begins_that_reached_one_store_void_nothing_that_became_stable_since(
 def test_an_exclusion_holds_for_one_start_and_not_for_what_became_stable_since(
     run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str
 ) -> None:
-    """b was excluded, returned, and had the seat while a was down: then a alone must not go by the old word."""
+    """b was excluded, returned, and had the seat while a was down: then a alone must not go by the old
+    word."""
     mend = of_another_layout(stable_on_the_backup(run_store, tmp_path))
     forget_shared_memory(own_domain)
     a = run_store("a", "disk")
@@ -357,3 +365,21 @@ def test_a_store_whose_table_of_begins_is_lost_says_so_and_takes_it_from_its_sta
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
         src.wait_registered(SHORT)
         assert src.next_sequence_number == 10
+
+
+def test_a_log_on_a_device_that_has_gone_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """ext4 says ENOMEM of it, each time. That was taken for this process's own want, and asked again."""
+
+    def refuse(number: int) -> Callable[[object], int]:
+        def open_log(path: object) -> int:
+            raise OSError(number, os.strerror(number), str(path))
+
+        return open_log
+
+    monkeypatch.setattr(private_directory, "open_log", refuse(errno.ENOMEM))
+    with info_file.log_reader(tmp_path) as log:
+        assert log is None
+    assert "Cannot allocate memory" in str(info_file.peer_view(tmp_path))
+    monkeypatch.setattr(private_directory, "open_log", refuse(errno.EMFILE))
+    with pytest.raises(SystemCallError, match="Too many open files"):
+        info_file.peer_view(tmp_path)

@@ -1,4 +1,5 @@
-"""The error tree: one line each, codes, verdicts, exit codes; and the only way from a C result to an error."""
+"""The error tree: one line each, codes, verdicts, exit codes; and the only way from a C result to an
+error."""
 
 from __future__ import annotations
 
@@ -137,6 +138,14 @@ def test_full_shared_memory_says_what_is_needed_and_free() -> None:
         status.check(lib.HF_ERRNO - errno.ENOSPC, size=1 << 50)
     assert raised.value.need == 1 << 50
     assert 0 <= raised.value.free < 1 << 50
+
+
+def test_without_a_size_no_memory_is_not_full_shared_memory() -> None:
+    """ext4 says it of a device that has gone: who read such a log was told of /dev/shm, and waited."""
+    found = status.error_of(lib.HF_ERRNO - errno.ENOMEM, what="the head of a log")
+    assert type(found) is errors.SystemCallError
+    assert "the head of a log: Cannot allocate memory" in str(found)
+    assert type(status.error_of(lib.HF_ERRNO - errno.ENOMEM, size=7)) is errors.SharedMemoryFullError
 
 
 def test_a_full_disk_is_not_full_shared_memory() -> None:
