@@ -1,5 +1,5 @@
-"""A source's slow side (the mirror of delivery_controller.py): registration with its stores, board, stream, events. What becomes
-of messages that were sent is settlement.py.
+"""A source's slow side (the mirror of delivery_controller.py): registration with its stores, board, stream,
+events. What becomes of messages that were sent is settlement.py.
 
 The context's thread turns it; senders call :meth:`SourceSession.refresh` when they wait for room.
 """
@@ -106,7 +106,8 @@ class SourceSession:
 
     @property
     def liveness_board(self) -> Mapping | None:
-        """The board to find receiving contexts on; None if this source asks for no confirmations (docs/semantics.md H)."""
+        """The board to find receiving contexts on; None if this source asks for no confirmations
+        (docs/semantics.md H)."""
         return self.board if self.options.ume_confirmed_delivery_notification else None
 
     def refresh(self, *, thorough: bool = False) -> bool:
@@ -124,7 +125,7 @@ class SourceSession:
             self.context.wake()
         return moved
 
-    # Registration: the context's thread --------------------------------------------------------------------------------------
+    # Registration: the context's thread ---------------------------------------------------------------------
 
     def start(self, now_ns: int) -> None:
         """First turn."""
@@ -164,8 +165,9 @@ class SourceSession:
                 self.machine.knows_nothing(index)
 
     def _look_at_names(self, now_ns: int) -> None:
-        """Who has the ring and the board goes on. No name can be given back to them, and another object under the same name would
-        split those who find it from those who have this one: so the program is told what helps."""
+        """Who has the ring and the board goes on. No name can be given back to them, and another object under
+        the same name would split those who find it from those who have this one: so the program is told what
+        helps."""
         if now_ns - self._named_ns < nameless.LOOK_NS or self.board is None:
             return
         self._named_ns = now_ns
@@ -196,7 +198,8 @@ class SourceSession:
         return self.may_send and (self.on_event is not None or self.options.ume_force_reclaim_function is not None)
 
     def prepare_sleep(self) -> int:
-        """Sets the flag, looks again. How long to sleep at most, ns: 0 when there is something to do after all."""
+        """Sets the flag, looks again. How long to sleep at most, ns: 0 when there is something to do after
+        all."""
         settlement = self.settlement
         if self.board is None or settlement is None or not self.wants_acks():
             return FOR_EVER_NS
@@ -236,8 +239,9 @@ class SourceSession:
 
     def _act(self, actions: list[reg.Action], now_ns: int) -> None:
         announced = [action.store for action in actions if isinstance(action, reg.Announce)]
-        for store in announced:  # in one record: receivers do not find a part of them; of one that failed they know
-            self._versions[store] += not self.machine.slots[store].hollow
+        for store in announced:  # in one record: receivers do not find a part of them
+            known = self.machine.slots[store].hollow and self._versions[store]  # from an attempt that failed
+            self._versions[store] += not known
         if announced and self.settlement is not None and self.settlement.begun:
             self._write_sri()
         for action in actions:
@@ -293,7 +297,8 @@ class SourceSession:
         link.ask(request, lambda answer: self._answered(store, answer))
 
     def _wants_proxy(self, store: int) -> bool:
-        """Without a RegID or a session ID nobody could come back for what a proxy keeps (docs/semantics.md J.2)."""
+        """Without a RegID or a session ID nobody could come back for what a proxy keeps (docs/semantics.md
+        J.2)."""
         return bool(self.options.ume_proxy_source and (self._session or self.stores[store].registration_id))
 
     def _answered(self, store: int, answer: wire.Answer) -> None:
@@ -310,10 +315,15 @@ class SourceSession:
             case _ if self.deregistration is not None:
                 return
             case wire.Begun():
-                self._versions[store] += self.machine.slots[store].hollow  # what was announced before has failed
                 welcome = self._links[store].welcome
                 settlement = self.settlement
-                if settlement is not None and welcome is not None and settlement.find_store(store, welcome.uuid):
+                news = self.machine.slots[store].hollow  # receivers have asked it since, and it had not begun
+                self._versions[store] += news
+                if (
+                    settlement is not None
+                    and welcome is not None
+                    and (settlement.find_store(store, welcome.uuid) or news)
+                ):
                     self._write_sri()  # not before: without BEGIN receivers stay with what was before this incarnation
                 begun = self.machine.begun(store, self.next_sequence_number, now, catching_up=answer.catching_up)
                 self._act(begun, now)
@@ -340,7 +350,8 @@ class SourceSession:
         link.ask(request, answered)
 
     def _open(self, incarnation: int, start_sqn: int) -> list[reg.Action]:
-        """Makes the ring. A failure is what ``wait_registered`` raises; it is tried again at the next tick."""
+        """Makes the ring. A failure is what ``wait_registered`` raises; it is tried again at the next
+        tick."""
         context = self.context
         config = stream_config(self.machine.uuid, self.topic, self._session, self.options)
         config.start_sqn, config.ring_bytes = start_sqn, int(self.options.ring_size)
@@ -391,7 +402,7 @@ class SourceSession:
         write_sri(self.handle, said, self.machine.groups)
         lib.hf_bell_ring_all(self.context.bells.handle)  # receivers of the topic look now
 
-    # Events ---------------------------------------------------------------------------------------------------------------
+    # Events -------------------------------------------------------------------------------------------------
 
     def deliver_events(self) -> int:
         """Delivers what is queued, in order; the context's thread."""
@@ -417,10 +428,11 @@ class SourceSession:
         if self.on_event is not None:
             self.context.callback(self.on_event, event, self.options)
 
-    # The end --------------------------------------------------------------------------------------------------------------
+    # The end ------------------------------------------------------------------------------------------------
 
     def fenced(self, error: FencedError) -> None:
-        """The process has lost its lock: every send raises from now on. What was published is drained as that of the dead."""
+        """The process has lost its lock: every send raises from now on. What was published is drained as that
+        of the dead."""
         self._let_send(False)
         self._events.append(events.RegistrationError(str(error), ""))
         with self.registered:
@@ -464,7 +476,8 @@ class SourceSession:
             lib.hf_source_close(self.handle)  # it stays mapped for a thread that is inside a send: it gets HF_CLOSED
             if not self.machine.was_complete:  # nothing was sent that a store has to keep
                 unlink_object(self.name)
-        # No store keeps such an identity, so nobody will come back for it; a ring that failed left a board, too.
+        # No store keeps such an identity, so nobody will come back for it; a ring that failed left a board,
+        # too.
         if not self.stores:
             unlink_object(self.context.domain.board_name(self.machine.uuid))
 

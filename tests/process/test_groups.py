@@ -15,6 +15,7 @@ from process.spawn import Worker, until
 from process.three import everywhere, waits
 
 import holdfast as hf
+from holdfast.engine.source import session
 from holdfast.engine.store.sources import SourceDesk
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def states(src: hf.Source) -> dict[str, str]:
 def test_a_new_source_does_not_wait_for_a_dead_store_that_cannot_know_it(
     spawn: Callable[[str], dict[str, Worker]],
 ) -> None:
-    """Without RegID and session ID no store can; with a session ID, what the dead one left says so, or says that it does."""
+    """Without RegID and session ID no store can; with a session ID, what the dead one left says so, or says
+    that it does."""
     options = {**SOURCE, "ume_store_name": list("abc")}
     spawn("abc")
     with hf.Context(session_id=1) as ctx, ctx.source("known", options=options) as src:
@@ -228,7 +230,8 @@ def test_a_backup_takes_the_seat_and_keeps_it(spawn: Callable[[str], dict[str, W
 
 
 def test_a_stopped_store_never_blocks_a_quorum(spawn: Callable[[str], dict[str, Worker]]) -> None:
-    """It is suspended when its heartbeat has stood still, counted again when it goes on, and the others do not notice."""
+    """It is suspended when its heartbeat has stood still, counted again when it goes on, and the others do
+    not notice."""
     stores, events = spawn("abc"), Events()
     options = {
         **SOURCE,
@@ -340,6 +343,13 @@ def test_a_receiver_hears_of_a_store_once_however_often_its_begin_fails(
         tries.append(request.incarnation)
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    told: list[list[int]] = []
+    write = session.write_sri
+    monkeypatch.setattr(
+        session,
+        "write_sri",
+        lambda ring, said, groups: (told.append([at.version for at in said]), write(ring, said, groups)),
+    )
     stores = {name: run_store(name) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         src = ctx.source("quotes", options={"ume_store_name": ["a", "b", "c"], "ume_registration_interval": 100})
@@ -357,8 +367,9 @@ def test_a_receiver_hears_of_a_store_once_however_often_its_begin_fails(
             run_store("c")
             until("c has failed five times", lambda: len(tries) >= 5)
             assert heard() <= 2
+            assert told[-1] == [1, 1, 2]
         everywhere(src)
-        until("it is registered with c as it is now", lambda: heard() >= 2)
+        until("receivers are told that it has begun", lambda: told[-1] == [1, 1, 3])
         src.send(b"x")
         src.wait_stable(timeout=SHORT)
         assert heard() <= 3
