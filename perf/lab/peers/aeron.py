@@ -1,5 +1,4 @@
-"""Aeron IPC: the C sample programs of a build. They claim, write a number and commit; the other side
-counts."""
+"""Aeron IPC: the C samples of a build. They claim, write a number and commit; the other side counts."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ MEDIAN = re.compile(r"^ *([\d.]+) +0\.5\d* ", re.MULTILINE)  # of cping's histog
 
 
 class Aeron(Program):
-    """Its driver is on the receiver's core. Nobody touches the payload behind its number, which holdfast's
-    rows do."""
+    """Its driver is on the receiver's core. Nobody touches the payload behind its number; holdfast's do."""
 
     name = "Aeron, C"
     build: ClassVar[Path | None] = None

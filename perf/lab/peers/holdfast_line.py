@@ -1,5 +1,4 @@
-"""holdfast without a store, as the products beside it. Nothing holds a source back then, so the ring holds
-all of a reading."""
+"""holdfast without a store. Nothing holds a source back then, so the ring holds all of a reading."""
 
 from __future__ import annotations
 

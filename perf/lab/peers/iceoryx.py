@@ -47,8 +47,7 @@ class Iceoryx(Peer):
         return Sender(send, close=publisher.delete)
 
     def receiver(self, index: int) -> Receiver:
-        """A sample is the publisher's again when the next one has come: the caller's view does not outlive
-        it."""
+        """A sample is the publisher's again when the next one has come: the view does not outlive it."""
         subscriber = self._service().subscriber_builder().create()
         view, held = functools.cache(lambda length: ctypes.c_uint8 * length), [None]
 

@@ -1,5 +1,4 @@
-"""NATS JetStream, file storage: publishes in flight, acknowledged one by one, without a sync (the server's
-default)."""
+"""NATS JetStream, file storage: publishes in flight, each acknowledged, without a sync (the default)."""
 
 from __future__ import annotations
 

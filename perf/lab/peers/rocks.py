@@ -15,8 +15,7 @@ KEY = struct.Struct(">Q")
 
 
 class RocksDB(Peer):
-    """Its write-ahead log is on at both levels; "disk" syncs it. The reader is a secondary instance that
-    catches up."""
+    """Its write-ahead log is always on; "disk" syncs it. The reader is a secondary that catches up."""
 
     name = "RocksDB"
     needs = (("rocksdict", "rocksdict on PyPI"),)
