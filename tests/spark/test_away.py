@@ -257,8 +257,9 @@ def test_a_task_that_no_longer_sees_a_store_skips_nothing(
     with hf.Context() as ctx:
         src = at_stores(ctx, "2", *"ab")
         send(src, 10)
-        stores[1].stop()  # it lags from here on
-        src.send(b"x")
+        with ctx.turning():  # so that the source does not know yet that it has no quorum
+            stores[1].stop()  # it lags from here on
+            src.send(b"x")
         until("a has it", lambda: one().any_next == 11)
     stores[0].stop()
     query = reader(failOnDataLoss=strict, readFrom="any")
