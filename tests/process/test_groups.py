@@ -15,14 +15,18 @@ from process.spawn import Worker, until
 from process.three import everywhere, waits
 
 import holdfast as hf
+from holdfast.engine.memory.new_ring import write_sri
 from holdfast.engine.source import session
 from holdfast.engine.store.sources import SourceDesk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from holdfast.engine.control import wire
+    from holdfast.engine.memory.new_ring import SriStore
+    from holdfast.engine.native.core import CData
+    from holdfast.engine.rules.quorum import Groups
     from holdfast.engine.store.clients import Client
 
 SHORT = 90.0
@@ -344,12 +348,12 @@ def test_a_receiver_hears_of_a_store_once_however_often_its_begin_fails(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     told: list[list[int]] = []
-    write = session.write_sri
-    monkeypatch.setattr(
-        session,
-        "write_sri",
-        lambda ring, said, groups: (told.append([at.version for at in said]), write(ring, said, groups)),
-    )
+
+    def note(ring: CData, said: Sequence[SriStore], groups: Groups) -> None:
+        told.append([at.version for at in said])
+        write_sri(ring, said, groups)
+
+    monkeypatch.setattr(session, "write_sri", note)
     stores = {name: run_store(name) for name in "abc"}
     with hf.Context(session_id=7) as ctx:
         src = ctx.source("quotes", options={"ume_store_name": ["a", "b", "c"], "ume_registration_interval": 100})
