@@ -315,7 +315,9 @@ class Logs:
         # A log that can be read later may have the table that is made up here, and say what is void.
         exact = not self.begun[0] or any(self.begun in table for table in known)
         self._asked = (paths, self.begun) if exact else None
-        if self.table == self._guess and len(self.table) > 1 and self.table[-2][0] + 1 < self.begun[0]:
+        if exact:
+            self._guess = ()
+        elif self.table == self._guess and len(self.table) > 1 and self.table[-2][0] + 1 < self.begun[0]:
             # What began in between is not known. It may have made void what was sent under the one before.
             self.agreed = min(self.agreed, self.table[-2][1])
 

@@ -49,10 +49,13 @@ def test_what_an_unknown_begin_may_have_made_void_is_waited_for(stage: Stage, ne
     log.plain(0, 4)
     log.begin(2, 5)
     log.plain(5, 9)
-    stage.open(0, begun=(newest, 20), paths=[str(log.path), str(stage.path / "away")])
+    stage.open(0, begun=(newest, 10), paths=[str(log.path), str(stage.path / "away")])
     assert stage.drain() == numbers(0, last)
     stage.now_ns += 10 * 10**9
     assert stage.drain() == ([("late", last + 1, ["away"])] if last < 9 else [])
+    log.begin(newest, 10)  # now it knows: nothing has begun in between
+    log.plain(10, 11)
+    assert stage.drain() == numbers(last + 1, 11)
 
 
 def with_a_hole(log: Log) -> None:
