@@ -191,7 +191,7 @@ HARNESSES = (
     ),
     _lab(
         "power", "power cuts of an ext4 image under a store", {"cuts": 150}, 1,
-        {"power": Night("{py} -m torture_lab power", "cuts", 5_000)},
+        {"power": Night("{py} -m torture_lab power --short", "cuts", 5_000)},
     ),
     _lab(
         "cuts",
@@ -202,7 +202,7 @@ HARNESSES = (
     _lab(
         "flips", "each bit of a store's state; bits of a log, mended from a peer",
         {"bits of state": 20_000, "bits of logs": 500, "mended": 500}, 1,
-        {"flips": Night("{py} -m torture_lab flips", "bits of logs", 10_000)},
+        {"flips": Night("{py} -m torture_lab flips --short", "bits of logs", 10_000)},
     ),
     _lab(
         "peers", "garbage in ring, board, bells and at the door; under load, names removed and the clock stepped by days",
@@ -237,7 +237,7 @@ def parts() -> dict[str, Night]:
     return {name: night for harness in HARNESSES for name, night in harness.nights.items()}
 
 
-def command(line: str, jobs: int = 2) -> list[str]:
+def command(line: str, jobs: int = os.cpu_count() or 1) -> list[str]:
     """What to execute."""
     return [word.replace("{py}", sys.executable).replace("{jobs}", str(jobs)) for word in shlex.split(line)]
 

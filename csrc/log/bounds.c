@@ -5,7 +5,7 @@
 
 /* A table that is full has forgotten what came before. A BEGIN that this log has missed, too, may have made void what it has under
  * its own newest one: nobody knows from which number on. */
-static uint64_t forgotten_from(const struct hf_logr *r)
+uint64_t hf_logr_forgotten_from(const struct hf_logr *r)
 {
     const struct hf_begin *own = r->begin_count > 0 ? &r->begins[r->begin_count - 1] : NULL;
     int forgot = own != NULL && r->told_count == HF_INCARNATIONS && own->incarnation + 1 < r->told[0].incarnation;
@@ -14,7 +14,7 @@ static uint64_t forgotten_from(const struct hf_logr *r)
 
 uint64_t hf_logr_told_void(const struct hf_logr *r, const struct hf_seg *s, uint64_t own)
 {
-    uint64_t told = hf_void_tail(s, r->told, (uint64_t)r->told_count, own), forgotten = forgotten_from(r);
+    uint64_t told = hf_void_tail(s, r->told, (uint64_t)r->told_count, own), forgotten = hf_logr_forgotten_from(r);
     return told < forgotten ? told : forgotten;
 }
 

@@ -162,6 +162,9 @@ int64_t hf_logr_here(struct hf_logr *r, const struct hf_request *q)
     if (i < 0) {
         return before_all(r, q);
     }
+    if (q->sqn >= hf_logr_forgotten_from(r)) { /* no answer for good: it is behind, whatever follows in it */
+        return q->fresh ? HF_AGAIN : HF_LOGR_RETRY;
+    }
     uint64_t void_from = hf_logr_void_from(r, i);
     if (q->sqn >= void_from) {
         return hf_logr_beyond(r, i, q, i + 1 < r->count ? r->segs[i + 1].base : q->end);

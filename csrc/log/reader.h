@@ -80,6 +80,8 @@ int64_t hf_logr_bounds(struct hf_logr *r, uint64_t sqn, uint64_t *next_sqn, uint
 
 /* ---- bounds.c ---- */
 
+/* From this number on nobody knows what of this log holds; UINT64_MAX: it is known. */
+uint64_t hf_logr_forgotten_from(const struct hf_logr *r);
 /* `own`, or the first number of s that the table which was told makes void, if that is lower. */
 uint64_t hf_logr_told_void(const struct hf_logr *r, const struct hf_seg *s, uint64_t own);
 /* The first number that is void in segment i, by this log's table or by the one that was told. */

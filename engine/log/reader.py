@@ -328,9 +328,10 @@ class Logs:
         for table in tables:
             if self.begun in table:
                 return table[: table.index(self.begun) + 1]
-        if self.table[-1:] == (self.begun,):
-            return self.table
-        older = [table for table in (self.table, *tables) if table and table[-1][0] <= self.begun[0]]
+        base = () if self.table == self._guess else self.table  # no guess is built on another one
+        if base[-1:] == (self.begun,):
+            return base
+        older = [table for table in (base, *tables) if table and table[-1][0] <= self.begun[0]]
         self._guess = after_begin(newest_table(older), (), *self.begun)
         return self._guess
 

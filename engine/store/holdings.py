@@ -365,7 +365,8 @@ class Holdings:
             _log.warning("%s: not removed yet: %s", path, error)  # tried again at the next start
             return
         self.state.going.remove(uuid)
-        self.save(sync=False)
+        with contextlib.suppress(ReadOnlyError, OSError):  # owed; until then it says that this is to go
+            self.save(sync=False)
 
 
 def _inode(path: Path) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from process.three import SHORT, SOURCE, send
 
 import holdfast as hf
 from holdfast.engine.log.info_file import had
+from holdfast.engine.log.reader import Block, Logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,6 +57,21 @@ def test_what_an_unknown_begin_may_have_made_void_is_waited_for(stage: Stage, ne
     log.begin(newest, 10)  # now it knows: nothing has begun in between
     log.plain(10, 11)
     assert stage.drain() == numbers(last + 1, 11)
+
+
+def test_a_guess_is_not_built_on_another_one(stage: Stage) -> None:
+    """The ring has said 4, then 5: 3 may have begun below 9 all the same."""
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 4)
+    log.begin(2, 5)
+    log.plain(5, 9)
+    logs, block = Logs([str(log.path)]), Block()
+    for begun in ((4, 20), (5, 25)):
+        logs.begun = begun
+        assert logs.read(4, block)
+        assert not logs.read(5, block)
+    logs.close()
 
 
 def with_a_hole(log: Log) -> None:
