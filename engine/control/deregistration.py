@@ -48,6 +48,8 @@ class Deregistration:
         self._links = links
         self._waiting: set[int] = set()
         self._retry_ns: dict[int, int] = {}
+        self._told: set[int] = set()
+        """Stores that could not do it, of which the program was told."""
 
     def _request(self, store: int, request_id: int) -> wire.Deregister:
         """What to ask this store."""
@@ -57,9 +59,13 @@ class Deregistration:
         """This store has nothing of the object any more. ``next_sqn``: wire.Deregistered."""
         raise NotImplementedError
 
+    def _say(self, store: int, refused: wire.Refused) -> None:
+        """Tells the program what this store says."""
+        raise NotImplementedError
+
     def _refused(self, store: int, refused: wire.Refused) -> None:
         """This store has nothing to forget: somebody else holds the RegID."""
-        raise NotImplementedError
+        self._say(store, refused)
 
     def _complete(self) -> None:
         """All stores have answered."""
@@ -95,7 +101,10 @@ class Deregistration:
         match answer:
             case wire.Deregistered():
                 self._forgotten(store, answer.next_sqn)
-            case wire.Refused(code="busy" | "failed"):
+            case wire.Refused(code="busy" | "failed" | "read_only"):
+                if store not in self._told:
+                    self._told.add(store)
+                    self._say(store, answer)
                 self._retry_ns[store] = 0
                 return
             case wire.Refused():
@@ -136,11 +145,14 @@ class SourceDeregistration(Deregistration):
             )
         )
 
-    def _refused(self, store: int, refused: wire.Refused) -> None:
-        self._successor = True
+    def _say(self, store: int, refused: wire.Refused) -> None:
         self._tell(
             source_events.RegistrationError(refused.text, self._names[store], refused.pid, refused.since_ns / 1e9)
         )
+
+    def _refused(self, store: int, refused: wire.Refused) -> None:
+        self._successor = True
+        self._say(store, refused)
 
     def _complete(self) -> None:
         if not self._successor:
@@ -197,7 +209,7 @@ class ReceiverDeregistration(Deregistration):
             )
         )  # fmt: skip
 
-    def _refused(self, store: int, refused: wire.Refused) -> None:
+    def _say(self, store: int, refused: wire.Refused) -> None:
         self._tell(
             receiver_events.RegistrationError(
                 self._topic, self._source, refused.text, self._names[store], refused.pid, refused.since_ns / 1e9

@@ -348,7 +348,8 @@ class Store:
             error = ReadOnlyError(str(self._read_only_directory()))
         if isinstance(error, ReadOnlyError):
             text = f"store {self.config.name} takes nothing in: {error.args[0]}; {error.hint}"
-            return wire.Refused(request_id, "read_only", text)
+            code = "busy" if isinstance(request, wire.Deregister) else "read_only"
+            return wire.Refused(request_id, code, text)
         _log.exception("request %s failed", type(request).__name__)
         text = f"store {self.config.name} failed to do this: {error}"
         return wire.Refused(request_id, _may_come_again(request), text)

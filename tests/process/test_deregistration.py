@@ -14,7 +14,9 @@ from process.spawn import until
 from process.three import everywhere
 
 import holdfast as hf
+from holdfast.engine.control import deregistration
 from holdfast.engine.control.deregistration import SourceDeregistration
+from holdfast.engine.errors import ReadOnlyError
 from holdfast.engine.memory.mapping import attach_board, join_board, read_lines
 from holdfast.engine.native.core import ffi, lib
 
@@ -116,6 +118,32 @@ def test_f7_a_source_that_was_deregistered_stays_forgotten_after_a_restart_of_th
         assert kept(store) == ["quotes"]
         assert len(logs(store)) == 1
         assert again.next_sequence_number == 0
+
+
+def test_f7_a_store_whose_disk_is_read_only_is_told_of_once_and_asked_again(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its refusal counted as somebody else's RegID: all was said to be done, and the store had everything."""
+    tries = []
+
+    def fail(*_: object) -> None:
+        tries.append(1)
+        raise ReadOnlyError("/srv/a")
+
+    store = run_store("a", "disk")
+    with hf.Context(session_id=5) as ctx:
+        events = Events()
+        src = ctx.source("quotes", options=SOURCE, on_event=events)
+        src.wait_registered(SHORT)
+        monkeypatch.setattr(deregistration, "RETRY_NS", 10_000_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(store.store.sources, "deregister", fail)
+            src.deregister()
+            until("it was asked three times", lambda: len(tries) >= 3)
+        events.wait("DeregistrationComplete")
+        (told,) = events.of("RegistrationError")
+        assert "store a takes nothing in: " in told.text
+        assert kept(store) == []
 
 
 def test_f7_what_a_crash_left_of_a_forgotten_source_goes_at_the_next_start(

@@ -17,7 +17,7 @@ from process.spawn import until
 
 import holdfast as hf
 from holdfast.engine.control import peer, wire
-from holdfast.engine.errors import ForeignOwnerError, TurnHeldError
+from holdfast.engine.errors import ForeignOwnerError, ReadOnlyError, TurnHeldError
 from holdfast.engine.log.state_file import State, StateFile
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.memory.mapping import Bells
@@ -153,7 +153,7 @@ def test_a_deregistration_that_fails_is_answered_as_0_1_0_understands_it(
     store: ThreadStore, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client of 0.1.0 asks again after "busy"; it took "failed" for somebody else who has the RegID."""
-    problems = [OSError(5, "Input/output error"), TurnHeldError("a turn", 7)]
+    problems = [OSError(5, "Input/output error"), TurnHeldError("a turn", 7), ReadOnlyError("/srv/a")]
 
     def fail(*_: object) -> wire.Answer:
         raise problems.pop()
@@ -163,7 +163,7 @@ def test_a_deregistration_that_fails_is_answered_as_0_1_0_understands_it(
     request = wire.Deregister(1, "source", bytes(16), bytes(16), 1)
     with monkeypatch.context() as patch:
         patch.setattr(store.store.sources, "deregister", fail)
-        for _ in range(2):
+        while problems:
             refused = asked(sock, request)
             assert isinstance(refused, wire.Refused)
             assert refused.code == "busy"
