@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 CASES = {"batches:socket": "Unix socket, Arrow IPC stream", "batches:channel": "ShmChannel"}
 ROWS = 65536
 BATCHES = 2400
-"""So many that setting up is not measured: a ring is touched once, page by page, before its first batch."""
+"""Enough that setting up is not measured: a ring is touched once, page by page, before its first batch."""
 FAR = """
 import os, socket, sys
 import pyarrow as pa, pyarrow.compute as pc

@@ -46,7 +46,7 @@ class Comparison:
 
 @cache
 def _orders(old: int, new: int) -> Counter[int]:
-    """U -> how many of the orders of so many old and new runs have it."""
+    """U -> how many of the orders of this many old and new runs have it."""
     row = [Counter({0: 1}) for _ in range(new + 1)]  # row[j][u]: of i old and j new runs; here i = 0
     for i in range(1, old + 1):
         for j in range(1, new + 1):  # the greatest is an old run, or it is a new one, which beats all i

@@ -69,7 +69,7 @@ class Copies:
         self._send(FILL)
 
     def _send(self, size: int) -> None:
-        """So many bytes of frames; returns when every store has made all of them stable."""
+        """This many bytes of frames; returns when every store has made all of them stable."""
         for _ in range(size // (FRAME * ROWS)):
             self._source.send_batch(self._rows)
         last = self._source.next_sequence_number - 1

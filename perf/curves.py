@@ -29,7 +29,7 @@ log."""
 AS_WAKES = 1.05
 """Largest exponent of a cost that has a system call in it for each process that sleeps."""
 MANY_CORES = 8
-"""From so many cores on every point is measured."""
+"""From this many cores on every point is measured."""
 KIB, MIB = 1 << 10, 1 << 20
 
 
@@ -57,7 +57,7 @@ class Figure:
     in_bytes: bool = False
 
     def xs(self, cores: int) -> tuple[int, ...]:
-        """What a machine with so many cores measures."""
+        """What a machine with this many cores measures."""
         return self.points + (self.more if cores >= MANY_CORES else ())
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EQUAL_PROBE = 1.5
 """Two runs compare when their probes differ by less than this factor ..."""
 PAIRS_MIN = 3
-"""... as long as so many pairs are left; else all pairs count, and the table says so."""
+"""... as long as this many pairs are left; else all pairs count, and the table says so."""
 
 
 class Side(Enum):

@@ -95,7 +95,7 @@ class Series:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Series:
-        """What ``as_json`` wrote, but for the latencies, which are only kept together."""
+        """What ``as_json`` wrote, except for the latencies, which are only kept together."""
         unit, sizes = found["unit"], (found["message_bytes"], found["count"], found["flight_bytes"])
         runs = zip(found["values"], found["probe_ns"], strict=True)
         return cls(

@@ -31,7 +31,7 @@ SUFFIX = "-scale"
 
 
 def cases(figure: Figure, cores: int) -> dict[str, str]:
-    """Case -> title of all points that so many cores measure."""
+    """Case -> title of all points that this many cores measure."""
     named = {x: quantity(x, "B") if figure.in_bytes else f"{x} {figure.axis}" for x in figure.xs(cores)}
     return {curve.case.format(x): f"{curve.title}, {name}" for curve in figure.curves for x, name in named.items()}
 

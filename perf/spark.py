@@ -55,7 +55,7 @@ STORE = "spark"
 TOPIC = "rows"
 MESSAGES = 8_000_000
 WRITTEN = 500_000
-"""So many that what Spark takes for any query of a Python source (half a second here) does not count."""
+"""Enough that what Spark takes for any query of a Python source (half a second here) does not count."""
 ROWS = 10_000
 WIDTH = 64
 RECORD = "at BIGINT, venue INT, side INT, price DOUBLE, size DOUBLE, account BIGINT, note BINARY(24)"

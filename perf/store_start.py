@@ -56,7 +56,7 @@ def started(name: str, directory: str) -> Store:
 
 
 def _fill(name: str, directory: Path, size: int) -> None:
-    """Sends so many bytes to a new store, and stops it."""
+    """Sends this many bytes to a new store, and stops it."""
     with hf.spawn_store(hf.StoreConfig(name, directory, DOMAIN, options=OPTIONS)), hf.Context(domain=DOMAIN) as context:
         source = context.source(f"start-{name}", options=store_options(name))
         source.wait_registered(TIMEOUT_S)

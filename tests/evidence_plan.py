@@ -60,7 +60,7 @@ class Harness:
     Attributes:
         commands: what a release runs, as a shell reads it; ``{py}`` is this interpreter.
         least: what it must have done.
-        planted: so many planted bugs it must have caught.
+        planted: this many planted bugs it must have caught.
         beside: it keeps one core busy, or waits, and others may run beside it. Else it runs alone, one
             command at a time.
         nights: by the name of the part.

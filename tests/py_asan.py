@@ -6,8 +6,8 @@ nobody has used since. What is given back too early is seen here. What never is 
 many) is not: leaks are not looked for, since Python itself ends with memory that it has kept.
 
 The modules are built by the Makefile (py-asan) and found before the installed ones, in a package that is all
-links but for them. With PYTHONMALLOC=malloc Python's own objects are seen, too. Reports go to files: who dies
-of one may be a process that a test expects to die.
+links except for them. With PYTHONMALLOC=malloc Python's own objects are seen, too. Reports go to files: who
+dies of one may be a process that a test expects to die.
 
 ``--core MODULE``: writes down the C source of the module that wraps csrc. ``--receive BUG``: csrc/python,
 with that bug or none.

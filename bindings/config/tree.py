@@ -127,7 +127,7 @@ def _with_places(text: Text, root: Any) -> Node:
             raise text.error("other files are not included", tag, "put what they contain here")
         if len(element.attrib) > ATTRIBUTES_MAX:
             raise text.error(f"more than {ATTRIBUTES_MAX} attributes", tag)
-        # Those of a namespace (xsi:...) mean nothing here, but for xml:space.
+        # Those of a namespace (xsi:...) mean nothing here, except for xml:space.
         attributes = {name: word(value, places[name]) for name, value in element.attrib.items() if name in places}
         said = element.text or ""
         node = nodes[element] = Node(tag, attributes, said if element.get(SPACE) == "preserve" else said.strip())

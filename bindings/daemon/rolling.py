@@ -59,5 +59,5 @@ class Rolling:
         self._size = 0
 
     def wrote(self, size: int) -> None:
-        """So many bytes more are in it."""
+        """This many bytes more are in it."""
         self._size += size

@@ -69,8 +69,8 @@ def records_for(limit_bytes: int, backlogs: Mapping[Key, Backlog], record_bytes:
 
 
 class Patience:
-    """``minRecordsPerTrigger``: no micro-batch before so many records wait, or ``delay_ns`` has passed since
-    the last one.
+    """``minRecordsPerTrigger``: no micro-batch before this many records wait, or ``delay_ns`` has passed
+    since the last one.
 
     Times are of one monotonic clock, in nanoseconds.
     """

@@ -1,5 +1,5 @@
 """Messages as Arrow record batches: the columns that were asked for, the payload decoded or as it is. Nothing
-runs per message, but for Arrow payloads, which hold many rows each.
+runs per message, except for Arrow payloads, which hold many rows each.
 
 The schema of every batch is exactly the one that Spark expects, order and types (docs/design.md S.2).
 """

@@ -30,10 +30,10 @@ Span = tuple["TopicSource", int, int]
 """A source, the first number to read and the one to stop before."""
 
 TASKS = 64
-"""A read is cut at the ends of segments, into about so many tasks at most where nobody asked for more: each
+"""A read is cut at the ends of segments, into about this many tasks at most where nobody asked for more: each
 one costs Spark some 20 ms of a core, in which it could read 100,000 messages."""
 TASKS_PER_CORE = 4
-"""So many do where there are few cores, which are all of this host ..."""
+"""Enough where there are few cores, which are all of this host ..."""
 ENOUGH = 2_000_000
 """... unless that would make tasks of more messages than these: what fails, or ends last, should not be half
 of the read."""

@@ -224,7 +224,7 @@ def remove(directory: Rows, names: Iterable[str]) -> None:
 
 
 def sweep(directory: Rows, done: int, keep: Collection[str] = ()) -> None:
-    """Deletes what attempts of batches up to ``done`` have left, but for the names in ``keep``."""
+    """Deletes what attempts of batches up to ``done`` have left, except for the names in ``keep``."""
     for name in os.listdir(directory.fd):
         number = name.partition("-")[0]
         if name.endswith(SUFFIX) and number.isdigit() and int(number) <= done and name not in keep:

@@ -224,7 +224,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What Spark passes to latestOffset, but for a trigger that wants everything: only then it is
+        """What Spark passes to latestOffset, except for a trigger that wants everything: only then it is
         ReadAllAvailable where a limit was given. What it cannot say (two limits at once, a least number)
         latestOffset knows from the options."""
         options = self._options

@@ -39,10 +39,10 @@ void hf_ending_stable(struct hf_ending *e, const struct hf_seg *segs, int64_t n)
  * the last one first. */
 int hf_ending_leftover(const struct hf_ending *e, const struct hf_seg *segs, int64_t n, int64_t i);
 int64_t hf_ending_walk(struct hf_ending *e);
-/* The number behind the last message. After a lost tail it is the head's, if the lost bytes can have held so many
+/* The number behind the last message. After a lost tail it is the head's, if the lost bytes can have held this many
  * frames. */
 uint64_t hf_ending_number(const struct hf_ending *e, const struct hf_begin *begins, uint64_t count);
-/* So many segments at the beginning were let go before, and a power cut brought their names back without those of their
+/* This many segments at the beginning were let go before, and a power cut brought their names back without those of their
  * successors: they end before `position`, where the log begins with number `sqn`. */
 int64_t hf_seg_ghosts(const struct hf_seg *segs, int64_t n, uint64_t position, uint64_t sqn);
 #endif

@@ -134,7 +134,7 @@ static uint64_t offset_of(const struct hf_walk *w, uint64_t position)
     return w->s->header_bytes + (position - w->base);
 }
 
-/* At least `bytes` at the walk's position, which has so many before its limit. *there: how many there are, up to the limit. */
+/* At least `bytes` at the walk's position, which has this many before its limit. *there: how many there are, up to the limit. */
 static const uint8_t *look(struct hf_walk *w, uint64_t bytes, uint64_t *there)
 {
     uint64_t left = w->limit - w->position, offset = offset_of(w, w->position);

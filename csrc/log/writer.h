@@ -67,7 +67,7 @@ struct hf_log {
     uint32_t begins_found; /* a segment knew one that the head did not */
     uint32_t empty;        /* no message or LOST record in any segment */
     int64_t dirty_from;    /* index into segs of the oldest segment that may be unsynced; == count: none */
-    int64_t named;         /* so many of segs, from the first on, have their names on disk */
+    int64_t named;         /* this many of segs, from the first on, have their names on disk */
     uint64_t kept_sqn; /* from this number and this position on nothing was ever let go: what is not there is lost */
     uint64_t kept_position;
     uint64_t fill_next; /* the lowest end of a fill, as of the last look */
@@ -115,7 +115,7 @@ int64_t hf_spare_finish(struct hf_log *log, int ahead); /* from a retired file t
 
 /* ---- roll.c ---- */
 
-int64_t hf_log_reserve(struct hf_log *log, int64_t count); /* room for so many in segs */
+int64_t hf_log_reserve(struct hf_log *log, int64_t count); /* room for this many in segs */
 /* Seals s, open at s->fd for writing. punch: gives the unused tail back to the file system; such a file is not
  * recycled. */
 int64_t hf_log_end_segment(struct hf_seg *s, uint64_t end, uint64_t next_sqn, const struct hf_index *index, int punch);

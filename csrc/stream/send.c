@@ -118,7 +118,7 @@ static __attribute__((noinline)) int64_t admit(struct hf_source *s, uint64_t spa
     uint64_t released_sqn = hf_load_acquire_u64(&s->released_sqn);
     uint64_t released = hf_load_acquire_u64(&s->released_position);
     room_compute(s, released, flight_sqn);
-    /* A message is always admitted when nothing is in flight, but for one that is larger than the flight in bytes. */
+    /* A message is always admitted when nothing is in flight, except for one that is larger than the flight in bytes. */
     if (flight_sqn != s->next_sqn && (int64_t)(s->room_sqn - s->next_sqn) < (int64_t)fragments) {
         return HF_FLIGHT_SIZE;
     }
@@ -152,7 +152,7 @@ static inline int64_t time_of(int64_t given_ns)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* A frame's header but for its time and its commit word. */
+/* A frame's header except for its time and its commit word. */
 static inline uint8_t *frame_fill(const struct hf_source *s, uint64_t position, uint64_t sqn, uint32_t kind)
 {
     uint8_t *frame = s->ring + (position & s->mask);

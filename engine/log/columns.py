@@ -119,7 +119,7 @@ class ColumnsMaker:
 
     Args:
         block: the first one; it has messages.
-        rows: at most so many messages.
+        rows: at most this many messages.
         max_bytes: at most so much payload, unless the first message alone is larger.
         values, crc: make them.
 

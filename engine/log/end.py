@@ -131,7 +131,7 @@ class Walk:
         }
 
     def over(self, timeout: float = 0) -> bool:
-        """Each log was walked, or its disk does not answer (:func:`is_stuck`). Waits so many seconds for
+        """Each log was walked, or its disk does not answer (:func:`is_stuck`). Waits this many seconds for
         it."""
         wait(self._walks.values(), timeout)
         return all(walk.done() or _hangs(directory) for directory, walk in self._walks.items())

@@ -199,7 +199,7 @@ def read_lines(board: Mapping, domain: Domain, *, test: bool) -> list[CData]:
 CLAIM_TRIES = 40
 """Of 50 ms each."""
 STANDS_TRIES = 10
-"""After so many whoever is stopped is not waited for any more."""
+"""After this many whoever is stopped is not waited for any more."""
 
 
 def claim_line(board: Mapping, domain: Domain, who: CData) -> int:

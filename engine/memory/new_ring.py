@@ -24,7 +24,7 @@ __all__ = ["SourceRing", "SriStore", "stream_config", "write_sri"]
 
 
 def stream_config(uuid: bytes, topic: str, session: int, options: Options) -> CData:
-    """``struct hf_stream_config *`` of a source, but for its first number and the ring's size."""
+    """``struct hf_stream_config *`` of a source, except for its first number and the ring's size."""
     config = ffi.new("struct hf_stream_config *")
     ffi.memmove(config.uuid, uuid, 16)
     name = topic.encode()

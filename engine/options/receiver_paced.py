@@ -38,7 +38,7 @@ __all__ = [
 BLOCKING, NON_BLOCKING = 1, 2
 """A receiver's ume_receiver_paced_persistence; 0: the source is not receiver-paced."""
 GRAINS = 1024
-"""Sizes are known at so many numbers, about, over what may be kept."""
+"""Sizes are known at this many numbers, about, over what may be kept."""
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -172,7 +172,7 @@ ROWS = (
     Option("ume_allow_confirmed_delivery", (RECEIVER,), values.flag, True,
            doc="0: its acks are no delivery confirmations for the source"),
     Option("ume_application_outstanding_maximum", (RECEIVER,), values.integer, 0, "fragments", 0, 2**20,
-           doc="delivery pauses while so many are delivered and not consumed; 0 = never"),
+           doc="delivery pauses while this many are delivered and not consumed; 0 = never"),
     Option("retransmit_request_maximum", (RECEIVER,), values.integer, 0, "messages", 0, 2**62,
            doc="start at most so far back from the newest; 0 = no limit"),
     Option("retransmit_request_message_timeout", (RECEIVER,), values.integer, 10000, "ms", 0, _MS,

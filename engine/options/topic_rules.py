@@ -41,8 +41,8 @@ class TopicOptions:
     options: Mapping[str, object] = field(default_factory=dict)
     """Those of one topic, by UM's names."""
     restore_last: int | None = 0
-    """When the store starts, it offers what is at most so many hours older than the newest message; 0 = all,
-    None = nothing."""
+    """When the store starts, it offers what is at most this many hours older than the newest message; 0 =
+    all, None = nothing."""
 
 
 @dataclass(frozen=True, slots=True)

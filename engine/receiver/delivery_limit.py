@@ -46,7 +46,7 @@ class Outstanding:
         return self._count
 
     def delivered(self, fragments: int) -> None:
-        """So many more went out; negative: they were taken back. Receiving thread."""
+        """This many more went out; negative: they were taken back. Receiving thread."""
         self._count += fragments
 
     def consumed(self, window: _Counted, number: int) -> None:

@@ -48,7 +48,7 @@ def quorum(size: int) -> int:
 
 
 def _at_least(needed: int, numbers: Collection[int]) -> int:
-    """Return the highest number that `needed` of these reach, 0 where there are not so many."""
+    """Return the highest number that `needed` of these reach, 0 where there are not this many."""
     return sorted(numbers, reverse=True)[needed - 1] if len(numbers) >= needed else 0
 
 

@@ -22,7 +22,7 @@ PATIENCE_NS = 500_000_000
 REGISTERED = "registered"
 """What a store that granted says."""
 TOLD_AGAIN = 10
-"""After so many intervals what each store says is told again, as long as it waits."""
+"""After this many intervals what each store says is told again, as long as it waits."""
 
 
 class ReceiverRegistration(Registration):

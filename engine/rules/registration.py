@@ -154,7 +154,7 @@ class RefusedBy:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Leave this store, which granted ``uuid``: another claimant holds so many others that this one cannot
+    """Leave this store, which granted ``uuid``: another claimant holds others enough that this one cannot
     complete."""
 
     store: int
@@ -325,7 +325,7 @@ class Registration:
         """Two claimants of one RegID must not block each other, each with a part of the stores: one that
         cannot complete leaves what it has, and asks again as if it had been refused there. Nor may both
         complete, each with a group of its own: who cannot have more stores than are refused gives up, too.
-        One that could complete, but for what others hold, waits whether they give up first: until it is
+        One that could complete, except for what others hold, waits whether they give up first: until it is
         refused again."""
         held, in_use = self._claims(), self._in_use()
         free = self.seated - in_use

@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 __all__ = ["Ages", "Retention", "RetentionConfig"]
 
 LATE_MAX = 65_536
-"""So many numbers behind the released ones are remembered for stores and receivers that have not acknowledged
-them yet."""
+"""This many numbers behind the released ones are remembered for stores and receivers that have not
+acknowledged them yet."""
 RECEIVERS_MAX = 256
-"""Receivers that are gone are forgotten beyond so many: first those that have confirmed nothing that is in
-flight, then the oldest. More than these can be there only if so many are."""
+"""Receivers that are gone are forgotten beyond this many: first those that have confirmed nothing that is in
+flight, then the oldest. More than these can be there only if this many are."""
 SPANS_MAX = 1024
 """Intervals that are remembered of what a store has, of what a receiver has confirmed, of what the program
-has marked, and of what has left the flight behind a hole. Beyond so many the lowest are forgotten, and their
-numbers count as in flight: this may let a send wait or a number be released by force, and never makes one
-stable or confirmed that is not."""
+has marked, and of what has left the flight behind a hole. Beyond this many the lowest are forgotten, and
+their numbers count as in flight: this may let a send wait or a number be released by force, and never makes
+one stable or confirmed that is not."""
 SAMPLES = 256
-"""An age is measured to one part in so many."""
+"""An age is measured to one part in this many."""
 
 
 @dataclass(frozen=True, slots=True)

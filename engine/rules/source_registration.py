@@ -90,7 +90,7 @@ class SourceRegistration(Registration):
         return self.groups.complete(stores)
 
     def keeps_too_little(self) -> bool:
-        """So many of its stores keep no messages that nothing will become stable (docs/semantics.md I.3)."""
+        """Too few of its stores keep messages for any to become stable (docs/semantics.md I.3)."""
         no_acks = RegistrationSuccessFlags.NOACKS
         empty = {
             store for store, slot in enumerate(self.slots) if slot.grant is not None and slot.grant.flags & no_acks
@@ -298,7 +298,7 @@ class SourceRegistration(Registration):
 
     def refused(self, store: int, refusal: reg.Refusal) -> list[Action]:
         """The store said no. Before anything was sent that may mean that somebody else has begun since the
-        stores granted: to BEGIN, or because so many are in use, or another source's. Then this incarnation is
+        stores granted: to BEGIN, or because stores are in use, or another source's. Then this incarnation is
         void, and it starts over. A store that could not do it ("failed") is asked again, and the others do
         not wait for it."""
         slot = self.slots[store]

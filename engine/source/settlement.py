@@ -170,8 +170,8 @@ class Settlement:
             return count - (self.retention.next - self.retention.released)
 
     def _settle(self) -> bool:
-        """Tells the core what has left the flight: what lies below the frontier, but for the holes. True when
-        that is another."""
+        """Tells the core what has left the flight: what lies below the frontier, except for the holes. True
+        when that is another."""
         frontier, holes = self.retention.left()
         if holes == self._holes:
             return int(lib.hf_source_settle(self._handle, frontier)) > 0

@@ -51,7 +51,7 @@ def smart_options(topic: str, given: Mapping[str, object], found: Options) -> di
     """What to resolve for a smart source: ``given``, with the sizes that follow from the two smart_src
     options.
 
-    The ring has room for ``smart_src_retention_buffer_count`` frames of the longest message, and so many
+    The ring has room for ``smart_src_retention_buffer_count`` frames of the longest message, and as many
     messages are retained, however long they are (:meth:`SmartSource.claim`). Unless it is given,
     ume_flight_size_bytes is off, as in UM: messages are counted. ``found`` is what ``given`` comes to, with
     everything inherited.
@@ -133,7 +133,7 @@ class SmartSource(Source):
         self._longest = int(self.options.smart_src_max_message_length)
         self._retained = int(self.options.smart_src_retention_buffer_count)
         self._room = 0
-        """So many claims fit before what is retained must be looked at again."""
+        """This many claims fit before what is retained must be looked at again."""
         self._recycled = SmartClaim(self._publisher)
         self._thread = 0
         self._thread_name = ""

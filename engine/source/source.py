@@ -142,7 +142,7 @@ class Source:
         return Claim(self._publisher, n, client_data, timeout)
 
     def check_size(self, size: int) -> None:
-        """Raises MessageTooLargeError for a message of so many bytes that can never be sent."""
+        """Raises MessageTooLargeError for a message of this many bytes that can never be sent."""
         self._publisher.check_size(size)
 
     # Stability ----------------------------------------------------------------------------------------------

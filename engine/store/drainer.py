@@ -40,8 +40,8 @@ PACED_ROUND_NS = 5_000_000
 COMMIT_BYTES = 16 << 20
 """A group commit is not delayed beyond this much appended data."""
 FILL_NS = 5_000_000
-"""Time for slices between two rounds, when many logs catch up: what is sent now waits no longer, but for one
-long slice."""
+"""Time for slices between two rounds, when many logs catch up: what is sent now waits no longer, except for
+one long slice."""
 FILL_ROUND_NS = 10_000_000
 """While a store that catches up waits for a peer."""
 TURN_NS = 10_000_000_000

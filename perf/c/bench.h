@@ -73,7 +73,7 @@ int64_t bench_now(void);       /* CLOCK_MONOTONIC, ns */
 int64_t bench_cpu(void);       /* of this thread, ns: a system call */
 int64_t bench_cpu_share(void); /* what one reading of it puts between two */
 void bench_pin(const struct bench *bench, int index);
-int bench_alone(const struct bench *bench, int threads); /* 1: each of so many threads has a core of its own */
+int bench_alone(const struct bench *bench, int threads); /* 1: each of this many threads has a core of its own */
 void *bench_memory(uint64_t bytes);                      /* page-aligned, touched; free with free() */
 void histogram_record(struct histogram *histogram, uint64_t ns);
 uint64_t histogram_quantile(const struct histogram *histogram, double q); /* lower edge of the bucket */

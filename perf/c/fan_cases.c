@@ -190,7 +190,7 @@ static void fan_fork(struct fan *fan, uint64_t count, pid_t *child)
     }
 }
 
-/* Sends so many messages, the same bytes each time. The CPU time of the sends and the releases that made room for them, in ns. */
+/* Sends this many messages, the same bytes each time. The CPU time of the sends and the releases that made room for them, in ns. */
 static int64_t fan_send(struct fan *fan, const uint8_t *row, uint64_t count, int64_t share)
 {
     int64_t cpu = 0;

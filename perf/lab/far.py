@@ -1,7 +1,7 @@
 """The receivers' processes, driven over a pipe: between two readings they sleep, so that the probe has both
 cores to itself.
 
-measuring process (core 0) <-- pipe: "take so many", "done at" --> receiver (core 1)
+measuring process (core 0) <-- pipe: "take this many", "done at" --> receiver (core 1)
           \\------------------- the product -------------------/   its server (core 1)
 """
 

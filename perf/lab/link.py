@@ -32,7 +32,7 @@ LEAST = 10
 """Messages of a reading, where a product is very slow."""
 SETTLE_S = 0.3
 TOUCHED_MIN, TOUCHED_TIMES = 64 << 20, 4
-"""Bytes, and so many times those of the messages: pages that are copied, files that double, a next one that
+"""Bytes, and a multiple of those of the messages: pages that are copied, files that double, a next one that
 is made ahead."""
 
 
@@ -43,8 +43,8 @@ def pss_bytes(pid: int) -> int:
 
 
 def touch_memory(size: int) -> None:
-    """Have so many bytes of memory touched, and let go of them: what is allocated next is, for the most part,
-    these pages.
+    """Have this many bytes of memory touched, and let go of them: what is allocated next is, for the most
+    part, these pages.
 
     The host of a virtual machine may take memory back that nothing uses. The first touch of such a page then
     waits for the host.

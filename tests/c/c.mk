@@ -90,7 +90,7 @@ py-asan: $(CORE) ## the tests of receiving, with the extension modules under Add
 	@$(MAKE) --no-print-directory -j$(JOBS) build-py-asan
 	@CC=$(CC) $(PY) tests/py_asan.py
 
-# What the C tests reach of csrc, but for test_log_damage, whose loops take minutes with counters in them; and failpoint.c is not in
+# What the C tests reach of csrc, except for test_log_damage, whose loops take minutes with counters in them; and failpoint.c is not in
 # the product. Below these figures it fails. They only ever rise. The engine's figure is PY_COVERAGE, in the
 # Makefile: py-test measures it.
 COVERAGE := --fail-under-line 98 --fail-under-branch 92

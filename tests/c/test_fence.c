@@ -34,7 +34,7 @@ static void lose_the_lock(void *argument)
 static void lose_the_descriptor(void *argument)
 {
     CHECK_EQ(hf_process_join(domain), HF_OK);
-    for (int fd = 3; fd < 64; fd++) { /* as closefrom(3), but for the directory */
+    for (int fd = 3; fd < 64; fd++) { /* as closefrom(3), except for the directory */
         if (fd != domain) {
             close(fd);
         }

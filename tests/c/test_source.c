@@ -1,7 +1,7 @@
 /* test_source.c: what policy says to a source: what is settled leaves the flight, what is released leaves the ring. */
 #include "stream_kit.h"
 
-/* Frames of 128 bytes, but for fragments: 1056 each, the last one less. */
+/* Frames of 128 bytes, except for fragments: 1056 each, the last one less. */
 static void send_plain(struct hf_source *s, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {

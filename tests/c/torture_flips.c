@@ -44,7 +44,7 @@ static void survey(void)
     }
 }
 
-/* A sealed segment, full but for less than a record, and one behind it. Returns the number behind the last message. */
+/* A sealed segment, full except for less than a record, and one behind it. Returns the number behind the last message. */
 static uint64_t build(int dir)
 {
     static uint8_t block[KIT_BUFFER];

@@ -1,6 +1,6 @@
 /* torture_syscalls.c [turns]: a system call of a log's life fails, or the process dies there; then the next one, until the
  * life has no more. What was called stable is there afterwards: for whoever opens the log again, and behind a power cut.
- * Without `turns` only some of the calls are struck; with it all, and every death in so many ways.
+ * Without `turns` only some of the calls are struck; with it all, and every death in that many ways.
  *
  * A sync that fails has dropped what it should have written (power_kit.h): the store is started again, and goes on. What a kill leaves is opened by a process that
  * is killed in its turn, three deep: an opening that was broken off does no harm to the next one. */

@@ -130,7 +130,7 @@ class Sending:
     limit: mmap
     """Eight bytes that this process writes: a number that the source must not reach."""
     count: int = 0
-    """It ends when so many are stable; 0: it goes on until it is killed."""
+    """It ends when this many are stable; 0: it goes on until it is killed."""
 
     def end(self, start: int) -> int:
         """The number that a life from ``start`` on must not reach now."""

@@ -41,10 +41,10 @@ SESSIONS = {RECEIVER: 6, NEWCOMER: 7}
 
 Step = tuple[str, str | int]
 """``mount S``, ``start S``, ``ready S``, ``kill S`` of a store; ``source``, ``receiver`` start one, killed
-before if it runs; ``stable N``: until so many more are stable; ``got N``: until the receiver has so many
-more; ``moves N``: so many are stable of those that the source may send from now on, and it must come. ``rests
-S``: until all that the source may send is stable, and the store S has its next segment, too. ``vanish S``:
-its disk is gone; ``repair S``: and is back, with its store dead."""
+before if it runs; ``stable N``: until this many more are stable; ``got N``: until the receiver has this many
+more; ``moves N``: this many are stable of those that the source may send from now on, and it must come.
+``rests S``: until all that the source may send is stable, and the store S has its next segment, too. ``vanish
+S``: its disk is gone; ``repair S``: and is back, with its store dead."""
 
 
 @dataclass(frozen=True)
@@ -190,13 +190,13 @@ class Episode:
         self.story.append(f"cut{'' if life.another_boot else ' (the boot id stays)'}; stable to {self.journal.highest}")
 
     def drawn(self, cuts: int) -> None:
-        """So many lives, as the seed has them, and the end."""
+        """This many lives, as the seed has them, and the end."""
         for number in range(cuts):
             self.live(drawn_life(self._draw, self.shape.stores, first=number == 0))
         self.finish()
 
     def vanishing(self, lives: int) -> None:
-        """So many lives in each of which a disk vanishes, behind one in which the source becomes known; and
+        """This many lives in each of which a disk vanishes, behind one in which the source becomes known; and
         the end."""
         up: list[Step] = [step for name in self.shape.stores for step in (("mount", name), ("start", name))]
         self.live(Life([*up, ("source", ""), (RECEIVER, ""), ("stable", self._draw.randint(20, 200))]))
@@ -266,7 +266,7 @@ class Episode:
         return any((self._machine.disk(store) / "store" / "logs").glob("*/spare"))
 
     def _go_on(self, verb: str, more: int) -> None:
-        """Lets the source send so many more, and some beyond."""
+        """Lets the source send this many more, and some beyond."""
         before = int.from_bytes(self._limit[:8], "little")
         self._allow(max(before, (before if verb == "moves" else self.journal.sent) + more + AHEAD))
         if verb == "moves":  # what it might send before may have been stable before

@@ -19,7 +19,7 @@ def told(first: int, life: int = 1) -> str:
 
 
 def sent(journal: Journal, life: int, start: int, count: int) -> int:
-    """Lets a life begin, and send so many messages; returns the number behind them."""
+    """Lets a life begin, and send this many messages; returns the number behind them."""
     journal.source_said(life, f"start {start}")
     for _ in range(count):
         last = start + fragments(message(SEED, life, start)) - 1

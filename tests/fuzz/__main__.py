@@ -38,7 +38,7 @@ SHARES = {"wire": 4.5, "head": 0.5, "info": 0.5, "offsets": 0.5}
 PYTHON_RUNS = 1500
 PLANTED_RUNS = 20_000
 PLANTED_SEEDS = 3
-"""How often so many mutants are drawn for a planted bug: which ones they are changes with each input of the
+"""How often this many mutants are drawn for a planted bug: which ones they are changes with each input of the
 corpus."""
 PATIENCE = 240
 """Seconds that a run may take beyond those that it was given, on a machine that is busy with other things."""
@@ -75,7 +75,7 @@ def counts(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
 
 
 def limits(target: str, seconds: float, seed: int) -> list[str]:
-    """For a run with sanitizers, or in Python: so many mutants, or so many seconds."""
+    """For a run with sanitizers, or in Python: this many mutants, or this many seconds."""
     amount = ["--seconds", str(seconds)] if seconds else ["--runs", str(RUNS.get(target, PYTHON_RUNS))]
     return [*amount, "--seed", str(seed), "--finding", str(BUILD / f"finding-{target}")]
 

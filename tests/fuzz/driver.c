@@ -234,7 +234,7 @@ static void load(const char *path)
     add(data, (size_t)size);
 }
 
-/* Ends after so many runs and so many seconds, whatever comes first; 0: no such limit. */
+/* Ends after this many runs and this many seconds, whatever comes first; 0: no such limit. */
 static uint64_t mutate(uint64_t runs, double seconds, uint64_t seed)
 {
     static uint8_t mutant[FUZZ_INPUT_MAX];

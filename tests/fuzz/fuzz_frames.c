@@ -59,7 +59,7 @@ static void mend(uint8_t *block, uint32_t size)
 
 /* ---- what is done to it ---- */
 
-/* Columns of exactly so many rows and bytes, and what they hold. */
+/* Columns of exactly this many rows and bytes, and what they hold. */
 static void columns(const uint8_t *base, uint64_t wrap, const struct hf_entry *entries, int64_t count, int quiet)
 {
     uint64_t bytes = 0;

@@ -402,7 +402,7 @@ void log_exercise(const struct fuzz_image *image, unsigned flags)
 
 /* ---- valid ones ---- */
 
-/* What the product wrote, but for what differs from run to run: uuids, clocks, processes. */
+/* What the product wrote, except for what differs from run to run: uuids, clocks, processes. */
 static void take_file(struct fuzz_image *out, int object, uint8_t mark)
 {
     char name[64];

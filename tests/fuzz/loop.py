@@ -44,7 +44,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.begun = 0
-        """So many inputs."""
+        """This many inputs."""
         self._last, self._since = 0, 0.0
 
     def look(self, _: int, __: FrameType | None) -> None:
@@ -103,7 +103,7 @@ def finding(target: Target, data: bytes, reach: Reach | None = None) -> tuple[Ba
 
 
 def inputs(target: Target, corpus: list[bytes], seed: int, runs: int, seconds: float) -> Iterator[bytes]:
-    """Mutants, until so many were made and so many seconds are over, whichever comes first; 0: no such
+    """Mutants, until this many were made and this many seconds are over, whichever comes first; 0: no such
     limit."""
     rng = random.Random(seed)
     end = time.monotonic() + seconds

@@ -161,7 +161,7 @@ class Ring:
         lib.hf_bell_ring_all(self.stage.bells.handle)
 
     def send(self, count: int, pad: int = 0) -> None:
-        """So many messages that say their number, ``pad`` bytes longer than they must be."""
+        """This many messages that say their number, ``pad`` bytes longer than they must be."""
         for _ in range(count):
             data = b"%d" % self.next + b" " * pad
             lib.hf_source_release(self.handle, self.next)

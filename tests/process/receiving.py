@@ -25,7 +25,7 @@ def options(*stores: str, **more: Any) -> dict[str, Any]:
 
 
 def source(ctx: hf.Context, sent: int = 0, topic: str = "quotes", **more: Any) -> hf.Source:
-    """A registered source that has sent so many messages, each its number; all are stable."""
+    """A registered source that has sent this many messages, each its number; all are stable."""
     src = ctx.source(topic, options=options(**more))
     src.wait_registered(SHORT)
     send(src, sent)
@@ -33,7 +33,7 @@ def source(ctx: hf.Context, sent: int = 0, topic: str = "quotes", **more: Any) -
 
 
 def send(src: hf.Source, count: int) -> None:
-    """So many more."""
+    """This many more."""
     for _ in range(count):
         src.send(b"%d" % src.next_sequence_number, timeout=SHORT)
     if count:
@@ -79,7 +79,7 @@ class Told(list[Any]):
         return [event for event in self if isinstance(event, kind)]
 
     def wait(self, kind: type[_Event], count: int = 1) -> _Event:
-        """The last of so many events of this kind."""
+        """The last of this many events of this kind."""
         until(f"{count} {kind.__name__} in {self}", lambda: len(self.of(kind)) >= count)
         return self.of(kind)[count - 1]
 

@@ -129,7 +129,7 @@ class Scene:
         return f"the source's {said}; its last ring ended at {self._end}; lives: {lives}"
 
     def go_on(self, messages: int = 20) -> None:
-        """Until every receiver has processed so many numbers more."""
+        """Until every receiver has processed this many numbers more."""
         goal = self.processed + messages
         until(f"{goal} is processed", lambda: self.processed >= goal, self.look, *(w.check_alive for w in self.workers))
 

@@ -48,7 +48,7 @@ def publish(src: hf.Source, count: int) -> None:
 
 
 def kept(run_store: Run, tmp_path: Path, names: str = NAMES, *, early: str = "") -> list[Path]:
-    """Stores that have stopped, all with COUNT messages but for ``early``, which has EARLY.
+    """Stores that have stopped, all with COUNT messages except for ``early``, which has EARLY.
 
     The head of the first one is as old as a power cut leaves it.
     """

@@ -16,7 +16,7 @@ NEVER = {"ume_store_activity_timeout": 3_600_000, "ume_store_check_interval": 50
 
 
 def may_fall_silent(src: hf.Source, store: int, after_ms: int) -> None:
-    """From now on this one of its stores, by its place in the list, is found silent after so many
+    """From now on this one of its stores, by its place in the list, is found silent after this many
     milliseconds."""
     step_ns = NEVER["ume_store_check_interval"] * 1_000_000
     src._session.machine._pulses[store] = Pulse(after_ms * 1_000_000, step_ns)

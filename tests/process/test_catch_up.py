@@ -81,7 +81,7 @@ class Behind:
         self.stores["c"].stop()
 
     def misses(self, count: int, size: int = 0) -> None:
-        """So many messages more are sent."""
+        """This many messages more are sent."""
         self.sent += send(self.src, count, size)
 
     def returns(self) -> None:

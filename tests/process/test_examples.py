@@ -67,7 +67,7 @@ def look(place: Domain) -> Callable[[], snapshot.Survey]:
 
 
 def stand_still(source: Example, look: Callable[[], snapshot.Survey], messages: int) -> None:
-    """So many are sent, and no more: it would end, and nobody could kill it then."""
+    """This many are sent, and no more: it would end, and nobody could kill it then."""
     wait(f"{messages} messages", lambda: any(row.next >= messages for row in look().sources), source.alive)
     source.process.send_signal(signal.SIGSTOP)
 

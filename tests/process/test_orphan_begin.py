@@ -81,7 +81,7 @@ def void(_: object) -> None:
 
 
 def send(src: hf.Source, count: int) -> None:
-    """So many messages, when it may."""
+    """This many messages, when it may."""
     src.wait_registered(SHORT)
     send_more(src, count)
 

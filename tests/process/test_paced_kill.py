@@ -40,7 +40,7 @@ def make_scene(tmp_path: Path, own_domain: str) -> Iterator[Callable[..., PacedG
 
 
 def go_on(scene: PacedGroupScene, messages: int = 30) -> None:
-    """Until both receivers have processed so many numbers more."""
+    """Until both receivers have processed this many numbers more."""
     goal = scene.processed + messages
     until(f"{goal} is processed", lambda: scene.processed >= goal, scene.look)
 

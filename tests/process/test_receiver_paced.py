@@ -67,7 +67,7 @@ def refused_receiver(ctx: hf.Context, **options: Any) -> str:
 
 
 def fill(src: hf.Source, count: int) -> None:
-    """So many messages go out, each with its place in this call; then the flight size stops the source for
+    """This many messages go out, each with its place in this call; then the flight size stops the source for
     good."""
     for sent in range(count):
         src.send(sent.to_bytes(4, "big") + bytes(SIZE - 4), timeout=SHORT)

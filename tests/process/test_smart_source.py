@@ -318,7 +318,7 @@ def test_an_unstable_message_is_pushed_out_of_a_ring_that_is_too_small(
     idle_store()
     for i in range(64):
         put(source, bytes(LONGEST), client_data=i, timeout=0)
-    assert source.stats().forced_reclaims == 0, "so many are retained at least"
+    assert source.stats().forced_reclaims == 0, "this many are retained at least"
     for i in range(64, 74):
         put(source, bytes(LONGEST), client_data=i, timeout=0)
     until("it is told", lambda: any(isinstance(event, events.MessageReclaimed) for event in told))

@@ -119,7 +119,7 @@ def test_d2_the_retention_limit_reclaims_the_oldest_by_force(scene: Scene, exten
         source.send(bytes(96), client_data=i)
     assert source.stats().forced_reclaims == 0
     source.send(bytes(96 + 128), client_data="double", timeout=0)
-    assert source.stats().forced_reclaims == 2, "so many that the new one fits"
+    assert source.stats().forced_reclaims == 2, "enough that the new one fits"
     events = scene.events.wait(MessageReclaimed)
     flags = ReclaimedFlags.FORCED if extended else None
     assert [(e.flags, e.first_sequence_number, e.sequence_number, e.client_data) for e in events] == [(flags, 0, 1, 1)]

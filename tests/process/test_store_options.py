@@ -226,7 +226,7 @@ HOUR_NS = 3600 * 10**9
 
 
 def aged(store: ThreadStore, name: str, *ages_h: float) -> None:
-    """Gives the topic's log messages that were sent so many hours ago, oldest first; a store that runs,
+    """Gives the topic's log messages that were sent this many hours ago, oldest first; a store that runs,
     without a source."""
     repo = repository(store, name)
     until("the ring is drained and gone", lambda: not store.store.drainer.call(repo.streams))

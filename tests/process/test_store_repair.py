@@ -29,7 +29,8 @@ def shelves(tmp_path: Path) -> Iterator[Shelves]:
 
 
 def keep(shelves: Shelves, name: str, *lost: int, count: int = 20) -> Path:
-    """Directory of a store that has ``count`` messages but for the ``lost``, whose bytes no longer verify."""
+    """Directory of a store that has ``count`` messages except for the ``lost``, whose bytes no longer
+    verify."""
     log = shelves.store(name)
     assert log is not None
     log.begin(1, 0)

@@ -81,7 +81,7 @@ def lock_of(domain: Domain, age_s: float = 60.0) -> Path:
 
 
 def dead(stage: Stage, count: int, *stores: str) -> str:
-    """Name of the ring of a source that was killed when it had sent so many; ``stores``: had registered
+    """Name of the ring of a source that was killed when it had sent this many; ``stores``: had registered
     it."""
     lock_of(stage.domain)
     ring = Ring(stage, 1, 0)

@@ -139,7 +139,7 @@ def test_who_lives_is_not_forgotten_because_its_log_cannot_be_opened(run_store: 
 
 @contextlib.contextmanager
 def descriptors(free: int) -> Iterator[None]:
-    """So many more file descriptors, and no more, can be opened."""
+    """This many more file descriptors, and no more, can be opened."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
     taken = [os.dup(0)]

@@ -70,7 +70,7 @@ def waits(src: hf.Source, reason: str) -> None:
 
 
 def send(src: hf.Source, count: int, pad: int = 0) -> list[tuple[int, bytes]]:
-    """So many messages that say their number, until they are stable; and what a log holds of them."""
+    """This many messages that say their number, until they are stable; and what a log holds of them."""
     said = [b"%d" % number + b"." * pad for number in range(src.next_sequence_number, src.next_sequence_number + count)]
     sent = [(src.send(data), data) for data in said]
     src.wait_stable(timeout=SHORT)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from process.spawn import Worker
 
 PACED_EVERY = 3
-"""Of so many source identities, one is receiver-paced."""
+"""Of this many source identities, one is receiver-paced."""
 KILLS_PER_EPISODE = 150
 """Kills of one source identity before the next, with other kinds of stores, takes its place."""
 TELL_S = 5.0
@@ -66,7 +66,7 @@ class GroupKills:
         self._clocks: dict[Worker, _Clock] = {}
 
     def run(self, until: int, tell: Callable[[], None], *, forked: bool, keep: bool) -> None:
-        """Kills until there were so many, in episodes; each comes to an end, and everything is compared.
+        """Kills until there were this many, in episodes; each comes to an end, and everything is compared.
         Raises Finding.
 
         ``forked``: the processes are; else they are started by exec. ``keep``: what is left when something is

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DISK, MEMORY = "disk", "memory"
 SEGMENT = 4
-"""Messages of a segment: so many go at once."""
+"""Messages of a segment: this many go at once."""
 
 
 class Log:
@@ -32,7 +32,7 @@ class Log:
         self.records: list[Message] = []
         """Valid ones, in order."""
         self.synced = self.published = 0
-        """So many of them are on disk, and published."""
+        """This many of them are on disk, and published."""
         self.begins: reconcile.Table = ()
         self.appended = 0
         """Number behind the last one that was appended."""
@@ -107,7 +107,7 @@ class Log:
         return self.let_go(SEGMENT)
 
     def let_go(self, count: int) -> list[Message]:
-        """So many of the oldest go. What went."""
+        """This many of the oldest go. What went."""
         gone = self.records[:count]
         del self.records[:count]
         for record in gone:

@@ -291,7 +291,7 @@ class Repository:
         self.store.machine.truth.lets_go(self.store.index, self.log.shorten())
 
     def release(self, count: int) -> None:
-        """So many of the oldest messages go: nobody is waited for any more."""
+        """This many of the oldest messages go: nobody is waited for any more."""
         truth, index = self.store.machine.truth, self.store.index
         gone = self.log.let_go(count)
         truth.frees(index, self.source, gone)

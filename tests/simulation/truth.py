@@ -2,7 +2,7 @@
 
 Everybody tells the truth what they do; it decides nothing. A message is known by its content, a number that
 is never given twice. What a source counts as stable is *kept* from then on: it may not be renumbered,
-skipped, replaced or told lost, until faults of the disks have taken so many copies of it that nothing was
+skipped, replaced or told lost, until faults of the disks have taken this many copies of it that nothing was
 promised any more.
 """
 
@@ -305,7 +305,7 @@ class Truth:
             self.fail(f"RegID {registration_id} of store {store} was given to two: {holder} and {who}")
 
     def destroyed(self, store: int, left: Iterable[int] = ()) -> None:
-        """A fault took this store's files, but for these contents."""
+        """A fault took this store's files, except for these contents."""
         left = set(left)
         for content, copies in self.copies.items():
             if store in copies and content not in left:
@@ -337,7 +337,7 @@ class Truth:
                 del numbers[number]
 
     def unlinks(self, ring: Ring) -> None:
-        """A dead ring's name is taken away: enough stores have held all of it (docs/design.md 14), but for
+        """A dead ring's name is taken away: enough stores have held all of it (docs/design.md 14), except for
         what one has let go since."""
         if ring.incarnation <= self.left.get(ring.uuid, 0):
             return

@@ -21,7 +21,7 @@ one thread."""
 
 @dataclass(frozen=True)
 class Settings:
-    """One run. ``kill``: (batch, files): kill -9 in that batch when so many of its files are in place; -1
+    """One run. ``kill``: (batch, files): kill -9 in that batch when that many of its files are in place; -1
     files: when it is written and not committed."""
 
     topic: str

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Empty again at the end, but for the chart."""
+    """Empty again at the end, except for the chart."""
     path = Path(tempfile.mkdtemp(prefix="hfd", dir="/tmp"))
     yield path
     (path / demo_pipeline.CHART).unlink()

@@ -110,5 +110,5 @@ class _Clock:
                 del os.environ[name]
 
     def step(self, days: int) -> None:
-        """So many days off, and up to an hour."""
+        """This many days off, and up to an hour."""
         self._offset[0] = days * DAY_NS + self._pick.randrange(3600 * 10**9)

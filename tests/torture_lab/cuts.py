@@ -97,7 +97,7 @@ def shapes(seed: int) -> Iterator[Shape]:
 
 
 def cut_systems(lab: Lab, outcome: Outcome, cuts: int) -> None:
-    """Until there were so many power cuts, or as many findings."""
+    """Until there were this many power cuts, or as many findings."""
     for number, shape in enumerate(shapes(lab.seed)):
         left = cuts - outcome.counts.get("cuts", 0)
         if left <= 0 or len(outcome.findings) >= cuts:
@@ -108,7 +108,7 @@ def cut_systems(lab: Lab, outcome: Outcome, cuts: int) -> None:
 
 
 def lose_disks(lab: Lab, outcome: Outcome, disks: int) -> None:
-    """Until so many disks have vanished, each under a system that then loses its power, too."""
+    """Until this many disks have vanished, each under a system that then loses its power, too."""
     for number, shape in enumerate(shapes(lab.seed)):
         left = disks - outcome.counts.get("vanished", 0)
         if left <= 0 or len(outcome.findings) >= disks:

@@ -317,7 +317,7 @@ def kill_all(scene: GroupScene) -> None:
 
 
 def go_on(scene: GroupScene) -> None:
-    """Until every receiver has processed so many numbers more."""
+    """Until every receiver has processed this many numbers more."""
     goal = scene.processed + PROGRESS
     until(f"{goal} is processed", lambda: scene.processed >= goal, scene.look, *(w.check_alive for w in scene.workers))
 

@@ -37,7 +37,7 @@ class Kit:
         self.next = start
 
     def send(self, *messages: int, data: Sequence[object] = ()) -> None:
-        """Messages of so many fragments each, with this client data."""
+        """Messages of this many fragments each, with this client data."""
         for i, fragments in enumerate(messages):
             self.retention.sent(self.next, self.next + fragments - 1, data[i] if i < len(data) else None)
             self.next += fragments

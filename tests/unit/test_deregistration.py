@@ -45,12 +45,16 @@ class Told(Deregistration):
     def __init__(self, *links: Link) -> None:
         super().__init__([cast("StoreLink", link) for link in links])
         self.told: list[object] = []
+        self.said: list[tuple[int, str]] = []
 
     def _request(self, store: int, request_id: int) -> wire.Deregister:
         return wire.Deregister(request_id, "source", b"s" * 16, b"u" * 16)
 
     def _forgotten(self, store: int, next_sqn: int) -> None:
         self.told.append((store, next_sqn))
+
+    def _say(self, store: int, refused: wire.Refused) -> None:
+        self.said.append((store, refused.code))
 
     def _refused(self, store: int, refused: wire.Refused) -> None:
         self.told.append((store, refused.code))
@@ -136,6 +140,7 @@ def test_a_store_that_fails_again_has_a_pause_again() -> None:
         it.tick(start + RETRY_NS)
         assert len(a.asked) == turn + 2
     assert it.told == []
+    assert it.said == [(0, "busy")], "once"
 
 
 def test_a_store_that_comes_back_during_the_pause_answers_once() -> None:

@@ -86,7 +86,7 @@ def bad(found: list[Finding], check: str) -> Finding:
 
 
 def memory(monkeypatch: pytest.MonkeyPatch, total: int, free: int) -> list[Finding]:
-    """What is said of a /dev/shm of so many MiB."""
+    """What is said of a /dev/shm of this many MiB."""
     size = SimpleNamespace(f_frsize=MIB, f_blocks=total, f_bavail=free)
     monkeypatch.setattr(os, "statvfs", lambda _: size)
     return list(doctor._shared_memory())

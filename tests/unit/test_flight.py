@@ -81,8 +81,8 @@ def test_a_wakeup_comes_once_when_what_was_refused_would_go_in() -> None:
     flight.refuse(Refused(2, 50, 100, 0))
     assert flight.waits
     assert not flight.wakeup(InFlight(2, 0), 0, 0), "two more do not fit"
-    assert not flight.wakeup(InFlight(1, 60), 0, 0), "nor so many bytes"
-    assert not flight.wakeup(InFlight(1, 50), 950, 0), "nor so many retained"
+    assert not flight.wakeup(InFlight(1, 60), 0, 0), "nor this many bytes"
+    assert not flight.wakeup(InFlight(1, 50), 950, 0), "nor this many retained"
     assert flight.wakeup(InFlight(1, 50), 900, 0)
     assert not flight.wakeup(InFlight(0, 0), 0, 0), "once"
     assert not flight.waits

@@ -168,7 +168,7 @@ def test_a_path_that_is_no_text_is_told_all_the_same() -> None:
 
 
 def test_of_the_logs_of_earlier_lists_those_with_the_latest_messages_are_told() -> None:
-    """Paths are not cut: so many of the longest fit."""
+    """Paths are not cut: this many of the longest fit."""
     others = {name: (PATH, number) for number, name in enumerate(names(OTHERS))}
     said = wire.decode_answer(wire.encode(receiver_granted(others)))
     assert isinstance(said, wire.ReceiverGranted)

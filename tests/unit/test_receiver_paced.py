@@ -163,7 +163,7 @@ def paced(low: int = 0, next_sqn: int = 0, payload: int = 0, terms: Terms = TERM
 
 
 def send(it: Pacing, *numbers: int) -> None:
-    """So many messages are stored, one by one."""
+    """This many messages are stored, one by one."""
     for number in numbers:
         it.stored(number, number * 100)
 

@@ -104,7 +104,7 @@ class Recording(Protocol):
     unit: str
 
     def done(self, positions: Mapping[str, Position], messages: int) -> int:
-        """Of ``total``, when so many messages are out."""
+        """Of ``total``, when this many messages are out."""
 
     def chunks(self, source: str, number: int) -> Iterator[_Chunk]:
         """Messages of a source with this number and later ones."""

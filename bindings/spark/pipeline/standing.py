@@ -59,7 +59,7 @@ class Standing:
     known_receivers: Sequence[_Receiver]
 
     def target(self, uuid: str, mark: Standing) -> int:
-        """What everybody should have: what was published at the mark, but for what a new incarnation made
+        """What everybody should have: what was published at the mark, except for what a new incarnation made
         void since."""
         return min(mark.published.get(uuid, 0), self.published.get(uuid, 0))
 
