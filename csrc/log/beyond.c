@@ -165,7 +165,7 @@ int64_t hf_logr_bounds(struct hf_logr *r, uint64_t sqn, uint64_t *next_sqn, uint
 {
     struct hf_reach now;
     /* At its end the lock is asked for: a head that was replaced may still be open here, and a copy's link may keep it. */
-    int waits = r->reach.found && sqn >= r->reach.next_sqn, alone = waits && !kept(r);
+    int alone = r->reach.found && sqn >= r->reach.next_sqn && !kept(r);
     int64_t status = look(r, &now, alone);
     if (status != HF_OK) {
         return status;

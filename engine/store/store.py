@@ -337,7 +337,7 @@ class Store:
             answer = wire.Refused(request.id, "unusable_log", f"{error.args[0]}; {error.hint}")
         except TurnHeldError as error:
             text = f"at store {self.config.name} {error.args[0]}; {error.hint}"
-            answer = wire.Refused(request.id, _may_come_again(request), text, error.pid)
+            answer = wire.Refused(request.id, _code(request, "failed"), text, error.pid)
         except (Error, OSError) as error:
             answer = self._failed(request.id, request, error)
         if answer is not None:
@@ -348,11 +348,10 @@ class Store:
             error = ReadOnlyError(str(self._read_only_directory()))
         if isinstance(error, ReadOnlyError):
             text = f"store {self.config.name} takes nothing in: {error.args[0]}; {error.hint}"
-            code = "busy" if isinstance(request, wire.Deregister) else "read_only"
-            return wire.Refused(request_id, code, text)
+            return wire.Refused(request_id, _code(request, "read_only"), text)
         _log.exception("request %s failed", type(request).__name__)
         text = f"store {self.config.name} failed to do this: {error}"
-        return wire.Refused(request_id, _may_come_again(request), text)
+        return wire.Refused(request_id, _code(request, "failed"), text)
 
     def _read_only_directory(self) -> Path:
         """Of the state and the logs, the one whose disk is read-only now; the state's if neither is any
@@ -408,10 +407,10 @@ class Store:
         return answer
 
 
-def _may_come_again(request: wire.Request) -> str:
+def _code(request: wire.Request, code: str) -> str:
     """The code for what this store could not do now. A client of 0.1.0 that deregisters asks again after
     "busy" alone; any other refusal it takes for somebody else's RegID."""
-    return "busy" if isinstance(request, wire.Deregister) else "failed"
+    return "busy" if isinstance(request, wire.Deregister) else code
 
 
 @contextlib.contextmanager
