@@ -6,16 +6,18 @@ nothing: a child that the owner has forked may hold it. The owner's lock decides
 
 from __future__ import annotations
 
+import selectors
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..control import wire
 from ..native.core import lib
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from ..control import wire
+    from ..memory.mapping import Bells
 
 __all__ = ["Client", "Clients", "Hold", "Key"]
 
@@ -67,21 +69,37 @@ class Client:
 
 
 class Clients:
-    """All connections of a store. ``drop`` closes one."""
+    """All connections of a store. ``selector`` watches their sockets, ``bells`` wake their processes."""
 
-    def __init__(self, domain_fd: int, drop: Callable[[Client], None]) -> None:
+    def __init__(self, selector: selectors.BaseSelector, domain_fd: int, bells: Bells) -> None:
+        self._selector = selector
         self._domain_fd = domain_fd
-        self._drop = drop
+        self._bells = bells
         self._all: dict[int, Client] = {}
 
     def add(self, client: Client) -> None:
         """A connection was accepted."""
+        client.sock.setblocking(False)
         self._all[client.sock.fileno()] = client
+        self._selector.register(client.sock, selectors.EVENT_READ)
 
-    def remove(self, client: Client) -> None:
-        """It is about to be closed."""
+    def drop(self, client: Client) -> None:
+        """Closes a connection: what it holds is free."""
         client.closed = True
+        self._selector.unregister(client.sock)
         del self._all[client.sock.fileno()]
+        client.sock.close()
+
+    def send(self, client: Client, answer: wire.Answer) -> None:
+        """To the process, which is woken. One that does not read its answers is dropped: it must connect again."""
+        try:
+            client.sock.send(wire.encode(answer))
+        except OSError:
+            if not client.closed:
+                self.drop(client)
+            return
+        if client.hello:
+            lib.hf_bell_ring(self._bells.handle, client.hello.bell)
 
     def get(self, fd: int) -> Client | None:
         """The connection with this descriptor, if it was not dropped."""
@@ -96,7 +114,7 @@ class Clients:
         if client is not None and client.hello is not None:
             hello = client.hello
             if lib.hf_process_alive(self._domain_fd, hello.token, hello.pid, hello.start) == 0:
-                self._drop(client)
+                self.drop(client)
                 return None
         return client
 

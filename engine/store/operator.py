@@ -15,12 +15,11 @@ from ..control import wire
 from ..errors import ReadOnlyError
 from ..log.reader import Block, Logs
 from ..log.undeliverable import RANGES_MAX, MarkFile
+from . import acks
 from .clients import Key
 from .registry import called
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..log.state_file import ReceiverState, SourceState
     from .clients import Client, Clients
     from .holdings import Holdings
@@ -38,17 +37,15 @@ may come again."""
 
 
 class OperatorDesk:
-    """See the module; the store's control thread. ``tell`` sends to a connection what it did not ask for."""
+    """See the module; the store's control thread."""
 
     def __init__(
-        self, holdings: Holdings, clients: Clients, sources: SourceDesk, receivers: ReceiverDesk,
-        tell: Callable[[Client, wire.Answer], None],
-    ) -> None:  # fmt: skip
+        self, holdings: Holdings, clients: Clients, sources: SourceDesk, receivers: ReceiverDesk
+    ) -> None:
         self._holdings = holdings
         self._clients = clients
         self._sources = sources
         self._receivers = receivers
-        self._tell = tell
         self._expelled: dict[tuple[bytes, int], str] = {}
         """(uuid, incarnation) of living objects -> what they were called. Gone with the store's process: then
         they are new."""
@@ -83,7 +80,7 @@ class OperatorDesk:
         self._sources.forget(source, names=only_here)
         self._expel((source.uuid, source.incarnation), called(source.registration_id, source.session_id))
         for client in concerned:
-            self._tell(client, wire.Expelled(source.uuid))
+            self._clients.send(client, wire.Expelled(source.uuid))
         return wire.Deregistered(request.id, stored)
 
     def _deregister_receiver(
@@ -92,7 +89,7 @@ class OperatorDesk:
         holder = self._receivers.holder_of(source, receiver)
         if holder is not None and not request.force:
             return self._held(request.id, receiver, *holder)
-        self._receivers.save_acks()
+        acks.save(self._holdings)
         key = Key("receiver", source.uuid, receiver.uuid)
         concerned = [client for client in self._concerned(source) if key in client.holds]
         proposals = [client.holds[key].proposal for client in concerned]  # a receiver object is known by them
@@ -100,7 +97,7 @@ class OperatorDesk:
         for proposal in proposals:
             self._expel((proposal, 0), called(receiver.registration_id, receiver.session_id))
         for client in concerned:
-            self._tell(client, wire.Expelled(source.uuid))
+            self._clients.send(client, wire.Expelled(source.uuid))
         return wire.Deregistered(request.id, receiver.ack)
 
     def _concerned(self, source: SourceState, pid: int = 0) -> list[Client]:

@@ -36,6 +36,7 @@ from ..memory.nameless import BellsName
 from ..native.core import lib
 from ..native.private_directory import is_read_only
 from ..options.store_config import StoreConfig, check_config
+from . import acks
 from .clients import Client, Clients
 from .expiry import Expiry
 from .guard import StoreGuard
@@ -98,10 +99,10 @@ class Store:
         self.drainer = self.holdings.drainer
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._door.listener, selectors.EVENT_READ)
-        self._clients = Clients(self.domain.fd, self._drop)
+        self._clients = Clients(self._selector, self.domain.fd, self.bells)
         self.receivers = ReceiverDesk(self.holdings, self._clients)
-        self.sources = SourceDesk(self.holdings, self._clients, self.receivers.save_acks)
-        self.operator = OperatorDesk(self.holdings, self._clients, self.sources, self.receivers, self._answer)
+        self.sources = SourceDesk(self.holdings, self._clients)
+        self.operator = OperatorDesk(self.holdings, self._clients, self.sources, self.receivers)
         self._expiry = Expiry(self.holdings, self.sources, self.receivers, self._stands_in)
         self._stop = threading.Event()
         self._waker, self._waked = socket.socketpair()
@@ -224,14 +225,14 @@ class Store:
 
     def _save_acks(self) -> None:
         self._saved_at = time.monotonic()
-        self.receivers.save_acks()
+        acks.save(self.holdings)
 
     def _look_for_logs(self) -> None:
         """Who holds a source whose log is gone asks again, and gets another one."""
         gone = self.holdings.let_go_removed()
         for client in self._clients:
             if gone & {key.source for key in client.holds}:
-                self._drop(client)
+                self._clients.drop(client)
 
     def _crash(self) -> None:
         self.crashed = True
@@ -278,18 +279,11 @@ class Store:
             _log.warning("%s: refused", error)
             sock.close()
             return
-        sock.setblocking(False)
         self._clients.add(Client(sock, pid))
-        self._selector.register(sock, selectors.EVENT_READ)
 
     def _drop_all(self) -> None:
         for client in self._clients:
-            self._drop(client)
-
-    def _drop(self, client: Client) -> None:
-        self._selector.unregister(client.sock)
-        self._clients.remove(client)
-        client.sock.close()
+            self._clients.drop(client)
 
     def _serve(self, fd: int) -> None:
         client = self._clients.get(fd)
@@ -302,34 +296,24 @@ class Store:
         except OSError:
             packet = b""
         if not packet:
-            self._drop(client)
+            self._clients.drop(client)
             return
         try:
             request = wire.decode_request(packet)
         except CorruptionError as error:
             _log.warning("pid %d: %s; closed", client.pid, error)
-            self._drop(client)
+            self._clients.drop(client)
             return
         self._handle(client, request)
-
-    def _answer(self, client: Client, answer: wire.Answer) -> None:
-        try:
-            client.sock.send(wire.encode(answer))
-        except OSError:  # gone, or it does not read its answers: it must connect again
-            if not client.closed:
-                self._drop(client)
-            return
-        if client.hello:
-            lib.hf_bell_ring(self.bells.handle, client.hello.bell)
 
     def _handle(self, client: Client, request: wire.Request) -> None:
         if isinstance(request, wire.Hello):
             client.hello = request
-            self._answer(client, self._welcome())
+            self._clients.send(client, self._welcome())
             return
         if client.hello is None or client.hello.protocol != wire.PROTOCOL:
             _log.warning("pid %d speaks another protocol; closed", client.pid)
-            self._drop(client)
+            self._clients.drop(client)
             return
         try:
             answer = self._dispatch(client, request)
@@ -341,7 +325,7 @@ class Store:
         except (Error, OSError) as error:
             answer = self._failed(request.id, request, error)
         if answer is not None:
-            self._answer(client, answer)
+            self._clients.send(client, answer)
 
     def _failed(self, request_id: int, request: wire.Request, error: Error | OSError) -> wire.Refused:
         if getattr(error, "errno", 0) == errno.EROFS:

@@ -33,6 +33,7 @@ from holdfast.engine.rules.quorum import Groups
 from holdfast.engine.rules.reconcile import Table, after_begin, void_from
 from holdfast.engine.rules.registration import Grant
 from holdfast.engine.rules.reports import Configuration, Seen, farthest
+from holdfast.engine.store.answers import keeps_promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -359,7 +360,7 @@ class World:
         disk = self.disks[name]
         state = disk.state
         assert state is not None
-        if (claimant and self.refuses(state, found.incarnation, claimant)) or found.incarnation < state.incarnation:
+        if not keeps_promise(state, found.incarnation, claimant) or found.incarnation < state.incarnation:
             return False
         missed = state.incarnation not in {found.incarnation, *(begin[0] for begin in found.begins)}
         if missed and disk.end > state.start_sqn:
@@ -380,11 +381,6 @@ class World:
         state.intragroup = ("quorum", "all-active", "all").index(groups.intragroup)
         state.intergroup = ("any", "all-active", "majority", "all").index(groups.intergroup)
         return True
-
-    def refuses(self, state: SourceState, incarnation: int, claimant: bytes) -> bool:
-        """As the desk does (engine/store/sources.py)."""
-        another = incarnation == state.promised and claimant != state.promised_to
-        return incarnation < state.promised or another
 
     def judge_start(self, found: election.Decision) -> None:
         """Numbers from the start on are given to new messages."""

@@ -212,7 +212,7 @@ def promises_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def promises_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     only_the_newest_table(monkeypatch)
-    monkeypatch.setattr(World, "refuses", lambda *_: False)
+    monkeypatch.setattr(histories, "keeps_promise", lambda *_: True)
 
 
 def only_the_newest_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def only_the_newest_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     """As before version 0.2.0: orphans become the newest."""
-    monkeypatch.setattr(World, "refuses", lambda *_: False)
+    monkeypatch.setattr(histories, "keeps_promise", lambda *_: True)
 
 
 def readers_take_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from holdfast.engine.log.check import check_log, check_store
 from holdfast.engine.log.info_file import Unknown, peer_view
 from holdfast.engine.memory.domain import Domain, unlink_object
 from holdfast.engine.rules.reconcile import LogView
+from holdfast.engine.store import acks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +124,7 @@ def test_an_unknown_end_has_no_say_until_it_is_repaired(run_store: Run, tmp_path
     assert isinstance(peer_view(log_of(directories[0])), Unknown)
     b = run_store("b", "disk")
     until("it has caught up from b alone", lambda: held(a) == COUNT)
-    a.store.receivers.save_acks()
+    acks.save(a.store.holdings)
     until("its say is back", lambda: not learner(a))
     view = peer_view(log_of(directories[0]))
     assert isinstance(view, LogView)

@@ -25,7 +25,7 @@ from holdfast.engine.log.register import SourceRegister, elsewhere
 from holdfast.engine.log.register_file import Entry, RegisterFile, line_of
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.rules.quorum import Groups
-from holdfast.engine.store.receivers import ReceiverDesk
+from holdfast.engine.store import acks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -269,9 +269,9 @@ def test_who_is_wiped_while_its_source_lives_has_no_say_before_it_has_all_again(
         src.wait_stable(timeout=SHORT)
         stores["b"].stop()
         wipe("b")
-        save_acks = ReceiverDesk.save_acks  # where it gets its say again
+        save = acks.save  # where it gets its say again
         with monkeypatch.context() as patch:
-            patch.setattr(ReceiverDesk, "save_acks", lambda _: None)
+            patch.setattr(acks, "save", lambda _: None)
             wiped, late = run_store("b", "disk").store, run_store("d", "disk").store
             both = [wiped, late]
             until(
@@ -284,7 +284,7 @@ def test_who_is_wiped_while_its_source_lives_has_no_say_before_it_has_all_again(
             until("what the ring has is known", lambda: repository.caught_up)
             assert repository.caught_up_at == 10
             repository.caught_up_at = 11
-            save_acks(wiped.receivers)
+            save(wiped.holdings)
             assert wiped.state.sources[0].learner, "the ring had more"
             repository.caught_up_at = 10
         until("it has all again", lambda: not wiped.state.sources[0].learner)

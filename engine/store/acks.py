@@ -1,0 +1,41 @@
+"""What receivers have acknowledged, from the boards into a store's state. The store's control thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .holdings import Holdings
+
+__all__ = ["save"]
+
+
+def save(holdings: Holdings) -> None:
+    """Takes the acks from the boards into the state, which alone outlives a reboot: lazily, never beyond
+    what is held, and backwards only to where a receiver has joined (answers.decide_receiver)."""
+    changed, lost = False, []
+    for source in holdings.state.sources:
+        repository = holdings.repository(source.uuid)
+        if repository is None:
+            continue
+        again = repository.caught_up and not repository.unsure and repository.next_sqn >= repository.caught_up_at
+        changed |= source.learner and again
+        source.lost_below = repository.lost_below
+        if source.lost_below != repository.lost_on_disk:
+            lost.append((repository, source.lost_below))
+        source.learner = source.learner and not again
+        if not source.receivers:
+            continue
+        acks, end = holdings.drain_thread(repository.acks)
+        for receiver in source.receivers:
+            on_board = acks.get(receiver.uuid)
+            if on_board is None:
+                continue
+            ack = min(on_board.number, max(receiver.ack, end))
+            if ack > receiver.ack or (on_board.joined and (ack < receiver.ack or not receiver.joined)):
+                receiver.ack, changed = ack, True
+                receiver.joined |= on_board.joined
+    if changed or lost:
+        holdings.save(sync=bool(lost))  # nothing is let go before (Repository.release)
+    for repository, below in lost:
+        repository.lost_on_disk = below
