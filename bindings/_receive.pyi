@@ -15,7 +15,7 @@ class Block(Buffer):
     def __new__(cls, capacity: int, /) -> Self: ...
 
 class Gate:
-    inbounds: tuple[object, ...]
+    controllers: tuple[object, ...]
     iterated: Any
     closed: bool
     receiving: bool
@@ -74,7 +74,7 @@ class Flow(Iterator[Slot]):
     def __new__(
         cls,
         receiver: Gate,
-        inbound: Counts,
+        controller: Counts,
         feed: Served,
         ring: object,
         addresses: tuple[int, int, int],

@@ -10,7 +10,7 @@ from .message import Ack
 
 if TYPE_CHECKING:
     from .engine.log.columns import Entries
-    from .engine.receiver.delivery_controller import Inbound
+    from .engine.receiver.delivery_controller import DeliveryController
     from .engine.receiver.feed import View
     from .releaser import Releaser
 
@@ -33,17 +33,17 @@ class Batch:
     """
 
     __slots__ = (
-        "_ack_slot", "_entries", "_inbound", "_live", "_receiver", "_view", "frames", "source", "topic",
+        "_ack_slot", "_entries", "_controller", "_live", "_receiver", "_view", "frames", "source", "topic",
     )  # fmt: skip
 
     def __init__(
-        self, receiver: Releaser, inbound: Inbound, view: View, entries: Entries, frames: Any, ack_slot: int
+        self, receiver: Releaser, controller: DeliveryController, view: View, entries: Entries, frames: Any, ack_slot: int
     ) -> None:
         self.frames = frames
-        self.topic = inbound.topic
-        self.source = inbound.source
+        self.topic = controller.topic
+        self.source = controller.source
         self._receiver = receiver
-        self._inbound = inbound
+        self._controller = controller
         self._view = view
         self._entries = entries
         self._ack_slot = ack_slot
@@ -105,7 +105,7 @@ class Batch:
         Send it when :meth:`release` has not raised: what was evicted meanwhile was not read.
         """
         self._check()
-        return Ack(self._receiver, self._inbound, self._ack_slot, self._last)
+        return Ack(self._receiver, self._controller, self._ack_slot, self._last)
 
     def send_explicit_ack(self) -> None:
         """Acknowledges every message up to the last of these, now.
@@ -137,9 +137,9 @@ class Batch:
         self._check_owner()
         last = self._last
         if self._end():
-            self._receiver.batch_consumed(self._inbound, self._ack_slot, last)
+            self._receiver.batch_consumed(self._controller, self._ack_slot, last)
         else:
-            self._receiver.batch_evicted(self._inbound, self._ack_slot)
+            self._receiver.batch_evicted(self._controller, self._ack_slot)
             raise self._evicted()
 
     def _evicted(self) -> EvictedError:

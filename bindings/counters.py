@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .engine.receiver.delivery_controller import Inbound
+    from .engine.receiver.delivery_controller import DeliveryController
     from .pool import EntriesPool, MessagePool
 
 __all__ = ["ReceiverStats"]
@@ -46,15 +46,15 @@ class ReceiverStats:
     """Fragments delivered and not consumed; counted only with ``ume_application_outstanding_maximum``."""
 
     @classmethod
-    def of(cls, inbounds: Sequence[Inbound], pool: MessagePool, entries: EntriesPool, outstanding: int) -> Self:
+    def of(cls, controllers: Sequence[DeliveryController], pool: MessagePool, entries: EntriesPool, outstanding: int) -> Self:
         """As they stand now."""
         return cls(
-            len(inbounds),
-            sum(i.delivered for i in inbounds),
-            sum(i.redelivered for i in inbounds),
-            sum(i.lag() for i in inbounds),
-            sum(i.feed.lapped for i in inbounds if i.feed is not None),
-            {i.source: i.acked - 1 for i in inbounds if i.window is not None},
+            len(controllers),
+            sum(i.delivered for i in controllers),
+            sum(i.redelivered for i in controllers),
+            sum(i.lag() for i in controllers),
+            sum(i.feed.lapped for i in controllers if i.feed is not None),
+            {i.source: i.acked - 1 for i in controllers if i.window is not None},
             pool_allocated=pool.allocated,
             pool_kept_views=pool.kept_views,
             pool_buffers=pool.buffers,

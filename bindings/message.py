@@ -15,7 +15,7 @@ from .engine.memory.message_slot import ITERATED, Slot
 from .engine.printable import printable
 
 if TYPE_CHECKING:
-    from .engine.receiver.delivery_controller import Inbound
+    from .engine.receiver.delivery_controller import DeliveryController
     from .releaser import Releaser
 
 __all__ = ["Ack", "Message"]
@@ -42,14 +42,14 @@ class Message(Slot):
         @property
         def _receiver(self) -> Releaser: ...
         @property
-        def _inbound(self) -> Inbound | None: ...
-        @_inbound.setter
-        def _inbound(self, inbound: Inbound) -> None: ...
-        def _from(self) -> Inbound: ...
+        def _controller(self) -> DeliveryController | None: ...
+        @_controller.setter
+        def _controller(self, controller: DeliveryController) -> None: ...
+        def _from(self) -> DeliveryController: ...
 
-    def arrived(self, inbound: Inbound, ack_slot: int, live_from: int) -> None:
+    def arrived(self, controller: DeliveryController, ack_slot: int, live_from: int) -> None:
         """The slot was filled (receiving thread)."""
-        self._inbound = inbound
+        self._controller = controller
         self._ack_slot = ack_slot
         self._live_from = live_from
         self._live = True
@@ -104,9 +104,9 @@ class Message(Slot):
     def settle(self) -> None:
         """Gets a record in the ack window, if it has none: something is delivered before this message is
         consumed."""
-        inbound = self._inbound
-        if self._live and self._ack_slot == ITERATED and inbound is not None and inbound.window is not None:
-            self._ack_slot = inbound.window.delivered(self.first_number, self.last_number)
+        controller = self._controller
+        if self._live and self._ack_slot == ITERATED and controller is not None and controller.window is not None:
+            self._ack_slot = controller.window.delivered(self.first_number, self.last_number)
 
     @property
     def retained(self) -> bool:
@@ -124,24 +124,24 @@ class Message(Slot):
         if not self._live:
             return
         self._live = False
-        inbound = self._inbound
-        if inbound is not None and inbound.window is not None:
+        controller = self._controller
+        if controller is not None and controller.window is not None:
             if self._ack_slot == ITERATED:
-                inbound.window.passed(self.first_number, self.last_number)
+                controller.window.passed(self.first_number, self.last_number)
             elif self._receiver.immediate:
-                inbound.consumed(self._ack_slot, self.last_number + 1)
+                controller.consumed(self._ack_slot, self.last_number + 1)
             else:
-                inbound.window.consumed(self._ack_slot)
+                controller.window.consumed(self._ack_slot)
         self.forget()
 
     def __del__(self) -> None:
         """The program has dropped it unreleased, so nothing behind it will be acknowledged: a leak, like an
         open file."""
-        receiver, inbound = self._receiver, self._inbound
-        if not self._live or inbound is None or receiver.closed or receiver.context.forked:
+        receiver, controller = self._receiver, self._controller
+        if not self._live or controller is None or receiver.closed or receiver.context.forked:
             return
         if not receiver.options.ume_explicit_ack_only:  # there releasing means nothing
-            text = f"message {self.last_number} of topic {inbound.topic!r} was collected without release"
+            text = f"message {self.last_number} of topic {controller.topic!r} was collected without release"
             hint = "it is not acknowledged, nor is what comes behind it: release() it, or use `with`"
             warnings.warn(f"{text}: {hint}", ResourceWarning, stacklevel=2, source=self)
 
@@ -171,9 +171,9 @@ class Message(Slot):
 
     def extract_ack(self) -> Ack:
         """An acknowledgement that outlives the message and its buffer. One for each stream is enough."""
-        inbound = self._from()
+        controller = self._from()
         self.settle()  # its record says which incarnation of the source it belongs to
-        return Ack(self._receiver, inbound, self._ack_slot, self.last_number)
+        return Ack(self._receiver, controller, self._ack_slot, self.last_number)
 
     def __enter__(self) -> Self:
         return self
@@ -185,13 +185,13 @@ class Message(Slot):
         raise UsageError("a message cannot be pickled", hint="send bytes(msg)")
 
     def __repr__(self) -> str:
-        if not self._live or self._receiver.closed or self._inbound is None:
+        if not self._live or self._receiver.closed or self._controller is None:
             return "<Message released>"
         first, last = self.first_number, self.last_number
         numbers = f"{last}" if first == last else f"{first}..{last}"
         again = " retransmission" if self.is_retransmit else ""
         held = " retained" if self._retained else ""
-        return printable(f"<Message {self._inbound.topic} {numbers}, {len(self)} bytes{again}{held}>")
+        return printable(f"<Message {self._controller.topic} {numbers}, {len(self)} bytes{again}{held}>")
 
 
 class Ack:
@@ -202,20 +202,20 @@ class Ack:
     thread.
     """
 
-    __slots__ = ("_inbound", "_receiver", "_slot", "sequence_number")
+    __slots__ = ("_controller", "_receiver", "_slot", "sequence_number")
 
-    def __init__(self, receiver: Releaser, inbound: Inbound, slot: int, sequence_number: int) -> None:
+    def __init__(self, receiver: Releaser, controller: DeliveryController, slot: int, sequence_number: int) -> None:
         self._receiver = receiver
-        self._inbound: Inbound | None = inbound
+        self._controller: DeliveryController | None = controller
         self._slot = slot
         self.sequence_number = sequence_number
         """Of the message that it was taken out of."""
 
-    def _checked(self, sqn: int | None) -> tuple[Inbound, int]:
+    def _checked(self, sqn: int | None) -> tuple[DeliveryController, int]:
         """What may be acknowledged now."""
-        inbound, receiver = self._inbound, self._receiver
-        if inbound is None or receiver.closed:
-            raise ClosedError("this ack" if inbound is None else "this ack's receiver")
+        controller, receiver = self._controller, self._receiver
+        if controller is None or receiver.closed:
+            raise ClosedError("this ack" if controller is None else "this ack's receiver")
         receiver.context.check_usable()
         if not receiver.options.ume_explicit_ack_only:
             raise UsageError(
@@ -224,13 +224,13 @@ class Ack:
         number = self.sequence_number if sqn is None else int(sqn)
         if not 0 <= number < NUMBERS:
             raise UsageError(f"an explicit ack of number {number}", hint="a sequence number of this stream")
-        end = inbound.published(number) if number > self.sequence_number else number + 1
+        end = controller.published(number) if number > self.sequence_number else number + 1
         if number >= end:
             raise UsageError(
                 f"an explicit ack of number {number}, which is not known to be published: the last one is {end - 1}",
                 hint="the number of a message that came; it would acknowledge what is still to come",
             )
-        return inbound, number
+        return controller, number
 
     def send(self, sqn: int | None = None) -> None:
         """Acknowledges everything up to number ``sqn`` of the same stream (default: the message's own).
@@ -244,10 +244,10 @@ class Ack:
             ClosedError: this ack, or its receiver, was closed.
             ForkedHandleError: it belongs to the parent process.
         """
-        inbound, number = self._checked(sqn)
-        inbound.acknowledge(self._slot, number + 1)
-        if inbound.window is not None:
-            inbound.window.not_outstanding(number)
+        controller, number = self._checked(sqn)
+        controller.acknowledge(self._slot, number + 1)
+        if controller.window is not None:
+            controller.window.not_outstanding(number)
 
     def mark_not_outstanding(self, sqn: int | None = None) -> None:
         """Everything up to number ``sqn`` no longer counts for ``ume_application_outstanding_maximum``.
@@ -257,18 +257,18 @@ class Ack:
         Raises:
             UsageError, ClosedError, ForkedHandleError: as :meth:`send`.
         """
-        inbound, number = self._checked(sqn)
-        if inbound.window is not None:
-            inbound.window.not_outstanding(number)
+        controller, number = self._checked(sqn)
+        if controller.window is not None:
+            controller.window.not_outstanding(number)
 
     def close(self) -> None:
         """Lets it go. Idempotent."""
-        self._inbound = None
+        self._controller = None
 
     def __reduce__(self) -> tuple[object, ...]:
         raise UsageError("an ack cannot be pickled", hint="send its sequence_number to who receives")
 
     def __repr__(self) -> str:
-        if self._inbound is None or self._receiver.closed:
+        if self._controller is None or self._receiver.closed:
             return f"<Ack {self.sequence_number} closed>"
-        return printable(f"<Ack {self._inbound.topic} {self.sequence_number}>")
+        return printable(f"<Ack {self._controller.topic} {self.sequence_number}>")

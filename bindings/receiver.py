@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .engine.client.context import Context
     from .engine.log.columns import Entries
     from .engine.options.resolve import Options
-    from .engine.receiver.delivery_controller import Inbound
+    from .engine.receiver.delivery_controller import DeliveryController
     from .engine.receiver.feed import View
     from .message import Message
 
@@ -56,7 +56,7 @@ class Receiver(Driver):
         self._awaited = False
         self._task_waits = False  # in receive_async: it needs the eventfd, and is the only one
         self.iterated = None
-        self._evicted: deque[tuple[Inbound, int]] = deque()
+        self._evicted: deque[tuple[DeliveryController, int]] = deque()
         self._in_hand: deque[Message] = deque()
         """Of iterations that were left; ``left`` says that there is something."""
         self.immediate = not (options.ume_use_ack_batching or options.ume_explicit_ack_only)
@@ -82,7 +82,7 @@ class Receiver(Driver):
             if self.left:
                 self._consume_left()
             message = self._try_receive()
-            if message is None and (timeout != 0 or not self.inbounds):  # a program may poll as fast as it can
+            if message is None and (timeout != 0 or not self.controllers):  # a program may poll as fast as it can
                 message = self._wait_receive(timeout)
             return message
         finally:
@@ -150,10 +150,10 @@ class Receiver(Driver):
             message = self._in_hand.popleft()
             if self.iterated is message:
                 self.iterated = None
-            inbound = message._inbound
+            controller = message._controller
             message.done()
-            if inbound is not None and inbound.dozing:
-                inbound.stir()  # there is something to acknowledge, and perhaps no message behind it
+            if controller is not None and controller.dozing:
+                controller.stir()  # there is something to acknowledge, and perhaps no message behind it
 
     def _check_pull(self) -> None:
         if self.closed:
@@ -165,7 +165,7 @@ class Receiver(Driver):
 
     def _may_wait(self, called_ns: int, timeout: float | None) -> int:
         """How long a call that found nothing waits before it looks again, ns; 0: its time is over."""
-        if not self.inbounds and (failure := self.failure(called_ns if timeout != 0 else 0)) is not None:
+        if not self.controllers and (failure := self.failure(called_ns if timeout != 0 else 0)) is not None:
             raise failure
         left = WAIT_NS if timeout is None else min(WAIT_NS, called_ns + nanoseconds(timeout) - time.monotonic_ns())
         if left > 0 and self.context.sequential:
@@ -176,49 +176,49 @@ class Receiver(Driver):
         """A message that is there now."""
         if self._evicted:
             self._go_back()
-        inbounds = self.inbounds
+        controllers = self.controllers
         message = self.pool.take()
-        for _ in range(len(inbounds)):
+        for _ in range(len(controllers)):
             turn = self._turn_of
-            self._turn_of = turn + 1 if turn + 1 < len(inbounds) else 0
-            inbound = inbounds[turn if turn < len(inbounds) else 0]
-            feed = inbound.feed
+            self._turn_of = turn + 1 if turn + 1 < len(controllers) else 0
+            controller = controllers[turn if turn < len(controllers) else 0]
+            feed = controller.feed
             if feed is not None and feed.receive(message):
-                return self._arrived(inbound, message)
+                return self._arrived(controller, message)
         self.pool.give(message)
         self._check_pull()
         return None
 
-    def _in_turn(self) -> tuple[Inbound, ...]:
+    def _in_turn(self) -> tuple[DeliveryController, ...]:
         """The sources, each time another one first; what :meth:`_try_receive` does by hand."""
-        inbounds = self.inbounds
-        if len(inbounds) < 2:
-            return inbounds
-        turn = self._turn_of = (self._turn_of + 1) % len(inbounds)
-        return inbounds[turn:] + inbounds[:turn]
+        controllers = self.controllers
+        if len(controllers) < 2:
+            return controllers
+        turn = self._turn_of = (self._turn_of + 1) % len(controllers)
+        return controllers[turn:] + controllers[:turn]
 
-    def _arrived(self, inbound: Inbound, message: Message) -> Message:
+    def _arrived(self, controller: DeliveryController, message: Message) -> Message:
         """The slot was filled."""
-        feed, window = inbound.feed, inbound.window
+        feed, window = controller.feed, controller.window
         assert feed is not None
         assert window is not None
         last = message.last_number
         if self.iterated is not None:
             self.settle()
-        message.arrived(inbound, window.delivered(message.first_number, last), feed.live_from)
-        inbound.delivered += 1
-        if inbound.dozing:
-            inbound.stir()
+        message.arrived(controller, window.delivered(message.first_number, last), feed.live_from)
+        controller.delivered += 1
+        if controller.dozing:
+            controller.stir()
         if last < feed.live_from:
-            inbound.redelivered += 1
+            controller.redelivered += 1
         return message
 
     def _wait_receive(self, timeout: float | None) -> Message | None:
         called_ns = time.monotonic_ns()
         while limit := self._may_wait(called_ns, timeout):
-            inbounds = self.inbounds
-            if len(inbounds) == 1 and inbounds[0].feed is not None and inbounds[0].feed.ring is not None:
-                message = self._wait_one(inbounds[0], limit)
+            controllers = self.controllers
+            if len(controllers) == 1 and controllers[0].feed is not None and controllers[0].feed.ring is not None:
+                message = self._wait_one(controllers[0], limit)
             else:
                 self._wait_any(limit)
                 message = self._try_receive()
@@ -227,12 +227,12 @@ class Receiver(Driver):
             self._check_pull()
         return None
 
-    def _wait_one(self, inbound: Inbound, limit_ns: int) -> Message | None:
+    def _wait_one(self, controller: DeliveryController, limit_ns: int) -> Message | None:
         """In C, on the ring itself: the fastest way to a message."""
-        assert inbound.feed is not None
+        assert controller.feed is not None
         message = self.pool.take()
-        if inbound.feed.wait(message, self.strategy, limit_ns):
-            return self._arrived(inbound, message)
+        if controller.feed.wait(message, self.strategy, limit_ns):
+            return self._arrived(controller, message)
         self.pool.give(message)
         return None
 
@@ -261,18 +261,18 @@ class Receiver(Driver):
 
     def _live(self) -> Iterable[Message]:
         """As :meth:`__iter__`, while one ring serves: the loop is in C (csrc/python/flow.c)."""
-        inbounds = self.inbounds
-        if len(inbounds) != 1 or self.context.sequential or self._on_message is not None or self.immediate:
+        controllers = self.controllers
+        if len(controllers) != 1 or self.context.sequential or self._on_message is not None or self.immediate:
             return ()
-        inbound = inbounds[0]
-        feed, live, window = inbound.feed, inbound.live, inbound.window
+        controller = controllers[0]
+        feed, live, window = controller.feed, controller.live, controller.window
         ring = feed.ring if feed is not None else None
         if live is None or window is None or ring is None:
             return ()
         self.consume_left()
         window.sweep()
         self.settle()  # an iteration that stands still has not consumed its current message
-        return cast("Iterable[Message]", ring.flow(self, inbound, live, self.strategy, WAIT_NS))
+        return cast("Iterable[Message]", ring.flow(self, controller, live, self.strategy, WAIT_NS))
 
     # Batches ------------------------------------------------------------------------------------------------
 
@@ -292,8 +292,8 @@ class Receiver(Driver):
                 self._consume_left()
             called_ns = time.monotonic_ns()
             while (batch := self._try_batch(maximum)) is None and (limit := self._may_wait(called_ns, timeout)):
-                inbounds = self.inbounds
-                ring = inbounds[0].feed.ring if len(inbounds) == 1 and inbounds[0].feed is not None else None
+                controllers = self.controllers
+                ring = controllers[0].feed.ring if len(controllers) == 1 and controllers[0].feed is not None else None
                 if ring is not None:
                     ring.wait(self.strategy, limit)
                 else:
@@ -307,53 +307,53 @@ class Receiver(Driver):
         if self._evicted:
             self._go_back()
         entries = self.entries.take(maximum)
-        for inbound in self._in_turn():
-            if inbound.feed is not None:
-                view = inbound.feed.batch(entries.cdata, maximum, BATCH_BYTES)
+        for controller in self._in_turn():
+            if controller.feed is not None:
+                view = controller.feed.batch(entries.cdata, maximum, BATCH_BYTES)
                 if view is not None:
-                    return self._batch(inbound, view, entries)
+                    return self._batch(controller, view, entries)
         self.entries.give(entries)
         return None
 
-    def _batch(self, inbound: Inbound, view: View, entries: Entries) -> Batch:
-        feed, window = inbound.feed, inbound.window
+    def _batch(self, controller: DeliveryController, view: View, entries: Entries) -> Batch:
+        feed, window = controller.feed, controller.window
         assert feed is not None
         assert window is not None
         self.settle()
         redelivered = entries.mark_retransmitted(view.count, feed.live_from)
         frames = entries.frames(view.count)
         first, last = int(view.entries[0].first_sequence_number), int(view.entries[view.count - 1].sequence_number)
-        inbound.delivered += view.count
-        if inbound.dozing:
-            inbound.stir()
-        inbound.redelivered += redelivered
-        return Batch(self, inbound, view, entries, frames, window.delivered_range(first, last))
+        controller.delivered += view.count
+        if controller.dozing:
+            controller.stir()
+        controller.redelivered += redelivered
+        return Batch(self, controller, view, entries, frames, window.delivered_range(first, last))
 
     @property
     def outstanding(self) -> int:
         """Fragments delivered and not consumed; 0 where nobody counts them."""
         return 0
 
-    def batch_consumed(self, inbound: Inbound, ack_slot: int, last: int) -> None:
+    def batch_consumed(self, controller: DeliveryController, ack_slot: int, last: int) -> None:
         """A batch was released in time."""
         if self.immediate:
-            inbound.consumed(ack_slot, last + 1)
-        elif inbound.window is not None:
-            inbound.window.consumed(ack_slot)
+            controller.consumed(ack_slot, last + 1)
+        elif controller.window is not None:
+            controller.window.consumed(ack_slot)
 
-    def batch_evicted(self, inbound: Inbound, ack_slot: int) -> None:
+    def batch_evicted(self, controller: DeliveryController, ack_slot: int) -> None:
         """A batch was overwritten. Any thread; the receiving one goes back before it delivers more."""
-        self._evicted.append((inbound, ack_slot))
+        self._evicted.append((controller, ack_slot))
 
     def _go_back(self) -> None:
         """From an evicted batch on all is delivered again. Until then its record holds the acks back."""
         self.settle()  # the current message of an iteration was delivered behind the batch, and is forgotten with it
         while self._evicted:
-            inbound, ack_slot = self._evicted.popleft()
-            if inbound.window is not None and inbound.feed is not None:
-                again = inbound.window.rewind(ack_slot)
+            controller, ack_slot = self._evicted.popleft()
+            if controller.window is not None and controller.feed is not None:
+                again = controller.window.rewind(ack_slot)
                 if again is not None:
-                    inbound.feed.seek(again)
+                    controller.feed.seek(again)
 
     # Callback -----------------------------------------------------------------------------------------------
 
@@ -377,9 +377,9 @@ class Receiver(Driver):
 
     def _try_callback(self) -> Message | None:
         message = self.pool.take()
-        for inbound in self._in_turn():
-            if inbound.feed is not None and inbound.feed.receive(message):
-                return self._arrived(inbound, message)
+        for controller in self._in_turn():
+            if controller.feed is not None and controller.feed.receive(message):
+                return self._arrived(controller, message)
         self.pool.give(message)
         return None
 
@@ -454,11 +454,11 @@ class Receiver(Driver):
         self.context.check_usable()
         if self.closed:
             raise ClosedError("receiver")
-        return sum(inbound.acknowledge_skipped() for inbound in self.inbounds)
+        return sum(controller.acknowledge_skipped() for controller in self.controllers)
 
     def stats(self) -> ReceiverStats:
         """A snapshot of counters."""
-        return ReceiverStats.of(self.inbounds, self.pool, self.entries, self.outstanding)
+        return ReceiverStats.of(self.controllers, self.pool, self.entries, self.outstanding)
 
     def close(self, timeout: float | None = None) -> None:
         """Flushes due acks, invalidates unreleased messages unconsumed, frees the RegIDs. Idempotent.
@@ -494,5 +494,5 @@ class Receiver(Driver):
         raise UsageError("a receiver cannot be pickled", hint="make one in the other process, with a session ID")
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"sources={len(self.inbounds)}"
+        state = "closed" if self.closed else f"sources={len(self.controllers)}"
         return printable(f"<Receiver {self.name} {state}>")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .engine.control.host import Host
     from .engine.log.columns import Entries
     from .engine.options.resolve import Options
-    from .engine.receiver.delivery_controller import Inbound
+    from .engine.receiver.delivery_controller import DeliveryController
 
 __all__ = ["Arrays", "Buffers", "Releaser"]
 
@@ -61,8 +61,8 @@ class Releaser(Protocol):
     def settle(self) -> None:
         """Something happens behind the message that is being delivered."""
 
-    def batch_consumed(self, inbound: Inbound, ack_slot: int, last: int) -> None:
+    def batch_consumed(self, controller: DeliveryController, ack_slot: int, last: int) -> None:
         """Everything up to ``last`` of a batch is consumed."""
 
-    def batch_evicted(self, inbound: Inbound, ack_slot: int) -> None:
+    def batch_evicted(self, controller: DeliveryController, ack_slot: int) -> None:
         """A batch was overwritten before it was released."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .engine.client.context import Context
     from .engine.options.resolve import Options
     from .engine.receiver.ack_window import Window
-    from .engine.receiver.delivery_controller import Inbound
+    from .engine.receiver.delivery_controller import DeliveryController
     from .message import Message
 
 __all__ = ["ThrottledReceiver"]
@@ -59,9 +59,9 @@ class ThrottledReceiver(Receiver):
         self._check_pull()
         return None
 
-    def _wait_one(self, inbound: Inbound, limit_ns: int) -> Message | None:
+    def _wait_one(self, controller: DeliveryController, limit_ns: int) -> Message | None:
         if self._room():
-            return super()._wait_one(inbound, limit_ns)
+            return super()._wait_one(controller, limit_ns)
         self._wait_any(limit_ns)
         return self._try_receive()
 

@@ -24,7 +24,7 @@ def show(follow: bool, json: bool, interval: float, name: str | None) -> int:
     seconds."""
     tell = _tell_json if json else _tell
     domain = Domain(name, join=False, make=name is None)
-    before: snapshot.Survey | None = None
+    before: snapshot.Snapshot | None = None
     try:
         while True:
             after = snapshot.take(domain)

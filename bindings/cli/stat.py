@@ -35,7 +35,7 @@ def show(json: bool, watch: float | None, name: str | None) -> int:
     return 0
 
 
-def _pictures(domain: Domain, watch: float | None) -> Iterator[snapshot.Survey]:
+def _pictures(domain: Domain, watch: float | None) -> Iterator[snapshot.Snapshot]:
     while True:
         yield snapshot.take(domain)
         if watch is None:
@@ -64,13 +64,13 @@ def _show_tables(domain: Domain, watch: float | None) -> None:
             live.update(_group(picture), refresh=True)
 
 
-def _print(console: Console, picture: snapshot.Survey) -> None:
+def _print(console: Console, picture: snapshot.Snapshot) -> None:
     if not console.is_terminal:
         console.width = 250  # a pipe has no width: cut nothing
     console.print(_group(picture))
 
 
-def _group(picture: snapshot.Survey) -> RenderableType:
+def _group(picture: snapshot.Snapshot) -> RenderableType:
     from rich.console import Group
 
     if not picture.sources and not picture.stores and not picture.waiting:

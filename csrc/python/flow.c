@@ -14,9 +14,9 @@ typedef int64_t wait_function(void *reader, struct hf_entry *entry, uint8_t *to,
 struct flow {
     PyObject_HEAD
     struct gate *receiver;
-    struct counts *inbound;
+    struct counts *controller;
     struct served *feed;
-    PyObject *inbounds; /* of the receiver, when the loop began */
+    PyObject *controllers; /* of the receiver, when the loop began */
     PyObject *ring;     /* it owns `reader` */
     struct passed *window;
     PyObject *evicted;
@@ -27,7 +27,7 @@ struct flow {
     wait_function *wait;
     void *reader;
     long long within_ns, look_ns;
-    long long delivered; /* of `inbound`, when the window was asked */
+    long long delivered; /* of `controller`, when the window was asked */
     int strategy;
     char flows; /* while messages come, the next one is looked for before the GIL is given away */
     char idle;  /* the window had no record then */
@@ -36,9 +36,9 @@ struct flow {
 static int flow_traverse(struct flow *f, visitproc visit, void *arg)
 {
     Py_VISIT(f->receiver);
-    Py_VISIT(f->inbound);
+    Py_VISIT(f->controller);
     Py_VISIT(f->feed);
-    Py_VISIT(f->inbounds);
+    Py_VISIT(f->controllers);
     Py_VISIT(f->ring);
     Py_VISIT(f->window);
     Py_VISIT(f->evicted);
@@ -56,9 +56,9 @@ static int flow_clear(struct flow *f)
     Py_CLEAR(f->spare[0]);
     Py_CLEAR(f->spare[1]);
     Py_CLEAR(f->receiver);
-    Py_CLEAR(f->inbound);
+    Py_CLEAR(f->controller);
     Py_CLEAR(f->feed);
-    Py_CLEAR(f->inbounds);
+    Py_CLEAR(f->controllers);
     Py_CLEAR(f->ring);
     Py_CLEAR(f->window);
     Py_CLEAR(f->evicted);
@@ -132,14 +132,14 @@ static PyObject *attribute(PyObject *of, const char *name, PyTypeObject *type)
     return found;
 }
 
-/* Flow(receiver, inbound, feed, ring, (soon, wait, reader), strategy, within_ns, look_ns): addresses as integers. */
+/* Flow(receiver, controller, feed, ring, (soon, wait, reader), strategy, within_ns, look_ns): addresses as integers. */
 static PyObject *flow_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    PyObject *receiver, *inbound, *feed, *ring, *soon, *wait, *reader;
+    PyObject *receiver, *controller, *feed, *ring, *soon, *wait, *reader;
     int strategy;
     long long within_ns, look_ns;
     if (!hf_no_keywords(keywords) ||
-        !PyArg_ParseTuple(args, "O!O!O!O(OOO)iLL:Flow", hf_gate_type, &receiver, hf_counts_type, &inbound,
+        !PyArg_ParseTuple(args, "O!O!O!O(OOO)iLL:Flow", hf_gate_type, &receiver, hf_counts_type, &controller,
                           hf_served_type, &feed, &ring, &soon, &wait, &reader, &strategy, &within_ns, &look_ns)) {
         return NULL;
     }
@@ -155,14 +155,14 @@ static PyObject *flow_new(PyTypeObject *type, PyObject *args, PyObject *keywords
     f->look_ns = look_ns;
     Py_INCREF(receiver);
     f->receiver = (struct gate *)receiver;
-    Py_INCREF(OBJECT(inbound));
-    f->inbound = (struct counts *)inbound;
+    Py_INCREF(OBJECT(controller));
+    f->controller = (struct counts *)controller;
     Py_INCREF(feed);
     f->feed = (struct served *)feed;
     Py_INCREF(ring);
     f->ring = ring;
-    f->inbounds = attribute(receiver, "inbounds", NULL);
-    f->window = (struct passed *)attribute(inbound, "window", hf_passed_type);
+    f->controllers = attribute(receiver, "controllers", NULL);
+    f->window = (struct passed *)attribute(controller, "window", hf_passed_type);
     f->evicted = attribute(receiver, "_evicted", NULL);
     f->pool = attribute(receiver, "pool", NULL);
     if (PyErr_Occurred() || f->soon == NULL || f->wait == NULL || f->reader == NULL) {
@@ -178,7 +178,7 @@ static PyObject *flow_new(PyTypeObject *type, PyObject *args, PyObject *keywords
 /* One source, its ring serves, nothing is to be delivered again. -1: an exception. */
 static int goes_on(struct flow *f)
 {
-    if (f->pool == NULL || f->feed->ring != f->ring || f->receiver->inbounds != f->inbounds || f->receiver->closed) {
+    if (f->pool == NULL || f->feed->ring != f->ring || f->receiver->controllers != f->controllers || f->receiver->closed) {
         return 0;
     }
     Py_ssize_t evicted = PyObject_Size(f->evicted);
@@ -306,10 +306,10 @@ static int look_at_window(struct flow *f)
         Py_DECREF(done);
         f->idle = 0;
     }
-    if (f->idle && f->delivered == f->inbound->delivered) {
+    if (f->idle && f->delivered == f->controller->delivered) {
         return 0;
     }
-    long long delivered = f->inbound->delivered;
+    long long delivered = f->controller->delivered;
     PyObject *idle = PyObject_CallMethod(OBJECT(f->window), "idle", NULL);
     int found = idle == NULL ? -1 : PyObject_IsTrue(idle);
     Py_XDECREF(idle);
@@ -321,11 +321,11 @@ static int look_at_window(struct flow *f)
 /* `s` was filled: the caller's from now on, and the current message. NULL: an exception. */
 static PyObject *arrived(struct flow *f, struct slot *s)
 {
-    struct counts *inbound = f->inbound;
-    if (s->inbound != OBJECT(inbound)) {
-        PyObject *before = s->inbound;
-        Py_INCREF(OBJECT(inbound));
-        s->inbound = OBJECT(inbound);
+    struct counts *controller = f->controller;
+    if (s->controller != OBJECT(controller)) {
+        PyObject *before = s->controller;
+        Py_INCREF(OBJECT(controller));
+        s->controller = OBJECT(controller);
         Py_XDECREF(before);
     }
     if (s->ack_slot != hf_iterated) {
@@ -337,16 +337,16 @@ static PyObject *arrived(struct flow *f, struct slot *s)
     s->live_from = f->feed->live_from;
     s->live = 1;
     s->retained = 0;
-    f->idle = f->idle && f->delivered == inbound->delivered;
-    f->delivered = ++inbound->delivered;
-    inbound->redelivered += s->entry.sequence_number < s->live_from;
+    f->idle = f->idle && f->delivered == controller->delivered;
+    f->delivered = ++controller->delivered;
+    controller->redelivered += s->entry.sequence_number < s->live_from;
     PyObject *before = f->receiver->iterated;
     Py_INCREF(OBJECT(s));
     f->receiver->iterated = OBJECT(s);
     Py_XDECREF(before);
     f->current = s;
-    if (inbound->dozing) {
-        PyObject *done = PyObject_CallMethod(OBJECT(inbound), "stir", NULL);
+    if (controller->dozing) {
+        PyObject *done = PyObject_CallMethod(OBJECT(controller), "stir", NULL);
         if (done == NULL) { /* the program has not seen it, so it is not consumed */
             Py_CLEAR(f->current);
             return NULL;

@@ -86,7 +86,7 @@ static PyType_Spec block_spec = {"holdfast._receive.Block", sizeof(struct block)
 
 static int gate_traverse(struct gate *g, visitproc visit, void *arg)
 {
-    Py_VISIT(g->inbounds);
+    Py_VISIT(g->controllers);
     Py_VISIT(g->iterated);
     Py_VISIT(Py_TYPE(OBJECT(g)));
     return 0;
@@ -95,7 +95,7 @@ static int gate_traverse(struct gate *g, visitproc visit, void *arg)
 static int gate_clear(PyObject *self)
 {
     struct gate *g = (struct gate *)self;
-    Py_CLEAR(g->inbounds);
+    Py_CLEAR(g->controllers);
     Py_CLEAR(g->iterated);
     return 0;
 }
@@ -135,7 +135,7 @@ static void dealloc(PyObject *self, int (*clear)(PyObject *))
     Py_DECREF(type);
 }
 
-static PyMemberDef gate_members[] = {{"inbounds", T_OBJECT_EX, offsetof(struct gate, inbounds), 0, NULL},
+static PyMemberDef gate_members[] = {{"controllers", T_OBJECT_EX, offsetof(struct gate, controllers), 0, NULL},
                                      {"iterated", T_OBJECT, offsetof(struct gate, iterated), 0, NULL},
                                      {"closed", T_BOOL, offsetof(struct gate, closed), 0, NULL},
                                      {"receiving", T_BOOL, offsetof(struct gate, receiving), 0, NULL},
@@ -177,7 +177,7 @@ static int slot_traverse(struct slot *s, visitproc visit, void *arg)
 {
     Py_VISIT(s->block);
     Py_VISIT(s->receiver);
-    Py_VISIT(s->inbound);
+    Py_VISIT(s->controller);
     Py_VISIT(s->view);
     Py_VISIT(s->ack_slot);
     Py_VISIT(Py_TYPE(OBJECT(s)));
@@ -193,7 +193,7 @@ static int slot_clear(PyObject *self)
         s->receiver->slots--;
     }
     Py_CLEAR(s->receiver);
-    Py_CLEAR(s->inbound);
+    Py_CLEAR(s->controller);
     Py_CLEAR(s->ack_slot);
     return 0;
 }
@@ -201,7 +201,7 @@ static int slot_clear(PyObject *self)
 /* NULL and ValueError where nothing may be asked of it any more. */
 static struct slot *usable(struct slot *s)
 {
-    if (s->live && s->inbound != NULL && s->block != NULL && s->entry.length <= (size_t)s->block->capacity &&
+    if (s->live && s->controller != NULL && s->block != NULL && s->entry.length <= (size_t)s->block->capacity &&
         s->receiver != NULL && !s->receiver->closed) {
         return s;
     }
@@ -239,8 +239,8 @@ static PyObject *slot_from(struct slot *s, PyObject *none)
     if (usable(s) == NULL) {
         return NULL;
     }
-    Py_INCREF(s->inbound);
-    return s->inbound;
+    Py_INCREF(s->controller);
+    return s->controller;
 }
 
 static Py_ssize_t slot_length(struct slot *s)
@@ -316,15 +316,15 @@ static int slot_set_block(struct slot *s, PyObject *value, void *closure)
 static PyObject *slot_inbound(struct slot *s, void *closure)
 {
     (void)closure;
-    PyObject *inbound = s->inbound ? s->inbound : Py_None;
-    Py_INCREF(inbound);
-    return inbound;
+    PyObject *controller = s->controller ? s->controller : Py_None;
+    Py_INCREF(controller);
+    return controller;
 }
 
 static int slot_set_inbound(struct slot *s, PyObject *value, void *closure)
 {
     (void)closure;
-    return set_checked(&s->inbound, value, hf_counts_type, "_inbound");
+    return set_checked(&s->controller, value, hf_counts_type, "_controller");
 }
 
 static PyObject *slot_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
@@ -378,7 +378,7 @@ static PyGetSetDef slot_fields[] = {
     {"entry_address", (getter)slot_address, NULL, NULL, NULL},
     {"block", (getter)slot_block, (setter)slot_set_block, NULL, NULL},
     {"capacity", (getter)slot_capacity, NULL, "Bytes of the buffer.", NULL},
-    {"_inbound", (getter)slot_inbound, (setter)slot_set_inbound, NULL, NULL},
+    {"_controller", (getter)slot_inbound, (setter)slot_set_inbound, NULL, NULL},
     {NULL}};
 static PyMethodDef slot_methods[] = {{"__bytes__", (PyCFunction)slot_bytes, METH_NOARGS, NULL},
                                      {"_from", (PyCFunction)slot_from, METH_NOARGS, NULL},

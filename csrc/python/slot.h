@@ -1,5 +1,5 @@
 /* slot.h: the Python objects whose fields change with every message, and that both C (flow.c) and Python write. Python's classes
- * derive from them: Message from Slot, Inbound from Counts, Feed from Served, Receiver from Gate, ack windows from Passed. Whoever
+ * derive from them: Message from Slot, DeliveryController from Counts, Feed from Served, Receiver from Gate, ack windows from Passed. Whoever
  * holds the GIL may write. */
 #ifndef HF_PYTHON_SLOT_H
 #define HF_PYTHON_SLOT_H
@@ -24,7 +24,7 @@ struct block {
 
 struct gate {
     PyObject_HEAD
-    PyObject *inbounds; /* tuple of Inbound; replaced as a whole */
+    PyObject *controllers; /* tuple of DeliveryController; replaced as a whole */
     PyObject *iterated; /* the current message of an iteration; NULL or None: there is none */
     char closed;
     char receiving;  /* a thread does: only one may */
@@ -56,7 +56,7 @@ struct slot {
     struct hf_entry entry;
     struct block *block;
     struct gate *receiver;
-    PyObject *inbound;  /* struct counts, or NULL */
+    PyObject *controller;  /* struct counts, or NULL */
     PyObject *view;     /* what `data` gave, or NULL */
     PyObject *ack_slot; /* of the ack window; hf_iterated: none yet */
     unsigned long long live_from;

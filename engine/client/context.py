@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..control.link import StoreLink
 from ..control.waits import WaitFile
 from ..errors import CallableStoreError, ClosedError, ConfigError, FencedError, ForkedHandleError, UsageError
-from ..memory.discovery import Directory
+from ..memory.discovery import Discovery
 from ..memory.domain import Domain
 from ..memory.mapping import Bells
 from ..memory.nameless import BellsName
@@ -30,7 +30,7 @@ from ..source.smart_source import SmartSource, smart_options
 from ..source.source import Source
 from . import process_role
 from .callback_errors import CallbackErrors
-from .liveness_driver import Presence
+from .liveness_driver import LivenessDriver
 from .turn_loop import TurnLoop
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ class Context:
         self.name: str = self.options.context_name or f"context-{os.getpid()}"
         self.bells = Bells.of(self.domain)
         self._bells_name = BellsName(self.domain, self.bells)
-        self.directory = Directory(self.domain)
+        self.discovery = Discovery(self.domain)
         self._token = int(lib.hf_process_token())
-        self.presence = Presence(self)
+        self.liveness = LivenessDriver(self)
         self.waits = WaitFile(self.domain)
         self._links: dict[str, StoreLink] = {}
         self._sources: list[SourceSession] = []
@@ -185,7 +185,7 @@ class Context:
 
     def joined(self, source: bytes, board: Segment, session_id: int) -> None:
         """A receiver has joined ``source``: the context shows itself on its board, if it is to."""
-        self.presence.joined(source, board, session_id)
+        self.liveness.joined(source, board, session_id)
 
     def link(self, store: str) -> StoreLink:
         """The one connection of this context to a store."""
@@ -240,7 +240,7 @@ class Context:
                 self.link(store)
         work = sum(link.turn(now) for link in list(self._links.values()))
         work += sum(source.turn(now) for source in self._sources)
-        work += self.presence.turn(now, self._sources)
+        work += self.liveness.turn(now, self._sources)
         return work + sum(receiver.turn(now) for receiver in self._receivers)
 
     def _look_at_lock(self, now_ns: int) -> None:
@@ -262,7 +262,7 @@ class Context:
 
     def _prepare_sleep(self) -> tuple[int, Callable[[], None]]:
         listening = [receiver for receiver in self._receivers if receiver.wants_messages()]
-        due = min([self.presence.deadline(), *(receiver.deadline() for receiver in self._receivers)])
+        due = min([self.liveness.deadline(), *(receiver.deadline() for receiver in self._receivers)])
         due -= time.monotonic_ns()
         naps = [receiver.prepare_sleep() for receiver in listening]
         naps += [source.prepare_sleep() for source in self._sources]
@@ -369,7 +369,7 @@ class Context:
                 return
             self._loop.closing = True
             if self.fence is None:
-                self.presence.close()
+                self.liveness.close()
         for receiver in list(self._receivers):
             receiver.close(timeout)
         for source in list(self._sources):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..memory.mapping import Mapping
     from ..source.session import SourceSession
 
-__all__ = ["Presence"]
+__all__ = ["LivenessDriver"]
 
 _log = logging.getLogger("holdfast")
 
@@ -39,7 +39,7 @@ LOOK_AGAIN_NS = 200_000_000
 """... and how often at least: a context's thread that has nothing else to do turns more rarely."""
 
 
-class Presence:
+class LivenessDriver:
     """One context in both roles. ``turn`` is called in every turn of its thread."""
 
     def __init__(self, context: Host) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["admit", "become_store", "dismiss", "end_store", "is_store"]
 
 
-class _Occupancy:
+class _ProcessRole:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.contexts: weakref.WeakSet[Host] = weakref.WeakSet()
@@ -27,7 +27,7 @@ class _Occupancy:
         self.was_store = False
 
 
-_process = _Occupancy()
+_process = _ProcessRole()
 os.register_at_fork(after_in_child=_process.__init__)  # type: ignore[misc]  # as new: the lock may have been held
 
 

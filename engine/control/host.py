@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ..errors import FencedError
-    from ..memory.discovery import Directory
+    from ..memory.discovery import Discovery
     from ..memory.domain import Domain
     from ..memory.mapping import Bells
     from ..memory.mapping import Mapping as Segment
@@ -38,7 +38,7 @@ class Host(Protocol):
     options: Options
     domain: Domain
     bells: Bells
-    directory: Directory
+    discovery: Discovery
     waits: WaitFile
     fence: FencedError | None
 

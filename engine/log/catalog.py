@@ -29,7 +29,7 @@ from ..native.core import ffi, lib
 from ..native.private_directory import read_regular
 from ..native.status import check
 from ..rules.intervals import Spans
-from ..rules.quorum import Groups, Holdings
+from ..rules.quorum import Groups, StoreSpans
 from ..rules.reconcile import FOR_EVER, LogView, Table, void_from
 from ..rules.reports import agreed_below
 from .believed import Kept, tables_by_states
@@ -274,7 +274,7 @@ def _quorum_next(
     groups = Groups.single(len(declared))
     if len(newest.groups) == len(declared):
         groups = Groups.told(newest.sizes, newest.groups, newest.intragroup, newest.intergroup)
-    holdings = Holdings(_least(groups))
+    holdings = StoreSpans(_least(groups))
     everyone = range(groups.stores)
     holdings.seat(everyone, everyone)  # a backup that has it counts: who has a seat now, only the source knows
     retained = Spans()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..rules.quorum import Groups
 
 __all__ = [
-    "LivingStream", "OldStreams", "living", "living_ring", "owner_lives", "same_process", "unlink_unsent", "unlink_unused",
+    "LivingStream", "StaleRings", "living", "living_ring", "owner_lives", "same_process", "unlink_unsent", "unlink_unused",
 ]  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def living_ring(domain: Domain, uuid: bytes, but: int | None = None) -> LivingSt
     return None
 
 
-class OldStreams:
+class StaleRings:
     """Those of one source at one store. The drain thread."""
 
     def __init__(self, domain: Domain) -> None:

@@ -12,7 +12,7 @@ from ..native.core import CData, ffi, lib
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Feed", "feed_of"]
+__all__ = ["BatchInput", "feed_of"]
 
 PIECE_BYTES = 1 << 20
 """Payload published by one call into C, which keeps the GIL: some tens of microseconds."""
@@ -21,7 +21,7 @@ PIECE_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class BatchInput:
     """Rows that can be published."""
 
     send: Callable[[CData, int], int]
@@ -35,7 +35,7 @@ class Feed:
     """Kept alive."""
 
 
-def feed_of(rows: Any) -> Feed:
+def feed_of(rows: Any) -> BatchInput:
     """What publishes these rows."""
     if hasattr(rows, "buffers") and hasattr(rows, "type"):
         return _arrow_feed(rows)
@@ -55,7 +55,7 @@ def feed_of(rows: Any) -> Feed:
     def feed(handle: CData, sent: int) -> int:
         return int(lib.hf_source_send_rows(handle, address + sent * stride, width, stride, min(count - sent, piece)))
 
-    return Feed(feed, count, lambda _: int(width), True, rows)
+    return BatchInput(feed, count, lambda _: int(width), True, rows)
 
 
 def _gaps(rows: Any) -> bool:
@@ -63,7 +63,7 @@ def _gaps(rows: Any) -> bool:
     return bool(rows.size and rows.shape[1] > 1 and rows.strides[1] != 1)
 
 
-def _arrow_feed(array: Any) -> Feed:
+def _arrow_feed(array: Any) -> BatchInput:
     name = str(array.type)
     if name not in {"binary", "large_binary", "string", "large_string"}:
         raise UsageError(f"send_batch of a pyarrow {name} array", hint="cast it to pa.binary()")
@@ -79,4 +79,4 @@ def _arrow_feed(array: Any) -> Feed:
         return int(lib.hf_source_send_binary(handle, base, at, wide, array.offset + sent, count))
 
     ends = ffi.cast("const int64_t *" if wide else "const int32_t *", offsets.address) + array.offset
-    return Feed(feed, len(array), lambda row: int(ends[row + 1] - ends[row]), False, array)
+    return BatchInput(feed, len(array), lambda row: int(ends[row + 1] - ends[row]), False, array)

@@ -12,7 +12,7 @@ from ..rules.quorum import Groups
 from .domain import SHM_DIR, Domain, open_object
 from .mapping import UnpublishedError, attach_stream
 
-__all__ = ["Directory", "Found"]
+__all__ = ["Discovery", "Found"]
 
 TICK_NS = 50_000_000
 
@@ -34,7 +34,7 @@ class Found:
         """How a store says that they are grouped; an SRI goes before that."""
 
 
-class Directory:
+class Discovery:
     """The rings of a domain. Any thread may ask; each sees a listing that was right at some moment since its
     call began."""
 

@@ -16,10 +16,10 @@ from ..rules.quorum import Groups
 from .mapping import Mapping, UnpublishedError, attach_stream
 
 if TYPE_CHECKING:
-    from .discovery import Directory
+    from .discovery import Discovery
     from .domain import Domain
 
-__all__ = ["Sri", "Watch", "groups_of"]
+__all__ = ["Sri", "SriWatch", "groups_of"]
 
 OWNER_NS = 500_000_000
 """How often the owner's lock is looked at."""
@@ -47,11 +47,11 @@ def groups_of(said: CData, stores: CData, count: int) -> Groups:
     return Groups.told(sizes, of, int(said.intragroup), int(said.intergroup))
 
 
-class Watch:
+class SriWatch:
     """See the module."""
 
-    def __init__(self, directory: Directory, domain: Domain, uuid: bytes) -> None:
-        self._directory, self._domain, self._uuid = directory, domain, uuid
+    def __init__(self, discovery: Discovery, domain: Domain, uuid: bytes) -> None:
+        self._directory, self._domain, self._uuid = discovery, domain, uuid
         self._mapping: Mapping | None = None
         self._version = -1
         self._owner_ns = 0

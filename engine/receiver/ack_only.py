@@ -23,7 +23,7 @@ from ..errors import ClosedError, UsageError
 from ..log.info_file import published_below
 from ..native.core import lib
 from ..rules.start_and_gap import Start
-from .delivery_controller import Inbound
+from .delivery_controller import DeliveryController
 from .receiver import Receiver
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ class AckOnlyReceiver(Receiver):
                 raise ClosedError(f"receiver of {self.name}")
             if number > self.read_below.get(source, 0):
                 self.read_below[source] = number
-                inbound = self._all.get(source)
-                if inbound is not None:
-                    inbound.acknowledge()
+                controller = self._all.get(source)
+                if controller is not None:
+                    controller.acknowledge()
 
     def acknowledged(self) -> dict[bytes, int]:
         """uuid of each source that it is registered with -> first number that is not acknowledged."""
@@ -117,7 +117,7 @@ class AckOnlyReceiver(Receiver):
             lasting = [refusal for refusal in said if refusal.code != "unknown_source"]
             return refusal_error(lasting[0]) if lasting else None
 
-    def new_inbound(self, found: Found) -> Inbound:
+    def new_controller(self, found: Found) -> DeliveryController:
         """Driver: without a feed."""
         return _AckOnly(self, found, self.read_below)
 
@@ -126,7 +126,7 @@ class AckOnlyReceiver(Receiver):
             super()._found(found)
 
 
-class _AckOnly(Inbound):
+class _AckOnly(DeliveryController):
     """One source of an AckOnlyReceiver; all of it under ``Context.turning``."""
 
     def __init__(self, receiver: AckOnlyReceiver, found: Found, read_below: dict[bytes, int]) -> None:

@@ -20,7 +20,7 @@ from ..log.info_file import published_below
 from ..log.reader import FOR_EVER, Logs
 from ..memory import nameless
 from ..memory.mapping import Mapping, join_board
-from ..memory.sri import Watch
+from ..memory.sri import SriWatch
 from ..native.core import Counts, ffi, lib
 from ..options.receiver_paced import BLOCKING
 from ..printable import printable
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from .feed import Listener
     from .ports import ReceiverPort
 
-__all__ = ["Inbound"]
+__all__ = ["DeliveryController"]
 
 _log = logging.getLogger("holdfast")
 
 
-class Inbound(Counts):
+class DeliveryController(Counts):
     """See the module. ``feed`` is None until registration is complete."""
 
     def __init__(self, receiver: ReceiverPort, found: Found) -> None:
@@ -69,7 +69,7 @@ class Inbound(Counts):
         """The context's thread sleeps without an ack timer: the next delivery must stir it."""
         self.delivered = self.redelivered = 0
         context, options = receiver.context, receiver.options
-        self.watch = Watch(context.directory, context.domain, found.uuid)
+        self.watch = SriWatch(context.discovery, context.domain, found.uuid)
         self.streaming = not (options.ume_use_store and found.stores)
         """No stores: nothing but the ring, and no acks that anybody keeps."""
         groups = Groups.single(0) if self.streaming else found.groups
@@ -102,7 +102,7 @@ class Inbound(Counts):
 
     def __repr__(self) -> str:
         at = f"next={self.feed.next}" if self.feed is not None else "registering"
-        return printable(f"<Inbound {self.source} {at}>")
+        return printable(f"<DeliveryController {self.source} {at}>")
 
     def tell(self, event: object) -> None:
         """Queues an event."""
@@ -247,7 +247,7 @@ class Inbound(Counts):
 
         def feed(listener: Listener, line: int, start: int, stop: int) -> Feed:
             made = Feed(
-                self.uuid, board, context.bells, line, context.directory, Logs(logs, until), start, live_from, self._begun,
+                self.uuid, board, context.bells, line, context.discovery, Logs(logs, until), start, live_from, self._begun,
                 listener, Gap(patience_ns), time.monotonic_ns, stop,
             )  # fmt: skip
             made.skipped, made.late = self._skipped if new else None, self._late.tell
@@ -281,7 +281,7 @@ class Inbound(Counts):
         table = self.registrar.table()
         if table:
             return table[-1]
-        header = self.receiver.context.directory.header(self.uuid)
+        header = self.receiver.context.discovery.header(self.uuid)
         return (int(header.pre.incarnation), int(header.start_sqn)) if header is not None else (0, 0)
 
     def _cover(self, position: int, start: int) -> None:
@@ -319,7 +319,7 @@ class Inbound(Counts):
         """Highest number published so far, -1 for none. The ring says it; where there is none, the logs that
         can be asked may be behind, and what was acknowledged, up to ``low``, was there."""
         known = [answer.high_sqn for answer in self.registrar.answers()]
-        published = self.receiver.context.directory.next_sqn(self.uuid)
+        published = self.receiver.context.discovery.next_sqn(self.uuid)
         return max([*known, published or low]) - 1
 
     def _start(self, low: int, high: int) -> Start:
@@ -330,7 +330,7 @@ class Inbound(Counts):
             return Start(high + 1, limited=False, clamped=False)
         maximum = options.retransmit_request_maximum
         if self.streaming:
-            low = self.receiver.context.directory.start_sqn(self.uuid)
+            low = self.receiver.context.discovery.start_sqn(self.uuid)
         chosen = low
         function = options.ume_recovery_sequence_number_info_function
         if function is not None:
@@ -454,7 +454,7 @@ class Inbound(Counts):
         """Number behind the last one that is known to be published. The logs are read where ``number`` is not
         known without."""
         feed, known = self.live, [answer.high_sqn for answer in self.registrar.answers()]
-        end = max([feed.next if feed else 0, self.receiver.context.directory.next_sqn(self.uuid), *known])
+        end = max([feed.next if feed else 0, self.receiver.context.discovery.next_sqn(self.uuid), *known])
         return max(end, published_below(self._begun, feed.logs.paths)) if feed and number >= end else end
 
     def report(self, now_ns: int) -> None:
@@ -469,7 +469,7 @@ class Inbound(Counts):
         """Messages published and not delivered yet."""
         if self.feed is None:
             return 0
-        return max(0, self.receiver.context.directory.next_sqn(self.uuid) - self.feed.next)
+        return max(0, self.receiver.context.discovery.next_sqn(self.uuid) - self.feed.next)
 
     # The end ------------------------------------------------------------------------------------------------
 

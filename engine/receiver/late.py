@@ -19,7 +19,7 @@ from ..log.info_file import excluded_by
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .ports import InboundPort
+    from .ports import DeliveryPort
 
 __all__ = ["Late"]
 
@@ -27,8 +27,8 @@ __all__ = ["Late"]
 class Late:
     """See the module. Of one receiver and source."""
 
-    def __init__(self, inbound: InboundPort) -> None:
-        self._inbound = inbound
+    def __init__(self, controller: DeliveryPort) -> None:
+        self._controller = controller
         self._number: int | None = None
         """Written by the receiving thread, taken back by the context's."""
         self._since_ns = 0
@@ -37,8 +37,8 @@ class Late:
         """The number is late: these logs may have it. None of them: all can be read, and a store of an
         earlier list, which cannot, decides whether it is void. False: the operator has given them up. The
         receiving thread."""
-        inbound = self._inbound
-        registrar = inbound.registrar
+        controller = self._controller
+        registrar = controller.registrar
         declared = list(enumerate(zip(registrar.stores, registrar.log_paths(), strict=False)))
         logs = {path: (f"store {index} [{store.name}]", store.name) for index, (store, path) in declared}
         logs |= {path: (f"store [{name}]", name) for path, (name, _) in registrar.earlier_logs().items()}
@@ -53,18 +53,18 @@ class Late:
         text = f"waits for {number}: {why}; if it is gone for good, `holdfast store exclude` its name"
         if self._number != number:
             self._number, self._since_ns = number, time.time_ns()
-        inbound.tell(events.RegistrationError(inbound.topic, inbound.source, text, ""))
-        wait = Wait(inbound.topic, inbound.uuid.hex(), inbound.registrar.session_id, self._since_ns, text)
-        inbound.receiver.context.waits.show(self, wait)
+        controller.tell(events.RegistrationError(controller.topic, controller.source, text, ""))
+        wait = Wait(controller.topic, controller.uuid.hex(), controller.registrar.session_id, self._since_ns, text)
+        controller.receiver.context.waits.show(self, wait)
         return True
 
     def look(self) -> None:
         """Shows it no longer when delivery has gone on. The context's thread."""
-        feed = self._inbound.feed
+        feed = self._controller.feed
         if self._number is not None and (feed is None or feed.next > self._number):
             self.close()
 
     def close(self) -> None:
         """Nothing is waited for any more. Idempotent."""
         self._number = None
-        self._inbound.receiver.context.waits.show(self, None)
+        self._controller.receiver.context.waits.show(self, None)

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from ..control.host import Host
     from ..control.link import StoreLink
     from ..memory.discovery import Found
-    from ..memory.sri import Watch
+    from ..memory.sri import SriWatch
     from ..options.resolve import Options
     from ..rules import registration as reg
     from .ack_window import Window
     from .arrival_order import ArrivalFeed
     from .feed import Feed
 
-__all__ = ["InboundPort", "ReceiverPort", "RegistrarPort"]
+__all__ = ["DeliveryPort", "ReceiverPort", "RegistrarPort"]
 
 
 class ReceiverPort(Protocol):
@@ -73,8 +73,8 @@ class NamedStore(Protocol):
         """The store's."""
 
 
-class InboundPort(Protocol):
-    """One source at a receiver, for its registration; what its methods do is said at Inbound."""
+class DeliveryPort(Protocol):
+    """One source at a receiver, for its registration; what its methods do is said at DeliveryController."""
 
     receiver: ReceiverPort
     found: Found
@@ -84,7 +84,7 @@ class InboundPort(Protocol):
     client_data: object
     failure: Exception | None
     line: int
-    watch: Watch
+    watch: SriWatch
     feed: Feed | ArrivalFeed | None
 
     @property

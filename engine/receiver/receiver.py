@@ -26,7 +26,7 @@ from ..native.core import Gate, lib
 from ..native.waiting import STRATEGIES
 from ..rules.quorum import Groups
 from .ack_window import AckWindow, ExplicitWindow
-from .delivery_controller import Inbound
+from .delivery_controller import DeliveryController
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,16 +66,16 @@ class Receiver(Gate):
         self.options = options
         self.on_event = on_event
         self.strategy = STRATEGIES[options.wait_strategy]
-        self.inbounds: tuple[Inbound, ...] = ()
+        self.controllers: tuple[DeliveryController, ...] = ()
         """Registered sources; replaced as a whole, so that a receiving thread may iterate over what it
         took."""
         self.matches = _matcher(topic, pattern, options.pattern_type)
         """Tells whether the receiver wants a topic."""
-        self._all: dict[bytes, Inbound] = {}
+        self._all: dict[bytes, DeliveryController] = {}
         self._asked: dict[StoreLink, int] = {}
         """Store -> id of the welcome under which it was asked for sources."""
         self._identities = 0
-        """Directory.seen at the last look."""
+        """Discovery.seen at the last look."""
         self._list_again_ns = FOR_EVER_NS
         self._unanswered: set[StoreLink] = set()
         self._first_look_ns: int | None = time.monotonic_ns() + FIRST_LOOK_NS
@@ -109,9 +109,9 @@ class Receiver(Gate):
         """What remembers the deliveries from one more source, from number ``start`` on."""
         return ExplicitWindow(start) if self.options.ume_explicit_ack_only else AckWindow(start)
 
-    def new_inbound(self, found: Found) -> Inbound:
+    def new_controller(self, found: Found) -> DeliveryController:
         """What registers with one more source, and reads it."""
-        return Inbound(self, found)
+        return DeliveryController(self, found)
 
     def settle(self) -> None:
         """Something happens behind the message that is being delivered: it gets its record of the acks
@@ -132,10 +132,10 @@ class Receiver(Gate):
         if self.closed:
             return 0
         self._discover(now_ns)
-        for inbound in list(self._all.values()):
-            inbound.tick(now_ns)
-            if inbound.gone():
-                self._let_go(inbound)
+        for controller in list(self._all.values()):
+            controller.tick(now_ns)
+            if controller.gone():
+                self._let_go(controller)
         self._first_look(now_ns)
         if now_ns >= self._next_ack_ns:
             self._next_ack_ns = now_ns + self.context.options.ume_ack_batching_interval * 1_000_000
@@ -145,28 +145,28 @@ class Receiver(Gate):
     def deadline(self) -> int:
         """When the next turn is due at the latest. Without anything to acknowledge there is none: the next
         delivery stirs."""
-        for inbound in self.inbounds:
-            inbound.dozing = True  # first, so that a delivery after the look at the window stirs
-            inbound.dozing = inbound.window is not None and inbound.window.settled
-        return FOR_EVER_NS if all(inbound.dozing for inbound in self.inbounds) else self._next_ack_ns
+        for controller in self.controllers:
+            controller.dozing = True  # first, so that a delivery after the look at the window stirs
+            controller.dozing = controller.window is not None and controller.window.settled
+        return FOR_EVER_NS if all(controller.dozing for controller in self.controllers) else self._next_ack_ns
 
     def acknowledge(self, now_ns: int) -> None:
         """One tick of ACK batching for every source."""
         delivered = 0
-        for inbound in self.inbounds:
-            inbound.acknowledge()
-            inbound.report(now_ns)
-            delivered += inbound.delivered
+        for controller in self.controllers:
+            controller.acknowledge()
+            controller.report(now_ns)
+            delivered += controller.delivered
         if delivered >= WARM_AFTER and not kernels.ready():
             kernels.warm()
 
     def _discover(self, now_ns: int) -> None:
         context = self.context
-        for found in context.directory.sources():
+        for found in context.discovery.sources():
             if self.matches(found.topic):
                 self._found(found)
-        if context.directory.seen != self._identities:
-            self._identities = context.directory.seen
+        if context.discovery.seen != self._identities:
+            self._identities = context.discovery.seen
             self._list_again_ns = now_ns + LIST_AGAIN_NS
         if now_ns >= self._list_again_ns:
             self._list_again_ns = FOR_EVER_NS
@@ -205,19 +205,19 @@ class Receiver(Gate):
     def _found(self, found: Found) -> None:
         if found.uuid in self._all or self._deregistering:
             return
-        inbound = self.new_inbound(found)
-        self._all[found.uuid] = inbound
+        controller = self.new_controller(found)
+        self._all[found.uuid] = controller
         notify = self.options.source_notification_function
         if notify is not None:
             try:
-                info = callbacks.SourceNotificationInfo(found.topic, inbound.source)
-                inbound.client_data = notify[0](info)
-                inbound.noticed = True
+                info = callbacks.SourceNotificationInfo(found.topic, controller.source)
+                controller.client_data = notify[0](info)
+                controller.noticed = True
             except Exception as error:
-                inbound.failure = error
-                self.failed(inbound.topic, inbound.source, error)
+                controller.failure = error
+                self.failed(controller.topic, controller.source, error)
                 return
-        inbound.start()
+        controller.start()
 
     def _first_look(self, now_ns: int) -> None:
         """NoSource, once: neither shared memory nor any store that can be reached knew a source."""
@@ -227,22 +227,22 @@ class Receiver(Gate):
         if not self._all:
             self.tell(events.NoSource(self.name))
 
-    def _let_go(self, inbound: Inbound) -> None:
+    def _let_go(self, controller: DeliveryController) -> None:
         """The source was deregistered. A thread that receives from it just now does so from what is left."""
-        del self._all[inbound.uuid]
-        self.inbounds = tuple(other for other in self.inbounds if other is not inbound)
-        inbound.close(feed_is_idle=False)
-        self._notify_deleted(inbound)
+        del self._all[controller.uuid]
+        self.controllers = tuple(other for other in self.controllers if other is not controller)
+        controller.close(feed_is_idle=False)
+        self._notify_deleted(controller)
 
-    def _notify_deleted(self, inbound: Inbound) -> None:
-        if inbound.noticed:
-            inbound.noticed = False
-            info = callbacks.SourceNotificationInfo(inbound.topic, inbound.source, inbound.client_data)
+    def _notify_deleted(self, controller: DeliveryController) -> None:
+        if controller.noticed:
+            controller.noticed = False
+            info = callbacks.SourceNotificationInfo(controller.topic, controller.source, controller.client_data)
             self.context.callback(self.options.source_notification_function[1], info, self.options)
 
     def joined(self, uuid: bytes) -> None:
         """Registration with this source is complete."""
-        self.inbounds = (*self.inbounds, self._all[uuid])
+        self.controllers = (*self.controllers, self._all[uuid])
         self.context.wake()
         self.wake()
 
@@ -260,11 +260,11 @@ class Receiver(Gate):
     def fenced(self, error: FencedError) -> None:
         """The process has lost its lock: nothing is delivered or acknowledged any more, for somebody else may
         do both by now."""
-        for inbound in self._all.values():
-            self.tell(events.RegistrationError(inbound.topic, inbound.source, str(error), ""))
-            if inbound.live is not None:
-                inbound.live.newer = True  # whoever waits at its ring looks around
-        self.inbounds = ()
+        for controller in self._all.values():
+            self.tell(events.RegistrationError(controller.topic, controller.source, str(error), ""))
+            if controller.live is not None:
+                controller.live.newer = True  # whoever waits at its ring looks around
+        self.controllers = ()
         self.wake()
 
     def failure(self, since_ns: int) -> Exception | None:
@@ -275,16 +275,16 @@ class Receiver(Gate):
         """
         if self._failure is not None:
             return self._failure
-        if self.inbounds:
+        if self.controllers:
             return None
-        refusals = [said for inbound in list(self._all.values()) if (said := inbound.refusal(since_ns)) is not None]
+        refusals = [said for controller in list(self._all.values()) if (said := controller.refusal(since_ns)) is not None]
         lasting = [refusal for refusal in refusals if refusal.code != "unknown_source"]
         return refusal_error(lasting[0]) if lasting else None
 
     def worth_a_look(self) -> bool:
         """A thread that awaits messages should look: one is there, or no ring serves, and logs were not
         looked at for a while."""
-        feeds = [inbound.feed for inbound in self.inbounds if inbound.feed is not None]
+        feeds = [controller.feed for controller in self.controllers if controller.feed is not None]
         now = time.monotonic_ns()
         if now >= self._logs_ns and any(feed.ring is None for feed in feeds):
             self._logs_ns = now + LOGS_NS
@@ -297,22 +297,22 @@ class Receiver(Gate):
         """Sets the lines' sleeping flags and looks again. How long to sleep at most, ns: 0 when something is
         there after all."""
         nap = FOR_EVER_NS
-        for inbound in self.inbounds:
-            board = inbound.board  # a source that is let go has none any more
-            if board is not None and inbound.feed is not None:
-                nap = min(nap, lib.hf_line_sleeps(board.handle, inbound.line, 1))
-                if inbound.feed.ring is None:
+        for controller in self.controllers:
+            board = controller.board  # a source that is let go has none any more
+            if board is not None and controller.feed is not None:
+                nap = min(nap, lib.hf_line_sleeps(board.handle, controller.line, 1))
+                if controller.feed.ring is None:
                     nap = min(nap, LOGS_NS)
-                if inbound.feed.ready():
+                if controller.feed.ready():
                     nap = 0
         return nap
 
     def awake(self) -> None:
         """Clears the flags."""
-        for inbound in self.inbounds:
-            board = inbound.board
+        for controller in self.controllers:
+            board = controller.board
             if board is not None:
-                lib.hf_line_sleeps(board.handle, inbound.line, 0)
+                lib.hf_line_sleeps(board.handle, controller.line, 0)
 
     # Events -------------------------------------------------------------------------------------------------
 
@@ -348,17 +348,17 @@ class Receiver(Gate):
         with self.context.turning():
             if self.closed:
                 raise ClosedError(f"receiver of {self.name}")
-            inbounds = list(self._all.values())
-            check_deregister(self._deregistering, [answer for each in inbounds for answer in each.registrar.answers()])
+            controllers = list(self._all.values())
+            check_deregister(self._deregistering, [answer for each in controllers for answer in each.registrar.answers()])
             self.acknowledge(0)
             self._deregistering = True
-            for inbound in inbounds:
-                inbound.registrar.deregister()
+            for controller in controllers:
+                controller.registrar.deregister()
         self.context.wake()
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
         """What to tell the stores at a clean close."""
-        return [request for inbound in self._all.values() for request in inbound.leave_requests()]
+        return [request for controller in self._all.values() for request in controller.leave_requests()]
 
     def close(self, timeout: float | None = None) -> None:
         """Flushes due acks, frees the RegIDs at once. Unreleased messages are not consumed. Idempotent.
@@ -376,11 +376,11 @@ class Receiver(Gate):
             self.context.leave(self, timeout)
             self.deliver_events()  # what has happened is told; a loss is seen by a receiving thread that may close at once
         with self.not_receiving():
-            for inbound in self._all.values():
-                inbound.close()
+            for controller in self._all.values():
+                controller.close()
         with self.context.turning():
-            for inbound in self._all.values():
-                self._notify_deleted(inbound)
+            for controller in self._all.values():
+                self._notify_deleted(controller)
 
 
 def _matcher(topic: str | None, pattern: str | None, kind: str) -> Callable[[str], bool]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..memory.discovery import Found
     from ..rules.quorum import Groups
     from ..rules.reconcile import Table
-    from .ports import InboundPort
+    from .ports import DeliveryPort
 
 __all__ = ["Registered", "Registrar"]
 
@@ -59,9 +59,9 @@ class Registered:
 class Registrar:
     """See the module. ``stores``: in the order of store indexes."""
 
-    def __init__(self, inbound: InboundPort, names: Sequence[str], groups: Groups, incarnation: int) -> None:
-        self._inbound = inbound
-        self._receiver = inbound.receiver
+    def __init__(self, controller: DeliveryPort, names: Sequence[str], groups: Groups, incarnation: int) -> None:
+        self._controller = controller
+        self._receiver = controller.receiver
         options, context = self._receiver.options, self._receiver.context
         self.stores = [Registered(context.link(name)) for name in names]
         self.session_id = int(options.ume_session_id or context.session_id)
@@ -87,9 +87,9 @@ class Registrar:
     def start(self) -> None:
         """First turn: links that are up already will not say so again."""
         if not self.stores:
-            self._inbound.complete(reg.Complete(0, True))
+            self._controller.complete(reg.Complete(0, True))
             return
-        sri = self._inbound.watch.look(time.monotonic_ns())
+        sri = self._controller.watch.look(time.monotonic_ns())
         if sri is not None:
             self.follow(sri)
         for store in list(self.stores):
@@ -121,7 +121,7 @@ class Registrar:
 
     def concerns(self, source: bytes) -> bool:
         """LinkListener."""
-        return self._inbound.uuid == source
+        return self._controller.uuid == source
 
     def _indexes(self, link: StoreLink) -> list[int]:
         return [index for index, store in enumerate(self.stores) if store.link is link]
@@ -147,7 +147,7 @@ class Registrar:
                     self._granted(index, grant)
                 case reg.GiveUp(index, uuid):
                     link = self.stores[index].link
-                    link.ask(wire.Leave(link.next_id(), "receiver", self._inbound.uuid, uuid), lambda _: None)
+                    link.ask(wire.Leave(link.next_id(), "receiver", self._controller.uuid, uuid), lambda _: None)
                 case reg.RefusedBy(index, refusal):
                     self._refused(index, refusal)
                 case reg.Unresponsive():
@@ -155,27 +155,27 @@ class Registrar:
                 case reg.Waits():
                     self._waits(action)
                 case reg.Complete():
-                    self._inbound.complete(action)
+                    self._controller.complete(action)
 
     # Asking -------------------------------------------------------------------------------------------------
 
     def _ask(self, index: int) -> None:
         """With a RegID callback the store is first asked for the source: the RegID that it holds is the
         store's to know."""
-        store, inbound = self.stores[index], self._inbound
+        store, controller = self.stores[index], self._controller
         if store.wanted is None and self._receiver.options.ume_registration_extended_function is not None:
             if not self.session_id:
-                request = wire.ListSources(store.link.next_id(), inbound.topic, source=inbound.uuid)
+                request = wire.ListSources(store.link.next_id(), controller.topic, source=controller.uuid)
                 self._send(index, request, self._listed)
                 return
-            _log.info("topic %r: session ID %#x is in force, so no RegID is asked for", inbound.topic, self.session_id)
+            _log.info("topic %r: session ID %#x is in force, so no RegID is asked for", controller.topic, self.session_id)
         self._register(index, store.wanted or 0)
 
     def _listed(self, index: int, answer: wire.Answer) -> None:
         """The program's callback says what RegID to ask for."""
         if self.deregistration is not None:
             return
-        store, inbound = self.stores[index], self._inbound
+        store, controller = self.stores[index], self._controller
         sources = answer.sources if isinstance(answer, wire.Sources) else []
         held = next((info.registration_id for info in sources), 0)
         if not held:
@@ -183,21 +183,21 @@ class Registrar:
             return
         function = self._receiver.options.ume_registration_extended_function
         info = callbacks.RegistrationInfo(
-            callbacks.NoFlags.NONE, held, index, store.name, inbound.source, inbound.client_data
+            callbacks.NoFlags.NONE, held, index, store.name, controller.source, controller.client_data
         )
         try:
             store.wanted = reg.checked_registration_id(function(info))
         except Exception as error:
-            inbound.fail(error)
+            controller.fail(error)
             return
         self._register(index, store.wanted)
 
     def _register(self, index: int, wanted: int) -> None:
-        store, inbound, options = self.stores[index], self._inbound, self._receiver.options
+        store, controller, options = self.stores[index], self._controller, self._receiver.options
         store.wanted = wanted
         request = wire.RegisterReceiver(
-            store.link.next_id(), inbound.uuid, inbound.topic, wanted, self.session_id, self.proposal,
-            inbound.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
+            store.link.next_id(), controller.uuid, controller.topic, wanted, self.session_id, self.proposal,
+            controller.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
             options.ume_receiver_paced_persistence, self._machine.asked_as(index),
         )  # fmt: skip
         self._send(index, request, self._answered)
@@ -216,7 +216,7 @@ class Registrar:
                 if self.deregistration is not None:  # it crossed the call
                     self.deregistration.start({index: answer})
                     return
-                sri = self._inbound.watch.look(now)
+                sri = self._controller.watch.look(now)
                 if sri is not None and index < len(sri.versions):  # what the SRI says by now led to this grant
                     store.seen = max(store.seen, (sri.incarnation, sri.versions[index]))
                 grant = reg.Grant(
@@ -237,41 +237,41 @@ class Registrar:
         said = flags(store.answer.flags) | (flags.OLD if grant.old else flags(0))
         if store.answer.source_session_id:
             said |= flags.SRC_SID
-        inbound = self._inbound
-        inbound.tell(
+        controller = self._controller
+        controller.tell(
             events.RegistrationSuccess(
-                inbound.topic, inbound.source, said, store.answer.source_registration_id, grant.registration_id,
+                controller.topic, controller.source, said, store.answer.source_registration_id, grant.registration_id,
                 grant.next_sqn, index, store.name, store.answer.source_session_id,
             )
         )  # fmt: skip
         if store.answer.unrecorded:
             text = f"store {store.name} serves what it has and records nothing: {store.answer.unrecorded}"
-            inbound.tell(events.RegistrationError(inbound.topic, inbound.source, text, store.name))
-        inbound.found_logs()
+            controller.tell(events.RegistrationError(controller.topic, controller.source, text, store.name))
+        controller.found_logs()
 
     def _refused(self, index: int, refusal: reg.Refusal) -> None:
         if refusal.code != "unknown_source":  # the store has not heard of it yet: asked again
-            inbound, since = self._inbound, refusal.since_ns / 1e9
-            inbound.tell(
+            controller, since = self._controller, refusal.since_ns / 1e9
+            controller.tell(
                 events.RegistrationError(
-                    inbound.topic, inbound.source, refusal.reason, self.stores[index].name, refusal.pid, since
+                    controller.topic, controller.source, refusal.reason, self.stores[index].name, refusal.pid, since
                 )
             )
 
     def _unresponsive(self, said: reg.Unresponsive) -> None:
         """UM's receivers have no StoreUnresponsive: why they wait is a RegistrationError (docs/semantics.md
         B.3, L.2)."""
-        inbound, name = self._inbound, self.stores[said.store].name
+        controller, name = self._controller, self.stores[said.store].name
         text = f"store {said.store} [{name}] unresponsive" + ("" if said.answered else " - no registration response")
         text += f"; registered with {said.registered} of its group, {said.required} are needed"
-        inbound.tell(events.RegistrationError(inbound.topic, inbound.source, text, name, 0, 0.0))
+        controller.tell(events.RegistrationError(controller.topic, controller.source, text, name, 0, 0.0))
 
     def _waits(self, action: reg.Waits) -> None:
-        inbound = self._inbound
+        controller = self._controller
         hinders = [self.stores[index].name for index, text in action.said if text != REGISTERED]
         name = hinders[0] if hinders else ""
         why = self._why_it_waits(action.said, action.disputed)
-        inbound.tell(events.RegistrationError(inbound.topic, inbound.source, why, name))
+        controller.tell(events.RegistrationError(controller.topic, controller.source, why, name))
 
     def _why_it_waits(self, said: Sequence[tuple[int, str]], disputed: bool) -> str:
         if not said:
@@ -283,14 +283,14 @@ class Registrar:
 
     def _show_wait(self) -> None:
         """To `doctor` and `stat`, as long as it lasts."""
-        inbound, waits = self._inbound, self._receiver.context.waits
-        if not self._machine.waiting or inbound.failure is not None:
+        controller, waits = self._controller, self._receiver.context.waits
+        if not self._machine.waiting or controller.failure is not None:
             self._waits_since_ns = 0
-            waits.show(inbound, None)
+            waits.show(controller, None)
             return
         self._waits_since_ns = self._waits_since_ns or time.time_ns()
         why = self._why_it_waits(self._machine.said(), self._machine.disputed)
-        waits.show(inbound, Wait(inbound.topic, inbound.uuid.hex(), self.session_id, self._waits_since_ns, why))
+        waits.show(controller, Wait(controller.topic, controller.uuid.hex(), self.session_id, self._waits_since_ns, why))
 
     # The SRI ------------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class Registrar:
         since."""
         if self.deregistration is not None or sri.incarnation < self._incarnation:
             return
-        inbound = self._inbound
+        controller = self._controller
         names = tuple(store.name for store in self.stores)
         news = []
         if sri.incarnation > self._incarnation:
@@ -321,7 +321,7 @@ class Registrar:
                 news.append(f"{word} {', '.join(sri.stores[index] for index in sorted(changed))}")
         self._act(self._machine.expect(expected, now))
         if news:
-            inbound.tell(events.RegistrationChange(inbound.topic, inbound.source, "; ".join(news)))
+            controller.tell(events.RegistrationChange(controller.topic, controller.source, "; ".join(news)))
         for index, version in enumerate(sri.versions):
             store = self.stores[index]
             if version > 0 and (sri.incarnation, version) > store.seen:
@@ -373,7 +373,7 @@ class Registrar:
 
     def source_session_id(self) -> int:
         """The source's session ID, 0 for none."""
-        found = self._inbound.found
+        found = self._controller.found
         return max((answer.source_session_id for answer in self.answers()), default=found.session_id)
 
     def identity(self) -> tuple[bytes, int]:
@@ -398,7 +398,7 @@ class Registrar:
 
     def _log_of(self, name: str) -> str:
         info = read_info(self._receiver.context.domain, name)
-        return f"{info.logs}/{self._inbound.uuid.hex()}" if info is not None else ""
+        return f"{info.logs}/{self._controller.uuid.hex()}" if info is not None else ""
 
     # The end ------------------------------------------------------------------------------------------------
 
@@ -406,7 +406,7 @@ class Registrar:
         """The stores that granted forget the receiver; it registers with none from now on."""
         links, names = [store.link for store in self.stores], [store.name for store in self.stores]
         self.deregistration = ReceiverDeregistration(
-            self._inbound.uuid, self._inbound.topic, self._inbound.source, self._inbound.tell, links, names
+            self._controller.uuid, self._controller.topic, self._controller.source, self._controller.tell, links, names
         )
         answers = {index: store.answer for index, store in enumerate(self.stores) if store.answer is not None}
         self.deregistration.start(answers)
@@ -415,7 +415,7 @@ class Registrar:
         """What to tell the stores at a clean close."""
         if self.deregistration is not None:
             return []
-        uuid = self._inbound.uuid
+        uuid = self._controller.uuid
         return [
             (store.link, wire.Leave(store.link.next_id(), "receiver", uuid, answer.uuid if answer else self.proposal))
             for store in self.stores
@@ -425,7 +425,7 @@ class Registrar:
 
     def close(self) -> None:
         """Listens no more, and is not seen waiting."""
-        self._receiver.context.waits.show(self._inbound, None)
+        self._receiver.context.waits.show(self._controller, None)
         for store in self.stores:
             if self in store.link.listeners:
                 store.link.listeners.remove(self)

@@ -64,13 +64,13 @@ class RingReader:
         cannot be told."""
         return self.next if lib.hf_reader_seek_oldest(self.handle) == lib.HF_OK else None
 
-    def flow(self, receiver: Gate, inbound: Counts, feed: Served, strategy: int, look_ns: int) -> Flow:
+    def flow(self, receiver: Gate, controller: Counts, feed: Served, strategy: int, look_ns: int) -> Flow:
         """The messages of this ring one by one, until something else must be looked at (csrc/python/flow.c).
 
         It waits as ``strategy`` says, and looks around every ``look_ns``. Keeps this reader.
         """
         soon_ns = SOON_NS if strategy in {lib.HF_WAIT_BUSY_SPIN, lib.HF_WAIT_BACKOFF} else 0
-        return Flow(receiver, inbound, feed, self, (_SOON, _WAIT, _address(self.handle)), strategy, soon_ns, look_ns)
+        return Flow(receiver, controller, feed, self, (_SOON, _WAIT, _address(self.handle)), strategy, soon_ns, look_ns)
 
     def wait(self, strategy: int, timeout_ns: int) -> None:
         """Until there may be something to read, at most so long."""

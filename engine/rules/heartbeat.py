@@ -7,10 +7,10 @@ pause of the whole machine, or of the process that looks, is nobody's silence.
 
 from __future__ import annotations
 
-__all__ = ["Pulse"]
+__all__ = ["Heartbeat"]
 
 
-class Pulse:
+class Heartbeat:
     """One heartbeat. `timeout_ns`: so long it may stand still. `step_ns`: how often it is looked at."""
 
     def __init__(self, timeout_ns: int, step_ns: int) -> None:

@@ -26,7 +26,7 @@ __all__ = [
     "NO_GROUPS",
     "Consensus",
     "Groups",
-    "Holdings",
+    "StoreSpans",
     "Intergroup",
     "Intragroup",
     "quorum",
@@ -195,7 +195,7 @@ class _Group:
         return min(bounds, default=None)
 
 
-class Holdings:
+class StoreSpans:
     """Which numbers are stable: `stores[i]` is what store i has. Only stores with a seat count; `active` of
     them are registered.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = [
-    "BEGINS_MAX", "DONE", "FOR_EVER", "WAIT", "BeginOf", "Hole", "LogView", "Lost", "Refill", "StartAt", "Table",
+    "BEGINS_MAX", "DONE", "FOR_EVER", "WAIT", "BeginOf", "Hole", "LogView", "Lost", "CatchUpRule", "StartAt", "Table",
     "after_begin", "lost_acknowledged", "newest", "newest_table", "void_from",
 ]  # fmt: skip
 
@@ -139,7 +139,7 @@ DONE: Literal["done"] = "done"
 """The stores have no more."""
 
 
-class Refill:
+class CatchUpRule:
     """Fills the hole [held, goal) of one log from its peers' logs, oldest number first. ``empty``: the log
     has no message yet.
 

@@ -3,7 +3,7 @@
 A number leaves the flight as soon as it is stable and confirmed, in whatever order; only release is the
 oldest first (docs/semantics.md D.1, D.6):
 
-* *stable*: as the stores' acknowledgements (`quorum.Holdings`) or the program (`mark`) say, or given up;
+* *stable*: as the stores' acknowledgements (`quorum.StoreSpans`) or the program (`mark`) say, or given up;
 * *left*: stable, and confirmed by as many receivers as are required. It is in flight no more, whatever
   becomes of its store or receivers. What has not lies in a hole, or at or above the frontier (`left`);
 * *settled*: below it every number has left;
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from ..events.source import NotStableFlags
 from .intervals import Interval, Spans, first_missing, lacking
 from .notification import Notices, Receiver, Sent
-from .quorum import Groups, Holdings
+from .quorum import Groups, StoreSpans
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -90,7 +90,7 @@ class Retention:
     def __init__(self, config: RetentionConfig, notices: Notices, start: int) -> None:
         self.config = config
         self.notices = notices
-        self.holdings = Holdings(config.groups) if config.groups is not None else None
+        self.holdings = StoreSpans(config.groups) if config.groups is not None else None
         self.next = self.stable = self.settled = self.released = self.start = start
         self.unproven = Spans()
         """Released by force, and never stable."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..events.source import RegistrationSuccessFlags
 from . import election
 from . import registration as reg
-from .heartbeat import Pulse
+from .heartbeat import Heartbeat
 from .quorum import NO_GROUPS
 from .registration import Action, Grant, Phase, Registration
 
@@ -67,7 +67,7 @@ class SourceRegistration(Registration):
         ring has had."""
         self._told_gone: reg.Forgot | None = None
         self._open_again_ns = 0
-        self._pulses = [Pulse(silence_ns, look_ns) for _ in self.slots]
+        self._heartbeats = [Heartbeat(silence_ns, look_ns) for _ in self.slots]
 
     @property
     def is_open(self) -> bool:
@@ -372,7 +372,7 @@ class SourceRegistration(Registration):
 
     def look(self, store: int, beat: int, next_sqn: int, now_ns: int, *, catching_up: bool) -> list[Action]:
         """What the store's line on the board says now; for every store that takes part, every ``look_ns``."""
-        if self._pulses[store].look(beat, now_ns):
+        if self._heartbeats[store].look(beat, now_ns):
             return self.silent(store, now_ns)
         caught_up = [] if catching_up else self.caught_up(store, next_sqn, now_ns)
         return caught_up + self.heard(store, next_sqn, now_ns, catching_up=catching_up)

@@ -20,7 +20,7 @@ from ..log.believed import newest_of
 from ..log.end import Walk, is_stuck
 from ..log.info_file import lacks
 from ..log.reader import Block, Logs
-from ..rules.reconcile import DONE, FOR_EVER, WAIT, Hole, Lost, Refill, StartAt
+from ..rules.reconcile import DONE, FOR_EVER, WAIT, Hole, Lost, CatchUpRule, StartAt
 from ..rules.resting import LOOK_NS
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..native.core import CData
     from ..rules.reconcile import Table
 
-__all__ = ["Filling"]
+__all__ = ["CatchUp"]
 
 _log = logging.getLogger("holdfast.store")
 
@@ -77,7 +77,7 @@ class LogPort(Protocol):
         """Records that these numbers are missing."""
 
 
-class Filling:
+class CatchUp:
     """One hole: from the log's end to the oldest number in the ring, or, without a ring, to where the peers
     end. On the drain thread."""
 
@@ -94,7 +94,7 @@ class Filling:
         this one."""
         self.held = int(repository.info.appended_sqn)
         """Everything below is in the log, or will not be."""
-        self._machine = Refill(empty=bool(repository.info.empty))
+        self._machine = CatchUpRule(empty=bool(repository.info.empty))
         self.waits = False
         """A store may still give what is due: look again, but not at once."""
         self._ask_ns = 0

@@ -206,7 +206,7 @@ class Drainer:
     def _fill(self, now_ns: int) -> None:
         """A slice each for the logs that catch up, as many as the time allows; the next ones get theirs after
         the next round."""
-        due = [repo for repo in self.repositories.values() if repo.filling and repo.item.status == lib.HF_OK]
+        due = [repo for repo in self.repositories.values() if repo.catch_up and repo.item.status == lib.HF_OK]
         first = self._fills % len(due) if due else 0
         for repo in due[first:] + due[:first]:
             self._fill_one(repo, now_ns)
@@ -235,7 +235,7 @@ class Drainer:
         self._kick[0] = 1  # a round takes what is there, and does not wait for more
         end = time.monotonic_ns() + LAST_NS
         while time.monotonic_ns() < end and any(
-            repo.stream and repo.filling is None and repo.item.status == lib.HF_OK and not repo.drained()
+            repo.stream and repo.catch_up is None and repo.item.status == lib.HF_OK and not repo.drained()
             for repo in self.repositories.values()
         ):
             self._round()
@@ -244,7 +244,7 @@ class Drainer:
         busy = [
             repo
             for repo in self.repositories.values()
-            if repo.stream and repo.filling is None and repo.item.status == lib.HF_OK
+            if repo.stream and repo.catch_up is None and repo.item.status == lib.HF_OK
         ]
         items = ffi.new("struct hf_drain_item *[]", [repo.item for repo in busy])
         rolls = sum(repo.item.rolls for repo in busy)
@@ -271,11 +271,11 @@ class Drainer:
 
     def _round_ns(self) -> int:
         """Receivers acknowledge without a word: while one is waited for, somebody looks often."""
-        fillings = [
-            repo.filling for repo in self.repositories.values() if repo.filling and repo.item.status == lib.HF_OK
+        catch_ups = [
+            repo.catch_up for repo in self.repositories.values() if repo.catch_up and repo.item.status == lib.HF_OK
         ]
-        if fillings:
-            return FILL_ROUND_NS if all(filling.waits for filling in fillings) else 0
+        if catch_ups:
+            return FILL_ROUND_NS if all(each.waits for each in catch_ups) else 0
         waiting = any(repo.pacer is not None and repo.pacer.busy for repo in self.repositories.values())
         return PACED_ROUND_NS if waiting else TEND_NS
 
@@ -339,7 +339,7 @@ class Drainer:
 
     def _tend_one(self, repo: Repository, now_ns: int) -> None:
         uuid = repo.source.uuid
-        if repo.stream is None and repo.filling is None:
+        if repo.stream is None and repo.catch_up is None:
             if uuid in self.failures:
                 self._resume(repo, now_ns)
             else:

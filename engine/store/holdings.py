@@ -28,7 +28,7 @@ from ..native.waiting import STRATEGIES
 from ..options.receiver_paced import Terms, agree
 from ..options.topic_rules import kept_type
 from .drainer import Drainer
-from .no_cache import StateOnly
+from .no_cache import NoCacheRepository
 from .pacer import Pacer
 from .registry import Registry, called
 from .repository import Repository
@@ -251,7 +251,7 @@ class Holdings:
             kind, place, config = StillLog, self.logs / source.uuid.hex(), ffi.new("struct hf_log_config *")
         else:
             config = self._log_config(source)  # first: it settles of which kind the log is, and where it lies
-            kind, place = StateOnly if source.repository == "no-cache" else Repository, self._place(source)
+            kind, place = NoCacheRepository if source.repository == "no-cache" else Repository, self._place(source)
         known = source.begins.copy()
         repository = kind(self.domain, self.bells, source, place, config, self.name, self.state.uuid)
         if source.begins != known:  # killed between the log's BEGIN and the state

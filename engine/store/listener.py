@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ..memory.domain import Domain
     from ..options.store_config import StoreConfig
 
-__all__ = ["Door"]
+__all__ = ["StoreListener"]
 
 ENDINGS = (".sock", ".info")
 BACKLOG = 128
 
 
-class Door:
-    """The listening socket of one store; ``listener`` does not block.
+class StoreListener:
+    """The listening socket of one store; ``sock`` does not block.
 
     Raises:
         ConfigError: the path is too long for a Unix socket.
@@ -52,12 +52,12 @@ class Door:
             for port in ports - {config.name}:
                 self._require_free(domain.socket_path(port), f"port {config.port}", "choose another port")
             self._path.unlink(missing_ok=True)
-            self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:
-                self.listener.setblocking(False)
-                self.listener.bind(os.fspath(self._path))
+                self.sock.setblocking(False)
+                self.sock.bind(os.fspath(self._path))
                 os.chmod(self._path, 0o600)
-                self.listener.listen(BACKLOG)
+                self.sock.listen(BACKLOG)
                 self._aliases = (ports | {alias for alias in config.aliases if self._is_free(alias)}) - {config.name}
                 self._link()
             except BaseException:
@@ -67,10 +67,10 @@ class Door:
     def close(self) -> None:
         """Nobody gets in any more. What says who the store was stays, also under its other names.
         Idempotent."""
-        if self.listener.fileno() >= 0:
+        if self.sock.fileno() >= 0:
             with contextlib.suppress(OSError, TurnHeldError), self._domain.exclusive():
                 self._leave()  # an error: the domain has been removed meanwhile, for example
-            self.listener.close()
+            self.sock.close()
 
     def _leave(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -78,7 +78,7 @@ class Door:
             path = self._domain.socket_path(alias)
             if path.is_symlink() and os.readlink(path) == self._path.name:  # not if somebody has it by now
                 path.unlink()
-        self.listener.close()
+        self.sock.close()
 
     def _require_free(self, path: Path, what: str, remedy: str) -> None:
         pid = _holder(path)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ..memory.domain import Domain
     from ..memory.mapping import Bells
 
-__all__ = ["StateOnly"]
+__all__ = ["NoCacheRepository"]
 
 
-class StateOnly(Repository):
+class NoCacheRepository(Repository):
     """See the module."""
 
     def __init__(

@@ -23,7 +23,7 @@ from ..errors import CorruptionError, Error
 from ..log.board_line import StoreLine
 from ..log.end import WALK_S, Walk
 from ..log.info_file import NO_LIVES, Lives, Place, earlier_logs, log_view, peers_of, seen_by
-from ..log.stale_rings import LivingStream, OldStreams, living, living_ring, owner_lives, same_process
+from ..log.stale_rings import LivingStream, StaleRings, living, living_ring, owner_lives, same_process
 from ..log.unsure import is_repaired, settle, tell
 from ..memory.mapping import Bells, Mapping, UnpublishedError, attach_stream
 from ..native.core import CData, ffi, lib
@@ -33,7 +33,7 @@ from ..native.sync import make_directory
 from ..rules.reconcile import Hole, LogView, Lost, Table, lost_acknowledged, newest_table, void_from
 from ..rules.reports import Seen, farthest, known_views, names_of, right_table
 from ..rules.resting import Resting
-from .catch_up import Filling
+from .catch_up import CatchUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ class Repository:
         self.stream: Mapping | None = None
         self.reader: CData = ffi.NULL
         self.item: CData = ffi.new("struct hf_drain_item *")
-        self.filling: Filling | None = None
+        self.catch_up: CatchUp | None = None
         """While it is not None, the log is behind the ring, and nothing is drained."""
         self.caught_up = False
         """It has everything that its peers have: from then on it has a say again, whatever it had lost."""
@@ -82,7 +82,7 @@ class Repository:
         """Number behind the last one that this store never had; the state brings it to disk."""
         self.pacer: Pacer | None = None
         """Of a receiver-paced source: set once, before anything is drained."""
-        self._old, self._resting = OldStreams(domain), Resting()
+        self._stale, self._resting = StaleRings(domain), Resting()
         self._looking: Walk | None = None
         try:
             view = log_view(path)
@@ -127,7 +127,7 @@ class Repository:
 
     def look_for_lost(self) -> None:
         """What the disk did not give is there again, from its peers or the ring: it has its say again."""
-        if self.unsure and self.caught_up and self.filling is None and is_repaired(self.path, self.info):
+        if self.unsure and self.caught_up and self.catch_up is None and is_repaired(self.path, self.info):
             settle(self.log, self.path)
 
     @property
@@ -224,14 +224,14 @@ class Repository:
         """
         if self.stream is not None and self.stream.name == stream:
             self._adopt(table)
-            if not self.caught_up and self.filling is None:
+            if not self.caught_up and self.catch_up is None:
                 self._follow()
         else:
             self._detach()
             self._adopt(table)
             self._take_part()
             self._attach(stream)
-        return self.next_sqn, self.filling is not None
+        return self.next_sqn, self.catch_up is not None
 
     def _adopt(self, table: Table) -> None:
         """Makes the BEGINs durable in the log, then in the state; a crash between is mended at the start."""
@@ -269,10 +269,10 @@ class Repository:
     def _take_up(self) -> None:
         """Older streams are over: only their names are left to care for. A newer one has not begun here."""
         for item in self.streams():
-            if item.name in self._old or item.incarnation > self.source.incarnation:
+            if item.name in self._stale or item.incarnation > self.source.incarnation:
                 continue
             if item.incarnation < self.source.incarnation:
-                self._old.pass_over(item)
+                self._stale.pass_over(item)
                 continue
             try:
                 self._adopt(self.table)
@@ -289,7 +289,7 @@ class Repository:
         """Nothing is read here: the peers may have more."""
         if self.source.incarnation and self.peers():
             self.item.status = lib.HF_OK  # CLOSED, by the ring before
-            self.filling = Filling(self)
+            self.catch_up = CatchUp(self)
 
     def _take_part(self) -> None:
         """Its line on the board, under the newest BEGIN. It says what the log holds, and no more."""
@@ -355,13 +355,13 @@ class Repository:
 
     def _follow(self) -> None:
         """Stands behind the log's last message. What the ring no longer has comes from the peers first."""
-        filling = Filling(self)
-        if self.ring_goes_on(filling.held) == filling.held:
-            self._filled(filling)
+        catch_up = CatchUp(self)
+        if self.ring_goes_on(catch_up.held) == catch_up.held:
+            self._filled(catch_up)
         else:
-            _log.info("%s: catches up from number %d", self.path, filling.held)
+            _log.info("%s: catches up from number %d", self.path, catch_up.held)
             self.line.say_catching_up(True)
-            self.filling = filling
+            self.catch_up = catch_up
 
     def overtaken(self) -> None:
         """The ring has lapped this store."""
@@ -381,24 +381,24 @@ class Repository:
 
     def fill(self, now_ns: int) -> None:
         """One slice of the hole. Raises Error, OSError: to be called again."""
-        assert self.filling is not None
+        assert self.catch_up is not None
         try:
-            done = self.filling.turn(now_ns)
+            done = self.catch_up.turn(now_ns)
         finally:
             check(lib.hf_log_sync(self.log), what=str(self.path))
             self.acknowledge()
         if done:
-            self._filled(self.filling)
+            self._filled(self.catch_up)
 
-    def _filled(self, filling: Filling) -> None:
-        filling.close()
-        self.filling = None
-        if filling.newer():  # what this ring had is settled without us, or there is no ring: the peers have all of it
+    def _filled(self, catch_up: CatchUp) -> None:
+        catch_up.close()
+        self.catch_up = None
+        if catch_up.newer():  # what this ring had is settled without us, or there is no ring: the peers have all of it
             if self.stream is not None:
                 self.leave()
             self.resume()
             return
-        self.caught_up, self.caught_up_at = filling.all_read, self.live_sqn()
+        self.caught_up, self.caught_up_at = catch_up.all_read, self.live_sqn()
         self.line.cover(self.lost_below)
         self.line.say_catching_up(False)
 
@@ -429,9 +429,9 @@ class Repository:
         self.line.cover(number)
 
     def _detach(self) -> None:
-        if self.filling is not None:
-            self.filling.close()
-            self.filling = None
+        if self.catch_up is not None:
+            self.catch_up.close()
+            self.catch_up = None
         reader, self.reader = self.reader, ffi.NULL
         if reader:
             lib.hf_reader_close(reader)
@@ -462,7 +462,7 @@ class Repository:
         """Nothing attached, or everything up to the stream's committed end is published."""
         if self.stream is None:
             return True
-        if self.filling is not None or self.item.status not in {lib.HF_OK, lib.HF_CLOSED}:
+        if self.catch_up is not None or self.item.status not in {lib.HF_OK, lib.HF_CLOSED}:
             return False
         tail, end = ffi.new("uint64_t *"), ffi.new("uint64_t *")
         check(lib.hf_stream_end(self.stream.handle, tail, end), what=self.stream.name)
@@ -470,7 +470,7 @@ class Repository:
 
     def settled(self) -> bool:
         """No living owner, no undrained ring: the next incarnation may begin. Goes through old streams."""
-        if self.stream is None and self.filling is None:
+        if self.stream is None and self.catch_up is None:
             self.resume()  # one may have come that nobody told of
         while self.stream is not None:
             if not self.owner_gone() or not self.drained():
@@ -482,14 +482,14 @@ class Repository:
     def leave(self) -> None:
         """Lets the drained stream of an owner go that is dead or has closed it."""
         assert self.stream is not None
-        self._old.leave(self.stream)
+        self._stale.leave(self.stream)
         self._detach()
         self.tidy()
 
     def tidy(self) -> None:
         """Removes the names of left streams whose end a quorum holds."""
-        if self._old:
-            self._old.tidy(self.line.views())
+        if self._stale:
+            self._stale.tidy(self.line.views())
 
     def beat(self, now_ns: int) -> None:
         """The log goes on: a source sees that neither store nor disk stands (docs/semantics.md B.4)."""

@@ -41,7 +41,7 @@ from .clients import Client, Clients
 from .expiry import Expiry
 from .guard import StoreGuard
 from .holdings import Holdings, UnusableLogError
-from .listener import Door
+from .listener import StoreListener
 from .operator import OperatorDesk
 from .receivers import ReceiverDesk
 from .sources import SourceDesk
@@ -84,8 +84,8 @@ class Store:
             with _usable(config.directory):
                 self.logs = self._take_directories()
             self._guard = StoreGuard(self.domain, self._locked)
-            self._door = Door(self.domain, config)
-            stack.callback(self._door.close)
+            self._listener = StoreListener(self.domain, config)
+            stack.callback(self._listener.close)
             self.domain.doubts.mkdir(mode=0o700, exist_ok=True)
             sealed = next((each.path for each in self._locked if each.read_only), None)
             self._file = StateFile(self.directory.path, self.domain.doubts, sealed=sealed)
@@ -98,7 +98,7 @@ class Store:
             stack.pop_all()
         self.drainer = self.holdings.drainer
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._door.listener, selectors.EVENT_READ)
+        self._selector.register(self._listener.sock, selectors.EVENT_READ)
         self._clients = Clients(self._selector, self.domain.fd, self.bells)
         self.receivers = ReceiverDesk(self.holdings, self._clients)
         self.sources = SourceDesk(self.holdings, self._clients)
@@ -187,7 +187,7 @@ class Store:
         while not self._stop.is_set():
             self._guard.look(time.monotonic_ns())
             for key, _ in self._selector.select(RETRY_S if self.sources.waiting else self._left_s()):
-                if key.fileobj is self._door.listener:
+                if key.fileobj is self._listener.sock:
                     self._accept()
                 elif key.data is None:
                     self._serve(key.fd)
@@ -195,7 +195,7 @@ class Store:
                 self._handle(client, request)
             if self._deaf_until and time.monotonic() >= self._deaf_until:
                 self._deaf_until = 0.0
-                self._selector.register(self._door.listener, selectors.EVENT_READ)
+                self._selector.register(self._listener.sock, selectors.EVENT_READ)
             self._look_after()
 
     def _left_s(self) -> float:
@@ -259,7 +259,7 @@ class Store:
             last.callback(self._waker.close)
             last.callback(self._drop_all)
             last.callback(self.drainer.stop)
-            self._door.close()
+            self._listener.close()
             if self._guard.lost is None:
                 self._save_acks()
 
@@ -267,10 +267,10 @@ class Store:
 
     def _accept(self) -> None:
         try:
-            sock, _ = self._door.listener.accept()
+            sock, _ = self._listener.sock.accept()
         except OSError as error:  # out of descriptors: the client waits in line
             _log.warning("a client could not be accepted: %s", error)
-            self._selector.unregister(self._door.listener)
+            self._selector.unregister(self._listener.sock)
             self._deaf_until = time.monotonic() + DEAF_S
             return
         try:

@@ -26,7 +26,7 @@ from ..rules.quorum import Groups
 if TYPE_CHECKING:
     from ..memory.domain import Domain, ObjectName
 
-__all__ = ["Declared", "StoreFiles", "Survey", "declared_stores", "running_stores", "store_files", "take"]
+__all__ = ["Declared", "StoreFiles", "Snapshot", "declared_stores", "running_stores", "store_files", "take"]
 
 
 class StorePosition(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ class StoreRow(msgspec.Struct, frozen=True):
     """It runs, refuses sources and records nothing: its disk is read-only, or was when it started."""
 
 
-class Survey(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True):
     """A whole domain."""
 
     domain: str
@@ -366,7 +366,7 @@ def _text(field: CData, size: int) -> str:
     return ffi.string(field, size).decode(errors="replace")
 
 
-def take(domain: Domain) -> Survey:
+def take(domain: Domain) -> Snapshot:
     """Looks at everything once. ``domain`` need not be joined. Sources that never sent and nobody keeps are
     left out."""
     stores = store_files(domain)
@@ -384,7 +384,7 @@ def take(domain: Domain) -> Survey:
     ]
     sources = [source for source in sources if source.incarnation > 0]
     sources.sort(key=lambda source: (source.topic, source.session_id, source.uuid))
-    return Survey(
+    return Snapshot(
         domain.name,
         [source.row() for source in sources],
         [row for source in sources for row in source.receivers()],

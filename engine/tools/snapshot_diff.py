@@ -1,7 +1,7 @@
-"""What has changed in a domain between two surveys (engine/tools/snapshot.py): who came and went, and how far
+"""What has changed in a domain between two snapshots (engine/tools/snapshot.py): who came and went, and how far
 each has got.
 
-Values in, values out: nothing is looked at here. What came and went again between two surveys is not told.
+Values in, values out: nothing is looked at here. What came and went again between two snapshots is not told.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .snapshot import ReceiverRow, SourceRow, StoreRow, Survey
+    from .snapshot import ReceiverRow, SourceRow, StoreRow, Snapshot
 
 __all__ = ["Change", "changes"]
 
@@ -23,7 +23,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     or -1."""
 
     time_ns: int
-    """CLOCK_REALTIME of the survey that showed it."""
+    """CLOCK_REALTIME of the snapshot that showed it."""
     event: str
     """``store``: came or went. ``source``: came, went, or began again. ``copy``: what one store is to a
     source. ``receiver``: came or went. ``stability``: of a source. ``lag``: of a receiver."""
@@ -46,7 +46,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Messages published and not yet there."""
 
 
-def changes(before: Survey | None, after: Survey, time_ns: int) -> list[Change]:
+def changes(before: Snapshot | None, after: Snapshot, time_ns: int) -> list[Change]:
     """In the order stores, sources, receivers; with ``before`` None, everything there is has come."""
     return [
         *_stores(before.stores if before else [], after.stores, time_ns),

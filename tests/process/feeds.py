@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engine.log.reader import FOR_EVER, ONLY_DECLARED, Logs
 from holdfast.engine.log.state_file import SourceState, State, StateFile
-from holdfast.engine.memory.discovery import Directory
+from holdfast.engine.memory.discovery import Discovery
 from holdfast.engine.memory.domain import Domain, open_object, unlink_object
 from holdfast.engine.memory.mapping import Bells, Mapping, own_board
 from holdfast.engine.memory.message_slot import Slot
@@ -189,7 +189,7 @@ class Stage:
         self.path = path
         self.domain = Domain(domain)
         self.bells = Bells.of(self.domain)
-        self.directory = Directory(self.domain)
+        self.discovery = Discovery(self.domain)
         self.uuid = secrets.token_bytes(16)
         self.board: Mapping = own_board(self.domain, self.uuid)
         self.rings: list[Ring] = []
@@ -225,7 +225,7 @@ class Stage:
         """A feed from number ``start`` on over all logs (``paths``: other ones)."""
         where = [str(log.path) for log in self.logs] if paths is None else list(paths)
         self.feed = Feed(
-            self.uuid, self.board, self.bells, self.line if line is None else line, self.directory, Logs(where, until),
+            self.uuid, self.board, self.bells, self.line if line is None else line, self.discovery, Logs(where, until),
             start, 0, begun, listener or self, Gap(PATIENCE_S * 10**9), lambda: self.now_ns, stop,
         )  # fmt: skip
         self.feed.late = self._late

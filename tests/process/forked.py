@@ -27,7 +27,7 @@ from process.oracle import ROW, Content, Finding
 from holdfast.engine.errors import EvictedError
 from holdfast.engine.log.columns import entries_array, new_entries
 from holdfast.engine.log.reader import Logs
-from holdfast.engine.memory.discovery import Directory
+from holdfast.engine.memory.discovery import Discovery
 from holdfast.engine.memory.domain import Domain, open_object
 from holdfast.engine.memory.mapping import Bells, Mapping, UnpublishedError, attach_stream, own_board
 from holdfast.engine.memory.message_slot import Slot
@@ -105,7 +105,7 @@ class Joined:
         self.bells = Bells.of(self.domain)
         with self.domain.exclusive():
             self.board = own_board(self.domain, world.uuid)
-        self.streams = Directory(self.domain)
+        self.streams = Discovery(self.domain)
         lib.hf_wait_setup()
 
     def claim(self, uuid: bytes, role: int, level: int = 0) -> int:

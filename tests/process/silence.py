@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.engine.rules.heartbeat import Pulse
+from holdfast.engine.rules.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     import holdfast as hf
@@ -19,4 +19,4 @@ def may_fall_silent(src: hf.Source, store: int, after_ms: int) -> None:
     """From now on this one of its stores, by its place in the list, is found silent after this many
     milliseconds."""
     step_ns = NEVER["ume_store_check_interval"] * 1_000_000
-    src._session.machine._pulses[store] = Pulse(after_ms * 1_000_000, step_ns)
+    src._session.machine._heartbeats[store] = Heartbeat(after_ms * 1_000_000, step_ns)

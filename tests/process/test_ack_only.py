@@ -129,7 +129,7 @@ def test_it_keeps_no_message_back_and_reads_none(store: ThreadStore, session: Ca
         rcv = session()
         until("registered", lambda: acked(rcv, src) == 0)
         send(src, 5000)  # many times the ring
-        assert [inbound.feed for inbound in rcv.inbounds] == [None]
+        assert [controller.feed for controller in rcv.controllers] == [None]
         assert rows()[0].lapped == 0
 
 
@@ -200,11 +200,11 @@ def test_an_old_acknowledgement_is_cut_by_every_begin_since(
         rcv = session()
         rcv.acknowledge_below(uuid_of(src), 5)
         until("registered", lambda: acked(rcv, src) == 5)
-        (inbound,) = rcv.inbounds
+        (controller,) = rcv.controllers
         with rcv.context.turning():
-            monkeypatch.setattr(inbound.registrar, "table", lambda: ((1, 0), (2, 2), (3, 12)))
-            monkeypatch.setattr(inbound, "_begun", (3, 12))
-            inbound._rebase()
+            monkeypatch.setattr(controller.registrar, "table", lambda: ((1, 0), (2, 2), (3, 12)))
+            monkeypatch.setattr(controller, "_begun", (3, 12))
+            controller._rebase()
             assert acked(rcv, src) == 2
 
 

@@ -53,8 +53,8 @@ def test_an_ack_of_what_was_published_behind_the_registration_is_taken_with_the_
             ack = message.extract_ack()
             send(src, 10)
             src.close()
-            (inbound,) = receiver.inbounds
-            until("the ring is gone", lambda: not ctx.directory.next_sqn(inbound.uuid))
+            (controller,) = receiver.controllers
+            until("the ring is gone", lambda: not ctx.discovery.next_sqn(controller.uuid))
             with pytest.raises(hf.UsageError, match=r"13.*published.*12"):
                 ack.send(13)
             ack.send(8)

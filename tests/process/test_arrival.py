@@ -273,7 +273,7 @@ def test_an_immediate_ack_does_not_acknowledge_what_is_still_to_be_recovered(sto
     with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
         src = source(ctx, 10)
         rcv = other.receiver("quotes", options=choice)
-        until("registered", lambda: rcv.inbounds)
+        until("registered", lambda: rcv.controllers)
         send(src, 10)
         messages = receive(rcv, 20)
         for message in messages:
@@ -299,7 +299,7 @@ def test_a_live_message_acknowledges_nothing_that_the_start_has_skipped_or_that_
         with other.receiver("quotes") as rcv:
             receive(rcv, 1)[0].release()
         with other.receiver("quotes", options=choice) as rcv:
-            until("registered", lambda: rcv.inbounds)
+            until("registered", lambda: rcv.controllers)
             send(src, 2)
             held = {message.sequence_number: message for message in receive(rcv, 4)}
             assert sorted(held) == [5, 6, 7, 8], "1 to 4 are skipped"
@@ -315,7 +315,7 @@ def test_batches_and_iteration_in_order_of_arrival(store: object) -> None:
     with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
         src = source(ctx, 100)
         rcv = other.receiver("quotes", options=ARRIVAL)
-        until("registered", lambda: rcv.inbounds)
+        until("registered", lambda: rcv.controllers)
         send(src, 100)
         seen: list[int] = []
         while len(seen) < 150:
@@ -336,6 +336,6 @@ def test_in_order_of_arrival_is_in_order_where_there_is_nothing_to_recover(store
     with hf.Context() as ctx:
         rcv = ctx.receiver("quotes", options=ARRIVAL)
         src = source(ctx, 0)
-        until("registered", lambda: rcv.inbounds)
+        until("registered", lambda: rcv.controllers)
         send(src, 50)
         assert [message.sequence_number for message in receive(rcv, 50)] == list(range(50))

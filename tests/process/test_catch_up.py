@@ -21,7 +21,7 @@ from holdfast.engine.events import receiver as events
 from holdfast.engine.log.info_file import log_reader
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.native.core import ffi, lib
-from holdfast.engine.rules.reconcile import Refill
+from holdfast.engine.rules.reconcile import CatchUpRule
 from holdfast.engine.store.catch_up import Filling
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def test_a_store_does_not_follow_its_peers_while_the_owner_of_the_ring_that_it_r
             stores["b"].store.drainer.call(lambda: astray._adopt(newer))
             stores["c"] = run_store("c")
             (repository,) = stores["c"].store.drainer.repositories.values()
-            behind = repository.filling
+            behind = repository.catch_up
             assert behind is not None
             until("c has seen it", lambda: repository.table == newer or behind.waits)
             assert repository.table == ((1, 0),)
@@ -308,7 +308,7 @@ def test_a_store_that_cannot_know_which_begin_holds_does_not_ask_all_the_time(
     run_store("a", "disk")
     b = run_store("b", "disk")
     (repository,) = b.store.drainer.repositories.values()
-    until("b has seen it", lambda: repository.filling is not None and repository.filling.newer())
+    until("b has seen it", lambda: repository.catch_up is not None and repository.catch_up.newer())
     rounds = 0
     for _ in range(100):
         rounds += b.store.drainer.call(lambda: 1)
@@ -325,7 +325,7 @@ def test_a_store_that_nobody_tells_looks_at_its_peers(run_store: Callable[..., T
             everywhere(src)
             sent = send(src, 10)
         (repository,) = stores["c"].store.drainer.repositories.values()
-        until("c rests", lambda: repository.stream is None and repository.filling is None)
+        until("c rests", lambda: repository.stream is None and repository.catch_up is None)
         with ctx.source("quotes", options={**SOURCE, "ume_store_name": list("ab")}) as src:
             src.wait_registered(SHORT)
             sent += send(src, 10)
@@ -422,7 +422,7 @@ def copied(message: hf.Message) -> tuple[int, bytes]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store never gives up waiting for a peer."""
-    monkeypatch.setattr("holdfast.engine.store.catch_up.Refill", partial(Refill, patience_ns=10**18))
+    monkeypatch.setattr("holdfast.engine.store.catch_up.CatchUpRule", partial(CatchUpRule, patience_ns=10**18))
 
 
 @pytest.mark.usefixtures("patient")

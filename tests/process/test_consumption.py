@@ -421,8 +421,8 @@ def test_explicit_mode_keeps_no_record_of_messages_that_are_never_released(src: 
             message = take(receiver)
         message.send_explicit_ack()
         assert acked(receiver) == count - 1
-        (inbound,) = receiver.inbounds
-        assert not hasattr(inbound.window, "slots")
+        (controller,) = receiver.controllers
+        assert not hasattr(controller.window, "slots")
 
 
 def test_explicit_acks_of_several_threads_never_go_back(src: hf.Source) -> None:

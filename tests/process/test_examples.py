@@ -61,12 +61,12 @@ def place(domain: str) -> Iterator[Domain]:
 
 
 @pytest.fixture
-def look(place: Domain) -> Callable[[], snapshot.Survey]:
+def look(place: Domain) -> Callable[[], snapshot.Snapshot]:
     """Who is in the domain, and who has acknowledged what."""
     return lambda: snapshot.take(place)
 
 
-def stand_still(source: Example, look: Callable[[], snapshot.Survey], messages: int) -> None:
+def stand_still(source: Example, look: Callable[[], snapshot.Snapshot], messages: int) -> None:
     """This many are sent, and no more: it would end, and nobody could kill it then."""
     wait(f"{messages} messages", lambda: any(row.next >= messages for row in look().sources), source.alive)
     source.process.send_signal(signal.SIGSTOP)
@@ -76,7 +76,7 @@ def stand_still(source: Example, look: Callable[[], snapshot.Survey], messages: 
 
 
 def test_the_minimal_receiver_gets_what_the_minimal_source_has_sent(
-    run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey]
+    run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Snapshot]
 ) -> None:
     run_store()
     run("ume_example_src --interval 0")
@@ -86,7 +86,7 @@ def test_the_minimal_receiver_gets_what_the_minimal_source_has_sent(
 
 
 def test_a_static_registration_id_goes_on_after_a_kill_and_is_refused_to_a_second(
-    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey]
+    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Snapshot]
 ) -> None:
     run_store()
     first = start("ume_example_src_2 --interval 0.2")
@@ -104,7 +104,7 @@ def test_a_static_registration_id_goes_on_after_a_kill_and_is_refused_to_a_secon
 
 
 def test_saved_registration_ids_of_three_stores_let_a_killed_source_resume(
-    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey],
+    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Snapshot],
     tmp_path: Path,
 ) -> None:  # fmt: skip
     stores = [run_store(name) for name in "abc"]
@@ -129,7 +129,7 @@ def test_saved_registration_ids_of_three_stores_let_a_killed_source_resume(
 
 
 def test_a_receiver_with_a_chosen_registration_id_resumes_behind_its_acks(
-    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey]
+    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Snapshot]
 ) -> None:
     run_store()
     source = start("ume_example_src_2 --interval 0.2")
@@ -153,7 +153,7 @@ def test_a_receiver_with_a_chosen_registration_id_resumes_behind_its_acks(
 
 
 def test_a_receiver_with_saved_registration_ids_resumes_behind_its_acks(
-    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey],
+    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Snapshot],
     tmp_path: Path,
 ) -> None:  # fmt: skip
     stores = [run_store(name) for name in "abc"]
@@ -261,7 +261,7 @@ def test_explicit_acks_come_every_n_messages(
 
 
 def test_a_session_id_recovers_a_killed_receiver_and_is_refused_to_a_second(
-    start: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey]
+    start: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Snapshot]
 ) -> None:
     run_store()
     source = start("umesrc -t a -M 100000 -m 50 -d 0 flights")
@@ -296,7 +296,7 @@ def test_umercv_starts_where_it_is_told_and_ends_with_its_source(
 
 
 def test_deregistered_objects_are_forgotten(
-    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Survey]
+    start: Callable[..., Example], run: Callable[..., Example], run_store: Any, look: Callable[[], snapshot.Snapshot]
 ) -> None:
     run_store()
     run("umesrc -t a:500 -M 6 -d 0 flights")

@@ -43,11 +43,11 @@ def flowing(src: hf.Source, rcv: hf.Receiver) -> Iterator[hf.Message]:
     messages = iter(rcv)
     send(src, 2)
     assert [next(messages).sequence_number for _ in range(2)] == [0, 1]
-    (inbound,) = rcv.inbounds
-    assert inbound.live is not None
-    assert inbound.live.ring is not None
-    assert inbound.window is not None
-    assert inbound.window.idle()
+    (controller,) = rcv.controllers
+    assert controller.live is not None
+    assert controller.live.ring is not None
+    assert controller.window is not None
+    assert controller.window.idle()
     return messages
 
 
@@ -184,8 +184,8 @@ def test_what_comes_again_after_an_eviction_is_not_passed_by_what_was_delivered_
     assert batch is not None
     mine = next(messages)
     assert mine.sequence_number == 5
-    (inbound,) = rcv.inbounds
-    rcv.batch_evicted(inbound, batch._ack_slot)
+    (controller,) = rcv.controllers
+    rcv.batch_evicted(controller, batch._ack_slot)
     again = rcv.receive(SHORT)
     assert again is not None
     assert again.sequence_number == 2
@@ -331,7 +331,7 @@ def test_objects_of_another_type_are_refused() -> None:
     with pytest.raises(TypeError):
         Cells(object())  # type: ignore[arg-type]
     slot = Cells(Gate())
-    for name, value in (("block", b"bytes"), ("block", None), ("_inbound", object()), ("_inbound", None)):
+    for name, value in (("block", b"bytes"), ("block", None), ("_controller", object()), ("_controller", None)):
         with pytest.raises(TypeError, match=name):
             setattr(slot, name, value)
     for size in (0, -1):
@@ -361,23 +361,23 @@ def test_a_flow_of_nothing_is_refused() -> None:
     class Receiver(Gate):
         _evicted, pool = (), None
 
-    class Inbound(Counts):
+    class DeliveryController(Counts):
         window: Any = None
 
     class Feed(Served):
         pass
 
-    gate, inbound, feed = Receiver(), Inbound(), Feed()
-    with pytest.raises(AttributeError, match="inbounds"):
-        Flow(gate, inbound, feed, None, (1, 1, 1), 0, 0, 0)
-    gate.inbounds = (inbound,)
+    gate, controller, feed = Receiver(), DeliveryController(), Feed()
+    with pytest.raises(AttributeError, match="controllers"):
+        Flow(gate, controller, feed, None, (1, 1, 1), 0, 0, 0)
+    gate.controllers = (controller,)
     with pytest.raises(TypeError, match="window"):
-        Flow(gate, inbound, feed, None, (1, 1, 1), 0, 0, 0)
-    inbound.window = Passed()
+        Flow(gate, controller, feed, None, (1, 1, 1), 0, 0, 0)
+    controller.window = Passed()
     with pytest.raises(ValueError, match="address"):
-        Flow(gate, inbound, feed, None, (1, 1, 0), 0, 0, 0)
+        Flow(gate, controller, feed, None, (1, 1, 0), 0, 0, 0)
     with pytest.raises(TypeError):
-        Flow(gate, inbound, object(), None, (1, 1, 1), 0, 0, 0)  # type: ignore[arg-type]
+        Flow(gate, controller, object(), None, (1, 1, 1), 0, 0, 0)  # type: ignore[arg-type]
 
 
 def test_a_block_counts_the_views_of_it() -> None:

@@ -44,9 +44,9 @@ def test_a_receiver_goes_back_and_so_does_its_acknowledgement(stage: Stage) -> N
         assert take(rcv, 9) == list(range(9))
         held = rcv.receive(SHORT)
         assert held is not None
-        (inbound,) = rcv.inbounds
-        assert inbound.board is not None
-        line = lib.hf_board_line_at(inbound.board.handle, inbound.line)
+        (controller,) = rcv.controllers
+        assert controller.board is not None
+        line = lib.hf_board_line_at(controller.board.handle, controller.line)
         until("the acks are on the board", lambda: (line.ack, line.ack_stream) == (9, 1))
         first.end()
         assert rcv.receive(timeout=0.05) is None
@@ -204,10 +204,10 @@ def test_a_claimant_that_begins_and_dies_before_it_says_so_has_been(
         rcv = other.receiver("quotes", on_event=told)
         with source(ctx, 3):
             assert take(rcv, 3) == [0, 1, 2]
-        (inbound,) = rcv.inbounds
+        (controller,) = rcv.controllers
         with claimant(begins=True) as process:
             try:
-                until("its BEGIN is read", lambda: not rcv.receive(timeout=0.02) and inbound.watch.incarnation == 2)
+                until("its BEGIN is read", lambda: not rcv.receive(timeout=0.02) and controller.watch.incarnation == 2)
                 assert len(told.of(events.EndOfStream)) == 1
             finally:
                 process.kill()
@@ -232,19 +232,19 @@ def test_a_claimant_that_has_not_begun_is_in_nobodys_way(
         until("it is registered", lambda: told.of(events.BeginOfStream))
         send(src, 3)
         assert take(rcv, 3) == [0, 1, 2]
-        (inbound,) = rcv.inbounds
-        stage.uuid = inbound.uuid
+        (controller,) = rcv.controllers
+        stage.uuid = controller.uuid
         claimed = Ring(stage, 2, 1, began=False)
         send(src, 3)
         assert take(rcv, 3) == [3, 4, 5]
         late = other.receiver("quotes", options={"use_late_join": 0})
-        until("the other one is registered", lambda: late.inbounds)
+        until("the other one is registered", lambda: late.controllers)
         for number in range(6, 20):
             send(src, 1)
             assert take(rcv) == [number]
             assert take(late) == [number]
-        assert inbound.feed is not None
-        assert inbound.feed.ring is not None, "in place, as before"
+        assert controller.feed is not None
+        assert controller.feed.ring is not None, "in place, as before"
         assert [name for name in told.names() if name not in {"RegistrationSuccess", "RegistrationComplete"}] == [
             "BeginOfStream"
         ]
@@ -270,13 +270,13 @@ def test_a_ring_whose_source_died_making_it_is_in_nobodys_way_later(
             assert take(rcv) == [0]
         with source(ctx, 1):
             assert take(rcv) == [1]
-            (inbound,) = rcv.inbounds
-            assert inbound.live is not None
-            assert inbound.live.ring is not None
+            (controller,) = rcv.controllers
+            assert controller.live is not None
+            assert controller.live.ring is not None
             until("the second ring is the only one", lambda: rings() == [2])
-            (SHM_DIR / stage.domain.stream_name(inbound.uuid, 1)).touch(mode=0o600)
+            (SHM_DIR / stage.domain.stream_name(controller.uuid, 1)).touch(mode=0o600)
         with source(ctx, 1):  # it comes and goes, and nobody receives
             pass
         until("the unfinished ring is the only one", lambda: rings() == [1])
         assert take(rcv) == [2]
-        until("no ring is watched", lambda: not inbound.watch.ring)
+        until("no ring is watched", lambda: not controller.watch.ring)

@@ -146,7 +146,7 @@ def test_the_message_in_hand_is_consumed_by_the_next_request(
     src = source(ctx)
     with hf.Context(session_id=SESSION) as other:
         rcv = other.receiver("quotes", options=MODES[mode])
-        until("registered", lambda: rcv.inbounds)
+        until("registered", lambda: rcv.controllers)
         send(src, COUNT)
 
         async def play() -> tuple[list[int], list[int], list[int]]:
@@ -170,7 +170,7 @@ def test_the_message_in_hand_is_consumed_by_the_next_request(
 def test_what_is_in_hand_is_consumed_by_a_request_that_finds_nothing(ctx: hf.Context, sources: int) -> None:
     several = [source(ctx) for _ in range(sources)]
     rcv = ctx.receiver("quotes")
-    until("registered", lambda: len(rcv.inbounds) == sources)
+    until("registered", lambda: len(rcv.controllers) == sources)
     send(several[0], AT + 1)
     assert numbers_until(rcv, AT) == list(range(AT + 1))
     assert rcv.receive(0) is None
@@ -182,7 +182,7 @@ def test_what_is_in_hand_when_a_receiver_closes_comes_again(ctx: hf.Context) -> 
     src = source(ctx)
     with hf.Context(session_id=SESSION) as other:
         rcv = other.receiver("quotes")
-        until("registered", lambda: rcv.inbounds)
+        until("registered", lambda: rcv.controllers)
         send(src, COUNT)
         numbers_until(rcv, AT)
         rcv.close()
@@ -194,7 +194,7 @@ def test_what_is_in_hand_when_a_receiver_closes_comes_again(ctx: hf.Context) -> 
 def test_what_was_retained_in_hand_is_not_consumed(ctx: hf.Context) -> None:
     src = source(ctx)
     rcv = ctx.receiver("quotes")
-    until("registered", lambda: rcv.inbounds)
+    until("registered", lambda: rcv.controllers)
     send(src, COUNT)
     for message in rcv:
         if message.sequence_number == AT:
@@ -213,7 +213,7 @@ def test_a_request_inside_a_loop_leaves_the_loops_own_message_alone(ctx: hf.Cont
     """It was not left: the body is still working with it."""
     src = source(ctx)
     rcv = ctx.receiver("quotes")
-    until("registered", lambda: rcv.inbounds)
+    until("registered", lambda: rcv.controllers)
     send(src, COUNT)
     for message in rcv:
         inner = rcv.receive(SHORT)
@@ -239,7 +239,7 @@ def test_a_loop_that_goes_on_is_as_quick_as_before(
     """Nothing of the slow path, which is a call in Python for each message, is left behind."""
     src = source(ctx)
     rcv = ctx.receiver("quotes")
-    until("registered", lambda: rcv.inbounds)
+    until("registered", lambda: rcv.controllers)
     send(src, AT + 1)
     asyncio.run(leave(rcv))
     calls: list[str] = []
@@ -281,7 +281,7 @@ def test_a_message_that_is_dropped_unreleased_is_warned_of_and_not_consumed(
 ) -> None:
     src = source(ctx)
     rcv = ctx.receiver("quotes")
-    until("registered", lambda: rcv.inbounds)
+    until("registered", lambda: rcv.controllers)
     send(src, 3)
     (warned,) = collected(rcv, use)
     assert "message 0 of topic 'quotes' was collected without release" in warned
@@ -292,7 +292,7 @@ def test_a_message_that_is_dropped_unreleased_is_warned_of_and_not_consumed(
 def test_a_message_that_was_released_is_not_warned_of(ctx: hf.Context) -> None:
     src = source(ctx)
     rcv = ctx.receiver("quotes")
-    until("registered", lambda: rcv.inbounds)
+    until("registered", lambda: rcv.controllers)
     send(src, 3)
     assert collected(rcv, lambda message: message.release()) == []
     assert collected(rcv, lambda message: rcv.close()) == []
@@ -301,6 +301,6 @@ def test_a_message_that_was_released_is_not_warned_of(ctx: hf.Context) -> None:
 def test_where_releasing_means_nothing_dropping_is_not_warned_of(ctx: hf.Context) -> None:
     src = source(ctx)
     rcv = ctx.receiver("quotes", options={"ume_explicit_ack_only": 1})
-    until("registered", lambda: rcv.inbounds)
+    until("registered", lambda: rcv.controllers)
     send(src, 1)
     assert collected(rcv, lambda message: message.send_explicit_ack()) == []

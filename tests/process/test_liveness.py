@@ -120,11 +120,11 @@ def sender(told: Told) -> Iterator[hf.Context]:
 
 def three_looks(ctx: hf.Context) -> None:
     """Returns when the context has looked at the boards three times since the call."""
-    before = ctx.presence._look_ns
+    before = ctx.liveness._look_ns
     seen: set[int] = set()
 
     def looked() -> bool:
-        seen.add(ctx.presence._look_ns)
+        seen.add(ctx.liveness._look_ns)
         return len(seen - {before}) >= 3
 
     until("the sender looks", looked)
@@ -204,7 +204,7 @@ def test_where_silence_counts_a_stopped_process_is_tmo_alone_and_comes_again(
 def heartbeat(ctx: hf.Context) -> int:
     """Newest heartbeat of the receiving contexts."""
     with ctx.turning():
-        return max(line.heartbeat_ns for line in ctx.presence._seen(ctx._sources))
+        return max(line.heartbeat_ns for line in ctx.liveness._seen(ctx._sources))
 
 
 def silence_ns(ctx: hf.Context) -> int:

@@ -102,7 +102,7 @@ def test_an_iteration_that_is_interrupted_by_a_loss_acknowledges_nothing_too_ear
         src = ctx.source("quotes", options={"ring_size": 1 << 16})
         src.wait_registered(SHORT)
         rcv = ctx.receiver("quotes")
-        until("registered", lambda: rcv.inbounds)
+        until("registered", lambda: rcv.controllers)
         src.send(b"first")
         src.send(b"held")
         for message in rcv:

@@ -245,7 +245,7 @@ def test_a_store_counts_for_nothing_that_it_missed_and_nobody_has(
         hide_peers(monkeypatch, stores["c"].store.state.uuid, tmp_path / "hidden")
         stores["c"] = run_store("c")
         (repository,) = stores["c"].store.drainer.repositories.values()
-        until("c has looked", lambda: repository.filling is None)
+        until("c has looked", lambda: repository.catch_up is None)
         # By two of three alone, c being one, it would go on at 2 (docs/semantics.md E.5): c can copy nothing.
         incarnation(ctx, "abc", range(10, 13), ume_registration_interval=60_000)
         until("c has the newest", lambda: line_of(stores["c"])[1] == 13)

@@ -29,7 +29,7 @@ from holdfast.engine.log.info_file import log_range, log_view
 from holdfast.engine.log.state_file import StoreDirectory
 from holdfast.engine.memory import discovery as directory_module
 from holdfast.engine.memory import mapping
-from holdfast.engine.memory.discovery import Directory
+from holdfast.engine.memory.discovery import Discovery
 from holdfast.engine.memory.domain import SHM_DIR, Domain, open_object
 from holdfast.engine.memory.mapping import attach_board, attach_stream
 from holdfast.engine.native import kernels
@@ -211,7 +211,7 @@ def test_ten_thousand_names_of_others_cost_no_opening(domain_here: Domain, monke
             monkeypatch.setattr(module, "open_object", counted)
         ours = {item.kind for item in domain_here.objects()}
         assert ours == {"stream", "board", "bells"}
-        assert len(Directory(domain_here).sources()) == 1
+        assert len(Discovery(domain_here).sources()) == 1
         assert len(snapshot.take(domain_here).sources) == 1
         sweep(domain_here, dry_run=True)
         assert opened

@@ -135,7 +135,7 @@ def test_j2_a_store_that_the_source_goes_on_without_does_not_stand_in(
         source(ctx).close()
         until("one stands in", lambda: standing(*stores) == ["a"])
         (left,) = stores[0].store.drainer.repositories.values()
-        until("it reads nothing", lambda: left.stream is None and left.filling is None)
+        until("it reads nothing", lambda: left.stream is None and left.catch_up is None)
         with source(ctx, ume_store_name=["b:0:0", "c:0:0"]):
             until("it lives", lambda: standing(*stores) == [])
             looks(*stores)

@@ -284,4 +284,4 @@ def test_what_a_program_prints_is_useful(store: object) -> None:
         success = told.wait(events.RegistrationSuccess)
         assert repr(success).startswith("RegistrationSuccess(topic='quotes', source='holdfast:quotes:")
         assert repr(rcv).startswith("<Receiver quotes")
-        assert repr(rcv.inbounds[0]).endswith("next=1>")
+        assert repr(rcv.controllers[0]).endswith("next=1>")

@@ -84,7 +84,7 @@ def test_a_start_beyond_the_newest_is_noticed_in_the_log(
         assert message is not None
         with monkeypatch.context() as patched:
             patched.setattr(
-                "holdfast.engine.receiver.delivery_controller.Inbound.published", lambda *_: 100
+                "holdfast.engine.receiver.delivery_controller.DeliveryController.published", lambda *_: 100
             )  # or the ack would be refused
             message.extract_ack().send(99)
         first.close()
@@ -152,7 +152,7 @@ def test_without_late_join_nothing_is_recovered(store: object, who: str, known: 
         asked = {"use_late_join": 0} if who == "receiver" else {}
         if known:
             first = other.receiver("quotes", options=asked)
-            until("registered", lambda: first.inbounds)
+            until("registered", lambda: first.controllers)
             send(src, 1)
             assert take(first) == [7]
             first.close()
@@ -175,7 +175,7 @@ def test_a_closed_source_without_late_join_is_not_recovered_either(run_store: Ca
     told = Told()
     with hf.Context() as ctx:
         source(ctx, 7, late_join=0).close()
-        until("its ring is gone", lambda: not ctx.directory.sources())
+        until("its ring is gone", lambda: not ctx.discovery.sources())
     store.stop()
     run_store(kind="disk")
     with hf.Context() as ctx:
@@ -200,7 +200,7 @@ def test_a_receiver_that_uses_no_store_does_not_know_a_closed_source(store: obje
     told = Told()
     with hf.Context() as ctx, hf.Context() as other:
         source(ctx, 7).close()
-        until("its ring is gone", lambda: not ctx.directory.sources())
+        until("its ring is gone", lambda: not ctx.discovery.sources())
         other.receiver("quotes", options={"ume_use_store": 0}, on_event=told)
         told.wait(events.NoSource)
 
@@ -241,10 +241,10 @@ def test_only_a_receiver_without_a_past_may_start_behind_what_was_let_go(run_sto
         src = source(ctx, 1)
         for options, new in (({}, True), ({"ume_session_id": 7}, True), ({"ume_session_id": 7}, False)):
             with ctx.receiver("quotes", options=options) as rcv:
-                until("it is registered", lambda rcv=rcv: rcv.inbounds)  # type: ignore[misc]
-                (inbound,) = rcv.inbounds
-                assert inbound.live is not None
-                assert (inbound.live.skipped is not None) is new
+                until("it is registered", lambda rcv=rcv: rcv.controllers)  # type: ignore[misc]
+                (controller,) = rcv.controllers
+                assert controller.live is not None
+                assert (controller.live.skipped is not None) is new
         assert src.next_sequence_number == 1
 
 
@@ -267,7 +267,7 @@ def test_a_store_that_comes_for_the_first_time_later_is_read_too(run_store: Call
         src = source(ctx, 0, ume_store_name=["a", "b", "c"], ume_session_id=SESSION, ume_registration_interval=50)
         rcv = ctx.receiver("quotes", options={"ume_registration_interval": 50}, on_event=told)
         assert take(rcv) == [0]
-        feed = rcv.inbounds[0].feed
+        feed = rcv.controllers[0].feed
         assert isinstance(feed, Feed)
         assert sorted(map(bool, feed.logs.paths)) == [False, True, True]
         run_store("c")
@@ -316,8 +316,8 @@ def test_the_line_says_what_this_receivers_acks_mean(store: object, given: dict[
     with hf.Context() as ctx, hf.Context(options={"ume_user_receiver_registration_id": 4321}) as other:
         source(ctx, 1)
         rcv = other.receiver("quotes", options=given)
-        until("registered", lambda: rcv.inbounds)
-        line = line_of(other, rcv.inbounds[0].uuid)
+        until("registered", lambda: rcv.controllers)
+        line = line_of(other, rcv.controllers[0].uuid)
         assert (line.flags, line.user_registration_id) == (flags, 4321)
 
 
@@ -328,8 +328,8 @@ def test_a_line_counts_for_what_the_receiver_had_in_an_earlier_life_too(store: o
         source(ctx, 7)
         acked({}, 3)
         again = other.receiver("quotes")
-        until("registered", lambda: again.inbounds)
-        line = line_of(other, again.inbounds[0].uuid)
+        until("registered", lambda: again.controllers)
+        line = line_of(other, again.controllers[0].uuid)
         assert (line.from_sqn, line.ack) == (0, 4)
 
 
@@ -340,8 +340,8 @@ def test_a_line_counts_for_what_the_receiver_skipped_once_it_acknowledges(store:
         source(ctx, 7)
         acked({}, 3)
         again = other.receiver("quotes", options={"ume_recovery_sequence_number_info_function": chooses(6)})
-        until("registered", lambda: again.inbounds)
-        uuid = again.inbounds[0].uuid
+        until("registered", lambda: again.controllers)
+        uuid = again.controllers[0].uuid
         line = line_of(other, uuid)
         assert (line.from_sqn, line.ack, line.position) == (0, 4, 6)
         assert take(again) == [6]

@@ -311,8 +311,8 @@ def warmed_up(receiver: hf.Receiver, src: hf.Source) -> Iterator[hf.Message]:
     for _ in range(3):
         src.send(b"warm up")
         next(messages)
-    (inbound,) = receiver.inbounds
-    until("the records are gone", lambda: inbound.window is not None and inbound.window.idle())
+    (controller,) = receiver.controllers
+    until("the records are gone", lambda: controller.window is not None and controller.window.idle())
     return messages
 
 

@@ -25,7 +25,7 @@ def test_no_repr_has_what_a_terminal_would_obey(run_store: Callable[..., object]
         assert message is not None
         assert batch is not None
         claim = src.claim(3)
-        shown = [ctx, src, rcv, rcv.inbounds[0], message, message.extract_ack(), batch, batch.extract_ack(), claim]
+        shown = [ctx, src, rcv, rcv.controllers[0], message, message.extract_ack(), batch, batch.extract_ack(), claim]
         said = [repr(each) for each in shown]
         claim.abandon()
         said.append(repr(claim))

@@ -52,7 +52,7 @@ def store(run_store: Callable[..., ThreadStore]) -> ThreadStore:
 
 def position(rcv: hf.Receiver) -> int:
     """First number that its line on the board does not acknowledge, which is what stores take in."""
-    return int(line_of(cast("hf.Context", rcv.context), rcv.inbounds[0].uuid).ack)
+    return int(line_of(cast("hf.Context", rcv.context), rcv.controllers[0].uuid).ack)
 
 
 def started(ctx: hf.Context, told: Told, **options: Any) -> tuple[hf.Receiver, int]:

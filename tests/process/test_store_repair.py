@@ -29,7 +29,7 @@ def shelves(tmp_path: Path) -> Iterator[Shelves]:
 
 
 def keep(shelves: Shelves, name: str, *lost: int, count: int = 20) -> Path:
-    """Directory of a store that has ``count`` messages except for the ``lost``, whose bytes no longer
+    """Discovery of a store that has ``count`` messages except for the ``lost``, whose bytes no longer
     verify."""
     log = shelves.store(name)
     assert log is not None

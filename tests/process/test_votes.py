@@ -136,7 +136,7 @@ def test_what_a_receiver_has_acknowledged_was_there_also_where_a_log_is_behind(
         answers = Registrar.answers
         behind = lambda self: [msgspec.structs.replace(one, high_sqn=5) for one in answers(self)]  # noqa: E731
         monkeypatch.setattr(Registrar, "answers", behind)
-        monkeypatch.setattr("holdfast.engine.memory.discovery.Directory.next_sqn", lambda *_: 0)  # no ring says more
+        monkeypatch.setattr("holdfast.engine.memory.discovery.Discovery.next_sqn", lambda *_: 0)  # no ring says more
         events = Events()
         ctx.receiver("quotes", on_event=events)
         assert events.wait("RegistrationComplete").sequence_number == 8
@@ -203,7 +203,7 @@ def test_a_store_that_lost_what_it_had_decides_nothing_and_learns(
         for name in "ab":
             stores[name] = run_store(name, "disk")
         (repository,) = stores["b"].store.drainer.repositories.values()
-        until("b has what a has", lambda: repository.filling is None)
+        until("b has what a has", lambda: repository.catch_up is None)
         assert not repository.caught_up, "c, whose files cannot be read, may have more"
         with ctx.source("quotes", options=SOURCE) as src:
             waits(src, "b has no state of it, or not all")

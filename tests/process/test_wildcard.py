@@ -46,7 +46,7 @@ def test_a_pattern_is_found_anywhere_and_a_prefix_at_the_start(
         told = Told()
         rcv = other.receiver(pattern=pattern, options={"pattern_type": kind}, on_event=told)
         until("it has looked", lambda: told.of(events.NoSource) or told.of(events.RegistrationComplete))
-        assert {inbound.topic for inbound in rcv._all.values()} == matched, "all were there at the first look"
+        assert {controller.topic for controller in rcv._all.values()} == matched, "all were there at the first look"
 
 
 def test_topics_that_appear_later_join_and_each_has_numbers_of_its_own(store: object) -> None:

@@ -63,5 +63,5 @@ def _one_stands_in(machine: Machine, uuid: bytes) -> bool:
 
 
 def _has(receiver: Receiver, uuid: bytes, end: int) -> bool:
-    inbound = receiver.inbounds.get(uuid)
-    return inbound is not None and inbound.window is not None and inbound.next >= end and not inbound.held
+    controller = receiver.controllers.get(uuid)
+    return controller is not None and controller.window is not None and controller.next >= end and not controller.held

@@ -163,11 +163,11 @@ class Faults:
         """A receiver deregisters, and is closed when it has, or is not any more."""
         if self.machine.receivers:
             receiver = self.machine.receivers[self.world.pick(sorted(self.machine.receivers))]
-            leaving = [each.leaving for each in receiver.inbounds.values() if each.leaving is not None]
+            leaving = [each.leaving for each in receiver.controllers.values() if each.leaving is not None]
             if leaving and all(each.over for each in leaving):
                 self.kill(receiver.process)
-            for inbound in receiver.inbounds.values():
-                inbound.deregister()
+            for controller in receiver.controllers.values():
+                controller.deregister()
 
     def rival(self) -> None:
         """A second claimant of the RegID."""
@@ -345,7 +345,7 @@ class Faults:
             if directory.failing:
                 self.wipe(index)
         for receiver in list(machine.receivers.values()):
-            if any(inbound.leaving is not None for inbound in receiver.inbounds.values()):
+            if any(controller.leaving is not None for controller in receiver.controllers.values()):
                 self.kill(receiver.process)
         self.late = {each: self.world.below(LATE_MAX) if self.world.chance(0.5) else 0 for each in self.missing()}
 

@@ -11,7 +11,7 @@ from holdfast.engine.rules.registration import Grant
 
 if TYPE_CHECKING:
     from simulation.machine import Machine
-    from simulation.receiver import Inbound
+    from simulation.receiver import DeliveryController
     from simulation.source import Source
     from simulation.store import Store
 
@@ -59,11 +59,11 @@ class SourceLeaving(SourceDeregistration):
 class ReceiverLeaving(ReceiverDeregistration):
     """Of a receiver, from the stores of one source."""
 
-    def __init__(self, inbound: Inbound) -> None:
-        self.of, self.over = inbound, False
+    def __init__(self, controller: DeliveryController) -> None:
+        self.of, self.over = controller, False
         untold = cast("Any", None)  # the program is told nothing: what a subclass says goes to the world's notes
         super().__init__(
-            inbound.uuid, "", "", untold, cast("Any", inbound.receiver.links), inbound.machine.config.names
+            controller.uuid, "", "", untold, cast("Any", controller.receiver.links), controller.machine.config.names
         )
 
     def _forgotten(self, store: int, next_sqn: int) -> None:

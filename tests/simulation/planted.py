@@ -111,13 +111,13 @@ def pins_are_looked_at_before_the_trail_is_stored() -> Any:
 @bug(6)
 def a_reader_pins_and_does_not_look() -> Any:
     """It takes its pin for granted, although the trail has passed it already."""
-    return Patch(receiver.Inbound, "pinned", lambda _self, _ring, _position: True)
+    return Patch(receiver.DeliveryController, "pinned", lambda _self, _ring, _position: True)
 
 
 @bug(6)
 def a_view_is_not_verified_at_its_end() -> Any:
     """It was evicted, and nobody looks."""
-    return Patch(receiver.Inbound, "intact", lambda _self, _ring, _position: True)
+    return Patch(receiver.DeliveryController, "intact", lambda _self, _ring, _position: True)
 
 
 @bug(6)
@@ -144,7 +144,7 @@ def a_store_copies_and_does_not_look_at_the_trail() -> Any:
 @bug(7)
 def a_receiver_copies_and_does_not_look_at_the_trail() -> Any:
     """What the ring went over while it was copied is delivered."""
-    return Patch(receiver.Inbound, "overrun", lambda _self, _ring, _position: False)
+    return Patch(receiver.DeliveryController, "overrun", lambda _self, _ring, _position: False)
 
 
 # The board --------------------------------------------------------------------------------------------------
@@ -173,13 +173,13 @@ def what_is_lost_is_a_silent_jump() -> Any:
 @bug(30)
 def ignorance_becomes_lost() -> Any:
     """What a store that could not be read, or is behind, may have is recorded as had by nobody."""
-    missing = reconcile.Refill.missing
+    missing = reconcile.CatchUpRule.missing
 
-    def impatient(self: reconcile.Refill, *args: Any) -> Any:
+    def impatient(self: reconcile.CatchUpRule, *args: Any) -> Any:
         found = missing(self, *args)
         return reconcile.Lost(found.first, found.last) if isinstance(found, reconcile.Hole) else found
 
-    return Patch(reconcile.Refill, "missing", impatient)
+    return Patch(reconcile.CatchUpRule, "missing", impatient)
 
 
 @bug(9)

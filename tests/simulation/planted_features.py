@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 def what_is_gone_is_skipped_in_silence() -> Any:
     """A receiver that comes too late for some goes on with the oldest that is there."""
 
-    def lose(self: receiver.Inbound, last: int) -> None:
+    def lose(self: receiver.DeliveryController, last: int) -> None:
         self.next = last + 1
 
-    return Patch(receiver.Inbound, "lose", lose)
+    return Patch(receiver.DeliveryController, "lose", lose)
 
 
 @bug(13)
@@ -74,8 +74,8 @@ def new_at_a_store_is_new() -> Any:
 @bug(8)
 def a_start_acknowledges_what_it_skips() -> Any:
     """A receiver that starts behind its position says that everything below its start is acknowledged."""
-    real = receiver.Inbound.cover
-    return Patch(receiver.Inbound, "cover", lambda self, _position, start: real(self, start, start))
+    real = receiver.DeliveryController.cover
+    return Patch(receiver.DeliveryController, "cover", lambda self, _position, start: real(self, start, start))
 
 
 # Settlement -------------------------------------------------------------------------------------------------

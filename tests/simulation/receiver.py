@@ -36,12 +36,12 @@ SLOTS = 2
 
 
 class Receiver:
-    """A process with one receiver: it has an Inbound for each source that it comes upon."""
+    """A process with one receiver: it has an DeliveryController for each source that it comes upon."""
 
     def __init__(self, machine: Machine, session: int) -> None:
         self.machine, self.world, self.session = machine, machine.world, session
         self.process = Process(self.world, f"receiver {session}")
-        self.inbounds: dict[bytes, Inbound] = {}
+        self.controllers: dict[bytes, DeliveryController] = {}
         self.links = [Link(self.process, store, name) for store, name in enumerate(machine.config.names)]
         self.process.run(self.context(), self.program())
 
@@ -49,35 +49,35 @@ class Receiver:
         """Discovery, links, timers, acks."""
         while True:
             for uuid in self.machine.discover():
-                if uuid not in self.inbounds:
-                    self.inbounds[uuid] = Inbound(self, uuid)
+                if uuid not in self.controllers:
+                    self.controllers[uuid] = DeliveryController(self, uuid)
             for link in self.links:
                 if not link.idle:
                     link.turn()
                     if self.world.cut():
                         yield
-            for inbound in list(self.inbounds.values()):
-                inbound.tick()
+            for controller in list(self.controllers.values()):
+                controller.tick()
                 if self.world.cut():
                     yield
-                inbound.acknowledge()
+                controller.acknowledge()
             yield
 
     def program(self) -> Generator[None, None, None]:
         """Receives, and consumes what it holds in any order."""
         while True:
-            for inbound in list(self.inbounds.values()):
-                if inbound.window is not None:
-                    if len(inbound.held) < HOLDS:
-                        yield from inbound.receive()
+            for controller in list(self.controllers.values()):
+                if controller.window is not None:
+                    if len(controller.held) < HOLDS:
+                        yield from controller.receive()
                     if self.world.calm:
-                        inbound.acknowledge_skipped()
-                    if inbound.held and (self.world.calm or self.world.chance(0.5)):
-                        inbound.consume(self.world.below(len(inbound.held)))
+                        controller.acknowledge_skipped()
+                    if controller.held and (self.world.calm or self.world.chance(0.5)):
+                        controller.consume(self.world.below(len(controller.held)))
             yield
 
 
-class Inbound:
+class DeliveryController:
     """One source at one receiver."""
 
     def __init__(self, receiver: Receiver, uuid: bytes) -> None:

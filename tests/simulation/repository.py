@@ -34,7 +34,7 @@ class Repository:
         self.store, self.world, self.source, self.log = store, store.world, source, log
         self.ring: Ring | None = None
         self.line: Line | None = None
-        self.filling: reconcile.Refill | None = None
+        self.filling: reconcile.CatchUpRule | None = None
         """While it is not None, the log is behind the ring, or the peers, and nothing is drained."""
         self.caught_up = False
         self.lost_below = source.lost_below
@@ -153,7 +153,7 @@ class Repository:
 
     def _look_for_more(self) -> None:
         """Is there a hole before what the ring has?"""
-        self.filling = reconcile.Refill(empty=self.log.empty, patience_ns=PATIENCE_NS)
+        self.filling = reconcile.CatchUpRule(empty=self.log.empty, patience_ns=PATIENCE_NS)
         if not self.filling.wants(self.log.appended, self._goal()):
             self._filled()
         elif self.line is not None:
@@ -303,7 +303,7 @@ class Repository:
 
     # What the ring does not have any more -------------------------------------------------------------------
 
-    def _fill(self, filling: reconcile.Refill) -> None:
+    def _fill(self, filling: reconcile.CatchUpRule) -> None:
         """A slice, before anything newer is appended (docs/design.md 8)."""
         log = self.log
         peers = self.store.peers(self.source)

@@ -95,9 +95,9 @@ def _unsettled(machine: Machine, source: Source, target: int) -> str:
         if log.next < source.next:
             return f"store {index} is at {log.next} of {source.next}"
     for session, receiver in machine.receivers.items():
-        inbound = receiver.inbounds.get(ring.uuid)
-        if inbound is None or inbound.window is None or inbound.next < source.next or inbound.held:
-            return f"receiver {session} is at {inbound.next if inbound is not None and inbound.window else 'its start'}"
+        controller = receiver.controllers.get(ring.uuid)
+        if controller is None or controller.window is None or controller.next < source.next or controller.held:
+            return f"receiver {session} is at {controller.next if controller is not None and controller.window else 'its start'}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What `holdfast events` tells, from one survey to the next."""
+"""What `holdfast events` tells, from one snapshot to the next."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.tools.snapshot import ReceiverRow, SourceRow, StorePosition, StoreRow, Survey
+from holdfast.engine.tools.snapshot import ReceiverRow, SourceRow, StorePosition, StoreRow, Snapshot
 from holdfast.engine.tools.snapshot_diff import Change, changes
 
 
-def survey(*rows: object) -> Survey:
+def snapshot(*rows: object) -> Snapshot:
     def of(kind: type) -> list[Any]:
         return [row for row in rows if isinstance(row, kind)]
 
-    return Survey("d", of(SourceRow), of(ReceiverRow), of(StoreRow))
+    return Snapshot("d", of(SourceRow), of(ReceiverRow), of(StoreRow))
 
 
 def example(kind: type, **given: Any) -> Any:
@@ -42,13 +42,13 @@ def receiver(**given: Any) -> ReceiverRow:
     return example(ReceiverRow, **row)  # type: ignore[no-any-return]
 
 
-def told(before: Survey | None, after: Survey) -> list[tuple[str, str, int, int]]:
+def told(before: Snapshot | None, after: Snapshot) -> list[tuple[str, str, int, int]]:
     """Event, state, number and lag of each change."""
     return [(each.event, each.state, each.number, each.behind) for each in changes(before, after, 1)]
 
 
 def test_what_is_there_at_first_has_come() -> None:
-    assert told(None, survey(receiver(lag=2), source(unstable=1), store())) == [
+    assert told(None, snapshot(receiver(lag=2), source(unstable=1), store())) == [
         ("store", "running", -1, 0),
         ("source", "live", 4, 1),
         ("copy", "active", 4, 0),
@@ -57,50 +57,50 @@ def test_what_is_there_at_first_has_come() -> None:
 
 
 def test_nothing_is_told_when_nothing_has_changed() -> None:
-    both = survey(store(), source(), receiver())
-    assert told(both, survey(store(), source(), receiver())) == []
+    both = snapshot(store(), source(), receiver())
+    assert told(both, snapshot(store(), source(), receiver())) == []
 
 
 def test_stores_come_and_go() -> None:
-    assert told(survey(store()), survey(store("dead"))) == [("store", "dead", -1, 0)]
-    assert told(survey(store()), survey(store(pid=8))) == [("store", "running", -1, 0)]
-    assert told(survey(store()), survey()) == [("store", "removed", -1, 0)]
+    assert told(snapshot(store()), snapshot(store("dead"))) == [("store", "dead", -1, 0)]
+    assert told(snapshot(store()), snapshot(store(pid=8))) == [("store", "running", -1, 0)]
+    assert told(snapshot(store()), snapshot()) == [("store", "removed", -1, 0)]
 
 
 def test_sources_come_go_and_begin_again() -> None:
-    live = survey(source())
+    live = snapshot(source())
     for changed in ({"state": "dead"}, {"pid": 8}, {"incarnation": 2}):
-        after = survey(source(**changed))
+        after = snapshot(source(**changed))
         assert told(live, after) == [("source", changed.get("state", "live"), 4, 0)]
-    assert told(live, survey()) == [("source", "removed", 4, 0)]
+    assert told(live, snapshot()) == [("source", "removed", 4, 0)]
 
 
 def test_stability_moves() -> None:
-    after = survey(source(stable=3, unstable=1, stores=[position(stable=2)]))
-    assert told(survey(source()), after) == [("stability", "", 3, 1)]
-    assert told(survey(source()), survey(source(unstable=2))) == [("stability", "", 4, 2)]
+    after = snapshot(source(stable=3, unstable=1, stores=[position(stable=2)]))
+    assert told(snapshot(source()), after) == [("stability", "", 3, 1)]
+    assert told(snapshot(source()), snapshot(source(unstable=2))) == [("stability", "", 4, 2)]
 
 
 def test_a_store_of_a_source_is_lost_and_comes_back() -> None:
-    up, down = survey(source()), survey(source(stores=[position("down", stable=3)]))
+    up, down = snapshot(source()), snapshot(source(stores=[position("down", stable=3)]))
     assert told(up, down) == [("copy", "down", 3, 0)]
     assert told(down, up) == [("copy", "active", 4, 0)]
 
 
 def test_receivers_come_go_and_fall_behind() -> None:
-    here = survey(receiver())
-    assert told(here, survey(receiver(lag=6))) == [("lag", "", 4, 6)]
-    assert told(here, survey(receiver(ack=5))) == [("lag", "", 5, 0)]
-    assert told(here, survey(receiver(alive=False, lag=6))) == [("receiver", "gone", 4, 6)]
-    assert told(here, survey(receiver(pid=8))) == [("receiver", "live", 4, 0)]
-    assert told(here, survey()) == [("receiver", "removed", 4, 0)]
+    here = snapshot(receiver())
+    assert told(here, snapshot(receiver(lag=6))) == [("lag", "", 4, 6)]
+    assert told(here, snapshot(receiver(ack=5))) == [("lag", "", 5, 0)]
+    assert told(here, snapshot(receiver(alive=False, lag=6))) == [("receiver", "gone", 4, 6)]
+    assert told(here, snapshot(receiver(pid=8))) == [("receiver", "live", 4, 0)]
+    assert told(here, snapshot()) == [("receiver", "removed", 4, 0)]
     other = receiver(registration_id=8)
-    (gone,) = changes(survey(receiver(), other), survey(other), 1)
+    (gone,) = changes(snapshot(receiver(), other), snapshot(other), 1)
     assert (gone.state, gone.registration_id) == ("removed", 7)
 
 
 def test_every_line_has_every_field() -> None:
-    (line,) = changes(None, survey(store()), 5)
+    (line,) = changes(None, snapshot(store()), 5)
     assert msgspec.to_builtins(line) == {
         "time_ns": 5, "event": "store", "state": "running", "name": "a", "topic": "", "source": "", "registration_id": 0,
         "session_id": 0, "pid": 1, "number": -1, "behind": 0,

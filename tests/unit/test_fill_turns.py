@@ -42,7 +42,7 @@ def catching_up(clock: Clock, names: str, slice_ns: int) -> tuple[Drainer, list[
             filled.append(name)
             clock.now += slice_ns
 
-        return SimpleNamespace(filling=object(), item=SimpleNamespace(status=lib.HF_OK, rolls=0), fill=fill, losses=[])
+        return SimpleNamespace(catch_up=object(), item=SimpleNamespace(status=lib.HF_OK, rolls=0), fill=fill, losses=[])
 
     drainer.repositories = {name.encode(): repository(name) for name in names}
     return drainer, filled
@@ -96,7 +96,7 @@ def test_a_log_that_is_not_filled_any_more_asks_for_what_it_lost_when_that_is_pu
     drainer, _ = catching_up(clock, "a", 1)
     repo: Any = drainer.repositories[b"a"]
     repo.source, repo.losses, repo.next_sqn = SimpleNamespace(uuid=b"a"), [(5, 9)], 9
-    repo.filling, repo.stream = None, object()
+    repo.catch_up, repo.stream = None, object()
     repo.owner_gone = repo.drained = lambda: False
     repo.tidy, repo.beat, repo.look_for_lost = (lambda: None), (lambda _: None), (lambda: None)
     drainer._tend(clock.now)

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.engine.errors import Error, LayoutMismatchError, SharedMemoryFullError, SystemCallError
 from holdfast.engine.log import stale_rings
-from holdfast.engine.log.stale_rings import OldStreams, _Left, living_ring
+from holdfast.engine.log.stale_rings import StaleRings, _Left, living_ring
 from holdfast.engine.memory.domain import ObjectName
 from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.rules.quorum import Groups
@@ -38,9 +38,9 @@ def line(store: int, incarnation: int, ack: int, level: int = lib.HF_LEVEL_DISK)
     return view
 
 
-def left() -> OldStreams:
+def left() -> StaleRings:
     """The ring of incarnation 2, up to number 60, at three stores."""
-    old: Any = OldStreams(None)  # type: ignore[arg-type]
+    old: Any = StaleRings(None)  # type: ignore[arg-type]
     old._left["ring"] = _Left(2, 60, Groups.single(3), STORES)
     return old  # type: ignore[no-any-return]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Groups, Holdings, Intergroup, Intragroup
+from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Groups, StoreSpans, Intergroup, Intragroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ NEVER = "-"
 
 def stable_at(intragroup: Intragroup, intergroup: Intergroup, registered: str = STORES, acks: str = ACKS) -> str:
     """The store whose acknowledgement of one message makes it stable."""
-    holdings = Holdings(Groups((5, 3, 5), OF, intragroup, intergroup))
+    holdings = StoreSpans(Groups((5, 3, 5), OF, intragroup, intergroup))
     holdings.seat(range(13), [STORES.index(store) for store in registered])
     for store in acks:
         if store in registered:
@@ -81,7 +81,7 @@ def test_every_pattern_of_stores_that_have_it_and_are_registered(
         for had_it, registered in itertools.product(itertools.product((0, 1), repeat=count), repeat=2):
             had = {store for store in range(count) if had_it[store]}
             active = {store for store in range(count) if registered[store]}
-            holdings = Holdings(Groups(sizes, of, intragroup, intergroup))
+            holdings = StoreSpans(Groups(sizes, of, intragroup, intergroup))
             holdings.seat(range(count), active)
             for store in had:
                 holdings.stores[store].add(0, 1)
@@ -89,8 +89,8 @@ def test_every_pattern_of_stores_that_have_it_and_are_registered(
             assert (holdings.first_unstable(0) == 1) is wanted, (intergroup, had, active)
 
 
-def one_group(behavior: Intragroup, *acks: int) -> Holdings:
-    made = Holdings(Groups.single(len(acks), behavior))
+def one_group(behavior: Intragroup, *acks: int) -> StoreSpans:
+    made = StoreSpans(Groups.single(len(acks), behavior))
     for spans, ack in zip(made.stores, acks, strict=True):
         spans.add(0, ack)
     return made
@@ -115,7 +115,7 @@ def test_an_active_store_with_a_hole_holds_back_only_that() -> None:
 
 
 def test_holes_of_different_groups_do_not_add_up() -> None:
-    made = Holdings(Groups((1, 1, 1), (0, 1, 2), "quorum", "majority"))
+    made = StoreSpans(Groups((1, 1, 1), (0, 1, 2), "quorum", "majority"))
     for store, (low, high) in enumerate([(0, 6), (4, 9), (8, 12)]):
         made.stores[store].add(low, high)
     assert made.first_unstable(0) == 0
@@ -126,7 +126,7 @@ def test_holes_of_different_groups_do_not_add_up() -> None:
 
 
 def test_only_stores_with_a_seat_count() -> None:
-    made = Holdings(Groups((3,), (0, 0, 0, 0)))
+    made = StoreSpans(Groups((3,), (0, 0, 0, 0)))
     for store in (1, 2, 3):
         made.stores[store].add(0, [0, 9, 4, 9][store])
     assert made.first_unstable(0) == 4, "the backup has it, and no seat"
@@ -135,7 +135,7 @@ def test_only_stores_with_a_seat_count() -> None:
 
 
 def test_without_an_active_group_nothing_becomes_stable() -> None:
-    made = Holdings(Groups((3, 3), (0,) * 3 + (1,) * 3, "quorum", "all-active"))
+    made = StoreSpans(Groups((3, 3), (0,) * 3 + (1,) * 3, "quorum", "all-active"))
     for spans in made.stores:
         spans.add(0, 9)
     made.seat(range(6), {0, 3})

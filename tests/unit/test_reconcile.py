@@ -16,7 +16,7 @@ from holdfast.engine.rules.reconcile import (
     Hole,
     LogView,
     Lost,
-    Refill,
+    CatchUpRule,
     StartAt,
     after_begin,
     lost_acknowledged,
@@ -144,7 +144,7 @@ def test_a_log_that_ends_below_its_own_lines_ack_has_lost_something(
 
 @pytest.mark.parametrize(("held", "goal", "wanted"), [(5, 9, True), (9, 9, False), (5, None, True)])
 def test_a_hole_ends_at_the_ring_or_without_one_where_the_peers_end(held: int, goal: int | None, wanted: bool) -> None:
-    assert Refill(empty=False).wants(held, goal) == wanted
+    assert CatchUpRule(empty=False).wants(held, goal) == wanted
 
 
 @pytest.mark.parametrize(
@@ -167,20 +167,20 @@ def test_a_hole_ends_at_the_ring_or_without_one_where_the_peers_end(held: int, g
 def test_a_number_that_no_peer_gives_is_lost_at_once_and_a_hole_when_the_patience_for_one_is_over(
     empty: bool, goal: int | None, behind: list[int], undecided: int, at_once: object, after_a_second: object
 ) -> None:
-    refill = Refill(empty=empty)
+    refill = CatchUpRule(empty=empty)
     assert refill.missing(10, goal, behind, undecided, 5 * SECOND) == at_once
     assert refill.missing(10, goal, behind, undecided, 6 * SECOND - 1) == at_once
     assert refill.missing(10, goal, behind, undecided, 6 * SECOND) == after_a_second
 
 
 def test_the_patience_begins_anew_with_each_number() -> None:
-    refill = Refill(empty=False)
+    refill = CatchUpRule(empty=False)
     assert refill.missing(10, 100, [], 1, 0) == WAIT
     assert refill.missing(11, 100, [], 1, SECOND) == WAIT
     assert refill.missing(11, 100, [], 1, 2 * SECOND) == Hole(11, 99)
 
 
 def test_a_log_that_has_something_by_now_is_not_begun_again() -> None:
-    refill = Refill(empty=True)
+    refill = CatchUpRule(empty=True)
     refill.filled()
     assert refill.missing(10, 100, [], 0, 0) == Lost(10, 99)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.rules.heartbeat import Pulse
+from holdfast.engine.rules.heartbeat import Heartbeat
 from holdfast.engine.rules.quorum import Groups, Intergroup, Intragroup
 from holdfast.engine.rules.reconcile import LogView
 from holdfast.engine.rules.registration import (
@@ -210,7 +210,7 @@ def test_a_suspended_store_that_dies_is_not_told_of_again() -> None:
 
 
 def test_a_pause_of_everybody_is_nobodys_silence() -> None:
-    pulse = Pulse(SILENCE, LOOK)
+    pulse = Heartbeat(SILENCE, LOOK)
     assert not pulse.look(5, 0)
     assert not pulse.look(5, LOOK)
     assert not pulse.look(5, 10**9), "the looker slept, too"
