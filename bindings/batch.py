@@ -33,11 +33,17 @@ class Batch:
     """
 
     __slots__ = (
-        "_ack_slot", "_entries", "_controller", "_live", "_receiver", "_view", "frames", "source", "topic",
+        "_ack_slot", "_controller", "_entries", "_live", "_receiver", "_view", "frames", "source", "topic",
     )  # fmt: skip
 
     def __init__(
-        self, receiver: Releaser, controller: DeliveryController, view: View, entries: Entries, frames: Any, ack_slot: int
+        self,
+        receiver: Releaser,
+        controller: DeliveryController,
+        view: View,
+        entries: Entries,
+        frames: Any,
+        ack_slot: int,
     ) -> None:
         self.frames = frames
         self.topic = controller.topic

@@ -46,7 +46,9 @@ class ReceiverStats:
     """Fragments delivered and not consumed; counted only with ``ume_application_outstanding_maximum``."""
 
     @classmethod
-    def of(cls, controllers: Sequence[DeliveryController], pool: MessagePool, entries: EntriesPool, outstanding: int) -> Self:
+    def of(
+        cls, controllers: Sequence[DeliveryController], pool: MessagePool, entries: EntriesPool, outstanding: int
+    ) -> Self:
         """As they stand now."""
         return cls(
             len(controllers),

@@ -94,7 +94,11 @@ class _End:
         """Asked when nothing came for a while. Raises RegistrationTimeout when a source does not let us
         in."""
         wanted = {row.uuid: row.next for row in snapshot.take(self._place).sources if row.topic == self._topic}
-        at = {controller.uuid.hex(): controller.feed.next for controller in receiver.controllers if controller.feed is not None}
+        at = {
+            controller.uuid.hex(): controller.feed.next
+            for controller in receiver.controllers
+            if controller.feed is not None
+        }
         missing = wanted.keys() - at.keys()
         if missing and time.monotonic() > self._deadline:
             raise RegistrationTimeout(f"{len(missing)} sources of topic {self._topic!r} did not accept this receiver")

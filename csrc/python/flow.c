@@ -17,7 +17,7 @@ struct flow {
     struct counts *controller;
     struct served *feed;
     PyObject *controllers; /* of the receiver, when the loop began */
-    PyObject *ring;     /* it owns `reader` */
+    PyObject *ring;        /* it owns `reader` */
     struct passed *window;
     PyObject *evicted;
     PyObject *pool; /* NULL: the loop has ended */
@@ -178,7 +178,8 @@ static PyObject *flow_new(PyTypeObject *type, PyObject *args, PyObject *keywords
 /* One source, its ring serves, nothing is to be delivered again. -1: an exception. */
 static int goes_on(struct flow *f)
 {
-    if (f->pool == NULL || f->feed->ring != f->ring || f->receiver->controllers != f->controllers || f->receiver->closed) {
+    if (f->pool == NULL || f->feed->ring != f->ring || f->receiver->controllers != f->controllers ||
+        f->receiver->closed) {
         return 0;
     }
     Py_ssize_t evicted = PyObject_Size(f->evicted);

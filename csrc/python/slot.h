@@ -25,7 +25,7 @@ struct block {
 struct gate {
     PyObject_HEAD
     PyObject *controllers; /* tuple of DeliveryController; replaced as a whole */
-    PyObject *iterated; /* the current message of an iteration; NULL or None: there is none */
+    PyObject *iterated;    /* the current message of an iteration; NULL or None: there is none */
     char closed;
     char receiving;  /* a thread does: only one may */
     char left;       /* an iteration was left with a message in hand: the next request consumes it */
@@ -56,9 +56,9 @@ struct slot {
     struct hf_entry entry;
     struct block *block;
     struct gate *receiver;
-    PyObject *controller;  /* struct counts, or NULL */
-    PyObject *view;     /* what `data` gave, or NULL */
-    PyObject *ack_slot; /* of the ack window; hf_iterated: none yet */
+    PyObject *controller; /* struct counts, or NULL */
+    PyObject *view;       /* what `data` gave, or NULL */
+    PyObject *ack_slot;   /* of the ack window; hf_iterated: none yet */
     unsigned long long live_from;
     char live;
     char retained;

@@ -277,7 +277,9 @@ class Receiver(Gate):
             return self._failure
         if self.controllers:
             return None
-        refusals = [said for controller in list(self._all.values()) if (said := controller.refusal(since_ns)) is not None]
+        refusals = [
+            said for controller in list(self._all.values()) if (said := controller.refusal(since_ns)) is not None
+        ]
         lasting = [refusal for refusal in refusals if refusal.code != "unknown_source"]
         return refusal_error(lasting[0]) if lasting else None
 
@@ -349,7 +351,9 @@ class Receiver(Gate):
             if self.closed:
                 raise ClosedError(f"receiver of {self.name}")
             controllers = list(self._all.values())
-            check_deregister(self._deregistering, [answer for each in controllers for answer in each.registrar.answers()])
+            check_deregister(
+                self._deregistering, [answer for each in controllers for answer in each.registrar.answers()]
+            )
             self.acknowledge(0)
             self._deregistering = True
             for controller in controllers:

@@ -168,7 +168,9 @@ class Registrar:
                 request = wire.ListSources(store.link.next_id(), controller.topic, source=controller.uuid)
                 self._send(index, request, self._listed)
                 return
-            _log.info("topic %r: session ID %#x is in force, so no RegID is asked for", controller.topic, self.session_id)
+            _log.info(
+                "topic %r: session ID %#x is in force, so no RegID is asked for", controller.topic, self.session_id
+            )
         self._register(index, store.wanted or 0)
 
     def _listed(self, index: int, answer: wire.Answer) -> None:
@@ -290,7 +292,9 @@ class Registrar:
             return
         self._waits_since_ns = self._waits_since_ns or time.time_ns()
         why = self._why_it_waits(self._machine.said(), self._machine.disputed)
-        waits.show(controller, Wait(controller.topic, controller.uuid.hex(), self.session_id, self._waits_since_ns, why))
+        waits.show(
+            controller, Wait(controller.topic, controller.uuid.hex(), self.session_id, self._waits_since_ns, why)
+        )
 
     # The SRI ------------------------------------------------------------------------------------------------
 

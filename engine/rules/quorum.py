@@ -26,9 +26,9 @@ __all__ = [
     "NO_GROUPS",
     "Consensus",
     "Groups",
-    "StoreSpans",
     "Intergroup",
     "Intragroup",
+    "StoreSpans",
     "quorum",
 ]
 

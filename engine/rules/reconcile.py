@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = [
-    "BEGINS_MAX", "DONE", "FOR_EVER", "WAIT", "BeginOf", "Hole", "LogView", "Lost", "CatchUpRule", "StartAt", "Table",
+    "BEGINS_MAX", "DONE", "FOR_EVER", "WAIT", "BeginOf", "CatchUpRule", "Hole", "LogView", "Lost", "StartAt", "Table",
     "after_begin", "lost_acknowledged", "newest", "newest_table", "void_from",
 ]  # fmt: skip
 

@@ -1,13 +1,15 @@
-"""What a store answers to a registration or a BEGIN (docs/semantics.md A.2 to A.4, B.1, B.3; docs/design.md 12 to
-14). Pure.
+"""What a store answers to a registration or a BEGIN (docs/semantics.md A.2 to A.4, B.1, B.3; docs/design.md
+12 to 14). Pure.
 
-A decision takes a request, what the store's state has of the participant, and facts: what was found out about its
-owner, its log and its ring. It is an answer that refuses, or what is to be done. The desks (engine/store/sources.py,
-engine/store/receivers.py) gather the facts and carry the decision out; they refuse nothing by themselves.
+A decision takes a request, what the store's state has of the participant, and facts: what was found out about
+its owner, its log and its ring. It is an answer that refuses, or what is to be done. The desks
+(engine/store/sources.py, engine/store/receivers.py) gather the facts and carry the decision out; they refuse
+nothing by themselves.
 
 Invariants:
  - a decision changes nothing, so whoever is refused finds the store as it was;
- - what :class:`GrantSource` promises is on disk before it is answered, and so is what :class:`TakePart` declares;
+ - what :class:`GrantSource` promises is on disk before it is answered, and so is what :class:`TakePart`
+   declares;
  - a RegID has one holder: a living process that holds it refuses everybody else;
  - the incarnation that a claimant was promised is opened by nobody else, and none below it;
  - a BEGIN that was built without one that has messages here is refused: it would void them.
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
     from .registry import Registry
 
 __all__ = [
-    "GrantSource", "GrantReceiver", "BeginFacts", "Forget", "Held", "ReceiverFacts", "SourceFacts", "TakePart", "Wait",
-    "another", "claim_receiver", "claim_source", "decide_begin", "decide_receiver", "decide_source", "first_position", "in_use",
-    "keeps_promise", "refused",
+    "BeginFacts", "Forget", "GrantReceiver", "GrantSource", "Held", "ReceiverFacts", "SourceFacts", "TakePart", "Wait",
+    "another", "claim_receiver", "claim_source", "decide_begin", "decide_receiver", "decide_source", "first_position",
+    "in_use", "keeps_promise",
 ]  # fmt: skip
 
 OTHERS_MAX = 32
@@ -58,7 +60,7 @@ class Held(NamedTuple):
     """CLOCK_REALTIME of its registration."""
 
 
-# What was found out ------------------------------------------------------------------------------------------
+# What was found out -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ class SourceFacts:
     holder: Held | None = None
     """Somebody else who lives."""
     unused: bool | None = None
-    """Its ring has gone, and no store that it named has ever had a message of it. Looked for only where another
-    identity asks that has begun elsewhere."""
+    """Its ring has gone, and no store that it named has ever had a message of it. Looked for only where
+    another identity asks that has begun elsewhere."""
     drained: bool | None = None
     """The ring of the previous owner is drained, and the logs that nobody keeps are walked to their ends."""
     lost: bool | None = None
@@ -92,7 +94,8 @@ class BeginFacts:
     holder: Held | None
     """Somebody else who lives."""
     holds: int
-    """The incarnation of the open stream that it registered with over this connection; 0: none, or none yet."""
+    """The incarnation of the open stream that it registered with over this connection; 0: none, or not
+    yet."""
     next_sqn: int
     oldest_sqn: int
     """Of the log: behind its last message, and the first that it still offers."""
@@ -120,7 +123,7 @@ class ReceiverFacts:
     """What the line of the identity says that it gives up."""
 
 
-# What is decided ---------------------------------------------------------------------------------------------
+# What is decided --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +133,8 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """What is known by this RegID has begun here alone and sent nothing. It is forgotten, and the request decided
-    again: it has begun elsewhere."""
+    """What is known by this RegID has begun here alone and sent nothing. It is forgotten, and the request
+    decided again: it has begun elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +173,10 @@ class GrantReceiver:
     """The incarnation by which ``ack`` counts."""
 
 
-# Claims: which entry of the state a request means --------------------------------------------------------------
+# Claims: which entry of the state a request means -----------------------------------------------------------
 
 
-def refused(request_id: int, refusal: Refusal) -> wire.Refused:
+def _refused(request_id: int, refusal: Refusal) -> wire.Refused:
     """A refusal as an answer."""
     return wire.Refused(request_id, *dataclasses.astuple(refusal))
 
@@ -194,47 +197,48 @@ def claim_source(
     caller saves it, so that its RegID is never granted twice, not even after a power cut."""
     rules = topics.of(request.topic)
     if rules is None:
-        return refused(request.id, topics.refusal(request.topic))
+        return _refused(request.id, topics.refusal(request.topic))
     if request.paced is not None:
         terms = agree(request.paced, request.topic, rules.type, rules)
         if isinstance(terms, Refusal):
-            return refused(request.id, terms)
+            return _refused(request.id, terms)
     timers = Timers(request.activity_timeout, request.state_lifetime)
     claimed = registry.claim_source(request.topic, request.registration_id, request.session_id, request.uuid, timers)
     if isinstance(claimed, Refusal):
-        return refused(request.id, claimed)
+        return _refused(request.id, claimed)
     source, old = claimed
     if not old:
         source.paced, source.proxy = request.paced, request.proxy
     wrong = changed(source.paced, request.paced) or proxy_refusal(source.proxy, request.proxy)
-    return refused(request.id, wrong) if wrong is not None else claimed
+    return _refused(request.id, wrong) if wrong is not None else claimed
 
 
 def claim_receiver(
     request: wire.RegisterReceiver, source: SourceState, registry: Registry
 ) -> tuple[ReceiverState, bool] | wire.Refused:
-    """The state of the receiver that asks, and whether it is old. A new one is in ``registry`` from now on."""
+    """The state of the receiver that asks, and whether it is old. A new one is in ``registry`` from now
+    on."""
     wrong = mode_refusal(source.paced is not None, request.paced, None)
     if wrong is not None:
-        return refused(request.id, wrong)
+        return _refused(request.id, wrong)
     timers = Timers(request.activity_timeout, request.state_lifetime)
     claimed = registry.claim_receiver(
         source, request.topic, request.registration_id, request.session_id, request.identity or request.uuid, timers
     )
     if isinstance(claimed, Refusal):
-        return refused(request.id, claimed)
+        return _refused(request.id, claimed)
     receiver, old = claimed
     wrong = mode_refusal(source.paced is not None, request.paced, receiver.paced if old else None)
-    return refused(request.id, wrong) if wrong is not None else claimed
+    return _refused(request.id, wrong) if wrong is not None else claimed
 
 
 def first_position(source: SourceState, high: int, oldest: int, live: int, rollback: int) -> int:
-    """What a new receiver counts as having acknowledged: what is below the oldest message within ``rollback``, or,
-    receiver-paced, below the ``live`` end."""
+    """What a new receiver counts as having acknowledged: what is below the oldest message within
+    ``rollback``, or, receiver-paced, below the ``live`` end."""
     return max(oldest, high - rollback) if source.paced is None else max(high, live)
 
 
-# Decisions ---------------------------------------------------------------------------------------------------
+# Decisions --------------------------------------------------------------------------------------------------
 
 
 def decide_source(
@@ -260,17 +264,17 @@ def decide_source(
 
 
 def _was_wiped(request: wire.RegisterSource, store: str, state: State, source: SourceState) -> bool:
-    """This store took part, as the source's register has it, and its directory is another one. BEGIN in a stream
-    that is open says nothing of what the store acknowledged since the start: so it has no say before it has that
-    again."""
+    """This store took part, as the source's register has it, and its directory is another one. BEGIN in a
+    stream that is open says nothing of what the store acknowledged since the start: so it has no say before
+    it has that again."""
     life, _ = request.elsewhere.get(source.uuid, {}).get(store, (-1, 0))
     begins = not source.incarnation and request.incarnation > 0
     return begins and life >= 0 and life not in state.lives_for(source)
 
 
 def another(request_id: int, store: str, kept: SourceState) -> wire.Refused:
-    """The answer where the RegID or session stands here for another source than at the other stores, and that one
-    has begun."""
+    """The answer where the RegID or session stands here for another source than at the other stores, and that
+    one has begun."""
     name = called(kept.registration_id, kept.session_id)
     return wire.Refused(
         request_id, "other_source",
@@ -296,7 +300,8 @@ def decide_begin(request: wire.Begin, source: SourceState, facts: BeginFacts) ->
     if facts.holder is not None:  # two claimants have opened, on grants of different times: both start over
         name = called(source.registration_id, source.session_id)
         return busy(f"{name} is in use by a different source (pid {facts.holder.pid})")
-    # A claimant that slept on its grants while another one began and sent: a quorum has that, and refuses this.
+    # A claimant that slept on its grants while another one began and sent: a quorum has that, and refuses
+    # this.
     missed = source.incarnation not in {request.incarnation, *(begin[0] for begin in request.begins)}
     if missed and facts.next_sqn > source.start_sqn:
         if len(request.begins) == BEGINS_MAX and request.begins[0][0] > source.incarnation:
@@ -310,7 +315,8 @@ def decide_begin(request: wire.Begin, source: SourceState, facts: BeginFacts) ->
 
 
 def keeps_promise(source: SourceState, incarnation: int, claimant: bytes) -> bool:
-    """A claimant opens what was promised to it, or more; an empty one is of a version that asks for no promise."""
+    """A claimant opens what was promised to it, or more; an empty one is of a version that asks for no
+    promise."""
     if incarnation == source.promised:
         return claimant in {b"", source.promised_to}
     return not claimant or incarnation > source.promised
@@ -328,8 +334,8 @@ def _too_old(request_id: int, source: SourceState, facts: BeginFacts) -> wire.Re
 
 
 def _contradiction(request: wire.Begin, facts: BeginFacts) -> wire.Refused | None:
-    """A BEGIN that is taken in stays, and voids what is older: so not one whose source has gone, or has started
-    over, since it asked; nor one that is not what its stream says."""
+    """A BEGIN that is taken in stays, and voids what is older: so not one whose source has gone, or has
+    started over, since it asked; nor one that is not what its stream says."""
     if facts.stream == "gone":
         text = f"the stream of incarnation {request.incarnation} is gone: /dev/shm has no {request.stream}"
         return wire.Refused(request.id, "busy", f"{text}; if its source lives, close it and make it again")
@@ -344,9 +350,9 @@ def _contradiction(request: wire.Begin, facts: BeginFacts) -> wire.Refused | Non
 
 
 def _others(request: wire.Begin, source: SourceState, oldest: int) -> dict[str, int]:
-    """Stores that are declared no more: as the source knows, and as this store remembers. Below the number from
-    which on this incarnation is, they may have messages that nobody else has. ``oldest``: below it this store keeps
-    nothing anyway."""
+    """Stores that are declared no more: as the source knows, and as this store remembers. Below the number
+    from which on this incarnation is, they may have messages that nobody else has. ``oldest``: below it this
+    store keeps nothing anyway."""
     found = dict(source.others)
     for store, below in [*request.others.items(), *((store, request.start_sqn) for store in source.stores)]:
         found[store] = max(below, found.get(store, 0))
@@ -367,8 +373,8 @@ def decide_receiver(
         ack, joined = max(ack, facts.line_before.number if facts.line_before is not None else 0), True
     line = facts.line
     if line is not None:
-        # A receiver that had joined says there what it has. What this store knows may be more: the oldest that it
-        # kept when it heard of a receiver that began elsewhere, with older messages of another store.
+        # A receiver that had joined says there what it has. What this store knows may be more: the oldest
+        # that it kept when it heard of a receiver that began elsewhere, with older messages of another store.
         if line.number >= ack or line.joined:
             ack, under = line.number, max(under, facts.line_stream)
         joined |= line.joined

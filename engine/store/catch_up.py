@@ -20,7 +20,7 @@ from ..log.believed import newest_of
 from ..log.end import Walk, is_stuck
 from ..log.info_file import lacks
 from ..log.reader import Block, Logs
-from ..rules.reconcile import DONE, FOR_EVER, WAIT, Hole, Lost, CatchUpRule, StartAt
+from ..rules.reconcile import DONE, FOR_EVER, WAIT, CatchUpRule, Hole, Lost, StartAt
 from ..rules.resting import LOOK_NS
 
 if TYPE_CHECKING:

@@ -91,7 +91,8 @@ class Clients:
         client.sock.close()
 
     def send(self, client: Client, answer: wire.Answer) -> None:
-        """To the process, which is woken. One that does not read its answers is dropped: it must connect again."""
+        """To the process, which is woken. One that does not read its answers is dropped: it must connect
+        again."""
         try:
             client.sock.send(wire.encode(answer))
         except OSError:

@@ -39,9 +39,7 @@ may come again."""
 class OperatorDesk:
     """See the module; the store's control thread."""
 
-    def __init__(
-        self, holdings: Holdings, clients: Clients, sources: SourceDesk, receivers: ReceiverDesk
-    ) -> None:
+    def __init__(self, holdings: Holdings, clients: Clients, sources: SourceDesk, receivers: ReceiverDesk) -> None:
         self._holdings = holdings
         self._clients = clients
         self._sources = sources

@@ -94,8 +94,8 @@ class ReceiverDesk:
         self, client: Client, request: wire.RegisterReceiver, source: SourceState, receiver: ReceiverState,
         lines: dict[bytes, CData],
     ) -> answers.ReceiverFacts:  # fmt: skip
-        """What :func:`answers.decide_receiver` is to know. Of two identities, the one that another store gave it
-        is the one that it will have."""
+        """What :func:`answers.decide_receiver` is to know. Of two identities, the one that another store gave
+        it is the one that it will have."""
         before, after = receiver.uuid, request.identity or receiver.uuid
 
         def holder(uuid: bytes) -> Held | None:

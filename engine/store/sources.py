@@ -35,6 +35,7 @@ __all__ = ["SourceDesk"]
 
 _log = logging.getLogger("holdfast.store")
 
+
 class SourceDesk:
     """See the module; the store's control thread."""
 
@@ -194,7 +195,13 @@ class SourceDesk:
         holds = client.holds.get(_key(source), Hold(0, b"")).incarnation
         following, oldest = holdings.drain_thread(lambda: (repository.next_sqn, repository.oldest_sqn))
         return answers.BeginFacts(
-            holdings.name, self.holder(source, client), holds, following, oldest, str(repository.path), self._stream(request)
+            holdings.name,
+            self.holder(source, client),
+            holds,
+            following,
+            oldest,
+            str(repository.path),
+            self._stream(request),
         )
 
     def _stream(self, request: wire.Begin) -> Literal["same", "other", "gone"]:

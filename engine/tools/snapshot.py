@@ -26,7 +26,7 @@ from ..rules.quorum import Groups
 if TYPE_CHECKING:
     from ..memory.domain import Domain, ObjectName
 
-__all__ = ["Declared", "StoreFiles", "Snapshot", "declared_stores", "running_stores", "store_files", "take"]
+__all__ = ["Declared", "Snapshot", "StoreFiles", "declared_stores", "running_stores", "store_files", "take"]
 
 
 class StorePosition(msgspec.Struct, frozen=True):

@@ -1,5 +1,5 @@
-"""What has changed in a domain between two snapshots (engine/tools/snapshot.py): who came and went, and how far
-each has got.
+"""What has changed in a domain between two snapshots (engine/tools/snapshot.py): who came and went, and how
+far each has got.
 
 Values in, values out: nothing is looked at here. What came and went again between two snapshots is not told.
 """
@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .snapshot import ReceiverRow, SourceRow, StoreRow, Snapshot
+    from .snapshot import ReceiverRow, Snapshot, SourceRow, StoreRow
 
 __all__ = ["Change", "changes"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from model import readers
+from model import histories, readers
 from model.choices import Choices, every, some, subsets
 from model.conftest import LONG
 from model.declared import Declared

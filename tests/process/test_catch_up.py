@@ -22,7 +22,7 @@ from holdfast.engine.log.info_file import log_reader
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.rules.reconcile import CatchUpRule
-from holdfast.engine.store.catch_up import Filling
+from holdfast.engine.store.catch_up import CatchUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -297,14 +297,14 @@ def test_a_store_that_cannot_know_which_begin_holds_does_not_ask_all_the_time(
     log.plain(0, 14)
     log.close()
     (tmp_path / "store-c").rename(tmp_path / "hidden")
-    asked: list[Filling] = []
-    close = Filling.close
+    asked: list[CatchUp] = []
+    close = CatchUp.close
 
-    def closed(self: Filling) -> None:
+    def closed(self: CatchUp) -> None:
         asked.append(self)
         close(self)
 
-    monkeypatch.setattr(Filling, "close", closed)
+    monkeypatch.setattr(CatchUp, "close", closed)
     run_store("a", "disk")
     b = run_store("b", "disk")
     (repository,) = b.store.drainer.repositories.values()

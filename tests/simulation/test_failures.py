@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.engine.rules import registration as reg
-from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Groups, Holdings
+from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Groups, StoreSpans
 from holdfast.engine.rules.source_registration import SourceRegistration
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_a_message_is_stable_exactly_when_enough_stores_have_it(intragroup: Intr
         of = tuple(group for group, size in enumerate(sizes) for _ in range(size))
         groups = Groups(sizes, of, intragroup, intergroup)
         for up, has in itertools.product(itertools.product((0, 1), repeat=len(of)), repeat=2):
-            holdings = Holdings(groups)
+            holdings = StoreSpans(groups)
             holdings.seat(range(len(of)), {store for store, one in enumerate(up) if one})
             for store, one in enumerate(has):
                 holdings.stores[store].add(0, one)

@@ -1,5 +1,5 @@
-"""What a store answers to a registration or a BEGIN: each row a fact that decides (docs/semantics.md A.3, A.4, B.1;
-docs/design.md 12 to 14)."""
+"""What a store answers to a registration or a BEGIN: each row a fact that decides (docs/semantics.md A.3,
+A.4, B.1; docs/design.md 12 to 14)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from holdfast.engine.rules.reconcile import BEGINS_MAX, LogView
 from holdfast.engine.rules.reports import Seen
 from holdfast.engine.store import answers
 from holdfast.engine.store.answers import (
-    GrantSource, GrantReceiver, BeginFacts, Forget, Held, ReceiverFacts, SourceFacts, TakePart, Wait,
+    BeginFacts,
+    Forget,
+    GrantReceiver,
+    GrantSource,
+    Held,
+    ReceiverFacts,
+    SourceFacts,
+    TakePart,
+    Wait,
 )  # fmt: skip
 
 UUID, OTHER, CLAIMANT, RIVAL = b"u" * 16, b"o" * 16, b"c" * 16, b"r" * 16
@@ -28,9 +36,9 @@ def state(**said: Any) -> State:
     return State("a", b"s" * 16, 3, 100, lives=[3], **said)
 
 
-def source(**said: Any) -> SourceState:
+def source(uuid: bytes = UUID, **said: Any) -> SourceState:
     begun = {"incarnation": 2, "start_sqn": 70, "begins": [(1, 0), (2, 70)]}
-    return SourceState(UUID, "quotes", 7, 0, **{**begun, **said})
+    return SourceState(uuid, "quotes", 7, 0, **{**begun, **said})
 
 
 def unchanged(before: object, after: object) -> None:
@@ -120,8 +128,8 @@ def begin(request: wire.Begin, known: SourceState, facts: BeginFacts = FREE) -> 
     return found
 
 
-def promised(incarnation: int = 3, to: bytes = CLAIMANT, **said: Any) -> SourceState:
-    return source(promised=incarnation, promised_to=to, **said)
+def promised(number: int = 3, to: bytes = CLAIMANT, **said: Any) -> SourceState:
+    return source(promised=number, promised_to=to, **said)
 
 
 def test_what_was_promised_begins() -> None:
@@ -176,7 +184,9 @@ def test_a_begin_is_what_its_stream_says(stream: Any, code: str) -> None:
     assert begin(begins(), promised(), replace(FREE, stream=stream)).code == code
 
 
-@pytest.mark.parametrize("table", [[(2, 70), (1, 0)], [(2, 70), (2, 70)], [(2, 0)] + [(i, 0) for i in range(3, 3 + BEGINS_MAX)]])
+@pytest.mark.parametrize(
+    "table", [[(2, 70), (1, 0)], [(2, 70), (2, 70)], [(2, 0)] + [(i, 0) for i in range(3, 3 + BEGINS_MAX)]]
+)
 def test_a_table_is_in_order_and_not_longer_than_anybody_remembers(table: list[tuple[int, int]]) -> None:
     assert begin(msgspec.structs.replace(begins(begins=table), incarnation=99), promised(2)).code == "usage"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.tools.snapshot import ReceiverRow, SourceRow, StorePosition, StoreRow, Snapshot
+from holdfast.engine.tools.snapshot import ReceiverRow, Snapshot, SourceRow, StorePosition, StoreRow
 from holdfast.engine.tools.snapshot_diff import Change, changes
 
 

@@ -20,7 +20,7 @@ from holdfast.engine.rules.election import Written
 from holdfast.engine.rules.quorum import Groups
 from holdfast.engine.rules.reconcile import BEGINS_MAX
 from holdfast.engine.rules.reports import Configuration
-from holdfast.engine.store import sources
+from holdfast.engine.store import answers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,7 @@ def numbered(count: int, start: int = 0) -> dict[str, int]:
     return dict.fromkeys(names(count, start), MOST)
 
 
-OTHERS = sources.OTHERS_MAX
+OTHERS = answers.OTHERS_MAX
 TOPIC = filled(int(lib.HF_TOPIC_MAX) - 1)
 PATH = filled(PATH_MAX, "/")
 LONG = filled(1 << 20)
@@ -196,7 +196,7 @@ def test_a_source_tells_so_many_stores_of_earlier_lists_however_many_identities_
 def test_a_store_remembers_so_many_stores_of_earlier_lists_those_with_the_latest_messages() -> None:
     source = SourceState(UUID, "t", 7, 0, others={f"s{number}": 100 + number for number in range(2 * OTHERS)})
     request = wire.Begin(1, UUID, 2, 500, "stream", ["a"], others={"latest": 1000})
-    found = sources._others(source, request, 0)
+    found = answers._others(request, source, 0)
     assert len(found) == OTHERS
     assert found == {"latest": 1000} | {f"s{n}": 100 + n for n in range(OTHERS + 1, 2 * OTHERS)}
 

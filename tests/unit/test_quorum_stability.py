@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Groups, StoreSpans, Intergroup, Intragroup
+from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Groups, Intergroup, Intragroup, StoreSpans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
