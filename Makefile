@@ -113,7 +113,7 @@ spark-test: $(CORE) ## the tests of the data source, with Spark
 	$(PY) -m pytest -q -n0 -m 'not long' tests/spark
 
 torture: $(CORE) ## kill processes N times (2000), and compare what was delivered
-	PYTHONPATH=tests $(PY) tests/process/torture.py --kills $(N)
+	PYTHONPATH=tests $(PY) tests/torture_lab/kills.py --kills $(N)
 
 clean: ## remove what was built, .venv included
 	rm -rf build dist .venv *.egg-info bindings/_core*.so bindings/_receive*.so

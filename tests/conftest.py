@@ -62,7 +62,7 @@ def domain() -> Iterator[str]:
     yield name
     directory = Path(os.environ["HOLDFAST_DIR"]) / name
     if directory.exists():
-        from process.leftovers import remove_objects
+        from support.leftovers import remove_objects
 
         remove_objects(directory)
 
@@ -72,7 +72,7 @@ def nothing_left_in_shared_memory() -> Iterator[None]:
     """Fails the session if a test used a domain of its own and left objects of it behind; removes them all
     the same."""
     yield
-    from process.leftovers import remove_objects
+    from support.leftovers import remove_objects
 
     domains = [path.parent for path in ROOT.rglob("processes") if path.is_dir()]
     left = {str(path.relative_to(ROOT)): names for path in domains if (names := remove_objects(path))}

@@ -36,9 +36,18 @@ FUZZ = (
 )  # fmt: skip
 """The fuzz targets."""
 DISK_TESTS = " ".join(
-    f"tests/process/test_{name}.py" for name in ("bad_sectors", "unreadable_peers", "read_only", "hung_disk")
+    f"tests/process/{part}/test_{name}.py"
+    for part, name in (
+        ("faults", "bad_sectors"),
+        ("source", "unreadable_peers"),
+        ("store", "read_only"),
+        ("store", "hung_disk"),
+    )
 )
 """Tests of disks that give errors; some of them mount, or hide what is mounted."""
+LIMIT_TESTS = " ".join(
+    f"tests/process/{name}.py" for name in ("faults/test_limits", "client/test_fork", "client/test_liveness")
+)
 AS_ROOT = "real_disk or in_a_container"
 DISK_PROGRAMS = " ".join(f"{PLAIN}/test_log_{name}" for name in ("sectors", "failed_reads", "faults", "calls"))
 
@@ -165,7 +174,7 @@ HARNESSES = (
     Harness(
         "limits",
         "disk or shared memory full, RLIMIT_FSIZE, other users, two stores in one directory, other layouts, fork, pid reuse",
-        (_pytest("limits", " ".join(f"tests/process/test_{name}.py" for name in ("limits", "fork", "liveness"))),),
+        (_pytest("limits", LIMIT_TESTS),),
         {"tests": 50}, beside=True,
     ),
     Harness(
@@ -212,15 +221,15 @@ HARNESSES = (
     Harness(
         "torture_planted", "kills with a bug planted: at C level, and with 3 stores",
         tuple(
-            f"{{py}} tests/process/torture.py {kills} --seed 1 --mutant drain.publish_early"
+            f"{{py}} tests/torture_lab/kills.py {kills} --seed 1 --mutant drain.publish_early"
             for kills in ("--kills 1000 --core 1000", "--kills 2000 --core 0 --exec 0")
         ),
         planted=2,
     ),
     Harness(  # in two halves, since each waits for its processes a third of its time
         "torture", "kill -9 and SIGSTOP of sources, stores, receivers at random moments; 1 and 3 stores",
-        ("{py} tests/process/torture.py --kills 10000",) * 2, {"kills": 20_000, "stops": 500}, beside=True,
-        nights={"kills": Night("{py} tests/process/torture.py --kills 20000", "kills", 1_000_000)},
+        ("{py} tests/torture_lab/kills.py --kills 10000",) * 2, {"kills": 20_000, "stops": 500}, beside=True,
+        nights={"kills": Night("{py} tests/torture_lab/kills.py --kills 20000", "kills", 1_000_000)},
     ),
     # A slice is `make test`, whose harnesses write no records of their own here: all of it counts as one run.
     Harness(

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from evidence import record
-from process.leftovers import remove_objects
+from support.leftovers import remove_objects
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -38,8 +38,9 @@ BUILD = ROOT / "build" / "py-asan"
 TESTS = [
     f"tests/{name}.py"
     for name in (
-        "process/test_api", "process/test_arrival", "process/test_feed", "process/test_flow", "process/test_iteration",
-        "process/test_recycling", "process/test_waits", "unit/test_acks", "unit/test_api_misuse",
+        "process/client/test_api", "process/client/test_waits", "process/receiver/test_arrival",
+        "process/receiver/test_feed", "process/receiver/test_flow", "process/receiver/test_iteration",
+        "process/receiver/test_recycling", "unit/bindings/test_misuse", "unit/receiver/test_ack_window",
     )
 ]  # fmt: skip
 
@@ -67,7 +68,7 @@ PLANTED = {
         "heap-use-after-free",
     ),
 }
-SHOWS = "tests/process/test_flow.py"
+SHOWS = "tests/process/receiver/test_flow.py"
 """Catches each of them."""
 
 

@@ -26,7 +26,7 @@ sys.path.append(str(ROOT / "csrc"))
 
 import build_core  # noqa: E402
 from fuzz.plant import CSRC, PLANTED, planted  # noqa: E402
-from process.points import failpoints  # noqa: E402
+from support.failpoints import failpoints  # noqa: E402
 
 MARK = "/* cffi: begin */"
 NOT_IN_THE_PRODUCT = {"csrc/base/failpoint.c"}

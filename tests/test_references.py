@@ -331,7 +331,7 @@ FINE: list[tuple[Rule, str, str]] = [
     (wrong_links, "README.md", "[a](docs/design.md#13) [b](https://x.org/y) [c](#try-it) `[d](none)`\n\n# Try it\n"),
     (wrong_links, "docs/design.md", "```\n[x](none)\n```\n"),
     (wrong_paths, "README.md", "engine/README.md, tests/c/test_*.c, csrc/base/*.[ch], perf/results/<machine>.json, build/x.c\n"),
-    (wrong_documents, "tests/process/house.py", "HOUSE = 1\nprint(HOUSE)\n"),
+    (wrong_documents, "tests/support/stores_process.py", "HOUSE = 1\nprint(HOUSE)\n"),
     (wrong_documents, "engine/x.py", "# by design, and of the house\n"),
     (wrong_advice, "bindings/x.py", '"""A store (docs/semantics.md I.6). See Context."""\n'),
     (wrong_advice, "engine/x.py", '"""See docs/design.md 13."""\n'),

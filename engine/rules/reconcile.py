@@ -10,8 +10,8 @@ later it would void what has become stable since. A BEGIN that a quorum has made
 table: each BEGIN carries the table that it was built on, its source took that from a quorum of stores, and
 two quorums meet. Where one group will do, they need not; nor does a quorum say that no BEGIN with a greater
 number reached anybody else. So stores read each other's files, and sources the board
-(tests/unit/test_few_begins.py). A store that nobody can read may come back with such a BEGIN when a reboot
-has taken the board.
+(tests/unit/rules/test_few_begins.py). A store that nobody can read may come back with such a BEGIN when a
+reboot has taken the board.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from cuts.actors import Actor, Sending, receive, send, serve
 from cuts.journal import Journal, Receiver
 from cuts.machine import Machine
-from process.oracle import Finding, Stuck
+from support.oracle import Finding, Stuck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

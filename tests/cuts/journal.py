@@ -18,7 +18,7 @@ import bisect
 from dataclasses import dataclass, field
 
 from cuts.content import digest, fragments, message
-from process.oracle import Finding
+from support.oracle import Finding
 
 __all__ = ["Journal", "Receiver"]
 

@@ -6,7 +6,7 @@ import pytest
 from cuts.content import digest, fragments, message
 from cuts.journal import Journal, Receiver
 from cuts.shapes import SHAPES, Shape
-from process.oracle import Finding
+from support.oracle import Finding
 
 SEED = 3
 SINGLE = [number for number in range(200) if fragments(message(SEED, 1, number)) == 1]

@@ -6,9 +6,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from process.changed_lists import received, sent
-from process.command import Program
-from process.standing import Scene
+from support.changing_stores import received, sent
+from support.command_line import Program
+from support.stalled_store import Scene
 
 import holdfast as hf
 from holdfast.engine.log import register

@@ -107,8 +107,8 @@ def house(tmp_path: Path, own_domain: str) -> Iterator[House]:
 def other_house(house: House, own_domain: str, tmp_path: Path) -> Iterator[str]:
     """Three stores of the same names in another domain, which ``$HOLDFAST_DOMAIN`` does not name: its
     name."""
-    from process.leftovers import remove_objects
     from spark.three_stores import House
+    from support.leftovers import remove_objects
 
     from holdfast.spark import keeping
 

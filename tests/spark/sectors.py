@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
-from process.sectors import COUNT, SENT, kept, spoil_page
+from process.faults.sectors import COUNT, SENT, kept, spoil_page
 from spark.stream_kit import ALL, read, readers
 
 from holdfast.engine.log.column_reader import Records

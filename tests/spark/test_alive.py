@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from process.command import SHORT, run
 from spark.three_stores import House, published
 from spark.writes import OPTIONS, TOPIC_VALUE, batch_tasks, by_topic, rows, write
+from support.command_line import SHORT, run
 
 from holdfast.spark.alive import hold, let_go, over
 from holdfast.spark.batch_writer import ONCE, BatchWriter

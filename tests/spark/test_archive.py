@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
-from process.receiving import send, source
 from spark.archive_driver import Settings, command
+from support.receiving import send, source
 
 import holdfast as hf
 from holdfast.engine.memory.domain import Domain

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from process.shelves import Shelves
+from support.handmade_stores import Shelves
 
 import holdfast as hf
 from holdfast.engine.log.check import check_store
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from process.feeds import Log
     from pyspark.sql import SparkSession
+    from support.handmade_feed import Log
 
     from holdfast.spark.pipeline.findings import Audit
     from holdfast.spark.pipeline.progress import Progress

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from process.bad_pages import run_scene, scenes
+from support.bad_pages import run_scene, scenes
 
 SECTORS = Path(__file__).with_name("sectors.py")
 

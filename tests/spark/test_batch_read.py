@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from process.kept import log_of
 from pyspark.sql import datasource as f
 from pyspark.sql import types as t
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
+from support.kept_messages import log_of
 
 import holdfast as hf
 from holdfast.engine.log.catalog import topic_sources

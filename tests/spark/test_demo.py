@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from process.command import COMMAND
+from support.command_line import COMMAND
 
 import holdfast as hf
 from holdfast.cli import demo_pipeline

@@ -7,9 +7,9 @@ import os
 import shutil
 from pathlib import Path
 
-from process.command import run
 from spark.three_stores import House, published
 from spark.writes import OPTIONS, TOPIC_VALUE, Query, batch_tasks, commit_and_die, rows, write
+from support.command_line import run
 
 from holdfast.engine.memory.domain import Domain
 from holdfast.spark import keeping

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from process.command import run
-from process.shelves import Shelves
+from support.command_line import run
+from support.handmade_stores import Shelves
 
 from holdfast.cli import pipeline
 from holdfast.cli.demo_data import flights
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from process.command import Program
     from pyspark.sql import SparkSession
+    from support.command_line import Program
 
 NASTY = "a\x1b]0;owned\x07\n\u202ec"
 LONG = 240.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import pytest
-from process.shelves import Shelves
+from support.handmade_stores import Shelves
 
 import holdfast as hf
 from holdfast.engine.log.catalog import TopicSource, topic_sources

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from process.shelves import Shelves
 from spark.replays import replay_and_die
+from support.handmade_stores import Shelves
 
 import holdfast as hf
 from holdfast.engine.log.catalog import topic_sources
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from process.feeds import Log
+    from support.handmade_feed import Log
 
     from holdfast.spark.pipeline.progress import Progress
 

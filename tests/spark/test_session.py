@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from process.kept import log_of
 from pyspark.errors import PySparkException
+from support.kept_messages import log_of
 
 from holdfast.spark import SESSION_DEFAULTS
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from process.stranger import STRANGER
-from process.test_other_users import stranger
 from spark.three_stores import published
 from spark.writes import OPTIONS, TOPIC_VALUE, Query, batch_tasks, by_topic, rows, staged, write
+from support.other_user import STRANGER
+from support.stranger import stranger
 
 import holdfast as hf
 from holdfast.spark import staging

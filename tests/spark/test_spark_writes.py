@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from process.command import run
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from spark.three_stores import NAMES, published
+from support.command_line import run
 
 from holdfast.spark.exchange import publish_partitions
 

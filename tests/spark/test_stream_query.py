@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
-from process.command import stat
-from process.receiving import send, source
+from support.command_line import stat
+from support.receiving import send, source
 
 import holdfast as hf
 from holdfast.engine.log.catalog import topic_sources

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from process.receiving import send, source, until
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read, readers
+from support.receiving import send, source, until
 
 import holdfast as hf
 from holdfast.engine.log.catalog import topic_sources

@@ -9,8 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from process.receiving import send, source, until
 from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read, readers
+from support.receiving import send, source, until
 
 import holdfast as hf
 from holdfast.engine.log.catalog import topic_sources

@@ -7,8 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from process.receiving import source
 from spark.stream_kit import ALL, numbers, passed, read, readers
+from support.receiving import source
 
 import holdfast as hf
 from holdfast.engine.log.catalog import TopicSource, topic_sources

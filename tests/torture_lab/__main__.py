@@ -22,7 +22,7 @@ import traceback
 from pathlib import Path
 
 from evidence import record
-from process.leftovers import remove_objects
+from support.leftovers import remove_objects
 
 from torture_lab.lab import Lab, Outcome, Skip
 

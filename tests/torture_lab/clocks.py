@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from process.group_scene import GroupScene
-from process.leftovers import remove_objects
-from process.oracle import Finding
-from process.spawn import until
-from process.worker import SENT
+from support.group_scene import GroupScene
+from support.leftovers import remove_objects
+from support.oracle import Finding
+from support.worker import SENT
+from support.workers import until
 
 from holdfast.engine.native.core import lib
 

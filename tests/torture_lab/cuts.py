@@ -16,8 +16,8 @@ from unittest import mock
 
 from cuts.episode import RECEIVER, Episode, Life, Step
 from cuts.shapes import SHAPES
-from process.children import preload
-from process.oracle import Finding
+from support.forked_workers import preload
+from support.oracle import Finding
 
 from torture_lab.lab import LOST, Lab, Outcome
 from torture_lab.power import own_mounts

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from fuzz.targets import seeds_wire
-from process.oracle import Finding, Stuck
-from process.spawn import DEADLINE_S
+from support.oracle import Finding, Stuck
+from support.workers import DEADLINE_S
 
 from holdfast.engine.control import wire
 from holdfast.engine.errors import CorruptionError

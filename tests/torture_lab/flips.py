@@ -12,7 +12,7 @@ import secrets
 import shutil
 from typing import TYPE_CHECKING
 
-from process.feeds import Log
+from support.handmade_feed import Log
 
 from holdfast.engine.errors import CorruptionError
 from holdfast.engine.log import state_file

@@ -15,8 +15,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from process.oracle import Finding
-from process.spawn import Worker, until
+from support.oracle import Finding
+from support.workers import Worker, until
 
 import holdfast as hf
 from holdfast.engine.memory.domain import SHM_DIR, Domain

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
-from process.oracle import Finding
+from support.oracle import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from process.leftovers import remove_objects
-from process.oracle import Finding
-from process.spawn import DEADLINE_S, Worker
+from support.leftovers import remove_objects
+from support.oracle import Finding
+from support.workers import DEADLINE_S, Worker
 
 import holdfast as hf
 from holdfast.engine.memory.domain import Domain

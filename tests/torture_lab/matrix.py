@@ -23,13 +23,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from process.children import preload
-from process.group_scene import WINDOW, GroupScene
-from process.leftovers import remove_objects
-from process.oracle import Finding
-from process.points import failpoints, repair_points, status_points
-from process.spawn import until
-from process.worker import STOP
+from support.failpoints import failpoints, repair_points, status_points
+from support.forked_workers import preload
+from support.group_scene import WINDOW, GroupScene
+from support.leftovers import remove_objects
+from support.oracle import Finding
+from support.worker import STOP
+from support.workers import until
 
 from holdfast.engine.native.core import ffi, lib
 from torture_lab.lab import LOST, Lab, Outcome
@@ -37,7 +37,7 @@ from torture_lab.lab import LOST, Lab, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from process.spawn import Worker
+    from support.workers import Worker
 
 AT_ONCE = ("bell.", "board.", "log.fsync", "open.", "process.", "segment.", "wait.")
 """Passed once or twice in a life: the first time it is."""
@@ -56,7 +56,7 @@ IN_VIEWS = "reader.pinned"
 PROGRESS = 20
 PATIENCE_S = 30.0
 FAILED = 70
-"""Exit status of a child that an error has ended (children.py)."""
+"""Exit status of a child that an error has ended (forked_workers.py)."""
 ERRNO_S = 1.0
 """How long a scene with a failed call is watched when it does not go on."""
 OPTIONS = {"repository-disk-file-size-limit": 800_000}

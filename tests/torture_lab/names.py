@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from process.group_scene import GroupScene
-from process.leftovers import remove_objects
-from process.spawn import until
+from support.group_scene import GroupScene
+from support.leftovers import remove_objects
+from support.workers import until
 
 from holdfast.engine.memory.domain import SHM_DIR, unlink_object
 from torture_lab.load import in_steps, objects

@@ -3,7 +3,7 @@ copied.
 
 The copy has what reached the disk, and nothing of what only the page cache has. It is mounted, and a store
 opens its log there as after another boot: everything that the board called stable must be in it. The
-processes are those of torture_core.py; they go on on the image itself.
+processes are those of core_kills.py; they go on on the image itself.
 
 The planted bug is a log that leaves its fdatasync out. No kill can show it: the page cache outlives the
 process.
@@ -20,14 +20,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from process.children import preload
-from process.forked import STORE_UUID, open_log
-from process.oracle import Finding
-from process.points import ROLES
-from process.torture_core import Episode, Log, Tally
+from support.failpoints import ROLES
+from support.forked_roles import STORE_UUID, open_log
+from support.forked_workers import preload
+from support.oracle import Finding
 
 from holdfast.engine.memory.domain import SHM_DIR, Domain
 from holdfast.engine.native.core import ffi, lib
+from torture_lab.core_kills import Episode, Log, Tally
 from torture_lab.lab import LOST, Lab, Outcome
 
 if TYPE_CHECKING:

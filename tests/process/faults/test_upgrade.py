@@ -1,0 +1,240 @@
+"""0.1.0 and this version in one domain: every role is replaced under load, the stores one by one, killed at
+each step.
+
+0.1.0 is built from the history, once per checkout; a checkout without it skips these. Its logs have heads of
+layout version 1; a store of this version makes them anew, and 0.1.0 refuses such a directory and changes
+nothing in it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.workers import until
+
+from holdfast.engine.log.check import check_store
+from holdfast.engine.native.core import lib
+from perf.released import NoHistoryError, released
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).resolve().parents[3]
+ROLE = ROOT / "tests" / "support" / "upgrade_role.py"
+STEPS = {
+    "a": ["head.written", "head.renamed"],
+    "b": ["head.synced"],
+    "c": ["head.written", "head.written", "head.synced"],
+}
+"""Where each store is killed while it makes a head anew (csrc/log/head_file.c); at the last one it has the
+new head."""
+STORES = list(STEPS)
+
+
+@pytest.fixture(scope="session")
+def old() -> Path:
+    """What PYTHONPATH must be for 0.1.0."""
+    try:
+        return released()
+    except NoHistoryError as error:
+        pytest.skip(str(error))
+
+
+class Role:
+    """One role through its lives, of either version."""
+
+    def __init__(self, kind: str, name: str, where: Path) -> None:
+        self.kind, self.name, self.where = kind, name, where
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, path: Path | None, failpoints: str | None = None) -> None:
+        """The next life; ``path``: of 0.1.0."""
+        environment = {
+            key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "HOLDFAST_FAILPOINTS"}
+        }
+        if path is not None:
+            environment["PYTHONPATH"] = str(path)
+        if failpoints is not None:
+            environment["HOLDFAST_FAILPOINTS"] = failpoints
+        command = [sys.executable, str(ROLE), self.kind, self.name, str(self.where)]
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def said(self, word: str) -> list[list[str]]:
+        """Its lines that begin with this word, without it; the last one may be half written."""
+        file = self.where / f"{self.name}.said"
+        lines = file.read_text().split("\n")[:-1] if file.exists() else []
+        return [line.split()[1:] for line in lines if line.startswith(word + " ")]
+
+    def alive(self) -> None:
+        """It runs, or ends the test."""
+        assert self.process is not None
+        assert self.process.poll() is None, f"{self.kind} {self.name} ended with {self.process.returncode}"
+
+    def died(self) -> None:
+        """A failpoint has killed it."""
+        assert self.process is not None
+        assert self.process.wait(90) == -signal.SIGKILL
+
+    def kill(self) -> None:
+        """-9."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """A clean end."""
+        stop = self.where / f"{self.name}.stop"
+        stop.touch()
+        assert self.process is not None
+        assert self.process.wait(90) == 0
+        stop.unlink()
+
+
+class System:
+    """Three stores, a source and a receiver."""
+
+    def __init__(self, where: Path) -> None:
+        self.where = where
+        self.roles = {name: Role("store", name, where) for name in STORES}
+        self.roles |= {kind: Role(kind, kind, where) for kind in ("source", "receiver")}
+
+    def alive(self) -> None:
+        """What was started runs."""
+        for role in self.roles.values():
+            role.alive()
+
+    def stable(self) -> int:
+        """Behind the last number that the source was told of."""
+        return max((int(number) for (number,) in self.roles["source"].said("stable")), default=0)
+
+    def got(self) -> dict[int, str]:
+        """What the receiver got. A number comes again where it was not acknowledged, and is the same message
+        then."""
+        found: dict[int, str] = {}
+        for number, text in self.roles["receiver"].said("got"):
+            assert found.setdefault(int(number), text) == text
+        return found
+
+    def goes_on(self) -> None:
+        """More becomes stable, and is delivered."""
+        before = self.stable()
+        until("more is stable", lambda: self.stable() > before + 40, self.alive)
+        until("it is delivered", lambda: max(self.got(), default=0) > before + 40, self.alive)
+
+    def heads(self, name: str) -> list[Path]:
+        """Of the logs of this store."""
+        return sorted((self.where / f"store-{name}" / "logs").glob("*/head"))
+
+
+@pytest.fixture
+def system(tmp_path: Path, own_domain: str) -> Iterator[System]:
+    made = System(tmp_path)
+    yield made
+    for role in made.roles.values():
+        if role.process is not None:
+            role.process.kill()
+            role.process.wait()
+
+
+def version(head: Path) -> int:
+    return int.from_bytes(head.read_bytes()[8:12], "little")
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def replace_store(system: System, name: str) -> None:
+    """Kill -9, then this version, which is killed while it makes the head anew."""
+    role = system.roles[name]
+    role.kill()
+    for step in STEPS[name]:
+        assert {version(head) for head in system.heads(name)} == {1}
+        role.start(None, f"{step}=kill")
+        role.died()
+    assert {version(head) for head in system.heads(name)} == {lib.HF_HEAD_VERSION}
+    role.start(None)
+
+
+def replace_program(kind: str) -> Callable[[System], None]:
+    def replace(system: System) -> None:
+        system.roles[kind].kill()
+        system.roles[kind].start(None)
+
+    return replace
+
+
+def replace_stores(system: System) -> None:
+    for name in STORES:
+        replace_store(system, name)
+        system.goes_on()
+
+
+ORDERS = [
+    (replace_program("receiver"), replace_stores, replace_program("source")),
+    (replace_program("source"), replace_stores, replace_program("receiver")),
+    (replace_stores, replace_program("source"), replace_program("receiver")),
+]
+
+
+@pytest.mark.parametrize(
+    "order", ORDERS, ids=["receiver-stores-source", "source-stores-receiver", "stores-source-receiver"]
+)
+def test_every_role_is_replaced_under_load(
+    system: System, old: Path, order: tuple[Callable[[System], None], ...]
+) -> None:
+    for role in system.roles.values():
+        role.start(old)
+    system.goes_on()
+    for step in order:
+        step(system)
+        system.goes_on()
+    for kind in ("source", "receiver"):
+        if kind == "receiver":
+            until("all is delivered", lambda: max(system.got()) == system.stable() - 1, system.alive)
+        system.roles[kind].stop()
+    delivered, last = system.got(), system.stable()
+    assert delivered == {number: str(number) for number in range(last)}
+    for name in STORES:
+        system.roles[name].stop()
+        assert {version(head) for head in system.heads(name)} == {lib.HF_HEAD_VERSION}
+        report = check_store(system.where / f"store-{name}")
+        assert [(log.findings, log.error) for log in report.logs] == [([], "")]
+
+
+OPEN_IT = """
+import os, sys
+from holdfast.engine.native.core import ffi, lib
+config, log = ffi.new("struct hf_log_config *"), ffi.new("struct hf_log **")
+ffi.memmove(config.uuid, bytes.fromhex(os.path.basename(sys.argv[1])), 16)
+config.level = lib.HF_LEVEL_DISK
+status = lib.hf_log_open(os.open(sys.argv[1], os.O_RDONLY), config, log)
+sys.exit(ffi.string(lib.hf_status_name(status)).decode())
+"""
+
+
+def test_the_old_version_refuses_a_new_directory_and_changes_nothing(system: System, old: Path) -> None:
+    for role in system.roles.values():
+        role.start(None)
+    system.goes_on()
+    role = system.roles["a"]
+    role.kill()
+    (head,) = system.heads("a")
+    before = content(head.parent)
+    environment = {**os.environ, "PYTHONPATH": str(old)}
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN_IT, str(head.parent)], env=environment, check=False, capture_output=True, text=True
+    )
+    assert done.stderr == "HF_LAYOUT\n"
+    role.start(old)
+    until("0.1.0 has started", lambda: len(role.said("of")) == 2, role.alive)
+    role.stop()
+    assert content(head.parent) == before
+    role.start(None)
+    system.goes_on()
