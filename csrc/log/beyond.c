@@ -92,7 +92,7 @@ static int64_t walk(struct hf_logr *r, struct hf_reach *reach)
 {
     struct hf_head *head = r->head;
     struct hf_begins begins;
-    struct hf_ending e = {.dir = r->dir, .from = &r->mark, .told_sqn = reach->head_sqn};
+    struct hf_ending e = {.dir = r->dir, .from = &r->walked, .told_sqn = reach->head_sqn};
     int64_t got = hf_head_read(r->head_fd, head, &begins);
     if (got != HF_OK) {
         return got;
@@ -114,7 +114,7 @@ static int64_t walk(struct hf_logr *r, struct hf_reach *reach)
         reach->end = e.end;
         reach->next_sqn = hf_ending_number(&e, begins.at, begins.count);
         reach->status = e.lost_tail || e.unsure ? HF_DAMAGED : HF_OK;
-        r->mark = e.mark;
+        r->walked = e.walked;
     }
     hf_seg_list_free(e.segs, e.count);
     return status;
@@ -195,12 +195,12 @@ int64_t hf_logr_end(struct hf_logr *r, uint64_t *next_sqn)
     return r->reach.status == HF_OK && hf_unsure_said(r->dir) ? HF_DAMAGED : r->reach.status;
 }
 
-void hf_logr_mark(const struct hf_logr *r, struct hf_log_mark *out)
+void hf_logr_walked(const struct hf_logr *r, struct hf_log_walked *out)
 {
-    *out = r->mark;
+    *out = r->walked;
 }
 
-void hf_logr_resume(struct hf_logr *r, const struct hf_log_mark *mark)
+void hf_logr_resume(struct hf_logr *r, const struct hf_log_walked *walked)
 {
-    r->mark = *mark;
+    r->walked = *walked;
 }

@@ -167,7 +167,7 @@ static int64_t lose_tail(struct hf_ending *e, struct hf_seg *s, struct hf_walk *
 /* 1: the walk begins with the last message that an earlier one verified; it is still there. */
 static int resume(const struct hf_ending *e, const struct hf_seg *s, struct hf_walk *w, struct hf_chain *chain)
 {
-    const struct hf_log_mark *from = e->from;
+    const struct hf_log_walked *from = e->from;
     if (from == NULL || from->end == 0 || memcmp(from->segment, s->uuid, HF_UUID) != 0 ||
         from->position % HF_GRANULE != 0 || from->position < s->base || from->position >= w->limit) {
         return 0;
@@ -218,15 +218,15 @@ static int64_t walk_segment(struct hf_ending *e, int64_t i)
     int resumed = resume(e, s, &w, &chain);
     e->hurt = 0;
     e->lost_tail = 0;
-    e->mark.end = 0;
+    e->walked.end = 0;
     for (;;) {
         uint32_t fragment = chain.fragment;
         if (hf_walk_frame(&w) && hf_chain_take(&chain, &w.frame, &w.body, w.position)) {
             note(e, s, &w, fragment);
             if (chain.fragment == 0) {
-                e->mark.position = e->begun.position;
-                e->mark.sqn = e->begun.sqn;
-                e->mark.end = chain.whole;
+                e->walked.position = e->begun.position;
+                e->walked.sqn = e->begun.sqn;
+                e->walked.end = chain.whole;
             }
             hf_walk_step(&w);
             continue;
@@ -337,10 +337,10 @@ int64_t hf_ending_walk(struct hf_ending *e)
         e->end = e->stable;
         e->lost_tail = 1;
     }
-    if (status != HF_OK || e->lost_tail || e->unsure || e->mark.end == 0 || e->last != e->count - 1) {
-        e->mark.end = 0;
+    if (status != HF_OK || e->lost_tail || e->unsure || e->walked.end == 0 || e->last != e->count - 1) {
+        e->walked.end = 0;
     } else {
-        memcpy(e->mark.segment, e->segs[e->last].uuid, HF_UUID);
+        memcpy(e->walked.segment, e->segs[e->last].uuid, HF_UUID);
     }
     return status;
 }

@@ -14,7 +14,7 @@ struct hf_ending {
     uint64_t kept_sqn;      /* and what hf_log_kept takes from it */
     uint64_t kept_position;
     uint64_t stable; /* S: what is known (hf_head_stable, then hf_ending_stable), and what the walk learns */
-    const struct hf_log_mark *from; /* of an earlier walk; NULL: none */
+    const struct hf_log_walked *from; /* of an earlier walk; NULL: none */
     int blind;                      /* the disk does not give the head */
     uint64_t segment_bytes; /* how large a segment is whose file does not tell; 0: nobody asks for next_unsure */
 
@@ -31,8 +31,8 @@ struct hf_ending {
     uint64_t most_unsure; /* if none is: no number from here on was ever in the log */
     uint64_t cut_bytes;
     uint64_t damaged; /* ranges */
-    struct hf_log_mark mark;
-    struct hf_log_mark begun; /* where the message under way begins */
+    struct hf_log_walked walked;
+    struct hf_log_walked begun; /* where the message under way begins */
 };
 void hf_ending_stable(struct hf_ending *e, const struct hf_seg *segs, int64_t n); /* by the headers of all segments */
 /* 1: segs[i] of n is left over from a recycling whose rename was lost, or from a roll whose header was. To be asked of

@@ -112,14 +112,14 @@ int64_t hf_logr_range(struct hf_logr *r, uint64_t *oldest_sqn, uint64_t *next_sq
 int64_t hf_logr_end(struct hf_logr *r, uint64_t *next_sqn);
 /* The last message that a walk to the end has verified, and where the frames behind it end; another reader of the same log, in
  * the same process, may begin there. end 0: none. */
-struct hf_log_mark {
+struct hf_log_walked {
     uint8_t segment[16];
     uint64_t position;
     uint64_t sqn;
     uint64_t end;
 };
-void hf_logr_mark(const struct hf_logr *r, struct hf_log_mark *out);
-void hf_logr_resume(struct hf_logr *r, const struct hf_log_mark *mark);
+void hf_logr_walked(const struct hf_logr *r, struct hf_log_walked *out);
+void hf_logr_resume(struct hf_logr *r, const struct hf_log_walked *walked);
 /* Copies verified frames from number `sqn` on into buf (whole messages; control frames left out), up to capacity and
  * only published ones. Starts at the first fragment of the message that holds sqn. Returns bytes > 0 and *next =
  * number behind the last frame copied; HF_AGAIN: nothing published at or beyond sqn; HF_GONE: not here (*next =

@@ -45,7 +45,7 @@ struct hf_logr {
     uint64_t cursor_sqn;     /* number there */
     uint64_t incarnation;    /* of what the last read returned */
     struct hf_reach reach;   /* beyond.c */
-    struct hf_log_mark mark; /* of the last walk to the end */
+    struct hf_log_walked walked; /* of the last walk to the end */
     struct hf_ranges fills;  /* as listed */
     struct hf_logr *fill;    /* the one that was read last, as a log of one segment; NULL: none */
 };

@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const char mark[] = "unsure", unfinished[] = "unsure-new";
+static const char note[] = "unsure", unfinished[] = "unsure-new";
 
 enum { TEXT = 48 };
 
@@ -35,7 +35,7 @@ int64_t hf_unsure_load(struct hf_log *log)
     uint64_t first, next;
     struct hf_bytes bad = {0, 0};
     unlinkat(log->dir, unfinished, 0);
-    int fd = openat(log->dir, mark, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = openat(log->dir, note, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT) {
         return HF_OK;
     }
@@ -56,7 +56,7 @@ int64_t hf_unsure_load(struct hf_log *log)
 
 int hf_unsure_said(int dir)
 {
-    return faccessat(dir, mark, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+    return faccessat(dir, note, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
 }
 
 int64_t hf_unsure_save(struct hf_log *log, uint64_t first, uint64_t next)
@@ -73,7 +73,7 @@ int64_t hf_unsure_save(struct hf_log *log, uint64_t first, uint64_t next)
         status = hf_log_durable(log, fd, HF_SYNC_DATA);
     }
     close(fd);
-    if (status == HF_OK && renameat(log->dir, unfinished, log->dir, mark) != 0) {
+    if (status == HF_OK && renameat(log->dir, unfinished, log->dir, note) != 0) {
         status = hf_errno();
     }
     return status == HF_OK ? hf_log_durable(log, log->dir, HF_SYNC_NAMES) : status;
@@ -86,7 +86,7 @@ int64_t hf_log_sure(struct hf_log *log)
         return HF_OK;
     }
     int64_t status = hf_log_sync(log); /* what it was repaired with */
-    if (status == HF_OK && unlinkat(log->dir, mark, 0) != 0 && errno != ENOENT) {
+    if (status == HF_OK && unlinkat(log->dir, note, 0) != 0 && errno != ENOENT) {
         status = hf_errno();
     }
     if (status == HF_OK) {

@@ -49,9 +49,9 @@ static void pace(struct hf_drain_item *item, const uint8_t *block, uint64_t byte
         if (item->payload <= item->ack_payload) {
             item->ack_sqn = f.sequence_number + 1;
         }
-        if (item->payload - item->marked >= item->mark_bytes && item->mark_count < item->marks_max) {
-            item->marks[item->mark_count++] = (struct hf_mark){item->payload, f.sequence_number + 1};
-            item->marked = item->payload;
+        if (item->payload - item->sampled >= item->sample_bytes && item->sample_count < item->samples_max) {
+            item->samples[item->sample_count++] = (struct hf_drain_sample){item->payload, f.sequence_number + 1};
+            item->sampled = item->payload;
         }
     }
 }

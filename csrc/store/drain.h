@@ -19,6 +19,10 @@
 #include "stream/stream.h"
 
 /* cffi: begin */
+struct hf_drain_sample {
+    uint64_t payload;
+    uint64_t sqn;
+};
 struct hf_drain_item {
     struct hf_reader *reader;
     struct hf_log *log;
@@ -35,11 +39,11 @@ struct hf_drain_item {
     uint64_t payload;      /* paced: bytes of payload appended since it was made */
     uint64_t ack_payload;  /* paced: a message that brings `payload` above this does not move ack_sqn, nor does any behind it */
     uint64_t ack_sqn;
-    struct hf_mark *marks; /* paced: (payload, next number) behind a message, mark_bytes apart or more; the owner takes them away */
-    uint64_t marks_max;
-    uint64_t mark_count;
-    uint64_t mark_bytes;
-    uint64_t marked;       /* payload at the last one */
+    struct hf_drain_sample *samples; /* paced: payload and next number behind a message, sample_bytes apart or more; the owner takes them away */
+    uint64_t samples_max;
+    uint64_t sample_count;
+    uint64_t sample_bytes;
+    uint64_t sampled;      /* payload at the last one */
 };
 
 /* items whose status is HF_OK are served. Returns the number of items with another status (the caller looks at them,

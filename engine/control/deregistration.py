@@ -131,13 +131,13 @@ class SourceDeregistration(Deregistration):
         """A store has refused: somebody else has the RegID there by now."""
 
     def _request(self, store: int, request_id: int) -> wire.Deregister:
-        grant = self._machine.slots[store].grant
+        grant = self._machine.entries[store].grant
         assert grant is not None
         incarnation = max(self._machine.incarnation, grant.incarnation)
         return wire.Deregister(request_id, "source", grant.uuid, self._machine.uuid, incarnation)
 
     def _forgotten(self, store: int, next_sqn: int) -> None:
-        grant = self._machine.slots[store].grant
+        grant = self._machine.entries[store].grant
         assert grant is not None
         self._tell(
             source_events.DeregistrationSuccess(

@@ -27,7 +27,7 @@ STUCK_NS = 5_000_000_000
 end."""
 WALK_S = 0.2
 """A walk takes less, as a rule. A thread that others wait for waits so long, and looks again later."""
-MARKS_MAX = 4096
+WALKED_MAX = 4096
 """Logs whose marks are remembered; the oldest make room."""
 HEADS: dict[int, str] = {
     lib.HF_AGAIN: "it has no head",
@@ -35,8 +35,8 @@ HEADS: dict[int, str] = {
     lib.HF_LAYOUT: "it is of another layout version",
 }
 
-_marks: dict[tuple[int, int], CData] = {}
-"""By device and inode of a log's directory: struct hf_log_mark *, never changed."""
+_walked: dict[tuple[int, int], CData] = {}
+"""By device and inode of a log's directory: struct hf_log_walked *, never changed."""
 _running: dict[str, list[int]] = {}
 """By directory of logs: since when (CLOCK_MONOTONIC, ns) each walk there goes on."""
 _lock = threading.Lock()
@@ -80,13 +80,13 @@ class OpenLog(NamedTuple):
         """What hf_logr_end says: its status, and the number. What was walked is remembered."""
         number = ffi.new("uint64_t *")
         status = int(lib.hf_logr_end(self.log, number))
-        mark = ffi.new("struct hf_log_mark *")
-        lib.hf_logr_mark(self.log, mark)
-        if mark.end:
-            _marks.pop(self.key, None)
-            _marks[self.key] = mark
-            while len(_marks) > MARKS_MAX:
-                _marks.pop(next(iter(_marks)), None)
+        walked = ffi.new("struct hf_log_walked *")
+        lib.hf_logr_walked(self.log, walked)
+        if walked.end:
+            _walked.pop(self.key, None)
+            _walked[self.key] = walked
+            while len(_walked) > WALKED_MAX:
+                _walked.pop(next(iter(_walked)), None)
         return status, int(number[0])
 
     def close(self) -> None:
@@ -109,9 +109,9 @@ def open_log(path: str | os.PathLike[str]) -> OpenLog | Refusal:
     if status != lib.HF_OK:
         return Refusal(status)
     opened = OpenLog(out[0], place.st_ino, (place.st_dev, place.st_ino))
-    mark = _marks.get(opened.key)
-    if mark is not None:
-        lib.hf_logr_resume(opened.log, mark)
+    walked = _walked.get(opened.key)
+    if walked is not None:
+        lib.hf_logr_resume(opened.log, walked)
     return opened
 
 

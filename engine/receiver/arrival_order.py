@@ -213,19 +213,19 @@ class ArrivalFeed:
         """As told by either."""
         self._listener.lost(first, last)
 
-    def began(self) -> None:
+    def resumed(self) -> None:
         """As told by the live part."""
         self._ended = False
-        self._listener.began()
+        self._listener.resumed()
 
     def ended(self) -> None:
         """Not before everything is recovered."""
         self._ended = True
         self._recovering()
 
-    def begun(self, incarnation: int, start: int) -> None:
+    def rebased(self, incarnation: int, start: int) -> None:
         """What is to be recovered ends where a new incarnation begins."""
         self._old.stop = min(self._old.stop, start)
         self._old.begin(incarnation, start)
         self.live.begin(incarnation, start)
-        self._listener.begun(incarnation, start)
+        self._listener.rebased(incarnation, start)

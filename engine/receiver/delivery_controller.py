@@ -368,7 +368,7 @@ class DeliveryController(Counts):
         assert self.window is not None
         self.window.lost(first, last)
 
-    def began(self) -> None:
+    def resumed(self) -> None:
         """Listener."""
         self.tell(events.BeginOfStream(self.topic, self.source))
 
@@ -376,7 +376,7 @@ class DeliveryController(Counts):
         """Listener."""
         self.tell(events.EndOfStream(self.topic, self.source))
 
-    def begun(self, incarnation: int, start: int) -> None:
+    def rebased(self, incarnation: int, start: int) -> None:
         """Listener: acks of what is void now must not count for the numbers of the new incarnation."""
         assert self.window is not None
         self.receiver.settle()

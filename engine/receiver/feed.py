@@ -51,13 +51,13 @@ class Listener(Protocol):
     def lost(self, first: int, last: int) -> None:
         """Nobody has numbers first..last any more; delivery goes on behind them."""
 
-    def began(self) -> None:
+    def resumed(self) -> None:
         """Messages come again after :meth:`ended`."""
 
     def ended(self) -> None:
         """The source has closed or died, and everything it left is delivered."""
 
-    def begun(self, incarnation: int, start: int) -> None:
+    def rebased(self, incarnation: int, start: int) -> None:
         """Everything from now on is read under this incarnation, acks too; what was delivered from ``start``
         on is void."""
 
@@ -152,10 +152,10 @@ class Feed(Served):
         if start < self.next:
             self.seek(start)
         self._block.clear()  # it was read under an older one
-        self._listener.begun(incarnation, start)
+        self._listener.rebased(incarnation, start)
         if 0 <= self._ended < incarnation:
             self._ended = -1
-            self._listener.began()
+            self._listener.resumed()
         return True
 
     # One message --------------------------------------------------------------------------------------------

@@ -343,7 +343,7 @@ class Registrar:
         """The source names other stores, or groups them otherwise. Those that stay keep their
         registration."""
         context = self._receiver.context
-        before = {store.name: (store, slot) for store, slot in zip(self.stores, self._machine.slots, strict=True)}
+        before = {store.name: (store, entry) for store, entry in zip(self.stores, self._machine.entries, strict=True)}
         old = self._machine
         self.stores = [before[name][0] if name in before else Registered(context.link(name)) for name in names]
         self._names += 1
@@ -353,7 +353,7 @@ class Registrar:
         self._machine.identity = old.identity
         for index, name in enumerate(names):
             if name in before and before[name][1].phase is reg.Phase.ACTIVE:
-                self._machine.slots[index] = before[name][1]
+                self._machine.entries[index] = before[name][1]
         for name, (store, _) in before.items():
             if name not in names and self in store.link.listeners:
                 store.link.listeners.remove(self)

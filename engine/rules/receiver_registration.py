@@ -63,24 +63,24 @@ class ReceiverRegistration(Registration):
         """The source is registered with these stores, and no others."""
         actions: list[Action] = []
         self.seated = set(stores)
-        for store, slot in enumerate(self.slots):
-            if store not in self.seated and slot.phase is not Phase.ACTIVE:  # what an active one said stays true
-                slot.phase = Phase.IDLE
-            elif store in self.seated and slot.phase is Phase.IDLE:
-                slot.phase = Phase.DOWN
-                actions += self._ask(store, now_ns) if slot.up else []
+        for store, entry in enumerate(self.entries):
+            if store not in self.seated and entry.phase is not Phase.ACTIVE:  # what an active one said stays true
+                entry.phase = Phase.IDLE
+            elif store in self.seated and entry.phase is Phase.IDLE:
+                entry.phase = Phase.DOWN
+                actions += self._ask(store, now_ns) if entry.up else []
         return actions
 
     def granted(self, store: int, grant: Grant, now_ns: int) -> list[Action]:
         """The store answered."""
-        slot = self.slots[store]
-        slot.phase, slot.grant, slot.refusal, slot.refusals, slot.gone = Phase.ACTIVE, grant, None, 0, False
-        slot.told, slot.same = None, 0
+        entry = self.entries[store]
+        entry.phase, entry.grant, entry.refusal, entry.refusals, entry.gone = Phase.ACTIVE, grant, None, 0, False
+        entry.told, entry.same = None, 0
         if not grant.old:
             self._strangers.add(store)
         again = self._unify(now_ns)
         left = self._give_up()
-        told: list[Action] = [Granted(store, grant)] if slot.phase is Phase.ACTIVE else []
+        told: list[Action] = [Granted(store, grant)] if entry.phase is Phase.ACTIVE else []
         return told + left + again + self._complete(now_ns)
 
     def _unify(self, now_ns: int) -> list[Action]:
@@ -109,13 +109,13 @@ class ReceiverRegistration(Registration):
     def again(self, store: int, now_ns: int) -> list[Action]:
         """The source has registered with the store again, so the receiver does, too (docs/semantics.md
         B.2)."""
-        return self._ask(store, now_ns) if self.slots[store].phase in {Phase.ACTIVE, Phase.REFUSED} else []
+        return self._ask(store, now_ns) if self.entries[store].phase in {Phase.ACTIVE, Phase.REFUSED} else []
 
     def disconnected(self, store: int) -> list[Action]:
         """The link broke. Delivery goes on; recovery reads that store's files."""
-        slot = self.slots[store]
-        slot.up, slot.refusals, slot.same = False, 0, 0
-        slot.phase = Phase.DOWN if store in self.seated else Phase.IDLE
+        entry = self.entries[store]
+        entry.up, entry.refusals, entry.same = False, 0, 0
+        entry.phase = Phase.DOWN if store in self.seated else Phase.IDLE
         return []
 
     def tick(self, now_ns: int) -> list[Action]:
@@ -135,12 +135,12 @@ class ReceiverRegistration(Registration):
         return tuple((store, self._says(store)) for store in sorted(self.seated))
 
     def _says(self, store: int) -> str:
-        slot = self.slots[store]
-        if slot.phase is Phase.ACTIVE:
+        entry = self.entries[store]
+        if entry.phase is Phase.ACTIVE:
             return REGISTERED
-        if not slot.up:
+        if not entry.up:
             return "cannot be reached"
-        return "has not answered" if slot.refusal is None else slot.refusal.reason
+        return "has not answered" if entry.refusal is None else entry.refusal.reason
 
     def _waits(self, now_ns: int) -> list[Action]:
         """Nobody waits in silence: told when those that answer have done so, and again and again. What is
@@ -158,21 +158,21 @@ class ReceiverRegistration(Registration):
                 return []
             self._told_ns = now_ns
             return [Waits(self.said(), self.disputed)]
-        slots = [self.slots[store] for store in self.seated]
-        heard = [slot for slot in slots if slot.phase is Phase.ACTIVE or (slot.up and slot.refusal is not None)]
-        settled = len(heard) == len(slots) > 0 or waited >= min(self.interval_ns, PATIENCE_NS)
-        if not (settled and (heard or not slots)) and waited < again_ns:
+        entries = [self.entries[store] for store in self.seated]
+        heard = [entry for entry in entries if entry.phase is Phase.ACTIVE or (entry.up and entry.refusal is not None)]
+        settled = len(heard) == len(entries) > 0 or waited >= min(self.interval_ns, PATIENCE_NS)
+        if not (settled and (heard or not entries)) and waited < again_ns:
             return []
         self._told_ns = now_ns
-        untold = len(heard) < len(slots) or any(
-            slot.refusal is not None and slot.refusal.code == "unknown_source" for slot in slots
+        untold = len(heard) < len(entries) or any(
+            entry.refusal is not None and entry.refusal.code == "unknown_source" for entry in entries
         )
-        return [Waits(self.said(), self.disputed)] if untold or not slots else []
+        return [Waits(self.said(), self.disputed)] if untold or not entries else []
 
     def _unresponsive(self, store: int) -> Action:
         number = self.groups.of[store]
         registered = len(self._in_phase(Phase.ACTIVE) & set(self.groups.members(number)))
-        answered = self.slots[store].grant is not None
+        answered = self.entries[store].grant is not None
         return Unresponsive(store, False, registered, quorum(self.groups.sizes[number]), answered)
 
     def grants(self) -> Sequence[Grant]:
@@ -180,12 +180,12 @@ class ReceiverRegistration(Registration):
         return list(self._reports().values())
 
     def _reports(self) -> dict[int, Grant]:
-        return {s: slot.grant for s, slot in enumerate(self.slots) if slot.phase is Phase.ACTIVE and slot.grant}
+        return {s: entry.grant for s, entry in enumerate(self.entries) if entry.phase is Phase.ACTIVE and entry.grant}
 
     def tables(self) -> list[Table]:
         """The BEGIN tables that may hold (reports.readers_tables), by all that the stores have said. Empty
         tables: nothing."""
-        grants = {str(store): slot.grant for store, slot in enumerate(self.slots) if slot.grant is not None}
+        grants = {str(store): entry.grant for store, entry in enumerate(self.entries) if entry.grant is not None}
         views = {name: LogView(tuple(grant.begins), grant.high_sqn) for name, grant in grants.items()}
         declared = Configuration(tuple(map(str, range(self.groups.stores))), self.groups)
         forgot = {str(store) for grant in grants.values() for store in grant.given_up}

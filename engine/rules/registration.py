@@ -231,7 +231,7 @@ class Phase(enum.Enum):
 
 
 @dataclass(slots=True)
-class _Slot:
+class _Entry:
     phase: Phase = Phase.DOWN
     up: bool = False
     """Its link is."""
@@ -258,7 +258,7 @@ class _Slot:
 
 @dataclass(slots=True)
 class Registration:
-    """What both sides share: one slot per store; those in ``seated`` are asked, again and again until they
+    """What both sides share: one entry per store; those in ``seated`` are asked, again and again until they
     answer."""
 
     groups: Groups
@@ -267,40 +267,40 @@ class Registration:
     stagger: float = field(default=0.0, kw_only=True)
     """So much longer is the pause after a refusal, 0..1. Claimants of one RegID differ in it, or they meet
     again and again."""
-    slots: list[_Slot] = field(init=False)
+    entries: list[_Entry] = field(init=False)
     seated: set[int] = field(init=False)
     first_ns: int = field(default=-1, init=False)
     _watched_ns: int = field(default=-1, init=False)
     """Since when answers are waited for."""
 
     def __post_init__(self) -> None:
-        self.slots = [_Slot() for _ in range(self.groups.stores)]
+        self.entries = [_Entry() for _ in range(self.groups.stores)]
 
     def connected(self, store: int, now_ns: int) -> list[Action]:
         """A link to the store is up."""
-        slot = self.slots[store]
-        slot.up, slot.gone = True, False
-        return self._ask(store, now_ns) if slot.phase is Phase.DOWN else []
+        entry = self.entries[store]
+        entry.up, entry.gone = True, False
+        return self._ask(store, now_ns) if entry.phase is Phase.DOWN else []
 
     def _ask(self, store: int, now_ns: int) -> list[Action]:
         if self.first_ns < 0:
             self.first_ns = now_ns
-        slot = self.slots[store]
-        slot.phase, slot.asked_ns = Phase.ASKED, now_ns
+        entry = self.entries[store]
+        entry.phase, entry.asked_ns = Phase.ASKED, now_ns
         return [Ask(store)]
 
     def refused(self, store: int, refusal: Refusal) -> list[Action]:
         """The store said no; it is asked again soon."""
-        slot = self.slots[store]
-        if slot.phase in {Phase.DOWN, Phase.IDLE}:
+        entry = self.entries[store]
+        if entry.phase in {Phase.DOWN, Phase.IDLE}:
             return []
-        slot.hollow = slot.phase is Phase.ANNOUNCED
-        slot.phase, slot.refusal, slot.gone = Phase.REFUSED, refusal, False
-        slot.refusals += 1
-        slot.same = slot.same + 1 if slot.told == refusal else 0
+        entry.hollow = entry.phase is Phase.ANNOUNCED
+        entry.phase, entry.refusal, entry.gone = Phase.REFUSED, refusal, False
+        entry.refusals += 1
+        entry.same = entry.same + 1 if entry.told == refusal else 0
         told: list[Action] = []
-        if not slot.same or slot.asked_ns - slot.told_ns >= TELL_AGAIN * self.interval_ns:
-            slot.told, slot.told_ns = refusal, slot.asked_ns
+        if not entry.same or entry.asked_ns - entry.told_ns >= TELL_AGAIN * self.interval_ns:
+            entry.told, entry.told_ns = refusal, entry.asked_ns
             told.append(RefusedBy(store, refusal))
         return told + self._give_up()
 
@@ -315,7 +315,7 @@ class Registration:
 
     def _in_use(self) -> set[int]:
         """Stores that somebody else holds."""
-        return {store for store, slot in enumerate(self.slots) if _is_in_use(slot)}
+        return {store for store, entry in enumerate(self.entries) if _is_in_use(entry)}
 
     def _stuck(self, held: Collection[int], in_use: Collection[int]) -> bool:
         """What it holds does not let it complete."""
@@ -332,16 +332,16 @@ class Registration:
         if held is None or not in_use:
             return []
         hopeless = not self._sufficient(free) or len(free) <= len(in_use & self.seated)
-        again = any(self.slots[store].refusals > 1 for store in in_use)
+        again = any(self.entries[store].refusals > 1 for store in in_use)
         holding = self._in_phase(held)
         if not hopeless and not (again and holding and self._stuck(holding, in_use & self.seated)):
             return []
         actions: list[Action] = []
-        latest = max(slot.asked_ns for slot in self.slots)
-        for store, slot in enumerate(self.slots):
-            if slot.phase is held and slot.grant is not None:
-                actions.append(GiveUp(store, slot.grant.uuid))
-                slot.phase, slot.grant, slot.asked_ns = Phase.REFUSED, None, latest
+        latest = max(entry.asked_ns for entry in self.entries)
+        for store, entry in enumerate(self.entries):
+            if entry.phase is held and entry.grant is not None:
+                actions.append(GiveUp(store, entry.grant.uuid))
+                entry.phase, entry.grant, entry.asked_ns = Phase.REFUSED, None, latest
         return actions
 
     def _retries(self, now_ns: int) -> list[Action]:
@@ -350,16 +350,16 @@ class Registration:
         over."""
         due = self._pause_ns()
         actions: list[Action] = []
-        for store, slot in enumerate(self.slots):
-            if slot.phase is Phase.REFUSED and now_ns - slot.asked_ns >= self._backed_off(slot, due):
+        for store, entry in enumerate(self.entries):
+            if entry.phase is Phase.REFUSED and now_ns - entry.asked_ns >= self._backed_off(entry, due):
                 actions += self._ask(store, now_ns)
         return actions
 
-    def _backed_off(self, slot: _Slot, due: int) -> int:
+    def _backed_off(self, entry: _Entry, due: int) -> int:
         """Twice as long each time, while the reason stays the same."""
-        if slot.refusal is None or slot.refusal.code in AT_ONCE:
+        if entry.refusal is None or entry.refusal.code in AT_ONCE:
             return due
-        return min(due << min(slot.same, 16), max(due, self.interval_ns))
+        return min(due << min(entry.same, 16), max(due, self.interval_ns))
 
     def _pause_ns(self) -> int:
         return int(min(self.interval_ns, REFUSED_RETRY_NS) * (1 + self.stagger))
@@ -370,7 +370,7 @@ class Registration:
         questions is not believed."""
         refused = self._refused_since(since_ns)
         rest = self.seated - refused
-        there = {store for store in self.seated if not self.slots[store].gone}
+        there = {store for store in self.seated if not self.entries[store].gone}
         hindered = not self._sufficient(rest) or (self._sufficient(there) and not self._sufficient(rest & there))
         return self._reason(refused) if refused & self.seated and hindered else None
 
@@ -379,15 +379,15 @@ class Registration:
         asked again has said so last, which holds until the answer for who believes any answer."""
         return {
             store
-            for store, slot in enumerate(self.slots)
-            if (slot.phase is Phase.REFUSED and slot.asked_ns >= since_ns)
-            or (slot.phase is Phase.ASKED and slot.refusals and not since_ns)
+            for store, entry in enumerate(self.entries)
+            if (entry.phase is Phase.REFUSED and entry.asked_ns >= since_ns)
+            or (entry.phase is Phase.ASKED and entry.refusals and not since_ns)
         }
 
     def _reason(self, refused: Collection[int]) -> Refusal | None:
         """What the first of these stores says: of one that has a seat, if one of them says anything."""
         order = sorted(refused, key=lambda store: (store not in self.seated, store))
-        return next((reason for store in order if (reason := self.slots[store].refusal) is not None), None)
+        return next((reason for store in order if (reason := self.entries[store].refusal) is not None), None)
 
     def _overdue(self, now_ns: int, *phases: Phase) -> list[int]:
         """Stores that have a seat and have not answered within the interval: each once, until it does."""
@@ -396,15 +396,15 @@ class Registration:
         found = [
             store
             for store in sorted(self._in_phase(*phases))
-            if not self.slots[store].gone
-            and now_ns - max(self.slots[store].asked_ns, self._watched_ns) >= self.interval_ns
+            if not self.entries[store].gone
+            and now_ns - max(self.entries[store].asked_ns, self._watched_ns) >= self.interval_ns
         ]
         for store in found:
-            self.slots[store].gone = True
+            self.entries[store].gone = True
         return found
 
     def _in_phase(self, *phases: Phase) -> set[int]:
-        return {store for store in self.seated if self.slots[store].phase in phases}
+        return {store for store in self.seated if self.entries[store].phase in phases}
 
     def _is_over(self, now_ns: int) -> bool:
         """The first interval is: what the groups need will do, all is not waited for any more
@@ -413,7 +413,7 @@ class Registration:
         return self.first_ns >= 0 and now_ns - self.first_ns >= self.interval_ns
 
 
-def _is_in_use(slot: _Slot) -> bool:
+def _is_in_use(entry: _Entry) -> bool:
     """It said so, and nothing else since: also while it is asked again."""
-    waits = slot.phase in {Phase.REFUSED, Phase.ASKED}
-    return waits and slot.refusal is not None and slot.refusal.code == "reg_id_in_use"
+    waits = entry.phase in {Phase.REFUSED, Phase.ASKED}
+    return waits and entry.refusal is not None and entry.refusal.code == "reg_id_in_use"

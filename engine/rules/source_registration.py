@@ -58,7 +58,7 @@ class SourceRegistration(Registration):
         self.was_complete = False
         self.uuid = uuid
         self._anonymous = anonymous
-        self._empty = set(range(len(self.slots))) if anonymous else set()
+        self._empty = set(range(len(self.entries))) if anonymous else set()
         """Stores that know nothing of this source, also without having answered."""
         self.register = election.NOTHING
         """What this host's register has; to be read anew before each question."""
@@ -67,7 +67,7 @@ class SourceRegistration(Registration):
         ring has had."""
         self._told_gone: reg.Forgot | None = None
         self._open_again_ns = 0
-        self._heartbeats = [Heartbeat(silence_ns, look_ns) for _ in self.slots]
+        self._heartbeats = [Heartbeat(silence_ns, look_ns) for _ in self.entries]
 
     @property
     def is_open(self) -> bool:
@@ -80,7 +80,7 @@ class SourceRegistration(Registration):
         return self.complete and self._holds()
 
     def _holds(self) -> bool:
-        return self.is_open and (not self.slots or self._sufficient(self.active()))
+        return self.is_open and (not self.entries or self._sufficient(self.active()))
 
     def active(self) -> set[int]:
         """Stores that are registered now."""
@@ -93,13 +93,13 @@ class SourceRegistration(Registration):
         """Too few of its stores keep messages for any to become stable (docs/semantics.md I.3)."""
         no_acks = RegistrationSuccessFlags.NOACKS
         empty = {
-            store for store, slot in enumerate(self.slots) if slot.grant is not None and slot.grant.flags & no_acks
+            store for store, entry in enumerate(self.entries) if entry.grant is not None and entry.grant.flags & no_acks
         }
         return bool(empty) and not self._sufficient(self.seated - empty)
 
     def start(self) -> list[Action]:
         """A source without stores is complete at once: it streams, and nothing is kept."""
-        return [] if self.slots else [reg.Open(1, 0)]
+        return [] if self.entries else [reg.Open(1, 0)]
 
     # Up to the first send -----------------------------------------------------------------------------------
 
@@ -116,19 +116,19 @@ class SourceRegistration(Registration):
 
     def granted(self, store: int, grant: Grant, now_ns: int) -> list[Action]:
         """The store answered for this identity."""
-        slot = self.slots[store]
-        asked, slot.pending = slot.pending, None
-        if slot.phase is not Phase.ASKED:  # it has no seat any more
+        entry = self.entries[store]
+        asked, entry.pending = entry.pending, None
+        if entry.phase is not Phase.ASKED:  # it has no seat any more
             return [reg.GiveUp(store, grant.uuid)]
         if asked is not None and asked != self.incarnation:  # from before the opening, or for one that was abandoned
             return [reg.GiveUp(store, grant.uuid), *self._ask(store, now_ns)]
-        slot.grant, slot.granted_ns = grant, now_ns
-        slot.phase, slot.refusal, slot.gone, slot.refusals = Phase.GRANTED, None, False, 0
+        entry.grant, entry.granted_ns = grant, now_ns
+        entry.phase, entry.refusal, entry.gone, entry.refusals = Phase.GRANTED, None, False, 0
         left = self._give_up()
         # Not of what is left at once; nor again of what the last one came to nothing for, or of what was only
         # asked again.
-        told = store in self.seated and slot.phase is Phase.GRANTED and not (slot.hollow or slot.again)
-        slot.again = False
+        told = store in self.seated and entry.phase is Phase.GRANTED and not (entry.hollow or entry.again)
+        entry.again = False
         actions: list[Action] = [reg.Granted(store, grant)] if told else []
         if self.is_open:
             return actions + self._announce(store, now_ns)
@@ -137,16 +137,16 @@ class SourceRegistration(Registration):
     def _ask(self, store: int, now_ns: int) -> list[Action]:
         """One question at a time: what the first of two is granted would refuse the second, and nobody would
         know who has it."""
-        slot = self.slots[store]
-        if slot.pending is not None:
-            slot.phase = Phase.ASKED
+        entry = self.entries[store]
+        if entry.pending is not None:
+            entry.phase = Phase.ASKED
             return []
-        slot.pending = self.incarnation
+        entry.pending = self.incarnation
         return Registration._ask(self, store, now_ns)
 
     def _announce(self, store: int, now_ns: int) -> list[Action]:
-        slot = self.slots[store]
-        slot.phase, slot.asked_ns = Phase.ANNOUNCED, now_ns
+        entry = self.entries[store]
+        entry.phase, entry.asked_ns = Phase.ANNOUNCED, now_ns
         return [reg.Announce(store)]
 
     def _claims(self) -> Phase | None:
@@ -156,9 +156,9 @@ class SourceRegistration(Registration):
         """What stores granted; before the opening backups are among them. ``last``: also of those that are
         asked again."""
         return {
-            store: slot.grant
-            for store, slot in enumerate(self.slots)
-            if slot.grant and (slot.phase is Phase.GRANTED or (last and slot.again))
+            store: entry.grant
+            for store, entry in enumerate(self.entries)
+            if entry.grant and (entry.phase is Phase.GRANTED or (last and entry.again))
         }
 
     def _decision(self) -> election.Decision | None:
@@ -173,7 +173,7 @@ class SourceRegistration(Registration):
         """An attempt may fail, without memory for example: the next one is made after the interval."""
         if self.is_open or now_ns < self._open_again_ns:
             return []
-        if not self.slots:
+        if not self.entries:
             self._open_again_ns = now_ns + self.interval_ns
             return self.start()
         granted = self._in_phase(Phase.GRANTED)
@@ -183,7 +183,7 @@ class SourceRegistration(Registration):
             return []
         decision = self._decision()
         if decision is None:  # what an operator says, or a disk that is mended, is heard by asking again
-            due = [store for store in self._answers() if now_ns - self.slots[store].granted_ns >= self.interval_ns]
+            due = [store for store in self._answers() if now_ns - self.entries[store].granted_ns >= self.interval_ns]
             return self._ask_again(due, now_ns)
         if stale := self._stale(decision.uuid):
             return [each for s in stale for each in (reg.GiveUp(s, decision.uuid), *self._ask(s, now_ns))]
@@ -202,10 +202,10 @@ class SourceRegistration(Registration):
         """Leaves these stores, which have granted, and registers there anew."""
         actions: list[Action] = []
         for store in stores:
-            slot = self.slots[store]
-            assert slot.grant is not None
-            slot.again = True
-            actions += [reg.GiveUp(store, slot.grant.uuid), *self._ask(store, now_ns)]
+            entry = self.entries[store]
+            assert entry.grant is not None
+            entry.again = True
+            actions += [reg.GiveUp(store, entry.grant.uuid), *self._ask(store, now_ns)]
         return actions
 
     def _promised_less(self, incarnation: int) -> list[int]:
@@ -220,14 +220,14 @@ class SourceRegistration(Registration):
     def lives(self, of: Collection[int] | None = None) -> dict[str, int]:
         """Stores (``of`` these) that have granted, by their own names -> the life of each, as BEGIN tells
         it."""
-        grants = {store: slot.grant for store, slot in enumerate(self.slots) if slot.grant is not None}
+        grants = {store: entry.grant for store, entry in enumerate(self.entries) if entry.grant is not None}
         told = election.lives(grants, self.register, self.uuid)
         names = {grant.name for store, grant in grants.items() if of is None or store in of}
         return {name: life for name, life in told.items() if name in names}
 
     def exclusions(self, store: int) -> list[int]:
         """Of this store by the operator, after which it has to learn."""
-        grants = {index: slot.grant for index, slot in enumerate(self.slots) if slot.grant is not None}
+        grants = {index: entry.grant for index, entry in enumerate(self.entries) if entry.grant is not None}
         return election.to_learn(store, grants, self._names) if store in grants else []
 
     def beyond(self, incarnation: int, now_ns: int) -> list[Action]:
@@ -251,7 +251,8 @@ class SourceRegistration(Registration):
         lasting = {
             store
             for store in self._refused_since(since_ns)
-            if (said := self.slots[store].refusal) is not None and said.code not in {"busy", "failed", "reg_id_in_use"}
+            if (said := self.entries[store].refusal) is not None
+            and said.code not in {"busy", "failed", "reg_id_in_use"}
         }
         return self._reason(lasting)
 
@@ -265,35 +266,35 @@ class SourceRegistration(Registration):
             if grant.incarnation and grant.uuid == uuid
         }
         most = max(reports.values(), default=(0, 0))
-        since = min((self.slots[store].granted_ns for store in reports if reports[store] == most), default=0)
+        since = min((self.entries[store].granted_ns for store in reports if reports[store] == most), default=0)
         late = [store for store in sorted(self.seated) if reports.get(store, most) < most]
-        return [store for store in late if self.slots[store].asked_ns < since]
+        return [store for store in late if self.entries[store].asked_ns < since]
 
     def opened(self, incarnation: int, start_sqn: int, now_ns: int) -> list[Action]:
         """The stream was created; BEGIN goes to every store that has a seat and granted. Backups are left."""
         self.incarnation, self.start_sqn = incarnation, start_sqn
-        if not self.slots:
+        if not self.entries:
             self.complete = True
             return [reg.Complete(start_sqn, True)]
         actions: list[Action] = []
-        for store, slot in enumerate(self.slots):
+        for store, entry in enumerate(self.entries):
             if store not in self.seated:
-                if slot.phase is Phase.GRANTED and slot.grant is not None:
-                    actions.append(reg.GiveUp(store, slot.grant.uuid))
-                slot.phase, slot.grant = Phase.IDLE, None
-            elif slot.phase is Phase.GRANTED:
+                if entry.phase is Phase.GRANTED and entry.grant is not None:
+                    actions.append(reg.GiveUp(store, entry.grant.uuid))
+                entry.phase, entry.grant = Phase.IDLE, None
+            elif entry.phase is Phase.GRANTED:
                 actions += self._announce(store, now_ns)
         return actions
 
     def begun(self, store: int, next_sqn: int, now_ns: int, *, catching_up: bool = False) -> list[Action]:
         """BEGIN is durable at the store. ``next_sqn``: the source's next number now."""
-        slot = self.slots[store]
-        if slot.grant is not None:
-            slot.grant = replace(slot.grant, uuid=self.uuid)
-        if slot.phase is not Phase.ANNOUNCED:
+        entry = self.entries[store]
+        if entry.grant is not None:
+            entry.grant = replace(entry.grant, uuid=self.uuid)
+        if entry.phase is not Phase.ANNOUNCED:
             return []
-        slot.phase, slot.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
-        slot.told, slot.same, slot.hollow = None, 0, False
+        entry.phase, entry.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
+        entry.told, entry.same, entry.hollow = None, 0, False
         return self._complete(next_sqn, now_ns)
 
     def refused(self, store: int, refusal: reg.Refusal) -> list[Action]:
@@ -301,44 +302,44 @@ class SourceRegistration(Registration):
         stores granted: to BEGIN, or because stores are in use, or another source's. Then this incarnation is
         void, and it starts over. A store that could not do it ("failed") is asked again, and the others do
         not wait for it."""
-        slot = self.slots[store]
-        asked, slot.pending, slot.again = slot.pending, None, False
-        if slot.phase is Phase.ASKED and asked is not None and asked != self.incarnation:
-            return self._ask(store, slot.asked_ns)  # it may be in use by the stream that was opened since
+        entry = self.entries[store]
+        asked, entry.pending, entry.again = entry.pending, None, False
+        if entry.phase is Phase.ASKED and asked is not None and asked != self.incarnation:
+            return self._ask(store, entry.asked_ns)  # it may be in use by the stream that was opened since
         if self.was_complete or not self.is_open:
             return Registration.refused(self, store, refusal)
-        if slot.phase is Phase.ANNOUNCED and refusal.code == "busy":
-            return self._abandon(slot.asked_ns)
+        if entry.phase is Phase.ANNOUNCED and refusal.code == "busy":
+            return self._abandon(entry.asked_ns)
         actions = Registration.refused(self, store, refusal)
         free, in_use = self.seated - self._in_use() - self._overtaken(), self._in_use() & self.seated
         half = len(free) <= len(in_use)  # where one group will do, two could be complete
         hopeless = half or not self._sufficient(free)
-        return actions + self._abandon(slot.asked_ns) if hopeless else actions
+        return actions + self._abandon(entry.asked_ns) if hopeless else actions
 
     def _overtaken(self) -> set[int]:
         """Stores where nothing had begun when they granted, and now something has under another identity."""
-        refused = {s for s, slot in enumerate(self.slots) if slot.refusal and slot.refusal.code == "other_source"}
-        return {store for store in refused if (grant := self.slots[store].grant) and not grant.incarnation}
+        refused = {s for s, entry in enumerate(self.entries) if entry.refusal and entry.refusal.code == "other_source"}
+        return {store for store in refused if (grant := self.entries[store].grant) and not grant.incarnation}
 
     def _abandon(self, now_ns: int) -> list[Action]:
         """Its stream must not stay: it is the newest, and has an owner who lives."""
         self.incarnation, self.begins = 0, ()
         actions: list[Action] = [reg.Abandon()]
-        for store, slot in enumerate(self.slots):
-            if slot.grant is not None and slot.up and slot.pending is None:
-                actions.append(reg.GiveUp(store, slot.grant.uuid))
-            refused, slot.grant = slot.phase is Phase.REFUSED, None
-            slot.phase = slot.phase if refused else Phase.DOWN
-            if slot.up and not refused:
+        for store, entry in enumerate(self.entries):
+            if entry.grant is not None and entry.up and entry.pending is None:
+                actions.append(reg.GiveUp(store, entry.grant.uuid))
+            refused, entry.grant = entry.phase is Phase.REFUSED, None
+            entry.phase = entry.phase if refused else Phase.DOWN
+            if entry.up and not refused:
                 actions += self._ask(store, now_ns)
         return actions
 
     def caught_up(self, store: int, next_sqn: int, now_ns: int) -> list[Action]:
         """The store has what its peers have."""
-        slot = self.slots[store]
-        if slot.phase is not Phase.CATCHING_UP:
+        entry = self.entries[store]
+        if entry.phase is not Phase.CATCHING_UP:
             return []
-        slot.phase = Phase.ACTIVE
+        entry.phase = Phase.ACTIVE
         return self._complete(next_sqn, now_ns)
 
     def _complete(self, next_sqn: int, now_ns: int) -> list[Action]:
@@ -359,15 +360,15 @@ class SourceRegistration(Registration):
 
     def disconnected(self, store: int, now_ns: int) -> list[Action]:
         """The store is dead, or its link broke: it does not count until it has registered again."""
-        slot = self.slots[store]
-        was, slot.up, slot.refusals, slot.same, slot.pending, slot.again = slot.phase, False, 0, 0, None, False
+        entry = self.entries[store]
+        was, entry.up, entry.refusals, entry.same, entry.pending, entry.again = entry.phase, False, 0, 0, None, False
         if was is Phase.IDLE:
             return []
-        slot.phase = Phase.DOWN
+        entry.phase = Phase.DOWN
         if store not in self.seated:
             return []
         told = self._unresponsive(store) if was in TAKES_PART else []
-        slot.gone = True
+        entry.gone = True
         return told + self._reseat(now_ns)
 
     def look(self, store: int, beat: int, next_sqn: int, now_ns: int, *, catching_up: bool) -> list[Action]:
@@ -380,21 +381,21 @@ class SourceRegistration(Registration):
     def silent(self, store: int, now_ns: int) -> list[Action]:
         """Its heartbeat has stood still for ume_store_activity_timeout: it does not count until it goes
         on."""
-        slot = self.slots[store]
-        if slot.phase not in {Phase.CATCHING_UP, Phase.ACTIVE}:
+        entry = self.entries[store]
+        if entry.phase not in {Phase.CATCHING_UP, Phase.ACTIVE}:
             return []
-        slot.phase, slot.gone = Phase.SUSPENDED, True
+        entry.phase, entry.gone = Phase.SUSPENDED, True
         return self._unresponsive(store) + self._reseat(now_ns)
 
     def heard(self, store: int, next_sqn: int, now_ns: int, *, catching_up: bool = False) -> list[Action]:
         """The heartbeat goes on."""
-        slot = self.slots[store]
-        if slot.phase is Phase.IDLE and slot.gone:
-            slot.gone = False
+        entry = self.entries[store]
+        if entry.phase is Phase.IDLE and entry.gone:
+            entry.gone = False
             return self._reseat(now_ns)
-        if slot.phase is not Phase.SUSPENDED:
+        if entry.phase is not Phase.SUSPENDED:
             return []
-        slot.phase, slot.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
+        entry.phase, entry.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
         return self._complete(next_sqn, now_ns)
 
     def _unresponsive(self, store: int, *, answered: bool = True) -> list[Action]:
@@ -409,19 +410,19 @@ class SourceRegistration(Registration):
         """Gives each seat whose store is unresponsive to the next backup of its group that is there."""
         actions: list[Action] = []
         for store in sorted(self.seated):
-            if not self.slots[store].gone:
+            if not self.entries[store].gone:
                 continue
             for backup in self.groups.members(self.groups.of[store]):
-                slot = self.slots[backup]
-                if backup in self.seated or not slot.up or slot.gone:
+                entry = self.entries[backup]
+                if backup in self.seated or not entry.up or entry.gone:
                     continue
                 self.seated = self.seated - {store} | {backup}
                 actions.append(reg.Seated(backup, store))
                 if self.is_open:
-                    self.slots[store].phase = Phase.IDLE
+                    self.entries[store].phase = Phase.IDLE
                     actions += self._ask(backup, now_ns)
-                elif slot.phase is Phase.GRANTED and slot.grant is not None:
-                    actions += [reg.Granted(backup, slot.grant), *self._open(now_ns)]
+                elif entry.phase is Phase.GRANTED and entry.grant is not None:
+                    actions += [reg.Granted(backup, entry.grant), *self._open(now_ns)]
                 break
         return actions
 
@@ -442,7 +443,7 @@ class SourceRegistration(Registration):
 
     def why(self, names: Sequence[str]) -> str:
         """What it waits for, for a program that has waited long enough. ``names``: of the stores."""
-        refused = [(names[s], self.slots[s].refusal) for s in sorted(self._refused_since(0))]
+        refused = [(names[s], self.entries[s].refusal) for s in sorted(self._refused_since(0))]
         said = [f"{name} refuses: {refusal.text}" for name, refusal in refused if refusal is not None]
         if said:  # that store is there, and knows why
             return "; ".join(said)

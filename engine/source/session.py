@@ -227,7 +227,9 @@ class SourceSession:
 
     def expelled(self, link: StoreLink) -> None:
         """LinkListener. A store where it has no seat is not asked, so what it would say is said here."""
-        idle = [i for i, own in enumerate(self._links) if own is link and self.machine.slots[i].phase is reg.Phase.IDLE]
+        idle = [
+            i for i, own in enumerate(self._links) if own is link and self.machine.entries[i].phase is reg.Phase.IDLE
+        ]
         self.link_down(link)
         self.link_up(link)
         text = f"the source was deregistered at store {link.name} by its operator; it has no seat there now"
@@ -240,7 +242,7 @@ class SourceSession:
     def _act(self, actions: list[reg.Action], now_ns: int) -> None:
         announced = [action.store for action in actions if isinstance(action, reg.Announce)]
         for store in announced:  # in one record: receivers do not find a part of them
-            known = self.machine.slots[store].hollow and self._versions[store]  # from an attempt that failed
+            known = self.machine.entries[store].hollow and self._versions[store]  # from an attempt that failed
             self._versions[store] += not known
         if announced and self.settlement is not None and self.settlement.begun:
             self._write_sri()
@@ -308,7 +310,7 @@ class SourceSession:
                 welcome = self._links[store].welcome
                 grant = grant_of(answer, welcome.name if welcome is not None else "")
                 if self.deregistration is not None:  # it crossed the call
-                    self.machine.slots[store].grant = grant
+                    self.machine.entries[store].grant = grant
                     self.deregistration.add([store])
                     return
                 self._act(self.machine.granted(store, grant, now), now)
@@ -317,7 +319,7 @@ class SourceSession:
             case wire.Begun():
                 welcome = self._links[store].welcome
                 settlement = self.settlement
-                news = self.machine.slots[store].hollow  # receivers have asked it since, and it had not begun
+                news = self.machine.entries[store].hollow  # receivers have asked it since, and it had not begun
                 self._versions[store] += news
                 if (
                     settlement is not None
@@ -333,7 +335,7 @@ class SourceSession:
     def _announce(self, store: int) -> None:
         link = self._links[store]
         machine = self.machine
-        grant = machine.slots[store].grant
+        grant = machine.entries[store].grant
         self._register.declare(machine.uuid, machine.incarnation, machine.lives({store}))
         request = wire.Begin(
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, self.name, list(self.names),
@@ -392,7 +394,7 @@ class SourceSession:
         """A store without a seat has version 0: receivers do not wait for it."""
         said = []
         for index, address in enumerate(self.stores):
-            welcome, grant = self._links[index].welcome, self.machine.slots[index].grant
+            welcome, grant = self._links[index].welcome, self.machine.entries[index].grant
             said.append(
                 SriStore(
                     self.names[index], welcome.uuid if welcome is not None else b"", grant.registration_id if grant else 0,
@@ -444,7 +446,7 @@ class SourceSession:
         with self.context.turning():
             if self.closed:
                 raise ClosedError(f"source {self.topic}")
-            granted = [index for index, slot in enumerate(self.machine.slots) if slot.grant is not None]
+            granted = [index for index, entry in enumerate(self.machine.entries) if entry.grant is not None]
             check_deregister(self.deregistration is not None, granted)
             self.deregistration = SourceDeregistration(
                 self.context.domain, self.machine, self._links, self.names, lambda event: self._events.append(event)
@@ -486,8 +488,8 @@ class SourceSession:
         if self.deregistration is not None:
             return
         for index, link in enumerate(self._links):
-            slot = self.machine.slots[index]
-            if link.up and (slot.grant is not None or slot.pending is not None):
+            entry = self.machine.entries[index]
+            if link.up and (entry.grant is not None or entry.pending is not None):
                 yield link, wire.Leave(link.next_id(), "source", self.machine.uuid, self._proposal)
 
 

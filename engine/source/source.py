@@ -196,9 +196,9 @@ class Source:
         """Store name -> the RegID held there."""
         session = self._session
         return {
-            session.names[i]: slot.grant.registration_id
-            for i, slot in enumerate(session.machine.slots)
-            if slot.grant is not None
+            session.names[i]: entry.grant.registration_id
+            for i, entry in enumerate(session.machine.entries)
+            if entry.grant is not None
         }
 
     def wait_stable(self, sqn: int | None = None, timeout: float | None = None) -> None:
@@ -281,12 +281,12 @@ class Source:
         stores = {}
         beats = settlement.beats() if settlement else {}
         for index, store in enumerate(session.stores):
-            slot = session.machine.slots[index]
-            state = STATES.get(slot.phase, "down")
+            entry = session.machine.entries[index]
+            state = STATES.get(entry.phase, "down")
             if state == "active" and beats.get(index, (0, False))[1]:  # overtaken while it was registered
                 state = "catching_up"
             stores[session.names[index]] = StoreStats(
-                state, store.group, slot.grant.registration_id if slot.grant else 0,
+                state, store.group, entry.grant.registration_id if entry.grant else 0,
                 settlement.acks[index] - 1 if settlement else -1,
             )  # fmt: skip
         messages = payload = 0

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BeginFacts", "Forget", "GrantReceiver", "GrantSource", "Held", "ReceiverFacts", "SourceFacts", "TakePart", "Wait",
-    "another", "claim_receiver", "claim_source", "decide_begin", "decide_receiver", "decide_source", "first_position",
-    "in_use", "keeps_promise",
+    "another", "claim_receiver", "claim_source", "decide_begin", "decide_receiver", "decide_source", "deregistered",
+    "first_position", "in_use", "keeps_promise",
 ]  # fmt: skip
 
 OTHERS_MAX = 32
@@ -188,6 +188,12 @@ def in_use(request_id: int, store: str, kept: SourceState | ReceiverState, role:
     return wire.Refused(
         request_id, "reg_id_in_use", text, holder.pid, holder.since_ns, kept.registration_id, kept.session_id
     )
+
+
+def deregistered(request_id: int, store: str, name: str) -> wire.Refused:
+    """The answer to an object that the operator has deregistered."""
+    text = f"{name} was deregistered at store {store} by its operator; make a new object to register again"
+    return wire.Refused(request_id, "deregistered", text)
 
 
 def claim_source(

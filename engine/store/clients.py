@@ -43,6 +43,11 @@ class Hold:
     """Of a source: the stream that was open already when it asked; 0 = it was still to open one."""
 
 
+EXPELLED_MAX = 1024
+"""Objects that are refused because the operator has deregistered them; beyond, the oldest is forgotten, and
+may come again."""
+
+
 class Client:
     """One connection."""
 
@@ -76,6 +81,9 @@ class Clients:
         self._domain_fd = domain_fd
         self._bells = bells
         self._all: dict[int, Client] = {}
+        self._expelled: dict[tuple[bytes, int], str] = {}
+        """(uuid, incarnation) of living objects -> what they were called. Gone with the store's process: then
+        they are new."""
 
     def add(self, client: Client) -> None:
         """A connection was accepted."""
@@ -124,3 +132,14 @@ class Clients:
         for client in self._all.values():
             for key in [key for key in client.holds if key.source == source and uuid in {None, key.uuid}]:
                 del client.holds[key]
+
+    def expel(self, who: tuple[bytes, int], name: str) -> None:
+        """The operator has deregistered this object, which lives: it may not register again. ``who``: its
+        uuid, and the incarnation of a source, 0 of a receiver."""
+        self._expelled[who] = name
+        while len(self._expelled) > EXPELLED_MAX:
+            del self._expelled[next(iter(self._expelled))]
+
+    def expelled(self, who: tuple[bytes, int]) -> str | None:
+        """What an object was called that may not register again; None: it may."""
+        return self._expelled.get(who)

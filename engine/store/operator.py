@@ -31,10 +31,6 @@ __all__ = ["OperatorDesk"]
 
 _log = logging.getLogger("holdfast.store")
 
-EXPELLED_MAX = 1024
-"""Objects that are refused because the operator has deregistered them; beyond, the oldest is forgotten, and
-may come again."""
-
 
 class OperatorDesk:
     """See the module; the store's control thread."""
@@ -44,9 +40,6 @@ class OperatorDesk:
         self._clients = clients
         self._sources = sources
         self._receivers = receivers
-        self._expelled: dict[tuple[bytes, int], str] = {}
-        """(uuid, incarnation) of living objects -> what they were called. Gone with the store's process: then
-        they are new."""
 
     # Deregistration -----------------------------------------------------------------------------------------
 
@@ -76,7 +69,7 @@ class OperatorDesk:
         concerned = self._concerned(source, holder[0] if holder is not None else 0)
         only_here = set(source.stores) <= {holdings.name}  # else another store may still drain the ring
         self._sources.forget(source, names=only_here)
-        self._expel((source.uuid, source.incarnation), called(source.registration_id, source.session_id))
+        self._clients.expel((source.uuid, source.incarnation), called(source.registration_id, source.session_id))
         for client in concerned:
             self._clients.send(client, wire.Expelled(source.uuid))
         return wire.Deregistered(request.id, stored)
@@ -93,7 +86,7 @@ class OperatorDesk:
         proposals = [client.holds[key].proposal for client in concerned]  # a receiver object is known by them
         self._receivers.forget(source, receiver)
         for proposal in proposals:
-            self._expel((proposal, 0), called(receiver.registration_id, receiver.session_id))
+            self._clients.expel((proposal, 0), called(receiver.registration_id, receiver.session_id))
         for client in concerned:
             self._clients.send(client, wire.Expelled(source.uuid))
         return wire.Deregistered(request.id, receiver.ack)
@@ -103,20 +96,6 @@ class OperatorDesk:
         without one: this store has no seat there."""
         held = [client for client in self._clients if any(key.source == source.uuid for key in client.holds)]
         return held + [client for client in self._clients if client.pid == pid and client not in held]
-
-    def _expel(self, who: tuple[bytes, int], name: str) -> None:
-        self._expelled[who] = name
-        while len(self._expelled) > EXPELLED_MAX:
-            del self._expelled[next(iter(self._expelled))]
-
-    def refusal(self, request: wire.RegisterSource | wire.RegisterReceiver) -> wire.Refused | None:
-        """Why this object may not register again, if it is one that the operator has deregistered."""
-        who = (request.uuid, request.incarnation if isinstance(request, wire.RegisterSource) else 0)
-        name = self._expelled.get(who)
-        if name is None:
-            return None
-        text = f"{name} was deregistered at store {self._holdings.name} by its operator; make a new object to register again"
-        return wire.Refused(request.id, "deregistered", text)
 
     # Exclusion ----------------------------------------------------------------------------------------------
 

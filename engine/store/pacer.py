@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Pacer"]
 
 
-MARKS = 1024
+SAMPLES = 1024
 """Taken from the drain at a time; beyond, sizes are known less finely."""
 
 
@@ -57,10 +57,10 @@ class Pacer:
         self._released = low
         self.busy = False
         """Receivers have something to acknowledge: look again soon."""
-        self._marks = ffi.new("struct hf_mark[]", MARKS)
-        item.marks, item.marks_max, item.mark_bytes = self._marks, MARKS, self._pacing.grain
+        self._samples = ffi.new("struct hf_drain_sample[]", SAMPLES)
+        item.samples, item.samples_max, item.sample_bytes = self._samples, SAMPLES, self._pacing.grain
         item.paced, item.payload, item.ack_sqn = 1, self._pacing.payload, low
-        item.marked = item.payload
+        item.sampled = item.payload
         self.turn()
 
     def allowed(self, next_sqn: int) -> int:
@@ -72,7 +72,7 @@ class Pacer:
         :meth:`turn`."""
         item, start = self._repository.item, int(self._repository.info.appended_sqn)
         self._count()
-        item.payload = item.marked = self._pacing.begun(start, int(item.payload))
+        item.payload = item.sampled = self._pacing.begun(start, int(item.payload))
         item.ack_payload, item.ack_sqn = 0, min(int(item.ack_sqn), start)
         self._released = min(self._released, start)
         self.busy = True
@@ -93,9 +93,9 @@ class Pacer:
 
     def _count(self) -> None:
         """Takes in what the drain has noted since the last time."""
-        for mark in self._marks[0 : self._repository.item.mark_count]:
-            self._pacing.stored(int(mark.sqn), int(mark.position))
-        self._repository.item.mark_count = 0
+        for sample in self._samples[0 : self._repository.item.sample_count]:
+            self._pacing.stored(int(sample.sqn), int(sample.payload))
+        self._repository.item.sample_count = 0
 
     def _receivers(self) -> list[tuple[int, int]]:
         """Acknowledgement and mode of everybody who is registered: on the board, or in the state once it has

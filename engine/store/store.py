@@ -36,7 +36,7 @@ from ..memory.nameless import BellsName
 from ..native.core import lib
 from ..native.private_directory import is_read_only
 from ..options.store_config import StoreConfig, check_config
-from . import acks
+from . import acks, answers
 from .clients import Client, Clients
 from .expiry import Expiry
 from .guard import StoreGuard
@@ -353,12 +353,12 @@ class Store:
         match request:
             case wire.RegisterSource():
                 self.holdings.require_writable()
-                return self.operator.refusal(request) or self._named(sources.register(client, request))
+                return self._expelled(request, request.incarnation) or self._named(sources.register(client, request))
             case wire.Begin():
                 self.holdings.require_writable()
                 return sources.begin(client, request)
             case wire.RegisterReceiver():
-                return self.operator.refusal(request) or self._named(receivers.register(client, request))
+                return self._expelled(request, 0) or self._named(receivers.register(client, request))
             case wire.ListSources():
                 return sources.listed(request)
             case wire.Leave():
@@ -378,6 +378,11 @@ class Store:
                 return self.operator.exclude(request)
             case wire.Hello():
                 raise AssertionError("handled before")
+
+    def _expelled(self, request: wire.RegisterSource | wire.RegisterReceiver, incarnation: int) -> wire.Refused | None:
+        """Why this object may not register again, if it is one that the operator has deregistered."""
+        name = self._clients.expelled((request.uuid, incarnation))
+        return answers.deregistered(request.id, self.config.name, name) if name is not None else None
 
     def _named(self, answer: wire.Answer | None) -> wire.Answer | None:
         """A refused RegID that the other role holds: with the process that does."""

@@ -152,10 +152,10 @@ static inline int a_stale_log(uint64_t end)
 static inline uint64_t end_as_told(int dir, int64_t expected)
 {
     struct hf_logr *r = kit_reader(dir);
-    struct hf_log_mark mark;
+    struct hf_log_walked mark;
     uint64_t next = 0;
     CHECK_EQ(hf_logr_end(r, &next), expected);
-    hf_logr_mark(r, &mark);
+    hf_logr_walked(r, &mark);
     CHECK(expected == HF_OK || mark.end == 0);
     hf_logr_close(r);
     return next;

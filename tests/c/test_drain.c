@@ -172,12 +172,12 @@ static void the_ack_of_a_paced_item_stops_at_the_message_that_is_too_much(void)
     for (uint32_t level = HF_LEVEL_MEMORY; level <= HF_LEVEL_DISK; level++) {
         struct kept k;
         make(&k, level);
-        struct hf_mark marks[3];
+        struct hf_drain_sample samples[3];
         k.item.paced = 1;
         k.item.ack_payload = 7 * 300;
-        k.item.marks = marks;
-        k.item.marks_max = 3;
-        k.item.mark_bytes = 500;
+        k.item.samples = samples;
+        k.item.samples_max = 3;
+        k.item.sample_bytes = 500;
         send(&k, 5, 300);
         CHECK_EQ(drain(&k), 0); /* a call ends with a roll */
         CHECK_EQ(drain(&k), 0);
@@ -189,9 +189,9 @@ static void the_ack_of_a_paced_item_stops_at_the_message_that_is_too_much(void)
         CHECK_EQ(drain(&k), 0);
         CHECK_EQ(acked(&k), 7); /* small, but behind what does not fit */
         CHECK_EQ(k.item.payload, 3001);
-        CHECK_EQ(k.item.mark_count, 3); /* behind 600, 1200 and 1800 bytes; then the owner is slow */
-        CHECK_EQ(marks[2].position, 1800);
-        CHECK_EQ(marks[2].sqn, 6);
+        CHECK_EQ(k.item.sample_count, 3); /* behind 600, 1200 and 1800 bytes; then the owner is slow */
+        CHECK_EQ(samples[2].payload, 1800);
+        CHECK_EQ(samples[2].sqn, 6);
         expect_log(&k, 11); /* it is stored all the same */
         k.item.ack_payload = 1 << 20;
         k.item.ack_sqn = 11; /* the owner has freed room, and says so */

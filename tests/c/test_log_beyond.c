@@ -154,17 +154,17 @@ static void who_walked_before_goes_on_from_there(void)
 {
     int dir = with_old_head("copy", 30, 150);
     struct hf_logr *one = kit_reader(dir), *other = kit_reader(dir);
-    struct hf_log_mark mark, again;
+    struct hf_log_walked mark, again;
     uint64_t next;
-    hf_logr_mark(one, &mark);
+    hf_logr_walked(one, &mark);
     CHECK_EQ(mark.end, 0);
     CHECK_EQ(hf_logr_end(one, &next), HF_OK);
-    hf_logr_mark(one, &mark);
+    hf_logr_walked(one, &mark);
     CHECK_EQ(mark.sqn, 149);
     hf_logr_resume(other, &mark);
     CHECK_EQ(hf_logr_end(other, &next), HF_OK);
     CHECK_EQ(next, 150);
-    hf_logr_mark(other, &again);
+    hf_logr_walked(other, &again);
     CHECK_EQ(memcmp(&mark, &again, sizeof mark), 0);
     hf_logr_close(one);
     hf_logr_close(other);

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evidence import record
-from fuzz.loop import CORPUS
+from fuzz.corpus import UNPACKED, unpack
 from fuzz.plant import PLANTED
 from fuzz.targets import TARGETS
 
@@ -82,7 +82,7 @@ def limits(target: str, seconds: float, seed: int) -> list[str]:
 
 def run_c(target: str, seconds: float, seed: int, scratch: str) -> Verdict:
     """A target in C: clean, then with its planted bug."""
-    corpus = [str(CORPUS / target)]
+    corpus = [str(UNPACKED / target)]
     executions = replayed = 0
     for number, (kind, part) in enumerate(PARTS if seconds else (("asan", 0.0),)):
         limit = limits(target, seconds * part, seed + number)
@@ -131,6 +131,7 @@ def main() -> int:
     parser.add_argument("--jobs", "-j", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
     started = time.monotonic()
+    unpack()
     with (
         tempfile.TemporaryDirectory(prefix="hf-fuzz-", dir="/dev/shm") as scratch,
         ThreadPoolExecutor(asked.jobs) as pool,

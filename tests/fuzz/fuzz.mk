@@ -63,11 +63,13 @@ fuzz: $(CORE) ## replay the corpora, mutate each for S=20 seconds (SEED=1), find
 fuzz-corpus: S = 60
 fuzz-corpus: $(CORE) ## grow the committed corpora for S=60 seconds each; keep the smallest inputs
 	@$(MAKE) --no-print-directory -j$(JOBS) build-fuzz-reach
-	@for t in $(FUZZ); do g=build/fuzz/grown/$$t c=tests/fuzz/corpus/$$t r=build/fuzz/reach/$$t && mkdir -p $$g $$c && \
+	@PYTHONPATH=tests $(PY) -m fuzz.corpus unpack
+	@for t in $(FUZZ); do g=build/fuzz/grown/$$t c=build/fuzz/corpus/$$t r=build/fuzz/reach/$$t && mkdir -p $$g $$c && \
 	    $$r --seeds $$g && $$r --seconds $(S) --keep $$g --finding build/fuzz/finding-$$t $$c $$g && \
 	    find $$g -size +5k -delete && find $$c -name '????????????????' -delete && $$r --merge $$c $$g || exit 1; done
 	@for t in $$(PYTHONPATH=tests $(PY) -c 'from fuzz.targets import TARGETS; print(*TARGETS)'); do \
-	    PYTHONPATH=tests $(PY) -m fuzz.loop $$t --seeds tests/fuzz/corpus/$$t || exit 1; done
+	    PYTHONPATH=tests $(PY) -m fuzz.loop $$t --seeds build/fuzz/corpus/$$t || exit 1; done
+	@PYTHONPATH=tests $(PY) -m fuzz.corpus pack
 
 # Its crashes lie in build/fuzz/.
 fuzz-long: S = 3600
@@ -77,8 +79,9 @@ fuzz-long: | tools ## the fuzz targets in C under libFuzzer, S=3600 seconds each
 	@echo 'int LLVMFuzzerTestOneInput(const char *, long); int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' | \
 	    $(CLANG) -fsanitize=fuzzer,address,undefined -xc - -o build/c/probe 2>/dev/null || { \
 	    echo "$(CLANG) cannot link -fsanitize=fuzzer: install the Debian packages clang-19 and libclang-rt-19-dev"; exit 1; }
+	@PYTHONPATH=tests $(PY) -m fuzz.corpus unpack
 	@for t in $(FUZZ); do mkdir -p build/fuzz/libfuzzer/$$t.corpus && \
 	    $(CLANG) -std=c11 -D_GNU_SOURCE -DHF_FAILPOINTS -Icsrc -Itests/c -pthread -O1 -g -fsanitize=fuzzer,address,undefined \
 	    $(CORE_C) tests/fuzz/log_object.c tests/fuzz/fuzz_$$t.c -o build/fuzz/libfuzzer/$$t && \
 	    build/fuzz/libfuzzer/$$t -timeout=2 -max_total_time=$(S) -max_len=65536 -artifact_prefix=build/fuzz/$$t- \
-	    build/fuzz/libfuzzer/$$t.corpus tests/fuzz/corpus/$$t || exit 1; done
+	    build/fuzz/libfuzzer/$$t.corpus build/fuzz/corpus/$$t || exit 1; done

@@ -22,6 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fuzz import corpus as kept
 from fuzz.mutants import mutants
 from fuzz.targets import TARGETS, Target
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-CORPUS = Path(__file__).resolve().parent / "corpus"
 SECONDS_MAX = 2
 LOOK_SECONDS = 0.1
 PLANTED_RUNS = 5000
@@ -140,7 +140,7 @@ def main() -> int:
     signal.signal(signal.SIGPROF, WATCH.look)
     signal.setitimer(signal.ITIMER_PROF, LOOK_SECONDS, LOOK_SECONDS)
     atexit.register(signal.setitimer, signal.ITIMER_PROF, 0)  # the handler goes before the interpreter does
-    corpus = [path.read_bytes() for path in sorted((CORPUS / asked.target).iterdir())]
+    corpus = list(kept.inputs(asked.target).values())
     replayed, executions = len(corpus), 0
     reach = Reach() if asked.keep else None
     for data in chain(list(corpus), inputs(target, corpus, asked.seed, asked.runs, asked.seconds)):

@@ -35,7 +35,7 @@ class SourceLeaving(SourceDeregistration):
 
     def crossed(self, store: int, answer: wire.SourceGranted) -> None:
         """A grant that was on its way when the program called."""
-        self._machine.slots[store].grant = Grant(
+        self._machine.entries[store].grant = Grant(
             answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.incarnation, tuple(answer.begins),
             answer.votes, answer.empty_votes, answer.opened, answer.peers, self._names[store],
         )  # fmt: skip

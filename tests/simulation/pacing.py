@@ -32,7 +32,7 @@ class Pacer:
         log = repository.log
         self._payload = sum(size(record) for record in log.records)
         self._pacing = Pacing(terms, log.oldest, log.next, self._payload)
-        self._marks: list[tuple[int, int]] = []
+        self._samples: list[tuple[int, int]] = []
         self._ack_payload, self._ack = 0, log.oldest
         self.turn()
 
@@ -45,7 +45,7 @@ class Pacer:
         self._payload += size(message)
         if self._payload <= self._ack_payload:
             self._ack = message.last + 1
-        self._marks.append((message.last + 1, self._payload))
+        self._samples.append((message.last + 1, self._payload))
 
     def filled(self, message: Message) -> None:
         """A message was appended from a peer."""
@@ -59,9 +59,9 @@ class Pacer:
         self._ack_payload, self._ack = 0, min(self._ack, start)
 
     def _count(self) -> None:
-        for number, payload in self._marks:
+        for number, payload in self._samples:
             self._pacing.stored(number, payload)
-        self._marks.clear()
+        self._samples.clear()
 
     def turn(self) -> None:
         """Looks at the acknowledgements once."""

@@ -159,13 +159,13 @@ class Source:
             if not self.registration.was_complete:  # nothing was sent in it
                 self.world.rings.pop((self.ring.uuid, self.ring.incarnation), None)
         for store, link in enumerate(self.links):
-            slot, uuid = self.registration.slots[store], self.registration.uuid
+            slot, uuid = self.registration.entries[store], self.registration.uuid
             if slot.grant is not None or slot.pending is not None:
                 link.ask(wire.Leave(link.next_id(), "source", uuid, self.proposal), lambda _: None)
 
     def deregister(self) -> None:
         """The stores are to forget it."""
-        granted = [store for store, slot in enumerate(self.registration.slots) if slot.grant is not None]
+        granted = [store for store, slot in enumerate(self.registration.entries) if slot.grant is not None]
         if self.closed or self.ring is None or not granted:
             return
         self.world.note("deregister", granted)
@@ -209,8 +209,8 @@ class Source:
     def announce(self, store: int) -> None:
         """BEGIN to a store."""
         link, machine = self.links[store], self.registration
-        grants = [slot.grant for slot in machine.slots if slot.grant is not None]
-        own = machine.slots[store].grant
+        grants = [slot.grant for slot in machine.entries if slot.grant is not None]
+        own = machine.entries[store].grant
         request = wire.Begin(
             link.next_id(), machine.uuid, machine.incarnation, machine.start_sqn, "", list(self.machine.config.names),
             own.uuid if own is not None else b"", list(machine.begins), {each.name: each.opened for each in grants},

@@ -336,13 +336,13 @@ class _Told:
     def lost(self, first: int, last: int) -> None:
         raise Finding(f"a receiver was told that {first}..{last} are lost")
 
-    def began(self) -> None:
+    def resumed(self) -> None:
         return
 
     def ended(self) -> None:
         return
 
-    def begun(self, incarnation: int, start: int) -> None:
+    def rebased(self, incarnation: int, start: int) -> None:
         return
 
 

@@ -248,7 +248,7 @@ class Stage:
         """Listener."""
         self.told.append(("lost", first, last))
 
-    def began(self) -> None:
+    def resumed(self) -> None:
         """Listener."""
         self.told.append("began")
 
@@ -256,7 +256,7 @@ class Stage:
         """Listener."""
         self.told.append("ended")
 
-    def begun(self, incarnation: int, start: int) -> None:
+    def rebased(self, incarnation: int, start: int) -> None:
         """Listener."""
         self.told.append(("begun", incarnation, start))
 

@@ -1,4 +1,5 @@
-"""Which files one message enters (engine/README.md): the list there is compared with what a profiler sees."""
+"""Which files one message enters, and one registration (engine/README.md): the lists there are compared with
+what a profiler sees."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from support.three_stores import SHORT
 from support.workers import until
 
 import holdfast as hf
+from holdfast.engine.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,16 +21,23 @@ if TYPE_CHECKING:
     import pytest
     from process.conftest import ThreadStore
 
+    from holdfast.engine.control import wire
+
 ROOT = Path(hf.__file__).resolve().parent.parent
 FILES_MAX = 18
 """That a stranger opens to follow one message."""
+ROOM_MAX = 8
+"""That he opens in the store's room to follow one registration."""
+
+
+def part(title: str) -> str:
+    """A section of engine/README.md."""
+    return (ROOT / "engine" / "README.md").read_text().partition(f"## {title}")[2].partition("\n## ")[0]
 
 
 def listed() -> dict[str, tuple[set[str], set[str]]]:
     """Step -> files that it always enters, and those that it enters at times."""
-    readme = (ROOT / "engine" / "README.md").read_text()
-    section = readme.partition("## Which files one message enters")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| ([a-z]+) \| (`.*?) \| (.*?)\|$", section, re.MULTILINE)
+    rows = re.findall(r"^\| ([a-z]+) \| (`.*?) \| (.*?)\|$", part("Which files one message enters"), re.MULTILINE)
     names = re.compile(r"`([^`]+)`")
     return {step: (set(names.findall(always)), set(names.findall(at_times))) for step, always, at_times in rows}
 
@@ -98,3 +107,65 @@ def test_the_files_that_one_message_enters_are_the_ones_that_the_readme_lists(
     every = set[str]().union(*(always | at_times for always, at_times in rows.values()))
     assert len(every) <= FILES_MAX
     assert all((ROOT / name).exists() for name in every)
+
+
+class Calls:
+    """The calls of one request, from file to file, as the store's control thread makes them."""
+
+    def __init__(self) -> None:
+        self.edges: list[tuple[str, str]] = []
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        caller = frame.f_back
+        while caller is not None and not Path(caller.f_code.co_filename).is_relative_to(ROOT):
+            caller = caller.f_back
+        if event == "call" and caller is not None:
+            ends = [Path(each.f_code.co_filename) for each in (caller, frame)]
+            if all(end.is_relative_to(ROOT) for end in ends):
+                self.edges.append((str(ends[0].relative_to(ROOT)), str(ends[1].relative_to(ROOT))))
+
+    def files(self) -> set[str]:
+        """Those that were entered."""
+        return {file for edge in self.edges for file in edge if file.startswith("engine/")}
+
+
+def test_a_registration_enters_the_files_that_the_readme_lists_and_calls_none_back(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source and a receiver that are known: each registers with what the store has of it."""
+    told: dict[str, Calls] = {}
+    handle = Store._handle
+
+    def noted(store: Store, client: Any, request: wire.Request) -> None:
+        sys.setprofile(told.setdefault(type(request).__name__, Calls()))
+        try:
+            handle(store, client, request)
+        finally:
+            sys.setprofile(None)
+
+    run_store("a", "disk")
+    for known in (False, True):
+        if known:
+            monkeypatch.setattr(Store, "_handle", noted)
+        with hf.Context(session_id=3) as ctx:
+            src = ctx.source("quotes", options={"ume_store_name": ["a"]})
+            src.wait_registered(SHORT)
+            rcv = ctx.receiver("quotes")
+            src.send(b"x")
+            message = rcv.receive(timeout=SHORT)
+            assert message is not None
+            message.release()
+    order = re.findall(r"`(engine/store/\w+\.py)`", part("Which files a registration enters"))
+    seen = set[str]()
+    for kind in ("RegisterSource", "Begin", "RegisterReceiver"):
+        calls = told[kind]
+        room = {file for file in calls.files() if file.startswith("engine/store/")}
+        seen |= room
+        assert len(room) <= ROOM_MAX, kind
+        assert room <= {*order, "engine/store/acks.py"}, kind
+        placed = {file: order.index(file) for file in room if file in order}
+        back = {edge for edge in calls.edges if placed.get(edge[0], 0) > placed.get(edge[1], len(order))}
+        below = {edge for edge in calls.edges if edge[1] in room and edge[0] in calls.files() - room}
+        assert not back, kind
+        assert not below, f"{kind}: called from below the room"
+    assert seen - {"engine/store/acks.py"} == set(order)

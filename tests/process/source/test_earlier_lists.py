@@ -55,8 +55,8 @@ def send(src: hf.Source, count: int) -> None:
 
 def asked(src: hf.Source, store: int) -> int:
     """The life of the store that has granted the source what it takes part by now."""
-    slot = src._session.machine.slots[store]
-    return slot.grant.opened if slot.phase is Phase.ACTIVE and slot.grant is not None else -1
+    entry = src._session.machine.entries[store]
+    return entry.grant.opened if entry.phase is Phase.ACTIVE and entry.grant is not None else -1
 
 
 def takes_part(store: ThreadStore) -> bool:

@@ -284,7 +284,7 @@ def test_a_store_where_the_session_began_by_itself_says_what_to_do(run_store: Ca
         assert "another source than at the other stores" in error.text
         assert "session ID 0x2a" in error.text
         assert "deregister()" in error.text
-        asked = src._session.machine.slots[0]
+        asked = src._session.machine.entries[0]
         for _ in range(3):
             last = asked.asked_ns
             until("a is asked again", lambda: asked.asked_ns != last)  # noqa: B023
@@ -323,7 +323,7 @@ def test_a_store_where_a_claimant_began_that_sent_nothing_takes_part_for_the_one
         src = ctx.source("quotes", options=THREE, on_event=events)
         src.wait_registered(SHORT)
         assert "another source than at the other stores" in events.wait("RegistrationError").text
-        asked = src._session.machine.slots[0]
+        asked = src._session.machine.entries[0]
         for _ in range(3):
             last = asked.asked_ns
             until("a is asked again", lambda: asked.asked_ns != last)  # noqa: B023

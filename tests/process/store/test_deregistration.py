@@ -405,9 +405,9 @@ def test_a_source_whose_begin_has_renamed_it_is_forgotten_by_the_new_name(
         machine = src._session.machine
         until("both have begun", lambda: len(machine.active()) == 2)
         with ctx.turning():  # as before b has answered
-            held = machine.slots[1].grant
+            held = machine.entries[1].grant
             assert held is not None
-            machine.slots[1].grant = dataclasses.replace(held, uuid=b"n" * 16)
+            machine.entries[1].grant = dataclasses.replace(held, uuid=b"n" * 16)
         src.deregister()
         until("all have forgotten it", lambda: not any(kept(store) for store in stores.values()))
         until("its names are gone", lambda: not names_of(ctx))

@@ -178,7 +178,7 @@ def test_the_identity_is_the_one_under_which_most_incarnations_have_begun() -> N
     machine.opened(3, 0, 2)
     for store in range(3):
         machine.begun(store, 0, 3)
-        held = machine.slots[store].grant
+        held = machine.entries[store].grant
         assert held is not None
         assert held.uuid == THEIRS, "every store that has begun keeps it by this one"
 

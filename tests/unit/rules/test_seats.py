@@ -119,7 +119,7 @@ def test_a_store_that_catches_up_counts_when_it_has() -> None:
     story = Story((3,))
     story.catching_up = {2}
     assert told(story.up(0, 1, 2), Complete) == []
-    assert story.machine.slots[2].phase is Phase.CATCHING_UP
+    assert story.machine.entries[2].phase is Phase.CATCHING_UP
     assert story.machine.look(2, 1, 4, 5, catching_up=True) == []
     assert told(story.machine.look(2, 2, 4, 6, catching_up=False), Complete) == [Complete(4, True)]
 
@@ -195,7 +195,7 @@ def test_a_store_whose_heartbeat_stands_still_is_suspended_and_counted_again() -
         said = story.machine.look(1, 77, 9, at, catching_up=False)
         assert at <= 2 * SILENCE
     assert said == [Unresponsive(1, True, 2, 3)]
-    assert story.machine.slots[1].phase is Phase.SUSPENDED
+    assert story.machine.entries[1].phase is Phase.SUSPENDED
     assert story.machine.look(1, 77, 9, at + LOOK, catching_up=False) == []
     assert story.machine.look(1, 78, 9, at + 2 * LOOK, catching_up=False) == [Complete(9, True)]
     assert story.machine.may_send
@@ -229,7 +229,7 @@ def test_a_backup_is_asked_what_it_knows_and_idle_from_the_opening_on() -> None:
     said = story.up(0, 1, 2)
     assert told(said, Open, GiveUp, Complete) == [Open(2, 4), GiveUp(3, OURS), Complete(4, True)]
     assert Announce(3) not in said
-    assert story.machine.slots[3].phase is Phase.IDLE
+    assert story.machine.entries[3].phase is Phase.IDLE
     assert story.machine.granted(3, KNOWN, 0) == [GiveUp(3, OURS)], "an answer that was on its way"
 
 
@@ -309,7 +309,7 @@ def test_a_grant_that_comes_when_the_seat_is_lost_begins_nothing() -> None:
     assert told(story.after(INTERVAL), Seated, Complete) == [Seated(1, 0), Complete(4, True)]
     assert story.machine.granted(0, KNOWN, story.now) == [GiveUp(0, OURS)]
     assert story.machine.begun(0, 0, story.now) == []
-    assert story.machine.slots[0].phase is Phase.IDLE
+    assert story.machine.entries[0].phase is Phase.IDLE
 
 
 def test_a_source_that_slept_on_its_grants_starts_over_when_another_has_begun() -> None:
