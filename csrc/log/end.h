@@ -15,7 +15,7 @@ struct hf_ending {
     uint64_t kept_position;
     uint64_t stable; /* S: what is known (hf_head_stable, then hf_ending_stable), and what the walk learns */
     const struct hf_log_walked *from; /* of an earlier walk; NULL: none */
-    int blind;                      /* the disk does not give the head */
+    int blind;                        /* the disk does not give the head */
     uint64_t segment_bytes; /* how large a segment is whose file does not tell; 0: nobody asks for next_unsure */
 
     uint64_t end;      /* of the log, as far as it was walked */

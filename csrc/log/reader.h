@@ -40,14 +40,14 @@ struct hf_logr {
     int64_t told_count;
     struct hf_index index; /* of the segment index_uuid: from its file, or from our own walks */
     uint8_t index_uuid[16];
-    uint8_t cursor_uuid[16]; /* the segment of the last read */
-    uint64_t cursor;         /* position behind it */
-    uint64_t cursor_sqn;     /* number there */
-    uint64_t incarnation;    /* of what the last read returned */
-    struct hf_reach reach;   /* beyond.c */
+    uint8_t cursor_uuid[16];     /* the segment of the last read */
+    uint64_t cursor;             /* position behind it */
+    uint64_t cursor_sqn;         /* number there */
+    uint64_t incarnation;        /* of what the last read returned */
+    struct hf_reach reach;       /* beyond.c */
     struct hf_log_walked walked; /* of the last walk to the end */
-    struct hf_ranges fills;  /* as listed */
-    struct hf_logr *fill;    /* the one that was read last, as a log of one segment; NULL: none */
+    struct hf_ranges fills;      /* as listed */
+    struct hf_logr *fill;        /* the one that was read last, as a log of one segment; NULL: none */
 };
 
 /* One call of hf_logr_read. */

@@ -196,8 +196,7 @@ def test_what_the_disk_has_no_room_for_changes_nothing(
         assert store.store.state.sources == [kept]
         assert len(kept.receivers) == 1
         machine = src._session.machine
-        again = wire.RegisterSource(FIRST, "quotes", 0, 0, machine.uuid, machine.incarnation)
-        assert store.store.operator.refusal(again) is None
+        assert store.store._clients.expelled((machine.uuid, machine.incarnation)) is None
         send(src, 1)
         src.wait_stable(timeout=SHORT)
         for request in requests[1:]:
