@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from .config import Configuration
 from .engine.client.context import Context as Driver
 from .engine.options.resolve import as_given
+from .limited_receiver import LimitedReceiver
 from .receiver import Receiver
-from .throttled import ThrottledReceiver
 
 if TYPE_CHECKING:
     import os
@@ -70,7 +70,7 @@ class Context(Driver):
         found = self.options_for(
             "receiver", options, topic if pattern is None else pattern, wildcard=pattern is not None
         )
-        kind = ThrottledReceiver if found.ume_application_outstanding_maximum else Receiver
+        kind = LimitedReceiver if found.ume_application_outstanding_maximum else Receiver
         receiver = kind(self, topic, pattern, found, on_message, on_event)
         self.add_receiver(receiver)
         return receiver

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from .awaited import AwaitedMessages
+from .aio import AwaitedMessages
 from .batch import Batch
 from .counters import ReceiverStats
 from .engine.errors import ClosedError, UsageError

@@ -125,7 +125,7 @@ def audit_topics(given: AuditArguments) -> int:
         from ..spark.pipeline.audit import audit
 
         if given.picture is not None:
-            from ..spark.pipeline.picture import draw
+            from ..spark.pipeline.chart import draw
     with contextlib.ExitStack() as stack:
         spark = stack.enter_context(spark_session(given.master)) if given.master is not None else None
         tell = stack.enter_context(_bars())

@@ -102,11 +102,11 @@ def _validate(given: RunArguments) -> int:
     if given.config is None:
         raise UsageError("which file?", hint="holdfast store run --validate CONFIG.xml")
     from ..config.text import read
+    from ..daemon.preflight import preflight
     from ..daemon.store_xml import StoreFile
-    from ..daemon.surroundings import check_surroundings
 
     file = StoreFile(read(given.config), given.domain)
-    found = [*file.errors, *check_surroundings(file.config)]
+    found = [*file.errors, *preflight(file.config)]
     for warning in file.config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for error in found:

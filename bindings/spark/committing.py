@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 from ..engine.errors import CorruptionError, UsageError
 from ..engine.native.sync import sync_directory
 from . import staging
-from .keeping import opened
 from .ledger import Intent, Ledger, LedgerInUseError, Piece, Share, rows_below
 from .readback import read_back
+from .source_cache import opened
 from .written_place import check_place, written_place
 
 if TYPE_CHECKING:

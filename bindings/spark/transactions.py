@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 from . import staging
 from .committing import begin, go_on
-from .keeping import opened
 from .ledger import Ledger
+from .source_cache import opened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -95,11 +95,11 @@ def house(tmp_path: Path, own_domain: str) -> Iterator[House]:
     """The memory stores a, b and c, in this process."""
     from spark.three_stores import House
 
-    from holdfast.spark import keeping
+    from holdfast.spark import source_cache
 
     made = House(tmp_path)
     yield made
-    keeping.release()
+    source_cache.release()
     made.stop()
 
 
@@ -110,7 +110,7 @@ def other_house(house: House, own_domain: str, tmp_path: Path) -> Iterator[str]:
     from spark.three_stores import House
     from support.leftovers import remove_objects
 
-    from holdfast.spark import keeping
+    from holdfast.spark import source_cache
 
     name = f"{own_domain}-b"
     (tmp_path / "other").mkdir()
@@ -118,6 +118,6 @@ def other_house(house: House, own_domain: str, tmp_path: Path) -> Iterator[str]:
         patch.setenv("HOLDFAST_DOMAIN", name)
         made = House(tmp_path / "other")
     yield name
-    keeping.release()
+    source_cache.release()
     made.stop()
     remove_objects(name)

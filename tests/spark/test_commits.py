@@ -29,7 +29,7 @@ from spark.writes import (
 
 import holdfast as hf
 from holdfast.engine.memory.domain import SHM_DIR, Domain, domain_directory, unlink_object
-from holdfast.spark import keeping
+from holdfast.spark import source_cache
 from holdfast.spark.alive import let_go
 from holdfast.spark.batch_writer import BatchWriter
 from holdfast.spark.errors import PlacementError
@@ -184,7 +184,7 @@ def test_a_reboot_that_takes_what_was_only_in_the_ring(tmp_path: Path, query: Qu
         query.run(2, [rows(2, 0)])
         assert published() == by_topic(rows(0, 0), *parts, rows(2, 0))
     finally:
-        keeping.release()
+        source_cache.release()
         for store in stores.values():
             store.stop()
 

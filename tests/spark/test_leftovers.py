@@ -12,7 +12,7 @@ from spark.writes import OPTIONS, TOPIC_VALUE, Query, batch_tasks, commit_and_di
 from support.command_line import run
 
 from holdfast.engine.memory.domain import Domain
-from holdfast.spark import keeping
+from holdfast.spark import source_cache
 from holdfast.spark.alive import let_go
 from holdfast.spark.batch_writer import BatchWriter
 from holdfast.spark.ledger import Ledger
@@ -46,7 +46,7 @@ def test_what_is_removed_and_what_is_kept(house: House, own_domain: str, tmp_pat
         (query.checkpoint / "metadata").unlink()
         query.options["checkpointLocation"] = checkpoint.format(query.checkpoint)
         query.tasks(0, [rows(0, 0, 4, ["x"])]) if name == "staging" else query.run(0, [rows(0, 0, 4, ["x"])])
-    keeping.release()
+    source_cache.release()
     half = queries["half"]
     part = rows(1, 0, 4, ["x"])
     commit_and_die(half, 1, half.tasks(1, [part]), "half_published")

@@ -128,7 +128,7 @@ def test_the_picture_shows_what_was_found(shelves: Shelves, tmp_path: Path) -> N
         wanted = [int(color[at : at + 2], 16) for at in (1, 3, 5)]
         return int((pixels[40:] == wanted).all(axis=2).sum())
 
-    from holdfast.spark.pipeline.picture import DIVERGES, HAS, LACKS
+    from holdfast.spark.pipeline.chart import DIVERGES, HAS, LACKS
 
     assert count(HAS) > 10 * count(LACKS) > 0
     assert count(DIVERGES) > 0

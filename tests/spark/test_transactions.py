@@ -11,7 +11,7 @@ from spark import writes
 from spark.three_stores import House, published
 from spark.writes import OPTIONS, TOPIC_VALUE, Row, Task, batch_tasks, batches, by_topic, copy, rows, write
 
-from holdfast.spark import keeping
+from holdfast.spark import source_cache
 from holdfast.spark.batch_writer import BatchWriter
 from holdfast.spark.committing import commit
 from holdfast.spark.options import parse
@@ -61,7 +61,7 @@ def write_as_before(given: dict[str, str], part: Sequence[Row]) -> None:
         assert version is not None
         message = stage_rows(plan, publisher_of(parsed), version, 0, iter(batches(part)), make=True)
         commit(plan.options, [message], version)
-    keeping.release()  # its process ends
+    source_cache.release()  # its process ends
 
 
 # Topics -----------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from spark.writes import (
 
 import holdfast as hf
 from holdfast.engine.errors import UsageError
-from holdfast.spark import keeping
+from holdfast.spark import source_cache
 from holdfast.spark.batch_writer import BatchWriter
 from holdfast.spark.ledger import Ledger
 from holdfast.spark.options import OptionError, parse
@@ -174,10 +174,10 @@ def test_one_process_opens_its_sources_once(house: House, query: Query) -> None:
 def test_sources_that_another_process_wants_are_let_go(
     house: House, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "KEEP_SECONDS", 3600)
+    monkeypatch.setattr(source_cache, "KEEP_SECONDS", 3600)
     query.run(0, [rows(0, 0)])
     commit_and_die(query, 1, query.tasks(1, [rows(1, 0)]), "done_not_swept")
-    assert keeping._kept == {}
+    assert source_cache._kept == {}
     query.run(2, [rows(2, 0)])
     assert incarnation(house, "x") == 3
     assert published() == by_topic(*(rows(batch, 0) for batch in range(3)))
@@ -185,10 +185,10 @@ def test_sources_that_another_process_wants_are_let_go(
 
 
 def test_sources_are_not_kept_for_ever(house: House, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "KEEP_SECONDS", 0.1)
+    monkeypatch.setattr(source_cache, "KEEP_SECONDS", 0.1)
     query.run(0, [rows(0, 0)])
     deadline = time.monotonic() + 90
-    while keeping._kept:
+    while source_cache._kept:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     query.run(1, [rows(1, 0)])

@@ -28,8 +28,8 @@ from ..splits import range_of, split
 from .checkpoint import CheckpointFile
 from .evidence import RangeLook, encoded_look, look
 from .findings import Audit, Sample, SourceAudit, StoreAudit
+from .positions import positions
 from .progress import Progress, Tell, silent
-from .standing import standing
 from .verdict import clean_below, content_findings, holes_of, joined
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ...engine.log.catalog import StoreLog, TopicSource
     from ..splits import Range
-    from .standing import Standing
+    from .positions import Positions
 
 __all__ = ["AuditCheckpoint", "audit"]
 
@@ -94,8 +94,8 @@ def audit(
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(CheckpointFile(checkpoint, AuditCheckpoint)) if checkpoint is not None else None
 
-        def stand() -> Standing:
-            return standing(domain, places, wanted.__contains__ if wanted else None)
+        def stand() -> Positions:
+            return positions(domain, places, wanted.__contains__ if wanted else None)
 
         mark = stand()
         if absent := sorted(wanted - {source.topic for source in mark.sources.values()}):
@@ -160,7 +160,7 @@ class _Reading:
                 self.save()
         self._progress(Progress("reading", done, total, "numbers"))
 
-    def confirm(self, now: Standing, spark: SparkSession | None) -> None:
+    def confirm(self, now: Positions, spark: SparkSession | None) -> None:
         """Looks once more at the ranges with findings, in the logs as they are now: meanwhile a source may
         have begun anew and made numbers void, a store may have come back or mended its log, a source may be
         forgotten."""

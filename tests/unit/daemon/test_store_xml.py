@@ -11,9 +11,9 @@ from lxml import etree
 import holdfast as hf
 from holdfast.config.text import Text, read
 from holdfast.daemon.config import DaemonConfig, LogConfig
+from holdfast.daemon.preflight import preflight
 from holdfast.daemon.schema import schema
 from holdfast.daemon.store_xml import NOT_HERE, StoreFile, read_store_file
-from holdfast.daemon.surroundings import check_surroundings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -311,7 +311,7 @@ def test_directories_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     daemon = f'<log type="file">{tmp_path}/none/a.log</log><pidfile>{tmp_path}/a.pid</pidfile>'
     path = tmp_path / "store.xml"
     path.write_text(whole(store(options), daemon))
-    found = [str(error) for error in check_surroundings(StoreFile(read(path)).config)]
+    found = [str(error) for error in preflight(StoreFile(read(path)).config)]
     assert len(found) == 2
     assert "none/a.log: its directory does not exist" in found[0]
     assert f"{tmp_path}/file/c of store 127.0.0.1:14567 cannot be used; {tmp_path}/file is no directory" in found[1]

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from .engine.receiver.delivery_controller import DeliveryController
     from .message import Message
 
-__all__ = ["ThrottledReceiver"]
+__all__ = ["LimitedReceiver"]
 
 
-class ThrottledReceiver(Receiver):
+class LimitedReceiver(Receiver):
     """While too much is delivered and not consumed, every form of receiving finds nothing, and waits if it
     may.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...engine.log.catalog import TopicSource
     from .findings import Kind
 
-__all__ = ["Standing", "standing"]
+__all__ = ["Positions", "positions"]
 
 
 NO_MESSAGES = "no-cache"
@@ -40,7 +40,7 @@ class _Receiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Positions:
     """Everybody at one time. Sources by uuid."""
 
     domain: str
@@ -58,19 +58,19 @@ class Standing:
     """All stores were looked at: those of directories may be some of a quorum."""
     known_receivers: Sequence[_Receiver]
 
-    def target(self, uuid: str, mark: Standing) -> int:
+    def target(self, uuid: str, mark: Positions) -> int:
         """What everybody should have: what was published at the mark, except for what a new incarnation made
         void since."""
         return min(mark.published.get(uuid, 0), self.published.get(uuid, 0))
 
-    def behind(self, uuid: str, mark: Standing) -> dict[str, int]:
+    def behind(self, uuid: str, mark: Positions) -> dict[str, int]:
         """Store -> numbers that it has not got. A source that was deregistered since has none."""
         if uuid not in self.sources:
             return {}
         target = self.target(uuid, mark)
         return {log.store: max(0, target - log.next) for log in self.sources[uuid].logs}
 
-    def receivers(self, mark: Standing) -> list[ReceiverStanding]:
+    def receivers(self, mark: Positions) -> list[ReceiverStanding]:
         """By source, as far as stores keep it."""
         return [
             ReceiverStanding(
@@ -81,12 +81,12 @@ class Standing:
             if (source := self.sources.get(receiver.uuid)) is not None
         ]  # fmt: skip
 
-    def may_reach(self, mark: Standing) -> bool:
+    def may_reach(self, mark: Positions) -> bool:
         """Somebody who lives is behind the mark."""
         stores = {store for uuid in self.sources for store, lag in self.behind(uuid, mark).items() if lag}
         return bool(stores & self.running) or any(each.alive and each.lag for each in self.receivers(mark))
 
-    def sample(self, mark: Standing) -> Sample:
+    def sample(self, mark: Positions) -> Sample:
         """Of everybody, also who is not behind."""
         lags: dict[str, int] = {}
         for uuid, source in self.sources.items():
@@ -97,7 +97,7 @@ class Standing:
             lags[name] = lags.get(name, 0) + each.lag
         return Sample(self.time_ns, lags)
 
-    def findings(self, mark: Standing, max_lag: int) -> Iterator[Finding]:
+    def findings(self, mark: Positions, max_lag: int) -> Iterator[Finding]:
         """Who is further behind the mark than ``max_lag``, and what that means."""
         yield from self.logless
         for uuid, source in self.sources.items():
@@ -134,7 +134,9 @@ class Standing:
             yield Finding("expired", each.topic, each.source, "", each.called, first, source.oldest, text)
 
 
-def standing(domain: str | None, directories: Sequence[Path], wanted: Callable[[str], bool] | None = None) -> Standing:
+def positions(
+    domain: str | None, directories: Sequence[Path], wanted: Callable[[str], bool] | None = None
+) -> Positions:
     """Where everybody stands in these topics: of a domain, or as far as the stores in ``directories`` know.
 
     Raises:
@@ -144,7 +146,7 @@ def standing(domain: str | None, directories: Sequence[Path], wanted: Callable[[
     if directories:
         ends = {uuid: source.any_next for uuid, source in found.items()}
         receivers = _receivers_of(directories)
-        return Standing("", time.time_ns(), found, ends, {}, [], frozenset(), False, receivers)
+        return Positions("", time.time_ns(), found, ends, {}, [], frozenset(), False, receivers)
     place = Domain(domain, join=False, make=False)
     try:
         seen, stores = snapshot.take(place), {store.name: store for store in snapshot.store_files(place)}
@@ -164,7 +166,7 @@ def standing(domain: str | None, directories: Sequence[Path], wanted: Callable[[
         if row.alive or row.session_id
     ]
     running = frozenset(row.name for row in seen.stores if row.state == "running")
-    return Standing(place.name, time.time_ns(), found, published, absent, logless, running, True, known)
+    return Positions(place.name, time.time_ns(), found, published, absent, logless, running, True, known)
 
 
 def _without_log(

@@ -1,4 +1,4 @@
-"""An audit as a picture: what each store has over the sequence numbers, and how far everybody was behind over
+"""An audit as a chart: what each store has over the sequence numbers, and how far everybody was behind over
 time."""
 
 from __future__ import annotations

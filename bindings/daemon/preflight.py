@@ -12,10 +12,10 @@ from ..engine.errors import ConfigError
 if TYPE_CHECKING:
     from .config import DaemonConfig
 
-__all__ = ["check_surroundings"]
+__all__ = ["preflight"]
 
 
-def check_surroundings(config: DaemonConfig) -> list[ConfigError]:
+def preflight(config: DaemonConfig) -> list[ConfigError]:
     """All that is wrong, looked at as this user; nothing is made."""
     found: list[ConfigError] = []
     for what, file in (("log file", config.log.path), ("pidfile", config.pidfile)):
