@@ -30,7 +30,7 @@ from ..native.private_directory import read_regular
 from ..native.status import check
 from ..rules.intervals import Spans
 from ..rules.quorum import Groups, StoreSpans
-from ..rules.reconcile import FOR_EVER, LogView, Table, void_from
+from ..rules.reconcile import FOR_EVER, LogView, Table, forgotten_from, void_from
 from ..rules.reports import agreed_below
 from .believed import Kept, tables_by_states
 from .check import store_files
@@ -264,7 +264,8 @@ def _valid(log: _Log, table: Table, agreed: int) -> StoreLog:
     """
     oldest, following = log.log.oldest, min(log.log.next, agreed)
     if log.table and log.table[-1] != table[-1]:
-        following = min(following, void_from(table, log.table[-1][0]))
+        own = log.table[-1]
+        following = min(following, void_from(table, own[0]), forgotten_from(table, own))
     return msgspec.structs.replace(log.log, oldest=min(oldest, following), next=following)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BEGINS_MAX", "DONE", "FOR_EVER", "WAIT", "BeginOf", "CatchUpRule", "Hole", "LogView", "Lost", "StartAt", "Table",
-    "after_begin", "lost_acknowledged", "newest", "newest_table", "void_from",
+    "after_begin", "forgotten_from", "lost_acknowledged", "newest", "newest_table", "void_from",
 ]  # fmt: skip
 
 BEGINS_MAX = 64
@@ -56,6 +56,17 @@ def newest_table(tables: Iterable[Sequence[BeginOf]]) -> Table:
 def void_from(table: Sequence[BeginOf], incarnation: int) -> int:
     """Records of ``incarnation`` are valid below this number."""
     return min((start for number, start in table if number > incarnation), default=FOR_EVER)
+
+
+def forgotten_from(table: Sequence[BeginOf], own: BeginOf) -> int:
+    """Records of a log whose newest BEGIN is ``own`` are known to be valid below this number.
+
+    A full table has forgotten what came before its first entry. A BEGIN that the log has missed, too, may
+    have made void what it has under its own newest one (csrc/log/bounds.c has the same rule).
+    """
+    incarnation, start = own
+    forgot = len(table) == BEGINS_MAX and incarnation + 1 < table[0][0]
+    return start if forgot else FOR_EVER
 
 
 def after_begin(own: Sequence[BeginOf], told: Sequence[BeginOf], incarnation: int, start: int) -> Table:

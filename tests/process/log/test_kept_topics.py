@@ -24,6 +24,7 @@ from holdfast.engine.log.catalog import (
 )
 from holdfast.engine.log.state_file import StateFile
 from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Intergroup, Intragroup
+from holdfast.engine.rules.reconcile import BEGINS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,6 +162,25 @@ def test_what_a_newer_incarnation_made_void_is_not_there(shelves: Shelves) -> No
     source = one(shelves)
     assert [log.next for log in source.logs] == [9, 8, 8]
     assert (source.quorum_next, source.any_next) == (8, 9)
+
+
+@pytest.mark.parametrize(("first", "offered"), [(2, 10), (3, 0)])
+def test_what_may_be_void_by_a_begin_that_everybody_has_forgotten_is_not_there(
+    shelves: Shelves, first: int, offered: int
+) -> None:
+    """Stores a and b remember BEGINs from ``first`` on, as many as a table takes; c was away since the first
+    one."""
+    later = [(number, 10) for number in range(first, first + BEGINS_MAX)]
+    for name in "ab":
+        log = fill(shelves, name, (0, 10))
+        assert log is not None
+        for incarnation, start in later:
+            log.begin(incarnation, start)
+        log.plain(10, 11)
+        shelves.store(name, incarnation=later[-1][0], start_sqn=10, begins=later)
+    fill(shelves, "c", (0, 10))
+    logs = {log.store: (log.oldest, log.next) for log in one(shelves).logs}
+    assert logs == {"a": (0, 12), "b": (0, 12), "c": (0, offered)}
 
 
 def test_the_registration_id_is_that_of_the_first_declared_store(shelves: Shelves) -> None:
