@@ -1,4 +1,5 @@
-/* atomic.h: the only operations that touch shared words which change. Plain fields, GNU __atomic builtins: cffi can
+/* atomic.h: the operations on shared words that order anything. Advisory words (heartbeats, counters, flags of a line) are plain
+ * stores, some of them from Python: nothing is concluded from when they are seen. Plain fields, GNU __atomic builtins: cffi can
  * parse the structs, and gcc and clang agree on the code. Each use names its partner ("pairs with ...").
  *
  * All of them are lock-free on x86-64 and aarch64, so they work between processes. RMW operations are seq_cst: they are

@@ -37,8 +37,9 @@ enum hf_layout_const {
 /* Which object a mapping holds; the low bits of its magic. */
 enum hf_kind { HF_KIND_STREAM = 1, HF_KIND_BOARD = 2, HF_KIND_BELLS = 3, HF_KIND_SEGMENT = 4, HF_KIND_HEAD = 5, HF_KIND_FILL = 6 };
 
-/* The first 128 bytes of every shared object. writer: the creator, once. `magic` is stored last (release): an object without
- * it does not exist yet, and a creator that died before leaves something that nobody accepts. */
+/* The first 128 bytes of every shared object. writer: the creator, once; of a head, also who opens the log (boot_id). In shared
+ * memory `magic` is stored last (release): an object without it does not exist yet, and a creator that died before leaves something
+ * that nobody accepts. A file gets its name when it is whole. */
 struct hf_preamble {
     uint64_t magic;          /*   0  HF_MAGIC | kind */
     uint32_t layout_version; /*   8 */
@@ -116,7 +117,7 @@ enum hf_stream_state { HF_STREAM_OPEN = 1, HF_STREAM_CLOSED = 2 };
 
 /* Header of a stream: the retention ring of one incarnation of one source. Named shared memory, written only by its source;
  * everybody else maps it read-only. The ring follows at pre.header_bytes and is mapped twice, back to back. A source that dies
- * leaves it as it is: the committed end is found by walking from `tail`. */
+ * leaves it as it is: the committed end is found from a mark, by walking over commit words (ring_walk.c). */
 struct hf_stream_header {
     struct hf_preamble pre;   /*    0 */
     uint64_t ring_bytes;      /*  128  a power of two */
@@ -128,17 +129,17 @@ struct hf_stream_header {
     uint32_t flags;           /*  168  enum hf_stream_flag */
     uint8_t _pad0[84];        /*  172 */
     char topic[256];          /*  256 */
-    uint64_t tail;            /*  512  line "tail": at most one send behind the committed end */
+    uint64_t tail;            /*  512  cache line "tail": at most 64 messages of a batch behind the committed end */
     uint64_t next_sqn;        /*  520  number of the frame at `tail` */
     uint64_t messages;        /*  528  whole messages committed by this incarnation */
     uint64_t payload_bytes;   /*  536 */
     uint64_t stable_sqn;      /*  544  first number that is not yet stable, as the source last computed it */
     uint64_t heartbeat_ns;    /*  552  CLOCK_MONOTONIC, advisory */
     uint8_t _pad1[80];        /*  560 */
-    uint64_t trail;           /*  640  line "trail": bytes below it may be overwritten at any time; pairs with hf_board_line.pin */
-    uint64_t state;           /*  648  enum hf_stream_state; here, because idle readers poll this line and must not touch "tail" */
+    uint64_t trail;           /*  640  cache line "trail": bytes below it may be overwritten at any time; pairs with hf_board_line.pin */
+    uint64_t state;           /*  648  enum hf_stream_state; here, because idle readers poll this cache line and must not touch "tail" */
     uint8_t _pad2[112];       /*  656 */
-    uint64_t sri_version;     /*  768  line "SRI": a sequence lock, odd while the source writes */
+    uint64_t sri_version;     /*  768  cache line "SRI": a sequence lock, odd while the source writes */
     uint32_t sri_count;       /*  776 */
     uint32_t _pad3;           /*  780 */
     struct hf_sri_groups sri_groups; /* 784 */
@@ -150,21 +151,24 @@ struct hf_stream_header {
 /* CONTEXT: a receiving context as a whole, for liveness detection; it has no positions. */
 enum hf_role { HF_ROLE_NONE = 0, HF_ROLE_STORE = 1, HF_ROLE_RECEIVER = 2, HF_ROLE_CONTEXT = 3 };
 /* What a receiver's acknowledgements mean to the source: CONFIRMS: they are delivery confirmations too; OUT_OF_ORDER: it delivers
- * in order of arrival; EXPLICIT: the program acknowledges. CATCHING_UP: this store reads from its peers' logs what the ring does not have any more.
- * SKIPPED: a receiver-paced receiver has started at `position`, behind its ack, and has acknowledged nothing since. */
+ * in order of arrival; EXPLICIT: the program acknowledges. CATCHING_UP: this store reads from its peers' logs what the ring does
+ * not have any more. SKIPPED: a receiver-paced receiver has started at `position`, behind its ack, and has acknowledged nothing
+ * since. */
 enum hf_line_flag { HF_LINE_CONFIRMS = 1, HF_LINE_OUT_OF_ORDER = 2, HF_LINE_EXPLICIT = 4, HF_LINE_CATCHING_UP = 8, HF_LINE_SKIPPED = 16 };
 enum hf_line_state { HF_LINE_FREE = 0, HF_LINE_ACTIVE = 1, HF_LINE_CLOSED = 2 };
 
-/* One participant of a source. writer: the participant that owns it, for ever; `owner` alone changes hands, by compare-and-swap,
- * and only when it is 0 or its process is dead. A crash leaves the line as it was: its ack stays readable. */
+/* One participant of a source. One writer at a time: the participant whose process `owner` names. A line changes hands by a
+ * compare-and-swap of `owner`, under the board's `claimer`, and only when it is 0 or its process is dead; then the new owner
+ * writes the whole line. A crash leaves the line as it was: its ack stays readable. heartbeat_ns, flags and counters are
+ * advisory, and written from Python by plain stores. */
 struct hf_board_line {
     uint64_t owner;           /*   0  process token | claim count (process.h); 0 = nobody: never used, or released */
     uint64_t state;           /*   8  enum hf_line_state, stored last (release) */
     uint64_t from_sqn;        /*  16  the participant counts for numbers in [from_sqn, to_sqn) */
     uint64_t to_sqn;          /*  24  UINT64_MAX while it takes part */
     uint64_t ack;             /*  32  every number below is acknowledged (receiver) or stable at its level (store) */
-    uint64_t position;        /*  40  next number that it will read; ack <= position */
-    uint64_t pin;             /*  48  ring position below which the source must not grant; UINT64_MAX = none */
+    uint64_t position;        /*  40  next number that it will read, not a byte count; ack <= position */
+    uint64_t pin;             /*  48  ring position below which nothing may be overwritten; UINT64_MAX = none */
     uint64_t pin_stream;      /*  56  incarnation of the ring that `pin` lies in */
     uint32_t sleeping;        /*  64  1: ring my bell after a commit; pairs with hf_board_wake */
     uint32_t bell;            /*  68  index into the domain's bells */
@@ -218,7 +222,7 @@ struct hf_bells {
     struct hf_bell bells[512]; /* 128 */
 };                             /* 65664 */
 
-/* First page of a log segment file. `seal` is written when the segment is full or cut, and never again. */
+/* How a segment ends: written into its header page when it is full or cut, and never again. */
 struct hf_seal {
     uint64_t end_position; /*  0  of the log, behind the last frame; 0 = not sealed */
     uint64_t next_sqn;     /*  8  behind the last message */
@@ -250,22 +254,24 @@ struct hf_index_entry {
     uint64_t offset; /* 8  of its first frame, in the file */
 };                   /* 16 */
 
+/* A BEGIN: the incarnation opened at this number. */
 struct hf_begin {
     uint64_t incarnation; /* 0 */
     uint64_t start_sqn;   /* 8  records >= this of older incarnations are void */
 };                        /* 16 */
 
-/* The file `head` of a log: what readers need with the store dead. writer: the store. `end_check` is stored before `end`, so
- * that a crash between the two is seen. All of it lies in one sector; the BEGINs do not: they are in the two pages behind it. */
+/* The file `head` of a log: what readers need with the store dead. writer: the store. In memory `end_check` is stored before
+ * `end`, on disk one write has both: where the two differ a crash came between, and the smaller one counts. All of it lies in one
+ * sector; the BEGINs do not: they are in the two pages behind it. */
 struct hf_head {
     struct hf_preamble pre;   /*   0 */
-    uint64_t end;             /* 128  line "end": log position behind the last published frame */
+    uint64_t end;             /* 128  cache line "end": log position behind the last published frame */
     uint64_t end_check;       /* 136  end ^ pre.uuid (first 8 bytes) */
     uint64_t next_sqn;        /* 144  number behind the last published message */
     uint64_t level;           /* 152  enum hf_level of what was published */
     uint64_t poisoned;        /* 160  not 0 after a sync error, in this boot: its id, and bit 1. Nothing is published any more */
     uint8_t _pad0[88];        /* 168 */
-    uint64_t oldest_sqn;      /* 256  line "retention": below it all was let go; what is not there from here on is lost */
+    uint64_t oldest_sqn;      /* 256  cache line "retention": below it all was let go; what is not there from here on is lost */
     uint64_t oldest_position; /* 264  the same in bytes; UINT64_MAX: a new head, the segments know */
     uint64_t begin_version;   /* 272  generation of the newest table of BEGINs that is whole, on disk if the log is; stored after it */
     uint8_t _pad1[104];       /* 280 */

@@ -11,8 +11,8 @@ int64_t hf_bell_claim(struct hf_map *bells, int domain_fd);
 uint32_t hf_bell_read(const struct hf_map *bells, uint32_t bell); /* acquire; pass to hf_bell_wait */
 void hf_bell_ring(struct hf_map *bells, uint32_t bell);        /* a bell out of range is ignored */
 void hf_bell_ring_all(struct hf_map *bells);                  /* every process: a stream or a store has appeared */
-/* Sleeps until the word differs from `seen`, a signal comes, or timeout_ns (capped at 500 ms; from 50 ms on
- * to a tick, clock.h) passes. 1 rung, 0 not. */
+/* Sleeps until the word differs from `seen`, a signal comes, or timeout_ns (capped at 500 ms: threads that wait for no message;
+ * who waits for one asks for 50 ms; from 50 ms on to a tick, clock.h) passes. 1 rung, 0 not. */
 int64_t hf_bell_wait(struct hf_map *bells, uint32_t bell, uint32_t seen, int64_t timeout_ns);
 /* cffi: end */
 

@@ -57,6 +57,7 @@ void hf_board_ack(struct hf_map *board, struct hf_map *bells, int64_t index, uin
 void hf_board_rebase(struct hf_map *board, int64_t index, uint64_t incarnation, uint64_t start_sqn);
 /* cffi: end */
 
-/* The source's side of sleep and wake (docs/design.md 10), called after every commit: one load while nobody sleeps. */
+/* The source's side of sleep and wake (docs/design.md 10), called after a commit that has seen `sleepers` set
+ * (send.c: wake); while nobody sleeps a commit costs one load. */
 void hf_board_wake_slow(struct hf_map *board, struct hf_map *bells);
 #endif

@@ -2,13 +2,14 @@
  *
  * Publishing, and why a reader may trust it:
  *   1. the frames are in the segment (memcpy into the mapping, or pwrite and fdatasync);
- *   2. end_check, then end, both release;
- *   3. next_sqn, release.
- * A reader loads next_sqn (acquire), then end (acquire): the end that it sees covers every number below the next_sqn
- * that it saw, and the frames below that end are whole. A process that dies between 1 and 2 leaves frames that
- * nobody was told about: open may keep or cut them. One that dies between the two stores of step 2 leaves end !=
- * end_check; the smaller of the two was true, and that is what open takes; so a flipped bit in one of them cannot
- * invent data either. One that dies before 3 leaves a next_sqn that is too small: open counts again. */
+ *   2. end_check, then end, both release (memory); or one write of both (disk);
+ *   3. next_sqn, release (memory), or a write.
+ * A reader of another process reads the head twice (head.c: hf_head_look), since one read copies words in no order
+ * that is promised: the end that it takes covers every number below the next_sqn that it takes, and the frames below
+ * that end are whole. A process that dies between 1 and 2 leaves frames that nobody was told about: open may keep or
+ * cut them. One that dies between the two stores of step 2 leaves end != end_check; the smaller of the two was true,
+ * and that is what open takes; so a flipped bit in one of them cannot invent data either. One that dies before 3
+ * leaves a next_sqn that is too small: open counts again. */
 #include "log/writer.h"
 #include "base/atomic.h"
 #include "base/failpoint.h"

@@ -31,7 +31,8 @@
 #include "base/layout.h"
 
 /* cffi: begin */
-struct hf_log;  /* the store's side: append, sync and publish on one thread; hf_log_prepare on another */
+/* The store's side. One thread at a time: the drain thread, or one of its pool that syncs while it waits; hf_log_prepare on another. */
+struct hf_log;
 
 struct hf_log_config {
     uint8_t uuid[16];          /* of the source */
@@ -84,7 +85,8 @@ int64_t hf_log_append(struct hf_log *log, uint8_t *frames, uint64_t bytes);
 int64_t hf_log_lost(struct hf_log *log, uint64_t first, uint64_t last); /* appends LOST(first, last); appended_sqn becomes last + 1 */
 int64_t hf_log_hole(struct hf_log *log, uint64_t first, uint64_t last); /* the same, of numbers that another store may have */
 int64_t hf_log_roll(struct hf_log *log);   /* seals the active segment and begins the next; retention; HF_ERRNO - ENOSPC: nothing changed */
-int64_t hf_log_sync(struct hf_log *log);   /* group commit and publish (memory: publish only). HF_POISONED from the first error on */
+/* Group commit and publish (memory: nothing to do, append has published). HF_POISONED from the first error on. */
+int64_t hf_log_sync(struct hf_log *log);
 /* Numbers below are wanted by nobody: readers find them gone (HF_GONE), and synced segments that hold nothing else are
  * removed. Until the log is opened again: then it offers what the segments still hold, unless it is said again. A BEGIN
  * that starts below takes it back to its start. HF_POISONED: readers find them gone, and nothing is removed. */

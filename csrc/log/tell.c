@@ -79,7 +79,7 @@ void hf_log_tell(struct hf_log *log, uint64_t *word, uint64_t value)
     if (hf_log_on_disk(log)) {
         tell(log, word, &value, sizeof value);
     } else {
-        hf_store_release_u64(word, value); /* pairs with hf_head_look, of another process */
+        hf_store_release_u64(word, value); /* pairs with the two reads of hf_head_look, of another process */
     }
 }
 

@@ -56,7 +56,7 @@ static void pace(struct hf_drain_item *item, const uint8_t *block, uint64_t byte
     }
 }
 
-/* Group commit, then the line: a crash in between costs a repeated drain, never a lie. */
+/* Group commit, then the line: a crash in between costs a late acknowledgement, never a lie. */
 static int64_t commit(struct hf_drain_item *item)
 {
     int64_t status = hf_log_sync(item->log);

@@ -1,10 +1,11 @@
 /* drain.h: a store's inner loop: ring -> staging -> log -> published position, for every source that it keeps.
  *
- * One call serves all sources once or more and returns within ~50 ms, so that the thread that owns it can take in
+ * One call serves all sources once or more and returns within 500 ms, and within 50 ms
+ * from the first block on, so that the thread that owns it can take in
  * new sources. Per item: hf_reader_copy into the staging block (the only place where ring bytes are read), trail
- * check, hf_log_append, then (memory) publish and move the board line, or (disk) hf_log_sync when the ring has
+ * check, hf_log_append, which publishes (memory) before the board line moves, or (disk) hf_log_sync when the ring has
  * nothing more or `commit_bytes` are waiting. The board line's ack moves only after the log published: a crash in
- * between costs a repeated drain, never a lie.
+ * between costs a late acknowledgement (the store acknowledges at its start what its log has), never a lie.
  *
  * The ack of a receiver-paced source is held back when its log is full of what receivers have not acknowledged: the owner
  * says in bytes of payload how far it may go (ack_payload), here each message is compared with that, to the message

@@ -57,7 +57,7 @@ struct hf_source {
     uint64_t flight_messages;
     uint64_t flight_bytes;
     uint64_t retained_bytes;
-    /* What left the flight, counted from the start as if it had left in order: what is sent beyond these counts is in flight.
+    /* How much has left the flight: its sum, wherever it lay, added to the start. What is sent beyond these counts is in flight.
      * What is released may be overwritten. writer: policy; the sender reads them when it has run out of room. */
     _Alignas(64) uint64_t flight_payload;
     uint64_t flight_sqn; /* stored last (release) */

@@ -1,11 +1,11 @@
 /* stream.h: the broadcast ring. One source writes each message once; any number of readers and stores read it in place.
  *
- * Rules (docs/design.md 3-7, 16, 17), each with its test in tests/c/test_stream.c:
+ * Rules (docs/design.md 3-7, 16, 17), each with its test in tests/c/test_stream.c, rule 3 also in litmus_pin.c:
  *  1. A frame exists when its commit word, carrying its own position, is there. The word at `tail` is always 0: the next word is
  *     zeroed before a commit, so that old payload never looks like a frame. Hence admission: p + L + 32 <= admit.
  *  2. A message of several fragments stores its first commit word last: all or nothing.
  *  3. `trail` says what may be overwritten. To raise it: store it (seq_cst), look at every pin of this incarnation on the board,
- *     and if one is below, wait (HF_PINNED) until it moves or pin_timeout passes; then write. Grants are at most N/8.
+ *     and if one is below, wait (HF_PINNED) until it moves or pin_timeout passes; then write. What a send is given at a time is at most N/8.
  *     A reader stores its pin (seq_cst), then loads trail; trail > pin means evicted.
  *  4. Copying readers never pin: copy, acquire fence, load trail, discard from the first overrun frame on, also when the word
  *     that they read was 0.
@@ -131,7 +131,7 @@ int64_t hf_columns(const uint8_t *base, uint64_t wrap, const struct hf_entry *en
 /* One message of a private block, as hf_reader_receive delivers one of a ring: payload to buf, *entry with offset 0 and the
  * retransmission flag. 1, or HF_SMALL with entry->length telling the size needed. */
 int64_t hf_take(const uint8_t *block, const struct hf_entry *from, struct hf_entry *entry, uint8_t *buf, uint64_t capacity);
-/* Reads a stream header's tail, next number and committed end (walks from tail; the source may be dead). */
+/* Reads a stream header's tail, next number and committed end (walks from a mark; the source may be dead). */
 int64_t hf_stream_end(const struct hf_map *stream, uint64_t *tail, uint64_t *next_sqn);
 /* HF_OK: from the oldest valid mark (or the start) to the committed end every frame chains. HF_DAMAGED else; *at = position. */
 int64_t hf_stream_valid(const struct hf_map *stream, uint64_t *at);

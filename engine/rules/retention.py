@@ -6,7 +6,8 @@ oldest first (docs/semantics.md D.1, D.6):
 * *stable*: as the stores' acknowledgements (`quorum.StoreSpans`) or the program (`mark`) say, or given up;
 * *left*: stable, and confirmed by as many receivers as are required. It is in flight no more, whatever
   becomes of its store or receivers. What has not lies in a hole, or at or above the frontier (`left`);
-* *settled*: below it every number has left;
+* *settled*: below it every number has left: the first hole, or the frontier. The core counts what left in
+  holes, too (`hf_source_settle`): its frontier is `left`, not this;
 * *released*: settled, old enough, and more is retained than the threshold: its memory may be used again.
 
 Force (D.2) skips the conditions: what is released by force without having been stable is `unproven`, unless
@@ -15,7 +16,7 @@ events gather in `notices.queue`. Numbers are 64-bit, one per fragment; `stable`
 exclusive.
 
 `sent` runs on the sending thread, everything else under the driver's lock. A sender that records holds the
-driver's other lock from the send to `sent`, and the driver raises `next` under it: so whatever is below
+driver's `recording` lock from the send to `sent`, and the driver raises `next` under it: so whatever is below
 `next` is recorded.
 """
 
