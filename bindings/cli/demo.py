@@ -3,7 +3,7 @@ stores are killed on the way: one store comes back and finds what it missed in t
 for good.
 
 The children are ordinary programs (demo_worker); this one only starts them, kills them, watches from outside
-(engine/survey), and compares at the end. Meanwhile a Spark archives the flights, and is killed too
+(engine/tools/snapshot.py), and compares at the end. Meanwhile a Spark archives the flights, and is killed too
 (demo_pipeline). Everything lives in a temporary directory and a domain of its own, and is gone afterwards.
 """
 

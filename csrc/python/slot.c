@@ -313,7 +313,7 @@ static int slot_set_block(struct slot *s, PyObject *value, void *closure)
     return set_checked((PyObject **)&s->block, value, hf_block_type, "block");
 }
 
-static PyObject *slot_inbound(struct slot *s, void *closure)
+static PyObject *slot_controller(struct slot *s, void *closure)
 {
     (void)closure;
     PyObject *controller = s->controller ? s->controller : Py_None;
@@ -321,7 +321,7 @@ static PyObject *slot_inbound(struct slot *s, void *closure)
     return controller;
 }
 
-static int slot_set_inbound(struct slot *s, PyObject *value, void *closure)
+static int slot_set_controller(struct slot *s, PyObject *value, void *closure)
 {
     (void)closure;
     return set_checked(&s->controller, value, hf_counts_type, "_controller");
@@ -378,7 +378,7 @@ static PyGetSetDef slot_fields[] = {
     {"entry_address", (getter)slot_address, NULL, NULL, NULL},
     {"block", (getter)slot_block, (setter)slot_set_block, NULL, NULL},
     {"capacity", (getter)slot_capacity, NULL, "Bytes of the buffer.", NULL},
-    {"_controller", (getter)slot_inbound, (setter)slot_set_inbound, NULL, NULL},
+    {"_controller", (getter)slot_controller, (setter)slot_set_controller, NULL, NULL},
     {NULL}};
 static PyMethodDef slot_methods[] = {{"__bytes__", (PyCFunction)slot_bytes, METH_NOARGS, NULL},
                                      {"_from", (PyCFunction)slot_from, METH_NOARGS, NULL},

@@ -28,7 +28,7 @@ end."""
 WALK_S = 0.2
 """A walk takes less, as a rule. A thread that others wait for waits so long, and looks again later."""
 WALKED_MAX = 4096
-"""Logs whose marks are remembered; the oldest make room."""
+"""Logs whose walks are remembered; the oldest make room."""
 HEADS: dict[int, str] = {
     lib.HF_AGAIN: "it has no head",
     lib.HF_DAMAGED: "its head is damaged",

@@ -51,7 +51,7 @@ class SriWatch:
     """See the module."""
 
     def __init__(self, discovery: Discovery, domain: Domain, uuid: bytes) -> None:
-        self._directory, self._domain, self._uuid = discovery, domain, uuid
+        self._discovery, self._domain, self._uuid = discovery, domain, uuid
         self._mapping: Mapping | None = None
         self._version = -1
         self._owner_ns = 0
@@ -88,7 +88,7 @@ class SriWatch:
         return self._read(mapping)
 
     def _newest(self) -> None:
-        streams = self._directory.streams(self._uuid, self.begun)
+        streams = self._discovery.streams(self._uuid, self.begun)
         name = streams[-1][1] if streams else None
         if self._mapping is not None and self._mapping.name == name:
             return

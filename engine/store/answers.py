@@ -7,7 +7,7 @@ its owner, its log and its ring. It is an answer that refuses, or what is to be 
 nothing by themselves.
 
 Invariants:
- - a decision changes nothing, so whoever is refused finds the store as it was;
+ - a decision changes nothing; what it says is carried out before the next facts are gathered;
  - what :class:`GrantSource` promises is on disk before it is answered, and so is what :class:`TakePart`
    declares;
  - a RegID has one holder: a living process that holds it refuses everybody else;
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
     from ..log.state_file import Acked, ReceiverState, SourceState, State
     from ..options.topic_rules import Topics
-    from ..rules.reconcile import LogView, Table
+    from ..rules.reconcile import BeginOf, LogView, Table
     from ..rules.reports import Seen
     from .registry import Registry
 
 __all__ = [
-    "BeginFacts", "Forget", "GrantReceiver", "GrantSource", "Held", "ReceiverFacts", "SourceFacts", "TakePart", "Wait",
-    "another", "claim_receiver", "claim_source", "decide_begin", "decide_receiver", "decide_source", "deregistered",
-    "first_position", "in_use", "keeps_promise",
+    "Accept", "BeginFacts", "Forget", "GrantReceiver", "GrantSource", "Held", "ReceiverFacts", "SourceFacts", "TakePart",
+    "Wait", "another", "claim_receiver", "claim_source", "decide_begin", "decide_number", "decide_receiver", "decide_source",
+    "deregistered", "first_position", "in_use", "keeps_promise", "too_late",
 ]  # fmt: skip
 
 OTHERS_MAX = 32
@@ -78,11 +78,7 @@ class SourceFacts:
     drained: bool | None = None
     """The ring of the previous owner is drained, and the logs that nobody keeps are walked to their ends."""
     lost: bool | None = None
-    """The log has not what this store once acknowledged."""
-    seen: Sequence[Seen] = ()
-    """How far the logs of its stores go. Empty for a stream that is open already: it numbers by itself."""
-    view: LogView | None = None
-    """What the log of this store says, where ``seen`` is empty."""
+    """The log has not what this store once acknowledged. Not looked for where that is known already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +92,12 @@ class BeginFacts:
     holds: int
     """The incarnation of the open stream that it registered with over this connection; 0: none, or not
     yet."""
+    begins: Sequence[BeginOf]
+    """The BEGINs that this store knows."""
     next_sqn: int
     oldest_sqn: int
-    """Of the log: behind its last message, and the first that it still offers."""
+    """Of the log: behind its last message, and the first that it still offers. These three were read
+    together, and after the holder was looked for: who lived until then may have had more acknowledged."""
     log: str
     """The path of the log, for a text."""
     stream: Literal["same", "other", "gone"]
@@ -138,13 +137,20 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class Accept:
+    """The source may register. What follows from that is on disk before the peers' files are read: two stores
+    that have lost something and are asked at once see it of each other."""
+
+    learns: bool
+    """From now on this store has no say before it has caught up."""
+
+
+@dataclass(frozen=True, slots=True)
 class GrantSource:
     """The source is granted its registration."""
 
     known: LogView
     """Where numbering goes on, as far as this store knows."""
-    learns: bool
-    """From now on it has no say before it has caught up."""
     promises: bool
     """Its claimant is promised an incarnation; False: its stream is open."""
 
@@ -249,24 +255,30 @@ def first_position(source: SourceState, high: int, oldest: int, live: int, rollb
 
 def decide_source(
     request: wire.RegisterSource, state: State, source: SourceState, facts: SourceFacts
-) -> wire.Refused | Wait | Forget | GrantSource:
-    """Whether a source is granted its registration; ``source``: what is known of it here, from now on at the
-    latest."""
+) -> wire.Refused | Wait | Forget | Accept:
+    """Whether a source may register; ``source``: what is known of it here, from now on at the latest."""
     if facts.holder is not None:
         return in_use(request.id, facts.store, source, "source", facts.holder)
     if facts.unused is not None:
         return Forget() if facts.unused else another(request.id, facts.store, source)
     if not facts.drained:
         return Wait()
-    learns = not source.learner and (_was_wiped(request, facts.store, state, source) or bool(facts.lost))
-    if facts.view is not None:  # its stream is open: it numbers by itself, and needs no promise
-        return GrantSource(facts.view, learns, promises=False)
-    known = farthest(facts.seen)
+    return Accept(not source.learner and (_was_wiped(request, facts.store, state, source) or bool(facts.lost)))
+
+
+def decide_number(
+    request: wire.RegisterSource, source: SourceState, own: LogView, seen: Sequence[Seen]
+) -> wire.Refused | GrantSource:
+    """Where a source that may register goes on. ``own``: what the log of this store says; ``seen``: how far
+    the logs of its stores go, for a claimant. A stream that is open already numbers by itself."""
+    if request.incarnation:
+        return GrantSource(own, promises=False)
+    known = farthest(seen)
     most = max(known.incarnation, source.promised) + LEAST_MAX
     if request.least > most:
         text = f"incarnation {request.least} is to be promised, and {most} is the greatest that can be meant"
         return wire.Refused(request.id, "usage", text)
-    return GrantSource(known, learns, promises=True)
+    return GrantSource(known, promises=True)
 
 
 def _was_wiped(request: wire.RegisterSource, store: str, state: State, source: SourceState) -> bool:
@@ -291,32 +303,44 @@ def another(request_id: int, store: str, kept: SourceState) -> wire.Refused:
     )  # fmt: skip
 
 
+def too_late(request: wire.Begin, source: SourceState, holds: int) -> wire.Refused | None:
+    """Why this BEGIN comes too late, whatever else is found out. ``holds``: as in :class:`BeginFacts`."""
+    if request.incarnation < source.incarnation:
+        text = f"incarnation {request.incarnation} is over: {source.incarnation} has begun"
+        return wire.Refused(request.id, "busy", text)
+    opens = holds != request.incarnation  # else its stream is open already
+    if opens and not keeps_promise(source, request.incarnation, request.claimant):
+        text = f"incarnation {request.incarnation} was not promised: a later claimant was told {source.promised}"
+        return wire.Refused(request.id, "busy", text)
+    return None
+
+
 def decide_begin(request: wire.Begin, source: SourceState, facts: BeginFacts) -> wire.Refused | TakePart:
     """Whether this store takes part in the incarnation."""
 
     def busy(text: str) -> wire.Refused:
         return wire.Refused(request.id, "busy", text)
 
-    if request.incarnation < source.incarnation:
-        return busy(f"incarnation {request.incarnation} is over: {source.incarnation} has begun")
-    opens = facts.holds != request.incarnation  # else its stream is open already
-    if opens and not keeps_promise(source, request.incarnation, request.claimant):
-        text = f"incarnation {request.incarnation} was not promised: a later claimant was told {source.promised}"
-        return busy(text)
+    late = too_late(request, source, facts.holds)
+    if late is not None:
+        return late
     if facts.holder is not None:  # two claimants have opened, on grants of different times: both start over
         name = called(source.registration_id, source.session_id)
         return busy(f"{name} is in use by a different source (pid {facts.holder.pid})")
     # A claimant that slept on its grants while another one began and sent: a quorum has that, and refuses
     # this.
-    missed = source.incarnation not in {request.incarnation, *(begin[0] for begin in request.begins)}
-    if missed and facts.next_sqn > source.start_sqn:
-        if len(request.begins) == BEGINS_MAX and request.begins[0][0] > source.incarnation:
-            return _too_old(request.id, source, facts)
-        return busy(f"incarnation {request.incarnation} was built without {source.incarnation}, which has messages")
+    begun, start = facts.begins[-1] if facts.begins else (0, 0)
+    if request.incarnation < begun:
+        return busy(f"incarnation {request.incarnation} is over: {begun} has begun")
+    missed = begun not in {request.incarnation, *(begin[0] for begin in request.begins)}
+    if missed and facts.next_sqn > start:
+        if len(request.begins) == BEGINS_MAX and request.begins[0][0] > begun:
+            return _too_old(request.id, source, start, facts)
+        return busy(f"incarnation {request.incarnation} was built without {begun}, which has messages")
     wrong = _contradiction(request, facts)
     if wrong is not None:
         return wrong
-    table = after_begin(source.begins, request.begins, request.incarnation, request.start_sqn)
+    table = after_begin(facts.begins, request.begins, request.incarnation, request.start_sqn)
     return TakePart(table, _others(request, source, facts.oldest_sqn))
 
 
@@ -328,13 +352,13 @@ def keeps_promise(source: SourceState, incarnation: int, claimant: bytes) -> boo
     return not claimant or incarnation > source.promised
 
 
-def _too_old(request_id: int, source: SourceState, facts: BeginFacts) -> wire.Refused:
+def _too_old(request_id: int, source: SourceState, start: int, facts: BeginFacts) -> wire.Refused:
     """It was away for more starts than anybody remembers. The others go on without it."""
     name = called(source.registration_id, source.session_id)
     return wire.Refused(
         request_id, "unusable_log",
         f"store {facts.store} has missed more than {BEGINS_MAX} starts of {name} on topic {source.topic!r}: what its "
-        f"log has from number {source.start_sqn} on may be void; move {facts.log} away: the store begins anew, from "
+        f"log has from number {start} on may be void; move {facts.log} away: the store begins anew, from "
         f"its peers' logs; or deregister the source there",
     )  # fmt: skip
 

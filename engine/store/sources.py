@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..log.info_file import Lives
     from ..log.state_file import SourceState
+    from ..rules.reports import Seen
     from .clients import Clients
     from .holdings import Holdings
     from .repository import Repository
@@ -60,8 +61,9 @@ class SourceDesk:
         if not old:  # its RegID must never be granted twice, not even after a power cut; and no log is of nobody
             holdings.save()
         repository = holdings.ensure_repository(source)
-        facts = self._facts(client, request, source, repository)
-        decision = answers.decide_source(request, holdings.state, source, facts)
+        decision = answers.decide_source(
+            request, holdings.state, source, self._facts(client, request, source, repository)
+        )
         match decision:
             case wire.Refused():
                 return decision
@@ -73,8 +75,13 @@ class SourceDesk:
                 _log.info("%s: who began here sent nothing; forgotten for the one that has begun elsewhere", name)
                 self.forget(source, names=True)
                 return self.register(client, request)
-            case answers.GrantSource():
-                return self._grant(client, request, source, old and source.incarnation > 0, repository, facts, decision)
+            case answers.Accept():
+                self._walks.pop(source.uuid, None)
+                source.gone_ns = 0
+                if decision.learns:
+                    source.learner, repository.caught_up = True, False
+                    holdings.save()
+                return self._number(client, request, source, old and source.incarnation > 0, repository)
 
     def _facts(
         self, client: Client, request: wire.RegisterSource, source: SourceState, repository: Repository
@@ -87,37 +94,35 @@ class SourceDesk:
             return facts(holder=holder)
         if request.incarnation and source.incarnation and source.uuid != request.uuid:
             return facts(unused=self._came_to_nothing(source, repository))
-        if request.incarnation:
-            lost, view = holdings.drain_thread(lambda: (repository.has_lost(), repository.view()))
-            return facts(drained=True, lost=lost, view=view)
-        others = {store: life for store, (life, _) in request.elsewhere.get(source.uuid, {}).items()}
-        if not self._walked(repository, others) or not holdings.drain_thread(repository.settled):
-            return facts(drained=False)
-        lost, bound = holdings.drain_thread(lambda: (repository.has_lost(), repository.bound()))
-        return facts(drained=True, lost=lost, seen=repository.seen(bound, others))
+        if not request.incarnation:
+            drained = self._walked(repository, _others(request, source)) and holdings.drain_thread(repository.settled)
+            if not drained:
+                return facts(drained=False)
+        return facts(drained=True, lost=None if source.learner else holdings.drain_thread(repository.has_lost))
 
-    def _grant(
-        self, client: Client, request: wire.RegisterSource, source: SourceState, old: bool, repository: Repository,
-        facts: answers.SourceFacts, granted: answers.GrantSource,
-    ) -> wire.Answer:  # fmt: skip
-        """Brings to disk what the grant says, then says it."""
-        holdings, known = self._holdings, granted.known
-        self._walks.pop(source.uuid, None)
-        source.gone_ns = 0
-        if granted.learns:
-            source.learner, repository.caught_up = True, False
-        news = granted.promises and source.promise(request.claimant, known.incarnation, request.least)
-        if granted.learns or news:
+    def _number(
+        self, client: Client, request: wire.RegisterSource, source: SourceState, old: bool, repository: Repository
+    ) -> wire.Answer:
+        """Finds out where the source goes on, brings to disk what the grant says, then says it."""
+        holdings = self._holdings
+        seen: list[Seen] = []
+        own = holdings.drain_thread(repository.view if request.incarnation else repository.bound)
+        if not request.incarnation:
+            seen = repository.seen(own, _others(request, source))
+        granted = answers.decide_number(request, source, own, seen)
+        if isinstance(granted, wire.Refused):
+            return granted
+        known, state = granted.known, holdings.state
+        if granted.promises and source.promise(request.claimant, known.incarnation, request.least):
             holdings.save()
         # Last: a store that could not save has granted nothing, and must not hold it against the same source.
         hold = client.holds.get(_key(source), Hold(time.time_ns(), request.uuid))
         client.holds[_key(source)] = dataclasses.replace(hold, incarnation=request.incarnation)
-        state = holdings.state
         return wire.SourceGranted(
             request.id, source.registration_id, source.uuid, known.incarnation, known.end, old,
             list(known.begins), votes=not source.learner, empty_votes=state.adopts_empty and not source.incarnation,
             opened=state.opened, peers=source.peers, flags=_flags(source), lives=state.lives_for(source),
-            promised=source.promised, logs=list(map(peer_log, facts.seen)), stores=source.stores, sizes=source.sizes,
+            promised=source.promised, logs=list(map(peer_log, seen)), stores=source.stores, sizes=source.sizes,
             groups=source.groups, intragroup=source.intragroup, intergroup=source.intergroup,
             excluded=source.excluded(state.excluded), exclusions=state.excluded, served=source.served,
         )  # fmt: skip
@@ -182,26 +187,27 @@ class SourceDesk:
             return answers.another(request.id, holdings.name, other)
         if source is None or repository is None:
             return wire.Refused(request.id, "unknown_source", "BEGIN from a source that never registered here")
-        facts = self._begin_facts(client, request, source, repository)
+        holds = client.holds.get(_key(source), Hold(0, b"")).incarnation
+        late = answers.too_late(request, source, holds)
+        if late is not None:
+            return late
+        facts = self._begin_facts(client, request, source, repository, holds)
         decision = answers.decide_begin(request, source, facts)
         if isinstance(decision, wire.Refused):
             return decision
         return self._take_part(request, source, repository, decision)
 
     def _begin_facts(
-        self, client: Client, request: wire.Begin, source: SourceState, repository: Repository
+        self, client: Client, request: wire.Begin, source: SourceState, repository: Repository, holds: int
     ) -> answers.BeginFacts:
-        holdings = self._holdings
-        holds = client.holds.get(_key(source), Hold(0, b"")).incarnation
-        following, oldest = holdings.drain_thread(lambda: (repository.next_sqn, repository.oldest_sqn))
+        """What :func:`answers.decide_begin` is to know. The holder first: what was acknowledged to one that
+        has gone by then is in the log when that is read."""
+        holder = self.holder(source, client)
+        begins, following, oldest = self._holdings.drain_thread(
+            lambda: (repository.table, repository.next_sqn, repository.oldest_sqn)
+        )
         return answers.BeginFacts(
-            holdings.name,
-            self.holder(source, client),
-            holds,
-            following,
-            oldest,
-            str(repository.path),
-            self._stream(request),
+            self._holdings.name, holder, holds, begins, following, oldest, str(repository.path), self._stream(request)
         )
 
     def _stream(self, request: wire.Begin) -> Literal["same", "other", "gone"]:
@@ -303,6 +309,11 @@ class SourceDesk:
             source.stores, str(self._holdings.logs / source.uuid.hex()), source.late_join,
             begins.get(declared, 0), source.sizes, source.groups,
         )  # fmt: skip
+
+
+def _others(request: wire.RegisterSource, source: SourceState) -> Lives:
+    """The stores of all lists that the source has declared, with the life that each was in."""
+    return {store: life for store, (life, _) in request.elsewhere.get(source.uuid, {}).items()}
 
 
 def _declare(source: SourceState, request: wire.Begin, directories: dict[str, str], others: dict[str, int]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,18 @@ from support.recorded_events import Events
 from support.workers import until
 
 import holdfast as hf
+from holdfast.engine.control import wire
+from holdfast.engine.memory.new_ring import SourceRing, stream_config
 from holdfast.engine.native.core import lib
+from holdfast.engine.store.clients import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from process.conftest import ThreadStore
+
+    from holdfast.engine.log.state_file import SourceState
+    from holdfast.engine.store.answers import Held
 
 SHORT = 90.0
 SOURCE = {"ume_store_name": ["a:0:0"], "ring_size": 1 << 17, "fragment_size": 4096}
@@ -289,3 +296,41 @@ def test_what_was_refused_before_the_holder_closed_is_not_raised_after(
             second.wait_registered(0)  # nothing was asked since the call
         first.close()
         second.wait_registered(SHORT)
+
+
+def test_a_begin_sees_what_became_stable_until_the_holder_was_gone(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two have opened on grants of different times. The store looks who holds the source first, and how far
+    its log goes after that: between the two, the owner sends, has it stable, and closes."""
+    store = run_store("a", "disk").store
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options={"ume_store_name": ["a"], "ring_size": 1 << 17})
+        src.wait_registered(SHORT)
+        (known,) = store.state.sources
+        config = stream_config(known.uuid, "quotes", 0, src._session.options)
+        config.ring_bytes, config.start_sqn = 1 << 17, 0
+        ring = SourceRing.make(store.domain, store.bells, config, 2)
+        ours, theirs = socket.socketpair()
+        other = Client(ours, os.getpid())
+        other.hello = wire.Hello(
+            wire.PROTOCOL, lib.hf_process_token(), os.getpid(), lib.hf_process_start(os.getpid()), 0
+        )
+        holder = store.sources.holder
+
+        def at_last(kept: SourceState, but: Client | None = None) -> Held | None:
+            src.send(b"precious")
+            src.wait_stable(timeout=SHORT)
+            src.close()
+            return holder(kept, but)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store.sources, "holder", at_last)
+            answer = store.sources.begin(other, wire.Begin(1, known.uuid, 2, 0, ring.name, ["a"], claimant=b"c" * 16))
+        assert isinstance(answer, wire.Refused)
+        assert "built without 1, which has messages" in answer.text
+        assert known.incarnation == 1
+        for end in (ours, theirs):
+            end.close()
+        lib.hf_source_close(ring.handle)
+        ring.board.close()

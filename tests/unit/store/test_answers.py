@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from holdfast.engine.control import wire
 from holdfast.engine.log.state_file import Acked, ReceiverState, SourceState, State
+from holdfast.engine.options.receiver_paced import Wanted
+from holdfast.engine.options.topic_rules import TopicOptions, Topics
 from holdfast.engine.rules.reconcile import BEGINS_MAX, LogView
 from holdfast.engine.rules.reports import Seen
 from holdfast.engine.store import answers
 from holdfast.engine.store.answers import (
+    Accept,
     BeginFacts,
     Forget,
     GrantReceiver,
@@ -26,6 +29,7 @@ from holdfast.engine.store.answers import (
     TakePart,
     Wait,
 )  # fmt: skip
+from holdfast.engine.store.registry import Registry
 
 UUID, OTHER, CLAIMANT, RIVAL = b"u" * 16, b"o" * 16, b"c" * 16, b"r" * 16
 BEGUN = LogView(((1, 0), (2, 70)), 100)
@@ -52,7 +56,8 @@ def asks(**said: Any) -> wire.RegisterSource:
     return wire.RegisterSource(1, "quotes", 7, 0, UUID, claimant=CLAIMANT, **said)
 
 
-DRAINED = SourceFacts("a", drained=True, lost=False, seen=[Seen("a", "a", BEGUN)])
+DRAINED = SourceFacts("a", drained=True, lost=False)
+SEEN = [Seen("a", "a", BEGUN)]
 
 
 def answer(request: wire.RegisterSource, known: SourceState, facts: SourceFacts, here: State | None = None) -> Any:
@@ -72,15 +77,24 @@ def test_nothing_is_granted_before_the_ring_is_drained() -> None:
     assert answer(asks(), source(), SourceFacts("a")) == Wait(), "what nobody has looked for is not known"
 
 
+def number(request: wire.RegisterSource, known: SourceState, own: LogView = BEGUN) -> Any:
+    before = copy.deepcopy(known)
+    found = answers.decide_number(request, known, own, SEEN)
+    unchanged(before, known)
+    return found
+
+
 def test_numbering_goes_on_behind_the_log() -> None:
-    found = answer(asks(), source(), DRAINED)
-    assert found == GrantSource(BEGUN, learns=False, promises=True)
+    assert answer(asks(), source(), DRAINED) == Accept(learns=False)
+    found = number(asks(), source(), LogView((), 0))
+    assert found == GrantSource(BEGUN, promises=True)
     assert found.known.end == 100
 
 
 def test_a_stream_that_is_open_numbers_by_itself() -> None:
-    facts = SourceFacts("a", drained=True, lost=False, view=BEGUN)
-    assert answer(asks(incarnation=2), source(), facts) == GrantSource(BEGUN, learns=False, promises=False)
+    assert answer(asks(incarnation=2), source(), DRAINED) == Accept(learns=False)
+    own = LogView(((1, 0), (2, 70)), 80)
+    assert number(asks(incarnation=2), source(), own) == GrantSource(own, promises=False)
 
 
 @pytest.mark.parametrize(("unused", "decision"), [(True, Forget), (False, wire.Refused)])
@@ -88,6 +102,11 @@ def test_another_identity_gives_way_only_if_it_was_never_used(unused: bool, deci
     found = answer(asks(incarnation=2), source(uuid=OTHER), SourceFacts("a", unused=unused))
     assert isinstance(found, decision)
     assert getattr(found, "code", "other_source") == "other_source"
+
+
+def test_who_lives_is_asked_for_before_anything_is_forgotten() -> None:
+    found = answer(asks(incarnation=2), source(uuid=OTHER), SourceFacts("a", Held(42, 9), unused=True))
+    assert found.code == "reg_id_in_use"
 
 
 def test_who_has_lost_what_it_acknowledged_has_no_say() -> None:
@@ -99,15 +118,23 @@ def test_who_has_lost_what_it_acknowledged_has_no_say() -> None:
 def test_a_wiped_store_has_no_say_in_a_stream_that_is_open(life: int, learns: bool) -> None:
     """``life``: in which the source's register has this store; -1: in none."""
     empty = source(incarnation=0, start_sqn=0, begins=[])
-    facts = SourceFacts("a", drained=True, lost=False, view=LogView((), 0))
     asked = asks(incarnation=2, elsewhere={UUID: {"a": (life, 0)}})
-    assert answer(asked, empty, facts).learns is learns
+    assert answer(asked, empty, DRAINED).learns is learns
 
 
-def test_no_claimant_drives_the_incarnation_out_of_its_range() -> None:
-    most = 2 + answers.LEAST_MAX
-    assert isinstance(answer(asks(least=most), source(), DRAINED), GrantSource)
-    assert answer(asks(least=most + 1), source(), DRAINED).code == "usage"
+def test_who_has_begun_here_or_asks_for_a_number_is_not_taken_for_wiped_by_the_register() -> None:
+    """What such a store has lost its log says, and the claimant compares the lives by itself."""
+    elsewhere = {UUID: {"a": (2, 0)}}
+    assert not answer(asks(incarnation=2, elsewhere=elsewhere), source(), DRAINED).learns
+    assert not answer(asks(elsewhere=elsewhere), source(incarnation=0, start_sqn=0, begins=[]), DRAINED).learns
+
+
+@pytest.mark.parametrize("seen", [2, 50])
+def test_no_claimant_drives_the_incarnation_out_of_its_range(seen: int) -> None:
+    """``seen``: the greatest, begun or promised."""
+    most = seen + answers.LEAST_MAX
+    assert isinstance(number(asks(least=most), source(promised=seen)), GrantSource)
+    assert number(asks(least=most + 1), source(promised=seen)).code == "usage"
 
 
 # A source begins --------------------------------------------------------------------------------------------
@@ -118,7 +145,7 @@ def begins(**said: Any) -> wire.Begin:
     return wire.Begin(1, UUID, 3, 100, "a stream", **{**plain, **said})
 
 
-FREE = BeginFacts("a", None, 0, 100, 0, "/logs/u", "same")
+FREE = BeginFacts("a", None, 0, ((1, 0), (2, 70)), 100, 0, "/logs/u", "same")
 
 
 def begin(request: wire.Begin, known: SourceState, facts: BeginFacts = FREE) -> Any:
@@ -154,10 +181,20 @@ def test_a_begin_keeps_to_what_was_promised(known: SourceState, facts: BeginFact
 
 def test_an_older_version_asks_for_no_promise() -> None:
     assert isinstance(begin(begins(claimant=b""), promised(9, RIVAL)), TakePart)
+    assert isinstance(begin(begins(claimant=b""), promised(3, RIVAL)), TakePart)
 
 
 def test_an_incarnation_that_is_over_does_not_begin() -> None:
     assert begin(begins(), promised(5, incarnation=4)).code == "busy"
+    learnt = replace(FREE, begins=((1, 0), (4, 80)))
+    assert begin(begins(), promised(), learnt).code == "busy", "it came from a peer while the facts were gathered"
+
+
+def test_a_begin_that_is_said_again_changes_nothing() -> None:
+    """The store was restarted, or the answer was lost: its stream is open."""
+    again = msgspec.structs.replace(begins(begins=[(1, 0)]), incarnation=2, start_sqn=70)
+    found = begin(again, promised(9, RIVAL), replace(FREE, holds=2, next_sqn=90))
+    assert found == TakePart(((1, 0), (2, 70)), {})
 
 
 def test_of_two_that_have_opened_none_begins_beside_the_other() -> None:
@@ -172,11 +209,18 @@ def test_a_begin_does_not_void_messages_that_it_does_not_know_of(following: int,
     assert isinstance(found, TakePart) is taken
 
 
-def test_a_store_that_was_away_for_too_long_says_what_helps() -> None:
-    later = [(number, 100) for number in range(3, 3 + BEGINS_MAX)]
-    found = begin(msgspec.structs.replace(begins(begins=later), incarnation=3 + BEGINS_MAX), promised(2))
-    assert found.code == "unusable_log"
-    assert "/logs/u" in found.text
+@pytest.mark.parametrize(
+    ("first", "entries", "code"),
+    [(3, BEGINS_MAX, "unusable_log"), (3, BEGINS_MAX - 1, "busy"), (1, BEGINS_MAX, "busy")],
+    ids=["it was away for too long", "a table that is not full", "one that goes back far enough"],
+)
+def test_a_store_that_nobody_remembers_says_what_helps(first: int, entries: int, code: str) -> None:
+    """The table that the BEGIN is built on does not have incarnation 2, which has messages here."""
+    numbers = [number for number in range(first, first + entries + 1) if number != 2][:entries]
+    asked = begins(begins=[(number, 100) for number in numbers])
+    found = begin(msgspec.structs.replace(asked, incarnation=numbers[-1] + 1), promised(2))
+    assert found.code == code
+    assert ("/logs/u" in found.text) is (code == "unusable_log")
 
 
 @pytest.mark.parametrize(("stream", "code"), [("gone", "busy"), ("other", "usage")])
@@ -195,6 +239,19 @@ def test_a_store_that_is_declared_no_more_is_remembered_below_the_start() -> Non
     known = promised(stores=["a", "b"], others={"c": 50, "d": 20})
     found = begin(begins(others={"c": 80}), known, replace(FREE, oldest_sqn=20))
     assert found.others == {"c": 80, "b": 100}, "what d has nobody keeps any more"
+    found = begin(begins(others={"c": 30}), known)
+    assert found.others["c"] == 50, "the greater one, whoever says it"
+
+
+def test_only_so_many_stores_of_earlier_lists_are_remembered() -> None:
+    known = promised(stores=["a"], others={f"s{number}": number + 1 for number in range(answers.OTHERS_MAX + 3)})
+    assert min(begin(begins(), known).others.values()) == 4, "those with the latest messages"
+
+
+def test_a_table_that_is_told_replaces_what_the_store_believed() -> None:
+    known = promised(9)
+    found = begin(begins(begins=[(2, 60)], claimant=b""), known, replace(FREE, begins=((1, 0), (2, 70)), next_sqn=70))
+    assert found.table == ((1, 0), (2, 60), (3, 100))
 
 
 # A receiver registers ---------------------------------------------------------------------------------------
@@ -224,9 +281,17 @@ def test_a_receiver_goes_on_behind_what_is_saved() -> None:
     [(Acked(50, joined=False), 50, False), (Acked(30, joined=False), 40, False), (Acked(30, joined=True), 30, True)],
     ids=["the board has more", "the state has more", "it says itself where it went on"],
 )
-def test_what_stands_on_the_board_counts(line: Acked, ack: int, joined: bool) -> None:
-    found = grants(registers(), receiver(), ReceiverFacts("a", None, line=line, line_stream=1))
-    assert found == GrantReceiver(False, ack, joined, 2)
+@pytest.mark.parametrize("stream", [1, 3])
+def test_what_stands_on_the_board_counts(line: Acked, ack: int, joined: bool, stream: int) -> None:
+    found = grants(registers(), receiver(), ReceiverFacts("a", None, line=line, line_stream=stream))
+    under = max(2, stream) if ack == line.number else 2
+    assert found == GrantReceiver(False, ack, joined, under), "a line of a newer BEGIN is not clamped by that"
+
+
+def test_a_line_that_says_what_the_state_says_counts_under_its_own_begin() -> None:
+    line = Acked(40, joined=False)
+    found = grants(registers(), receiver(), ReceiverFacts("a", None, line=line, line_stream=3))
+    assert (found.ack, found.under) == (40, 3)
 
 
 def test_a_living_receiver_keeps_its_reg_id() -> None:
@@ -237,6 +302,8 @@ def test_an_identity_from_another_store_takes_the_acknowledgements_along() -> No
     asked = registers(identity=RIVAL)
     found = grants(asked, receiver(), ReceiverFacts("a", None, line_before=Acked(60, joined=False)))
     assert found == GrantReceiver(True, 60, True, 2)
+    less = grants(asked, receiver(ack=70), ReceiverFacts("a", None, line_before=Acked(60, joined=False)))
+    assert less.ack == 70
     assert grants(asked, receiver(), ReceiverFacts("a", None, Held(42, 9))).pid == 42, "it is somebody's there"
 
 
@@ -247,3 +314,53 @@ def test_where_a_new_receiver_begins(paced: Any, position: int) -> None:
 
 def test_nobody_begins_farther_back_than_the_rollback() -> None:
     assert answers.first_position(source(), 100, 30, 105, 20) == 80
+
+
+# Which entry of the state a request means -------------------------------------------------------------------
+
+
+PACED = Wanted(1000)
+PACES = {"repository-allow-receiver-paced-persistence": 1}
+
+
+def claims(request: wire.RegisterSource, registry: Registry, topics: Topics | None = None) -> Any:
+    return answers.claim_source(request, topics or Topics("disk", None, PACES), registry)
+
+
+def test_a_new_source_is_kept_with_what_it_asked_for() -> None:
+    registry = Registry(state())
+    found, old = claims(asks(paced=PACED, proxy=True), registry)
+    assert (found.paced, found.proxy, old) == (PACED, True, False)
+    assert registry.source(UUID) is found
+
+
+@pytest.mark.parametrize(("said", "code"), [({"proxy": True}, "proxy"), ({"paced": PACED}, "receiver_paced")])
+def test_a_source_that_is_known_asks_for_the_same(said: dict[str, Any], code: str) -> None:
+    registry = Registry(state())
+    first, _ = claims(asks(), registry)
+    assert claims(asks(), registry) == (first, True)
+    assert claims(asks(**said), registry).code == code
+    assert (first.paced, first.proxy) == (None, False)
+
+
+def test_what_the_store_does_not_grant_leaves_no_entry() -> None:
+    registry = Registry(state())
+    assert claims(asks(paced=PACED), registry, Topics("disk", None, {})).code == "receiver_paced"
+    elsewhere = Topics("disk", None, {}, [TopicOptions("trades")])
+    assert claims(asks(), registry, elsewhere).code == "topic_not_kept"
+    assert registry.state.sources == []
+
+
+def test_a_receiver_is_known_by_the_identity_that_another_store_gave_it() -> None:
+    known = source()
+    registry = Registry(state(sources=[known]))
+    made, old = cast("tuple[ReceiverState, bool]", answers.claim_receiver(registers(identity=RIVAL), known, registry))
+    assert (made.uuid, old) == (RIVAL, False)
+
+
+@pytest.mark.parametrize(("kept", "asked", "granted"), [(1, 1, True), (1, 2, False), (1, 0, False)])
+def test_a_receivers_mode_stays_what_it_was(kept: int, asked: int, granted: bool) -> None:
+    known = source(paced=PACED, receivers=[receiver(paced=kept)])
+    found = answers.claim_receiver(registers(paced=asked), known, Registry(state(sources=[known])))
+    assert isinstance(found, tuple) is granted
+    assert granted or (isinstance(found, wire.Refused) and found.code == "receiver_paced")
