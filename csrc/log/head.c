@@ -74,6 +74,7 @@ int64_t hf_head_look(int fd, struct hf_head *copy)
     int64_t status = HF_AGAIN;
     for (int tries = 0; tries < TRIES && status == HF_AGAIN; tries++) {
         status = hf_read_all(fd, (uint8_t *)copy, sizeof *copy, 0, &bad);
+        hf_fence_acquire(); /* the kernel copies by plain loads; pairs with the release stores of hf_log_publish (memory) */
         if (status == HF_OK && bad.to == 0) {
             status = hf_read_all(fd, later.bytes + FROM, TO - FROM, FROM, &bad);
         }
@@ -86,6 +87,7 @@ int64_t hf_head_look(int fd, struct hf_head *copy)
         copy->end = end;
         copy->end_check = later.head.end_check;
     }
+    hf_fence_acquire(); /* what is read of segments from here on is no older than this head */
     return status;
 }
 

@@ -18,7 +18,7 @@
  *  5. Retention: while the segments together exceed retain_bytes the oldest sealed one goes: renamed to `spare`
  *     (directory synced) or unlinked. Never the active one. hf_head.oldest_* moves first, and is synced (disk): what
  *     lies there or beyond and is not in a file is lost, which is damage, and not let go (retire.c).
- *  6. Open repairs: scan from the highest synced_below known; the first bad frame with durable data beyond it is
+ *  6. Open repairs: scan from S, the highest position known to be synced (end.c); the first bad frame with durable data beyond it is
  *     damage (kept, reported, stepped over); else it is a torn tail: cut there, and the next append goes to a new
  *     segment with a new uuid. A tail that the disk does not give is not cut: its end is unknown (unsure.c).
  *     Recovery is idempotent and may be killed anywhere. Nothing is ever truncated.
