@@ -42,6 +42,12 @@ def test_nobody_imports_a_banned_module() -> None:
     assert broken == set()
 
 
+def test_nobody_waits_by_select() -> None:
+    """It refuses descriptors from 1,024 on (engine/native/waiting.py: readable)."""
+    call = "select." + "select("
+    assert [str(path.relative_to(ROOT)) for path in python_files() if call in path.read_text()] == []
+
+
 def test_importing_holdfast_is_light() -> None:
     code = f"import sys, holdfast; print(*sorted({SLOW!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

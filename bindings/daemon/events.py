@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
+
+from ..engine.native.waiting import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ class Events:
             try:
                 return self._queue.get_nowait()
             except Empty:
-                select.select([self._read_end], [], [])
+                readable(self._read_end)
             with contextlib.suppress(BlockingIOError):
                 os.read(self._read_end, 4096)
 

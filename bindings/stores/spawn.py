@@ -18,7 +18,6 @@ import io
 import logging
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -32,7 +31,7 @@ from ..daemon.events import EVENTS, SIGNALS, STOP
 from ..daemon.ready import decode, encode
 from ..engine.client import process_role
 from ..engine.errors import CallableStoreError, Error, ForkedHandleError, UsageError
-from ..engine.native.waiting import check_timeout
+from ..engine.native.waiting import check_timeout, readable
 from ..engine.options.store_config import StoreConfig, check_config
 from ..engine.options.topic_rules import TopicOptions
 from .callable_store import Given, run_given, words_of
@@ -116,7 +115,7 @@ class StoreProcess:
         with open(said, "rb") as answer:
             with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
                 pipe.write(_encode(config))
-            ready, _, _ = select.select([answer], [], [], timeout)
+            ready = readable(answer.fileno(), timeout)
             line = answer.readline(LINE_MAX) if ready else b""
         if not ready:
             self._kill()
@@ -245,7 +244,7 @@ class _Lossy(io.RawIOBase):
 
 def _watch(parent: int) -> None:
     """Ends this process when the parent has ended: in order if that is quick, else as it is."""
-    select.select([parent], [], [])
+    readable(parent)
     EVENTS.put(STOP)
     time.sleep(GRACE_S)
     os._exit(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import select
 import time
 from numbers import Real
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from ..errors import UsageError
 from .core import lib
 
-__all__ = ["PLAIN", "STRATEGIES", "check_timeout", "deadline_of", "left_of", "nanoseconds"]
+__all__ = ["PLAIN", "STRATEGIES", "check_timeout", "deadline_of", "left_of", "nanoseconds", "readable"]
 
 STRATEGIES = {
     "busy_spin": lib.HF_WAIT_BUSY_SPIN,
@@ -50,3 +52,11 @@ def deadline_of(timeout: float | None) -> int | None:
 def left_of(deadline: int | None) -> float | None:
     """Seconds until then, negative afterwards; None: for ever."""
     return None if deadline is None else (deadline - time.monotonic_ns()) / 1e9
+
+
+def readable(descriptor: int, timeout: float | None = None) -> bool:
+    """Waits until there is something to read, or the other end has gone; False: not within ``timeout``
+    seconds. ``select`` would refuse a descriptor from 1,024 on, and a program may have more."""
+    look = select.poll()
+    look.register(descriptor, select.POLLIN)
+    return bool(look.poll(None if timeout is None else max(0, math.ceil(min(timeout, LONGEST_S) * 1000))))

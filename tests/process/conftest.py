@@ -12,6 +12,7 @@ from support.stalled_store import Scene
 
 import holdfast as hf
 from holdfast.engine.log import register
+from holdfast.engine.store.holdings import Holdings
 from holdfast.engine.store.store import Store, StoreConfig
 
 if TYPE_CHECKING:
@@ -140,3 +141,10 @@ def only_a_has_5_to_9_and_is_away(only_a_has_5_to_9: dict[str, ThreadStore], wip
     """The same, and a's directory is somewhere else; ``wipe("a")`` brings it back."""
     only_a_has_5_to_9["a"].stop()
     wipe("a")
+
+
+@pytest.fixture
+def unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores whose logs a test hides for a while do not notice it: else they begin new ones after a
+    second."""
+    monkeypatch.setattr(Holdings, "let_go_removed", lambda _: set())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.native.waiting import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,7 @@ class Program:
         deadline = time.monotonic() + SHORT
         line = b""
         while not line.endswith(b"\n"):
-            ready, _, _ = select.select([pipe], [], [], deadline - time.monotonic())
+            ready = readable(pipe.fileno(), deadline - time.monotonic())
             assert ready, f"no line on {stream}, only {line!r}"
             got = os.read(pipe.fileno(), 1)
             assert got, f"{stream} ended: {line!r}"

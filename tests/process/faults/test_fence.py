@@ -152,7 +152,7 @@ def test_a_store_that_lost_a_lock_stops_and_ends_with_an_error(what: str, tmp_pa
             source.send(b"before")
             source.wait_stable(timeout=SHORT)
             out, err = process.communicate("\n", timeout=SHORT)
-            assert out.split() == ["read", "ended", "1"]
+            assert out.split()[-2:] == ["ended", "1"], "read is said, too, if it has not ended by then"
             assert f"HF_FENCED: this process has lost its lock in {read}" in err
             until("the source misses its store", lambda: not send(source))
             again.start().wait_ready()  # nothing of the directory is held, and nothing is damaged

@@ -341,7 +341,7 @@ def answer(log: Path, number: int) -> tuple[int, int]:
 
 
 @pytest.fixture
-def hidden(behind: Behind, tmp_path: Path) -> list[Path]:
+def hidden(behind: Behind, tmp_path: Path, unnoticed: None) -> list[Path]:
     """The logs of a and b cannot be read, and they have what c has missed."""
     behind.misses(10_000, 60)
     logs = [log_of(tmp_path / f"store-{name}") for name in "ab"]
@@ -425,7 +425,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.engine.store.catch_up.CatchUpRule", partial(CatchUpRule, patience_ns=10**18))
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient", "unnoticed")
 def test_a_store_that_catches_up_is_not_counted_and_drains_other_sources_meanwhile(
     behind: Behind, lines: Callable[[str], Any], tmp_path: Path
 ) -> None:

@@ -3,6 +3,8 @@ the command."""
 
 from __future__ import annotations
 
+import os
+import resource
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,3 +95,18 @@ def test_the_daemon_says_once_that_it_is_ready(tmp_path: Path) -> None:
     stores = tuple(hf.StoreConfig(name, tmp_path / name, type="memory") for name in "ab")
     assert run_daemon(DaemonConfig(stores), events) == 0
     assert told == ["ready"]
+
+
+def test_a_program_with_more_than_a_thousand_descriptors(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard == resource.RLIM_INFINITY else min(hard, 4096), hard))
+    others: list[int] = []
+    try:
+        while not others or others[-1] < 1024:
+            others.append(os.dup(0))
+        with hf.spawn_store(hf.StoreConfig("a", tmp_path / "a"), SHORT):
+            serves("a")
+    finally:
+        for descriptor in others:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
