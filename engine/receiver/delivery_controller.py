@@ -304,7 +304,7 @@ class DeliveryController(Counts):
         if start > line.ack and not self.streaming:
             self.skipped = int(line.ack), start
             if self.receiver.options.ume_receiver_paced_persistence == BLOCKING:
-                line.flags |= lib.HF_LINE_SKIPPED
+                line.flags |= lib.HF_LINE_SKIPPED  # nobody acknowledges yet, so nobody else writes the flags
 
     def _rebase(self) -> None:
         """The line's ack is of the newest incarnation now. Several may have begun since it was stored: the
