@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from spark.stream_kit import ALL, SESSION, acks, numbers, passed, read, readers
+from support.leftovers import remove_objects
 from support.receiving import send, source, until
 
 import holdfast as hf
@@ -45,6 +46,7 @@ def reader(own_domain: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 def reboot() -> None:
     """It takes $XDG_RUNTIME_DIR, and with it the files that say who the stores are."""
+    remove_objects(domain_directory())
     shutil.rmtree(domain_directory())
 
 
