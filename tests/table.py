@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
@@ -163,6 +164,7 @@ def tests() -> list[Path]:
     return sorted([*TESTS.rglob("test_*.py"), *(TESTS / "c").glob("*.c")])
 
 
+@cache
 def table() -> str:
     """The whole page."""
     of_module, of_rule = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)

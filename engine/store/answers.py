@@ -89,9 +89,6 @@ class BeginFacts:
     """The name of the store that is asked."""
     holder: Held | None
     """Somebody else who lives."""
-    holds: int
-    """The incarnation of the open stream that it registered with over this connection; 0: none, or not
-    yet."""
     begins: Sequence[BeginOf]
     """The BEGINs that this store knows."""
     next_sqn: int
@@ -304,7 +301,8 @@ def another(request_id: int, store: str, kept: SourceState) -> wire.Refused:
 
 
 def too_late(request: wire.Begin, source: SourceState, holds: int) -> wire.Refused | None:
-    """Why this BEGIN comes too late, whatever else is found out. ``holds``: as in :class:`BeginFacts`."""
+    """Why this BEGIN comes too late, whatever else is found out. ``holds``: the incarnation of the open
+    stream that it registered with over this connection; 0: none, or not yet."""
     if request.incarnation < source.incarnation:
         text = f"incarnation {request.incarnation} is over: {source.incarnation} has begun"
         return wire.Refused(request.id, "busy", text)
@@ -316,14 +314,11 @@ def too_late(request: wire.Begin, source: SourceState, holds: int) -> wire.Refus
 
 
 def decide_begin(request: wire.Begin, source: SourceState, facts: BeginFacts) -> wire.Refused | TakePart:
-    """Whether this store takes part in the incarnation."""
+    """Whether this store takes part in the incarnation of a BEGIN that is not :func:`too_late`."""
 
     def busy(text: str) -> wire.Refused:
         return wire.Refused(request.id, "busy", text)
 
-    late = too_late(request, source, facts.holds)
-    if late is not None:
-        return late
     if facts.holder is not None:  # two claimants have opened, on grants of different times: both start over
         name = called(source.registration_id, source.session_id)
         return busy(f"{name} is in use by a different source (pid {facts.holder.pid})")

@@ -95,7 +95,9 @@ class SourceDesk:
         if request.incarnation and source.incarnation and source.uuid != request.uuid:
             return facts(unused=self._came_to_nothing(source, repository))
         if not request.incarnation:
-            drained = self._walked(repository, _others(request, source)) and holdings.drain_thread(repository.settled)
+            drained = self._walked(repository, _elsewhere(request, source)) and holdings.drain_thread(
+                repository.settled
+            )
             if not drained:
                 return facts(drained=False)
         return facts(drained=True, lost=None if source.learner else holdings.drain_thread(repository.has_lost))
@@ -108,7 +110,7 @@ class SourceDesk:
         seen: list[Seen] = []
         own = holdings.drain_thread(repository.view if request.incarnation else repository.bound)
         if not request.incarnation:
-            seen = repository.seen(own, _others(request, source))
+            seen = repository.seen(own, _elsewhere(request, source))
         granted = answers.decide_number(request, source, own, seen)
         if isinstance(granted, wire.Refused):
             return granted
@@ -191,14 +193,14 @@ class SourceDesk:
         late = answers.too_late(request, source, holds)
         if late is not None:
             return late
-        facts = self._begin_facts(client, request, source, repository, holds)
+        facts = self._begin_facts(client, request, source, repository)
         decision = answers.decide_begin(request, source, facts)
         if isinstance(decision, wire.Refused):
             return decision
         return self._take_part(request, source, repository, decision)
 
     def _begin_facts(
-        self, client: Client, request: wire.Begin, source: SourceState, repository: Repository, holds: int
+        self, client: Client, request: wire.Begin, source: SourceState, repository: Repository
     ) -> answers.BeginFacts:
         """What :func:`answers.decide_begin` is to know. The holder first: what was acknowledged to one that
         has gone by then is in the log when that is read."""
@@ -207,7 +209,7 @@ class SourceDesk:
             lambda: (repository.table, repository.next_sqn, repository.oldest_sqn)
         )
         return answers.BeginFacts(
-            self._holdings.name, holder, holds, begins, following, oldest, str(repository.path), self._stream(request)
+            self._holdings.name, holder, begins, following, oldest, str(repository.path), self._stream(request)
         )
 
     def _stream(self, request: wire.Begin) -> Literal["same", "other", "gone"]:
@@ -311,7 +313,7 @@ class SourceDesk:
         )  # fmt: skip
 
 
-def _others(request: wire.RegisterSource, source: SourceState) -> Lives:
+def _elsewhere(request: wire.RegisterSource, source: SourceState) -> Lives:
     """The stores of all lists that the source has declared, with the life that each was in."""
     return {store: life for store, (life, _) in request.elsewhere.get(source.uuid, {}).items()}
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from holdfast.engine.rules.quorum import Groups
 from holdfast.engine.rules.receiver_registration import ReceiverRegistration
-from holdfast.engine.rules.registration import (
-    Grant,
-)
+from holdfast.engine.rules.registration import Grant
 from holdfast.engine.rules.source_registration import SourceRegistration
 
 INTERVAL = 3_000_000_000
-
-
 OURS, THEIRS = b"o" * 16, b"t" * 16
 
 

@@ -15,7 +15,7 @@ import pytest
 from support.handmade_feed import Log, Ring, Stage, numbers
 from support.handmade_stores import Shelves
 from support.kept_messages import kept, log_of
-from support.reboot import forget_shared_memory
+from support.leftovers import remove_objects
 from support.receiving import SESSION, Told, take
 from support.restarted_source import SHORT, SOURCE
 from support.three_stores import everywhere
@@ -276,7 +276,7 @@ class Scene:
             log.begin(orphan, 100)
         log.close()
         (path / "store-a").rename(path / "away")
-        forget_shared_memory(domain)
+        remove_objects(domain)
         self.stores = [run_store(name, kind) for name in "bc"]
 
     def source(self, ctx: hf.Context) -> hf.Source:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.command_line import one_error, run
 from support.kept_messages import kept
-from support.reboot import forget_shared_memory
+from support.leftovers import remove_objects
 from support.restarted_source import SHORT, SOURCE, has_begun, incarnation, read
 from support.three_stores import everywhere, waits
 from support.workers import until
@@ -99,7 +99,7 @@ def test_where_a_backup_that_cannot_be_read_may_have_more_the_source_waits_for_i
     why: str,
 ) -> None:
     mend = spoil(stable_on_the_backup(run_store, tmp_path))
-    forget_shared_memory(own_domain)
+    remove_objects(own_domain)
     run_store("a", "disk")
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
         waits(src, rf"b \(.*{why}.*\) may hold stable messages that no other store has: .*holdfast store exclude b")
@@ -115,7 +115,7 @@ def test_who_is_excluded_is_not_waited_for_and_learns_when_it_returns(
     run_store: Callable[..., ThreadStore], tmp_path: Path, own_domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mend = of_another_layout(stable_on_the_backup(run_store, tmp_path))
-    forget_shared_memory(own_domain)
+    remove_objects(own_domain)
     a = run_store("a", "disk")
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
         waits(src, "exclude b")
@@ -259,7 +259,7 @@ def test_begins_that_reached_one_store_void_nothing_that_became_stable_since(
     (tmp_path / "store-a").rename(tmp_path / "away")
     for name in "bc":
         stores[name].stop()
-    forget_shared_memory(own_domain)
+    remove_objects(own_domain)
     for name in "bc":
         stores[name] = run_store(name, "disk")
     with hf.Context(session_id=7) as ctx:
@@ -277,7 +277,7 @@ def test_an_exclusion_holds_for_one_start_and_not_for_what_became_stable_since(
     """b was excluded, returned, and had the seat while a was down: then a alone must not go by the old
     word."""
     mend = of_another_layout(stable_on_the_backup(run_store, tmp_path))
-    forget_shared_memory(own_domain)
+    remove_objects(own_domain)
     a = run_store("a", "disk")
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
         waits(src, "exclude b")
@@ -293,7 +293,7 @@ def test_an_exclusion_holds_for_one_start_and_not_for_what_became_stable_since(
     b.stop()
     (log,) = (tmp_path / "store-b" / "logs").iterdir()
     of_another_layout(log)
-    forget_shared_memory(own_domain)
+    remove_objects(own_domain)
     run_store("a", "disk")
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SEAT_AND_BACKUP) as src:
         waits(src, r"b \(.*layout.*\) may hold stable messages that no other store has")
@@ -324,7 +324,7 @@ def test_a_store_that_was_wiped_does_not_count_as_empty_because_it_has_run_since
     (log,) = (tmp_path / "store-d" / "logs").iterdir()
     mend = of_another_layout(log)
     shutil.rmtree(tmp_path / "store-c")
-    forget_shared_memory(own_domain)
+    remove_objects(own_domain)
     run_store("c", "disk").stop()
     for name in "ab":
         run_store(name, "disk")
@@ -349,7 +349,7 @@ def test_a_store_whose_table_of_begins_is_lost_says_so_and_takes_it_from_its_sta
 ) -> None:
     log = stable_on_the_backup(run_store, tmp_path)
     without_begins(log)
-    forget_shared_memory(own_domain)
+    remove_objects(own_domain)
     status, out, _ = run("store", "check", str(tmp_path / "store-b"))
     assert (status, "table of BEGINs" in out) == (5, True)
     run_store("a", "disk")

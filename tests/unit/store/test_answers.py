@@ -145,12 +145,12 @@ def begins(**said: Any) -> wire.Begin:
     return wire.Begin(1, UUID, 3, 100, "a stream", **{**plain, **said})
 
 
-FREE = BeginFacts("a", None, 0, ((1, 0), (2, 70)), 100, 0, "/logs/u", "same")
+FREE = BeginFacts("a", None, ((1, 0), (2, 70)), 100, 0, "/logs/u", "same")
 
 
-def begin(request: wire.Begin, known: SourceState, facts: BeginFacts = FREE) -> Any:
+def begin(request: wire.Begin, known: SourceState, facts: BeginFacts = FREE, holds: int = 0) -> Any:
     before = copy.deepcopy(known)
-    found = answers.decide_begin(request, known, facts)
+    found = answers.too_late(request, known, holds) or answers.decide_begin(request, known, facts)
     unchanged(before, known)
     return found
 
@@ -164,17 +164,17 @@ def test_what_was_promised_begins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "facts", "taken"),
+    ("known", "holds", "taken"),
     [
-        (promised(to=RIVAL), FREE, False),
-        (promised(4), FREE, False),
-        (promised(2), FREE, True),
-        (promised(4), replace(FREE, holds=3), True),
+        (promised(to=RIVAL), 0, False),
+        (promised(4), 0, False),
+        (promised(2), 0, True),
+        (promised(4), 3, True),
     ],
     ids=["to another claimant", "more, since", "less: other stores promised more", "its stream is open already"],
 )
-def test_a_begin_keeps_to_what_was_promised(known: SourceState, facts: BeginFacts, taken: bool) -> None:
-    found = begin(begins(), known, facts)
+def test_a_begin_keeps_to_what_was_promised(known: SourceState, holds: int, taken: bool) -> None:
+    found = begin(begins(), known, holds=holds)
     assert isinstance(found, TakePart) is taken
     assert taken or found.code == "busy"
 
@@ -193,7 +193,7 @@ def test_an_incarnation_that_is_over_does_not_begin() -> None:
 def test_a_begin_that_is_said_again_changes_nothing() -> None:
     """The store was restarted, or the answer was lost: its stream is open."""
     again = msgspec.structs.replace(begins(begins=[(1, 0)]), incarnation=2, start_sqn=70)
-    found = begin(again, promised(9, RIVAL), replace(FREE, holds=2, next_sqn=90))
+    found = begin(again, promised(9, RIVAL), replace(FREE, next_sqn=90), holds=2)
     assert found == TakePart(((1, 0), (2, 70)), {})
 
 
