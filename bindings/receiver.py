@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -13,6 +11,7 @@ from .batch import Batch
 from .counters import ReceiverStats
 from .engine.errors import ClosedError, UsageError
 from .engine.log.columns import FRAME_MIN
+from .engine.native.runtime import os, time
 from .engine.native.waiting import PLAIN, check_timeout, nanoseconds
 from .engine.printable import printable
 from .engine.receiver.receiver import Receiver as Driver

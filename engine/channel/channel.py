@@ -18,10 +18,7 @@ holds that lock, and finds no ring, may take the board away: nobody is on it who
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
-import threading
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
@@ -37,6 +34,7 @@ from ..errors import (
 from ..memory.domain import Domain, open_object, unlink_object, unlink_source
 from ..memory.mapping import Bells, Mapping, UnpublishedError, attach_stream, claim_line, own_board, owned, read_lines
 from ..native.core import CData, ffi, lib
+from ..native.runtime import os, threading, time
 from ..native.status import check, error_of
 from ..native.waiting import STRATEGIES, deadline_of
 from .names import ChannelNames, channel_uuid

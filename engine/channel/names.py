@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, RemovedError
 from ..memory.nameless import LOOK_NS, Nameless, missing, nameless, removed, say
+from ..native.runtime import os
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,6 +20,7 @@ from ..memory.domain import Domain
 from ..memory.mapping import Bells
 from ..memory.nameless import BellsName
 from ..native.core import lib
+from ..native.runtime import os, time
 from ..native.waiting import check_timeout
 from ..options.resolve import Defaults, NoDefaults, Options, as_given, resolve
 from ..printable import printable

@@ -10,12 +10,11 @@ context ``ume_source_liveness_timeout`` and ``ume_receiving_context_notification
 from __future__ import annotations
 
 import logging
-import secrets
-import time
 from typing import TYPE_CHECKING
 
 from ..events.info import ReceivingContextFlags, ReceivingContextInfo
 from ..native.core import CData, ffi, lib
+from ..native.runtime import secrets, time
 from ..native.status import error_of
 from ..rules.liveness import Came, Line, Liveness, Went
 

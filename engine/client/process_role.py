@@ -6,12 +6,11 @@ A forked child begins without either.
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from typing import TYPE_CHECKING
 
 from ..errors import CallableStoreError
+from ..native.runtime import OfProcess, threading
 
 if TYPE_CHECKING:
     from ..control.host import Host
@@ -27,24 +26,23 @@ class _ProcessRole:
         self.was_store = False
 
 
-_process = _ProcessRole()
-os.register_at_fork(after_in_child=_process.__init__)  # type: ignore[misc]  # as new: the lock may have been held
+_role = OfProcess(_ProcessRole)
 
 
 def admit(context: Host) -> None:
     """A context begins. Raises CallableStoreError where a callable store runs."""
-    with _process.lock:
-        if _process.store:
+    with _role.value.lock:
+        if _role.value.store:
             raise CallableStoreError(
                 "a context in the process of a callable store", hint="use contexts in another process: spawn_store()"
             )
-        _process.contexts.add(context)
+        _role.value.contexts.add(context)
 
 
 def dismiss(context: Host) -> None:
     """It is closed."""
-    with _process.lock:
-        _process.contexts.discard(context)
+    with _role.value.lock:
+        _role.value.contexts.discard(context)
 
 
 def become_store() -> None:
@@ -53,29 +51,29 @@ def become_store() -> None:
     Raises:
         CallableStoreError: it has a context, it is one already, or it was one before.
     """
-    with _process.lock:
-        if _process.store:
+    with _role.value.lock:
+        if _role.value.store:
             raise CallableStoreError(
                 "a callable store runs in this process already", hint="a process each: spawn_store()"
             )
-        if _process.was_store:
+        if _role.value.was_store:
             raise CallableStoreError(
                 "store_main() runs once in a process", hint="a process for each run: spawn_store()"
             )
-        if _process.contexts:
-            name = next(iter(_process.contexts)).name
+        if _role.value.contexts:
+            name = next(iter(_role.value.contexts)).name
             raise CallableStoreError(
                 f"store_main() in a process that has a context ({name})",
                 hint="close it first, or run the store in another process: spawn_store()",
             )
-        _process.store = True
+        _role.value.store = True
 
 
 def end_store(*, ran: bool) -> None:
     """It has ended; there will be no other one in this process, unless this one could not start."""
-    _process.store, _process.was_store = False, ran
+    _role.value.store, _role.value.was_store = False, ran
 
 
 def is_store() -> bool:
     """A callable store runs in this process."""
-    return _process.store
+    return _role.value.store

@@ -7,11 +7,10 @@ waits for the next turn.
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from typing import TYPE_CHECKING
 
 from ..native.core import lib
+from ..native.runtime import threading, time
 from ..native.waiting import deadline_of
 
 if TYPE_CHECKING:

@@ -8,12 +8,11 @@ store is dead only if its lock is free.
 from __future__ import annotations
 
 import errno
-import os
-import socket
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import CorruptionError, ForeignOwnerError
 from ..native.core import lib
+from ..native.runtime import os, socket
 from . import peer, wire
 
 if TYPE_CHECKING:

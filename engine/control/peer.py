@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import struct
 
 from ..errors import ForeignOwnerError
+from ..native.runtime import os, socket
 
 __all__ = ["check_peer"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from typing import TYPE_CHECKING
 
 from ..errors import (
@@ -16,6 +14,7 @@ from ..errors import (
 )
 from ..memory.mapping import Bells
 from ..native.core import lib
+from ..native.runtime import os, socket
 from . import peer, wire
 
 if TYPE_CHECKING:

@@ -9,14 +9,12 @@ removes it.
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
-import threading
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..native.core import lib
+from ..native.runtime import os, secrets, threading
 from .wire import U32, UNDECODABLE
 
 if TYPE_CHECKING:

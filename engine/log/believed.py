@@ -10,11 +10,11 @@ States are read only where the logs differ and no message proves which BEGIN hol
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..control.grants import configuration_of
 from ..errors import CorruptionError, Error
+from ..native.runtime import Path
 from ..rules.reconcile import LogView, Table, newest_table
 from ..rules.reports import readers_tables
 from .state_file import SourceState, State, StateFile

@@ -15,10 +15,8 @@ log retains, is not waited for: it can be had as far as it ever will be.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -27,6 +25,7 @@ from ..errors import CorruptionError
 from ..memory.domain import Domain
 from ..native.core import ffi, lib
 from ..native.private_directory import read_regular
+from ..native.runtime import Path, os
 from ..native.status import check
 from ..rules.intervals import Spans
 from ..rules.quorum import Groups, StoreSpans

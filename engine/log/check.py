@@ -4,15 +4,14 @@ the reading."""
 from __future__ import annotations
 
 import errno
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from ..errors import ConfigError, CorruptionError, Error, SystemCallError
 from ..native.core import CData, ffi, lib
 from ..native.private_directory import open_log, read_regular
+from ..native.runtime import Path, os
 from ..native.status import check, error_of
 from .end import OpenLog
 from .end import open_log as open_ended

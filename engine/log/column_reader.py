@@ -12,11 +12,11 @@ message once, wherever they are cut.
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import UsageError
 from ..native.core import lib
+from ..native.runtime import Path
 from ..native.status import error_of
 from .columns import FRAGMENTED, Columns, ColumnsMaker
 from .info_file import log_range

@@ -7,14 +7,11 @@ got, the next one of the same log goes on. And no drain thread does it first: a 
 
 from __future__ import annotations
 
-import os
-import threading
-import time
-from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..native import private_directory
 from ..native.core import CData, ffi, lib
+from ..native.runtime import OfProcess, futures, os, threading, time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,21 +32,20 @@ HEADS: dict[int, str] = {
     lib.HF_LAYOUT: "it is of another layout version",
 }
 
-_walked: dict[tuple[int, int], CData] = {}
-"""By device and inode of a log's directory: struct hf_log_walked *, never changed."""
-_running: dict[str, list[int]] = {}
-"""By directory of logs: since when (CLOCK_MONOTONIC, ns) each walk there goes on."""
-_lock = threading.Lock()
+
+class _Walks:
+    """What this process has walked, and walks now: a forked child has none of its parent's threads."""
+
+    def __init__(self) -> None:
+        self.ends: dict[tuple[int, int], CData] = {}
+        """By device and inode of a log's directory: struct hf_log_walked *, never changed."""
+        self.running: dict[str, list[int]] = {}
+        """By directory of logs: since when (CLOCK_MONOTONIC, ns) each walk there goes on."""
+        self.lock = threading.Lock()
+        """Of ``running``."""
 
 
-def _forget() -> None:
-    """A child has none of the parent's threads."""
-    global _lock
-    _lock = threading.Lock()
-    _running.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+_walks = OfProcess(_Walks)
 
 
 class Refusal(NamedTuple):
@@ -83,10 +79,11 @@ class OpenLog(NamedTuple):
         walked = ffi.new("struct hf_log_walked *")
         lib.hf_logr_walked(self.log, walked)
         if walked.end:
-            _walked.pop(self.key, None)
-            _walked[self.key] = walked
-            while len(_walked) > WALKED_MAX:
-                _walked.pop(next(iter(_walked)), None)
+            ends = _walks.value.ends
+            ends.pop(self.key, None)
+            ends[self.key] = walked
+            while len(ends) > WALKED_MAX:
+                ends.pop(next(iter(ends)), None)
         return status, int(number[0])
 
     def close(self) -> None:
@@ -109,7 +106,7 @@ def open_log(path: str | os.PathLike[str]) -> OpenLog | Refusal:
     if status != lib.HF_OK:
         return Refusal(status)
     opened = OpenLog(out[0], place.st_ino, (place.st_dev, place.st_ino))
-    walked = _walked.get(opened.key)
+    walked = _walks.value.ends.get(opened.key)
     if walked is not None:
         lib.hf_logr_resume(opened.log, walked)
     return opened
@@ -133,7 +130,7 @@ class Walk:
     def over(self, timeout: float = 0) -> bool:
         """Each log was walked, or its disk does not answer (:func:`is_stuck`). Waits this many seconds for
         it."""
-        wait(self._walks.values(), timeout)
+        futures.wait(self._walks.values(), timeout)
         return all(walk.done() or _hangs(directory) for directory, walk in self._walks.items())
 
 
@@ -145,15 +142,16 @@ def is_stuck(path: str | Path) -> bool:
 
 def _hangs(directory: str) -> bool:
     now = time.monotonic_ns()
-    with _lock:
-        return any(now - since >= STUCK_NS for since in _running.get(directory, ()))
+    walks = _walks.value
+    with walks.lock:
+        return any(now - since >= STUCK_NS for since in walks.running.get(directory, ()))
 
 
-def _start(directory: str, paths: list[str]) -> Future[None]:
-    walk: Future[None] = Future()
-    since = time.monotonic_ns()
-    with _lock:
-        _running.setdefault(directory, []).append(since)
+def _start(directory: str, paths: list[str]) -> futures.Future[None]:
+    walk: futures.Future[None] = futures.Future()
+    walks, since = _walks.value, time.monotonic_ns()
+    with walks.lock:
+        walks.running.setdefault(directory, []).append(since)
 
     def run() -> None:
         try:
@@ -163,8 +161,8 @@ def _start(directory: str, paths: list[str]) -> Future[None]:
         else:
             walk.set_result(None)
         finally:
-            with _lock:
-                _running.get(directory, [since]).remove(since)
+            with walks.lock:
+                walks.running[directory].remove(since)
 
     threading.Thread(target=run, name="holdfast-walk", daemon=True).start()  # a disk that hangs holds no exit up
     return walk

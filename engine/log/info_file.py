@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +14,7 @@ import msgspec
 from ..control.wire import U32, UNDECODABLE, Uuid
 from ..errors import ConfigError, CorruptionError, Error, SystemCallError
 from ..native.core import CData, ffi, lib
+from ..native.runtime import Path, os
 from ..rules.reconcile import BeginOf, LogView
 from ..rules.reports import Seen, agreed_below, reached
 from .believed import tables_by_logs

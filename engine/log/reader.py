@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 from bisect import bisect_left
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -26,6 +24,7 @@ from ..errors import CorruptionError, SystemCallError
 from ..memory.mapping import owned
 from ..native import private_directory
 from ..native.core import CData, ffi, lib
+from ..native.runtime import Path, os
 from ..native.status import check, error_of
 from ..rules.reconcile import BEGINS_MAX, FOR_EVER, LogView, Table, after_begin, newest_table
 from ..rules.reports import agreed_below

@@ -21,14 +21,12 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import pwd
-import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..errors import ConfigError, Error
 from ..memory.domain import volatile_bases
+from ..native.runtime import Path, os, threading
 from ..rules.election import Register, Written
 from ..rules.quorum import INTERGROUP, INTRAGROUP, Groups
 from ..rules.reconcile import FOR_EVER

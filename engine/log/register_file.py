@@ -8,8 +8,6 @@ the greatest incarnation, whenever that line came: a thread may have stood still
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import zlib
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +17,7 @@ from msgspec import Meta
 from ..control.wire import UNDECODABLE, Number
 from ..errors import ConfigError, Error
 from ..native.private_directory import open_private, open_regular
+from ..native.runtime import OfProcess, fcntl, os
 from ..native.sync import sync_data, sync_directory
 from ..rules.quorum import Groups
 from ..rules.reconcile import FOR_EVER
@@ -68,7 +67,7 @@ def read_file(path: Path) -> list[Entry]:
         fd = open_regular(path, os.O_RDONLY)
     except (Error, OSError):
         return []
-    with open(fd, "rb", buffering=0) as file:
+    with os.fdopen(fd, "rb", 0) as file:
         return _parse(file.read(READ_MAX))
 
 
@@ -110,18 +109,15 @@ def _compact(entries: Sequence[Entry]) -> list[Entry]:
     return lines
 
 
-_locks: set[int] = set()
-"""Descriptors of files that this process has locked, or is about to."""
-
-
-def _leave_locks() -> None:
+def _leave_locks(locks: set[int]) -> None:
     """A child has its parent's lock as long as it has the file open: its parent may be killed, and the child
     live on."""
-    while _locks:
-        os.close(_locks.pop())
+    while locks:
+        os.close(locks.pop())
 
 
-os.register_at_fork(after_in_child=_leave_locks)
+_locks: OfProcess[set[int]] = OfProcess(set, _leave_locks)
+"""Descriptors of files that this process has locked, or is about to."""
 
 
 class RegisterFile:
@@ -181,7 +177,7 @@ class RegisterFile:
         stores."""
         while True:
             fd = open_regular(self._name, os.O_RDWR | os.O_APPEND | os.O_CREAT, at=self._fd)
-            _locks.add(fd)
+            _locks.value.add(fd)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 if not os.fstat(fd).st_nlink:
@@ -193,8 +189,8 @@ class RegisterFile:
                 yield fd
                 return
             finally:
-                if fd in _locks:  # else this is a child, and both are its parent's
-                    _locks.discard(fd)
+                if fd in _locks.value:  # else this is a child, and both are its parent's
+                    _locks.value.discard(fd)
                     fcntl.flock(fd, fcntl.LOCK_UN)  # a child that is being forked has the file open, too
                     os.close(fd)
 

@@ -9,13 +9,13 @@ Only one process repairs a log at a time: its store, or a tool that holds the st
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ..errors import CorruptionError
 from ..native.core import CData, ffi, lib
 from ..native.private_directory import open_log
+from ..native.runtime import os
 from ..native.status import check
 from ..rules.scrub_schedule import WHOLE, Range
 from .believed import newest_of

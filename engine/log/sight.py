@@ -10,14 +10,13 @@ away.
 from __future__ import annotations
 
 import contextlib
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ..errors import CorruptionError
 from ..memory.domain import Domain
+from ..native.runtime import Path, os
 from ..rules.reconcile import FOR_EVER, newest_table, void_from
 from .end import Refusal, open_log
 from .info_file import read_info

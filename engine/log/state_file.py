@@ -18,12 +18,9 @@ disk is read-only cannot open ``lock`` for writing, and a write lock needs that.
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
-import secrets
 import struct
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -31,6 +28,7 @@ from ..control.wire import UNDECODABLE
 from ..errors import CorruptionError, DirectoryInUseError, FencedError, ReadOnlyError
 from ..native.core import lib
 from ..native.private_directory import open_private, open_regular, read_regular
+from ..native.runtime import OfProcess, fcntl, os, secrets
 from ..native.sync import Doubt, sync_data, sync_directory
 from ..options.receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from ..rules.reconcile import BEGINS_MAX, Table, after_begin, void_from
@@ -418,6 +416,10 @@ def _read_held(fd: int) -> bool:
     return bool(_FLOCK.unpack(asked)[0] == fcntl.F_RDLCK)
 
 
+_held: OfProcess[set[tuple[int, int]]] = OfProcess(set)
+"""Device and inode of each directory that a store of this process holds."""
+
+
 class StoreDirectory:
     """A store's directory, held exclusively.
 
@@ -432,8 +434,6 @@ class StoreDirectory:
         ForeignOwnerError: it is another user's, or others may write to it.
     """
 
-    _held: ClassVar[set[tuple[int, int]]] = set()
-
     def __init__(self, path: Path, *, may_read: bool = False) -> None:
         self.path = path
         self.read_only = False
@@ -443,7 +443,7 @@ class StoreDirectory:
             os.close(open_private(path / "logs", at=directory, links=True))
             found = os.fstat(directory)
             self._key = (found.st_dev, found.st_ino)
-            if self._key in self._held:
+            if self._key in _held.value:
                 raise DirectoryInUseError(os.getpid(), str(path))
             fd = self._open_lock(directory, may_read=may_read)
         try:
@@ -457,7 +457,7 @@ class StoreDirectory:
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._fd = fd
-        self._held.add(self._key)
+        _held.value.add(self._key)
 
     def _open_lock(self, directory: int, *, may_read: bool) -> int:
         path = self.path / "lock"
@@ -490,7 +490,7 @@ class StoreDirectory:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-            self._held.discard(self._key)
+            _held.value.discard(self._key)
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,6 @@ later one.
 from __future__ import annotations
 
 import logging
-import os
 import struct
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ import msgspec
 from ..control.wire import UNDECODABLE
 from ..native.core import lib
 from ..native.private_directory import read_regular
+from ..native.runtime import os
 from ..native.sync import sync_data, sync_log_directory
 from ..rules.intervals import Spans
 

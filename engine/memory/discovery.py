@@ -3,11 +3,9 @@ changed."""
 
 from __future__ import annotations
 
-import os
-import time
-
 from ..errors import Error
 from ..native.core import CData, ffi, lib
+from ..native.runtime import os, time
 from ..rules.quorum import Groups
 from .domain import SHM_DIR, Domain, open_object
 from .mapping import UnpublishedError, attach_stream

@@ -20,21 +20,16 @@ import contextlib
 import difflib
 import errno
 import hashlib
-import os
 import re
-import shutil
 import stat
-import threading
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import posix_ipc
 
 from ..errors import ConfigError, ForeignOwnerError, NoDomainError
 from ..native.core import lib
 from ..native.private_directory import open_private, open_regular
+from ..native.runtime import OfProcess, Path, os, posix_ipc, shutil, threading
 from ..native.status import check
 from ..options.store_config import check_name
 from ..options.values import is_domain
@@ -51,7 +46,7 @@ LOCK_NS = 50_000_000
 SOCKET_PATH_MAX = 107
 """Bytes of a Unix socket's path, NUL excluded (sockaddr_un)."""
 
-_creating = threading.Lock()
+_creating = OfProcess(threading.Lock)
 _REMEDY = "have root remove it: no other name will do"
 
 
@@ -203,7 +198,7 @@ class Domain:
         Raises:
             TurnHeldError: whoever is at it stands still.
         """
-        with _creating:
+        with _creating.value:
             fd = os.open("create.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self.fd)
             try:
                 take_turn(fd, f"to make, join or remove shared objects of domain {self.name}", patient=patient)

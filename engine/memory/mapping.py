@@ -8,13 +8,12 @@ the domain's lock: then an object without a magic is one whose creator died, and
 from __future__ import annotations
 
 import itertools
-import os
 import sys
-import threading
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from ..errors import Error, ForeignOwnerError, TurnHeldError
 from ..native.core import CData, ffi, lib
+from ..native.runtime import OfProcess, os, threading
 from ..native.status import check
 from .domain import Domain, evict, open_object, unlink_object
 from .turn import stands_still
@@ -222,9 +221,6 @@ class Bells:
     """The domain's doorbells, and the one that is this process's. One mapping per domain and process, kept
     for life."""
 
-    _lock = threading.Lock()
-    _known: ClassVar[dict[tuple[str, int], Bells]] = {}
-
     def __init__(self, domain: Domain) -> None:
         self.mapping = _own(domain, domain.bells_name, lib.HF_KIND_BELLS, "struct hf_bells", bytes(16))
         self.handle = self.mapping.handle
@@ -234,13 +230,24 @@ class Bells:
     @classmethod
     def of(cls, domain: Domain) -> Bells:
         """This process's view of a domain's bells; a forked child gets its own."""
-        key = (domain.prefix, int(lib.hf_process_token()))
-        with cls._lock:
-            bells = cls._known.get(key)
+        every = _every_bells.value
+        with every.lock:
+            bells = every.of_domain.get(domain.prefix)
             if bells is None or not bells.mapping.is_named():
-                bells = cls._known[key] = cls(domain)
+                bells = every.of_domain[domain.prefix] = cls(domain)
             return bells
 
     def ring(self) -> None:
         """Wakes the threads of this process that wait on its bell."""
         lib.hf_bell_ring(self.handle, self.index)
+
+
+class _EveryBells:
+    """Those of this process, by the prefix of their domain's names."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.of_domain: dict[str, Bells] = {}
+
+
+_every_bells = OfProcess(_EveryBells)

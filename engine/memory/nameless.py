@@ -9,14 +9,13 @@ its own lock file.
 from __future__ import annotations
 
 import logging
-import os
 import re
-import threading
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..native.core import ffi, lib
+from ..native.runtime import OfProcess, os, threading
 from .domain import SHM_DIR
 
 if TYPE_CHECKING:
@@ -35,9 +34,6 @@ LOOK_NS = 1_000_000_000
 """How often an owner looks."""
 NOTES_MAX = 1 << 16
 """Bytes of a lock file that are read."""
-_lock = threading.Lock()
-_said: dict[tuple[str, int], dict[str, Nameless]] = {}
-"""(domain, token of this process) -> what its lock file says, by object."""
 
 
 class Nameless(msgspec.Struct, frozen=True):
@@ -71,8 +67,9 @@ def removed(name: str, kind: str) -> str:
 def say(domain: Domain, key: str, note: Nameless | None) -> None:
     """Tools see from now on what is nameless under ``key``, or that nothing is. Best effort: a full disk says
     nothing."""
-    with _lock:
-        notes = _said.setdefault((domain.prefix, int(lib.hf_process_token())), {})
+    said = _said.value
+    with said.lock:
+        notes = said.of_domain.setdefault(domain.prefix, {})
         if notes.get(key) == note:
             return
         notes.pop(key, None)
@@ -80,6 +77,17 @@ def say(domain: Domain, key: str, note: Nameless | None) -> None:
             notes[key] = note
         text = b"".join(msgspec.json.encode(each) + b"\n" for each in notes.values())
         lib.hf_process_note(domain.fd, ffi.from_buffer("uint8_t[]", text), len(text))
+
+
+class _Said:
+    """By the prefix of a domain's names: what this process's lock file says there, by object."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.of_domain: dict[str, dict[str, Nameless]] = {}
+
+
+_said = OfProcess(_Said)
 
 
 class BellsName:
@@ -128,7 +136,7 @@ def nameless(domain: Domain) -> list[Nameless]:
         if not lib.hf_process_forked(token) or lib.hf_process_alive(domain.fd, token, 0, 0) != 1:
             continue
         try:
-            with open(folder / name, "rb") as file:
+            with (folder / name).open("rb") as file:
                 lines = file.read(NOTES_MAX).splitlines()[1:]
         except OSError:
             continue

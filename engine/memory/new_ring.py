@@ -3,10 +3,10 @@ by which receivers know the stores (docs/semantics.md B.2)."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..native.core import CData, ffi, lib
+from ..native.runtime import os
 from ..native.status import check
 from ..rules.quorum import INTERGROUP, INTRAGROUP
 from .domain import open_object, unlink_object

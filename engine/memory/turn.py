@@ -3,13 +3,10 @@ nothing is taken from a process that lives, however long it stands still (docs/d
 
 from __future__ import annotations
 
-import fcntl
-import os
 import struct
-import time
-from pathlib import Path
 
 from ..errors import TurnHeldError
+from ..native.runtime import Path, fcntl, os, time
 
 __all__ = ["holder_of", "stands_still", "take_turn"]
 

@@ -10,14 +10,12 @@ is not safely ours, costs a compilation in each process and nothing else.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import Error
 from .private_directory import movable_at, open_private, private_directory
+from .runtime import Path, os, threading
 
 if TYPE_CHECKING:
     import numpy as np

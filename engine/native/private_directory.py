@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, ForeignOwnerError
+from .runtime import Path, os
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -161,7 +160,7 @@ def read_regular(path: StrPath, size: int) -> bytes:
         OSError: as ``os.open``; EINVAL where it is not a regular file.
     """
     fd = os.open(path, os.O_RDONLY | SAFELY)
-    with open(fd, "rb", buffering=0) as file:
+    with os.fdopen(fd, "rb", 0) as file:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "is not a regular file", str(path))

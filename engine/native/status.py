@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 
 from ..errors import (
     ClosedError,
@@ -22,6 +21,7 @@ from ..errors import (
     WouldBlockReason,
 )
 from .core import lib
+from .runtime import os
 
 SHARED_MEMORY = "/dev/shm"
 

@@ -10,10 +10,10 @@ It counts in its boot.
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING
 
 from .core import lib
+from .runtime import os
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import select
-import time
 from numbers import Real
 from typing import Any
 
 from ..errors import UsageError
 from .core import lib
+from .runtime import select, time
 
 __all__ = ["PLAIN", "STRATEGIES", "check_timeout", "deadline_of", "left_of", "nanoseconds", "readable"]
 

@@ -15,13 +15,13 @@ A source without stores has nobody who keeps acknowledgements, so there is no re
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from ..control.refusals import refusal_error
 from ..errors import ClosedError, UsageError
 from ..log.info_file import published_below
 from ..native.core import lib
+from ..native.runtime import os
 from ..rules.start_and_gap import Start
 from .delivery_controller import DeliveryController
 from .receiver import Receiver

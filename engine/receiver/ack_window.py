@@ -15,12 +15,12 @@ signal handler or finalizer; it takes no lock. `advance` and `told` may come fro
 from __future__ import annotations
 
 import mmap
-import threading
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..native import kernels
 from ..native.core import Passed
+from ..native.runtime import threading
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

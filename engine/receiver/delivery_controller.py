@@ -8,9 +8,6 @@ receiving thread's. Registration with the source's stores is registrar.py's.
 from __future__ import annotations
 
 import logging
-import os
-import threading
-import time
 from typing import TYPE_CHECKING
 
 from ..errors import TurnHeldError
@@ -22,6 +19,7 @@ from ..memory import nameless
 from ..memory.mapping import Mapping, join_board
 from ..memory.sri import SriWatch
 from ..native.core import Counts, ffi, lib
+from ..native.runtime import os, threading, time
 from ..options.receiver_paced import BLOCKING
 from ..printable import printable
 from ..rules.quorum import Groups

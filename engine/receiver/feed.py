@@ -12,7 +12,6 @@ the old one had from there on is void, and the feed goes back to where the new o
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import ForkedHandleError
@@ -21,6 +20,7 @@ from ..log.info_file import had, lacks
 from ..log.reader import FOR_EVER, ONLY_DECLARED, Block, Bounds, Logs
 from ..memory.mapping import Bells, Mapping, UnpublishedError, attach_stream
 from ..native.core import CData, Served, ffi, lib
+from ..native.runtime import Path
 from ..native.status import check
 from ..rules.start_and_gap import Gap
 from .ring_reader import RingReader, View, receive_wait

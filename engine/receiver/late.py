@@ -8,13 +8,12 @@ it, or when the operator has given up those that may have it (`holdfast store ex
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..control.waits import Wait
 from ..events import receiver as events
 from ..log.info_file import excluded_by
+from ..native.runtime import Path, time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

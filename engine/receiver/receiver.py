@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from ..control import wire
@@ -23,6 +21,7 @@ from ..events import receiver as events
 from ..memory.discovery import Found
 from ..native import kernels
 from ..native.core import Gate, lib
+from ..native.runtime import threading, time
 from ..native.waiting import STRATEGIES
 from ..rules.quorum import Groups
 from .ack_window import AckWindow, ExplicitWindow

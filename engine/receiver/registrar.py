@@ -8,8 +8,6 @@ and answers over the links, the program's RegID callback, and the events.
 from __future__ import annotations
 
 import logging
-import secrets
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ from ..events import info as callbacks
 from ..events import receiver as events
 from ..log.info_file import read_info
 from ..memory.sri import Sri
+from ..native.runtime import secrets, time
 from ..rules import registration as reg
 from ..rules.receiver_registration import REGISTERED, ReceiverRegistration
 

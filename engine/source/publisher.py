@@ -8,8 +8,6 @@ somebody wants to know of each message.
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from ..control.skipped import keeping_full, named
@@ -26,6 +24,7 @@ from ..events.info import NoFlags
 from ..memory.batch_input import feed_of
 from ..memory.nameless import REMEDY
 from ..native.core import CData, ffi, lib
+from ..native.runtime import threading, time
 from ..native.status import check, would_block
 from ..native.waiting import STRATEGIES, check_timeout, deadline_of, left_of
 from ..printable import printable

@@ -7,10 +7,6 @@ The context's thread turns it; senders call :meth:`SourceSession.refresh` when t
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from ..control import wire
@@ -27,6 +23,7 @@ from ..memory import nameless
 from ..memory.domain import unlink_object
 from ..memory.new_ring import SourceRing, SriStore, stream_config, write_sri
 from ..native.core import CData, ffi, lib
+from ..native.runtime import os, secrets, threading, time
 from ..options.receiver_paced import wanted_by
 from ..rules import registration as reg
 from ..rules.quorum import INTERGROUP, INTRAGROUP

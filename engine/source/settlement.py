@@ -7,12 +7,11 @@ events, a sender that waits for room, a program that waits for stability.
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..events.source import ConfirmationFlags, FlightSizeNotification, FlightSizeState, FlightSizeType, Wakeup
 from ..native.core import CData, ffi, lib
+from ..native.runtime import threading, time
 from ..rules.flight import Flight, InFlight, Limits, Refused
 from ..rules.notification import NoticeConfig, Notices, Receiver
 from ..rules.retention import Retention, RetentionConfig

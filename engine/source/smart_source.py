@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import ConfigError, MessageTooLargeError, UsageError
 from ..native.core import lib
+from ..native.runtime import threading
 from ..options.table import BY_ANY_NAME
 from .source import Claim, Source
 

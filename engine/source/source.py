@@ -6,13 +6,13 @@ program asks.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from ..control.refusals import refusal_error
 from ..errors import ClosedError, RegistrationTimeout, StabilityTimeout, UsageError
 from ..native.core import CData, ffi, lib
+from ..native.runtime import time
 from ..native.waiting import PLAIN, check_timeout, deadline_of, left_of
 from ..printable import printable
 from ..rules.flight import InFlight

@@ -12,14 +12,13 @@ appended, as every block is (docs/design.md 18).
 from __future__ import annotations
 
 import logging
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..log.believed import newest_of
 from ..log.end import Walk, is_stuck
 from ..log.info_file import lacks
 from ..log.reader import Block, Logs
+from ..native.runtime import Path, os
 from ..rules.reconcile import DONE, FOR_EVER, WAIT, CatchUpRule, Hole, Lost, StartAt
 from ..rules.resting import LOOK_NS
 

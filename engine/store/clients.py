@@ -6,12 +6,12 @@ nothing: a child that the owner has forked may hold it. The owner's lock decides
 
 from __future__ import annotations
 
-import selectors
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..control import wire
 from ..native.core import lib
+from ..native.runtime import selectors
 
 if TYPE_CHECKING:
     import socket

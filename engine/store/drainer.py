@@ -9,14 +9,11 @@ no lock. A helper thread makes the next segment of each log ahead of time, and l
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-import time
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import CorruptionError, Error, FencedError, TurnHeldError
 from ..native.core import ffi, lib
+from ..native.runtime import futures, queue, threading, time
 from ..native.status import check, error_of
 from ..rules.scrub_schedule import Range
 from .scrub import Scrub
@@ -72,7 +69,7 @@ class Drainer:
         self._fills = 0
         """Slices filled so far: whose turn it is."""
         self._scrub = Scrub(scrub_interval_s)
-        self._syncers = ThreadPoolExecutor(4, thread_name_prefix="holdfast-sync")
+        self._syncers = futures.ThreadPoolExecutor(4, thread_name_prefix="holdfast-sync")
         self._retry_ns: dict[bytes, int] = {}
         self._turn_ns = 0
         self.on_crash: Callable[[], None] = lambda: None
@@ -111,7 +108,7 @@ class Drainer:
 
     def call(self, work: Callable[[], _T]) -> _T:
         """Runs ``work`` on the drain thread and returns its result, or raises what it raised."""
-        future: Future[_T] = Future()
+        future: futures.Future[_T] = futures.Future()
 
         def run() -> None:
             if self._crash is not None:
@@ -127,7 +124,7 @@ class Drainer:
         while not future.done():
             if not self._thread.is_alive():  # not started yet, or over: nobody else touches a repository
                 self._run_calls()
-            wait((future,), timeout=0.25)
+            futures.wait((future,), timeout=0.25)
         return future.result()
 
     def remove(self, uuid: bytes) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import Error, SystemCallError
 from ..log.info_file import log_view, read_info
 from ..log.stale_rings import unlink_unsent
 from ..native.core import lib
+from ..native.runtime import Path, time
 from ..rules.expiry import Absences, Now, Timers, forget_after_ns
 from ..rules.proxy_source import Proxies, elected
 from .registry import called

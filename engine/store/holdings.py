@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import shutil
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,6 +22,7 @@ from ..log.timestamps import first_since
 from ..memory.domain import evict
 from ..native.core import CData, ffi, lib
 from ..native.private_directory import open_private
+from ..native.runtime import os, shutil
 from ..native.waiting import STRATEGIES
 from ..options.receiver_paced import Terms, agree
 from ..options.topic_rules import kept_type

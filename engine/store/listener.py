@@ -10,12 +10,11 @@ and links that lead to it: the next start of that name or port, or of that store
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 from typing import TYPE_CHECKING
 
 from ..control import peer
 from ..errors import DirectoryInUseError, TurnHeldError
+from ..native.runtime import os, socket
 from ..options.store_config import is_store_name, port_name
 from ..options.values import STORE_NAME
 

@@ -4,13 +4,13 @@ F.7). It gathers facts and carries out what engine/store/answers.py decides."""
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import TYPE_CHECKING
 
 from ..control import wire
 from ..errors import Error, ReadOnlyError
 from ..events.receiver import RegistrationSuccessFlags
 from ..native.core import CData, lib
+from ..native.runtime import time
 from ..options.receiver_paced import NON_BLOCKING
 from . import acks, answers
 from .answers import Held

@@ -14,8 +14,6 @@ Invariants:
 from __future__ import annotations
 
 import logging
-import os
-import threading
 from typing import TYPE_CHECKING
 
 from ..control.grants import configuration_of
@@ -28,6 +26,7 @@ from ..log.unsure import is_repaired, settle, tell
 from ..memory.mapping import Bells, Mapping, UnpublishedError, attach_stream
 from ..native.core import CData, ffi, lib
 from ..native.private_directory import open_log
+from ..native.runtime import os, threading
 from ..native.status import check
 from ..native.sync import make_directory
 from ..rules.reconcile import Hole, LogView, Lost, Table, lost_acknowledged, newest_table, void_from

@@ -9,13 +9,12 @@ sleeps.
 from __future__ import annotations
 
 import logging
-import queue
-import time
 from typing import TYPE_CHECKING
 
 from ..errors import Error
 from ..log.end import WALK_S, Walk, is_stuck
 from ..log.repair import Gap, LogRepair
+from ..native.runtime import queue, time
 from ..rules.scrub_schedule import Allowance, Plan, Range, Turn
 
 if TYPE_CHECKING:

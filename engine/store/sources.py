@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +16,7 @@ from ..log.end import WALK_S, Walk
 from ..log.info_file import never_held, read_info
 from ..log.stale_rings import living_ring
 from ..memory.mapping import UnpublishedError, attach_stream
+from ..native.runtime import time
 from . import acks, answers
 from .answers import Held
 from .clients import Client, Hold, Key

@@ -15,13 +15,6 @@ import contextlib
 import errno
 import logging
 import math
-import os
-import secrets
-import selectors
-import socket
-import threading
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,6 +28,7 @@ from ..memory.mapping import Bells
 from ..memory.nameless import BellsName
 from ..native.core import lib
 from ..native.private_directory import is_read_only
+from ..native.runtime import Path, os, secrets, selectors, socket, threading, time
 from ..options.store_config import StoreConfig, check_config
 from . import acks, answers
 from .clients import Client, Clients

@@ -4,11 +4,9 @@ Changes nothing."""
 from __future__ import annotations
 
 import ast
-import os
 import resource
 from datetime import datetime
 from importlib import metadata, util
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +17,7 @@ from ..memory.domain import SHM_DIR, base_directory
 from ..memory.nameless import nameless
 from ..native.core import ffi, lib
 from ..native.private_directory import is_read_only, movable_at, open_regular
+from ..native.runtime import Path, os
 from .doctor_turns import standing_still
 from .gc import sweep
 from .snapshot import store_files

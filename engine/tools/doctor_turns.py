@@ -3,14 +3,13 @@ away."""
 
 from __future__ import annotations
 
-import os
-import time
 from typing import TYPE_CHECKING
 
 from ..errors import Error
 from ..memory.mapping import UnpublishedError, attach_board
 from ..memory.turn import holder_of, stands_still
 from ..native.core import ffi, lib
+from ..native.runtime import os, time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,11 +9,7 @@ there has not drained yet, and the logs of dead memory stores.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import time
-from pathlib import Path
 
 import msgspec
 
@@ -23,6 +19,7 @@ from ..memory.domain import SHM_DIR, Domain, ObjectName, open_object, unlink_obj
 from ..memory.mapping import Mapping, UnpublishedError, attach_board, attach_stream, read_lines
 from ..memory.turn import holder_of
 from ..native.core import CData, ffi, lib
+from ..native.runtime import Path, os, shutil, time
 from .snapshot import StoreFiles, declared_stores, store_files
 
 __all__ = ["Item", "sweep"]

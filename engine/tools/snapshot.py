@@ -8,7 +8,6 @@ that are (-1 for none).
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -21,6 +20,7 @@ from ..memory.mapping import Mapping, UnpublishedError, attach_board, attach_str
 from ..memory.nameless import Nameless, nameless
 from ..memory.sri import groups_of
 from ..native.core import CData, ffi, lib
+from ..native.runtime import Path
 from ..rules.quorum import Groups
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[HungDisk]:
     made.is_known_after(FOR_EVER)
     yield made
     made.goes_on.set()
-    until("no walk is left", lambda: not any(end._running.values()))
+    until("no walk is left", lambda: not any(end._walks.value.running.values()))
 
 
 def test_a_store_serves_others_while_a_walk_hangs_and_then_goes_on_without_that_disk(

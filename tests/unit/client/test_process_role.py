@@ -24,7 +24,7 @@ class Named:
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has just begun."""
-    monkeypatch.setattr(process_role, "_process", process_role._ProcessRole())
+    monkeypatch.setattr(process_role._role, "value", process_role._ProcessRole())
 
 
 def context() -> Context:

@@ -1,0 +1,53 @@
+"""The operating system, as the engine sees it: clocks, threads, locks, queues, pools, files, sockets, random
+bytes.
+
+The engine takes each of these modules from here and from nowhere else (tests/test_runtime.py), under its own
+name. Whoever puts other ones in their place, before the rest of the engine is imported, runs the engine in
+another world: a simulator has clocks that step, threads that it schedules, and disks that
+lie. The compiled core has the same door at its link (csrc/build_core.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import queue
+import secrets
+import select
+import selectors
+import shutil
+import socket
+import threading
+import time
+from concurrent import futures
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import posix_ipc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "OfProcess", "Path", "fcntl", "futures", "os", "posix_ipc", "queue", "secrets", "select", "selectors", "shutil",
+    "socket", "threading", "time",
+]  # fmt: skip
+
+_T = TypeVar("_T")
+
+
+class OfProcess(Generic[_T]):
+    """A value that each process has for itself: ``make()``, and in a forked child ``make()`` once more.
+
+    ``leave`` takes what the parent had, in the child: descriptors that it must not keep.
+    """
+
+    def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
+        self._make, self._leave = make, leave
+        self.value = make()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        left, self.value = self.value, self._make()
+        if self._leave is not None:
+            self._leave(left)
