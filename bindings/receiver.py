@@ -215,16 +215,21 @@ class Receiver(Driver):
     def _wait_receive(self, timeout: float | None) -> Message | None:
         called_ns = time.monotonic_ns()
         while limit := self._may_wait(called_ns, timeout):
-            controllers = self.controllers
-            if len(controllers) == 1 and controllers[0].feed is not None and controllers[0].feed.ring is not None:
-                message = self._wait_one(controllers[0], limit)
-            else:
+            controller = self._alone()
+            if controller is None:
                 self._wait_any(limit)
-                message = self._try_receive()
+            message = self._try_receive() if controller is None else self._wait_one(controller, limit)
             if message is not None:
                 return message
             self._check_pull()
         return None
+
+    def _alone(self) -> DeliveryController | None:
+        """The one source, if a wait may look at its ring alone: more may come from it."""
+        controllers = self.controllers
+        feed = controllers[0].feed if len(controllers) == 1 else None
+        ring = feed.ring if feed is not None else None
+        return controllers[0] if ring is not None and not ring.over else None
 
     def _wait_one(self, controller: DeliveryController, limit_ns: int) -> Message | None:
         """In C, on the ring itself: the fastest way to a message."""
@@ -260,13 +265,11 @@ class Receiver(Driver):
 
     def _live(self) -> Iterable[Message]:
         """As :meth:`__iter__`, while one ring serves: the loop is in C (csrc/python/flow.c)."""
-        controllers = self.controllers
-        if len(controllers) != 1 or self.context.sequential or self._on_message is not None or self.immediate:
+        controller = self._alone()
+        if controller is None or self.context.sequential or self._on_message is not None or self.immediate:
             return ()
-        controller = controllers[0]
-        feed, live, window = controller.feed, controller.live, controller.window
-        ring = feed.ring if feed is not None else None
-        if live is None or window is None or ring is None:
+        live, window, feed = controller.live, controller.window, controller.feed
+        if live is None or window is None or feed is None or (ring := feed.ring) is None:
             return ()
         self.consume_left()
         window.sweep()
@@ -291,10 +294,9 @@ class Receiver(Driver):
                 self._consume_left()
             called_ns = time.monotonic_ns()
             while (batch := self._try_batch(maximum)) is None and (limit := self._may_wait(called_ns, timeout)):
-                controllers = self.controllers
-                ring = controllers[0].feed.ring if len(controllers) == 1 and controllers[0].feed is not None else None
-                if ring is not None:
-                    ring.wait(self.strategy, limit)
+                controller = self._alone()
+                if controller is not None and (feed := controller.feed) is not None and feed.ring is not None:
+                    feed.ring.wait(self.strategy, limit)
                 else:
                     self._wait_any(limit)
             return batch

@@ -193,7 +193,7 @@ class Feed(Served):
         receiving thread can tell whether a log goes on."""
         ring = self.ring
         if ring is not None:
-            return self.newer or lib.hf_reader_ready(ring.handle) != 0
+            return self.newer or (not ring.over and lib.hf_reader_ready(ring.handle) != 0)
         return self._block.left > 0
 
     def _take(self, slot: Slot) -> None:
@@ -364,7 +364,8 @@ class Feed(Served):
         if status == 0 or status == lib.HF_CLOSED:
             if not self._superseded(ring):
                 self.newer = False
-                if status == lib.HF_CLOSED or self.orphaned >= ring.incarnation:
+                ring.over = status == lib.HF_CLOSED
+                if ring.over or self.orphaned >= ring.incarnation:
                     self._end(ring.incarnation)
                 return False
             if status == lib.HF_CLOSED:

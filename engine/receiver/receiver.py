@@ -287,7 +287,7 @@ class Receiver(Gate):
         looked at for a while."""
         feeds = [controller.feed for controller in self.controllers if controller.feed is not None]
         now = time.monotonic_ns()
-        if now >= self._logs_ns and any(feed.ring is None for feed in feeds):
+        if now >= self._logs_ns and any(feed.ring is None or feed.ring.over for feed in feeds):
             self._logs_ns = now + LOGS_NS
             return True
         return any(feed.ready() for feed in feeds)
@@ -302,7 +302,8 @@ class Receiver(Gate):
             board = controller.board  # a source that is let go has none any more
             if board is not None and controller.feed is not None:
                 nap = min(nap, lib.hf_line_sleeps(board.handle, controller.line, 1))
-                if controller.feed.ring is None:
+                ring = controller.feed.ring
+                if ring is None or ring.over:
                     nap = min(nap, LOGS_NS)
                 if controller.feed.ready():
                     nap = 0

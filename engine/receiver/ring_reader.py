@@ -46,6 +46,9 @@ class RingReader:
         self.handle = owned(out[0], lib.hf_reader_close, mapping.handle, board.handle, bells)
         self.start_sqn = int(mapping.stream.start_sqn)
         self.incarnation = int(mapping.preamble.incarnation)
+        self.over = False
+        """It is read to its end, which its source has closed: nothing more comes from it, so nobody waits for
+        it."""
         self._pins: list[int] = []
 
     @cached_property

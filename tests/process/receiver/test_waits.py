@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support.command_line import run as command
 from support.receiving import SESSION, Told, source, take, until
 
@@ -143,3 +144,29 @@ def test_a_callback_that_raises_without_a_word_is_named(run_store: Callable[...,
         options = {"ume_recovery_sequence_number_info_function": wrong}
         with ctx.receiver("quotes", options=options, on_event=told):
             assert told.wait(events.RegistrationError).text.endswith(": AssertionError")
+
+
+@pytest.mark.parametrize("form", ["receive", "receive_batch"])
+def test_a_closed_ring_that_no_store_takes_away_is_waited_at_asleep(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Its end is known: nobody asks it again and again whether more comes."""
+    store = run_store("a")
+    looks = 0
+    look = hf.Receiver._may_wait
+
+    def counted(rcv: hf.Receiver, called_ns: int, timeout: float | None) -> int:
+        nonlocal looks
+        looks += 1
+        return look(rcv, called_ns, timeout)
+
+    with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
+        src = source(ctx, 1)
+        rcv = other.receiver("quotes")
+        assert take(rcv) == [0]
+        store.stop()
+        src.close(timeout=0)
+        assert rcv.receive(timeout=0.1) is None
+        monkeypatch.setattr(hf.Receiver, "_may_wait", counted)
+        assert getattr(rcv, form)(timeout=0.5) is None
+        assert looks < 100
