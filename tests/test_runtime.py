@@ -23,8 +23,8 @@ def outside_imports(source: str) -> list[str]:
 
     def look(node: ast.AST) -> None:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            for each in node.orelse:
-                look(each)
+            for other in node.orelse:
+                look(other)
             return
         if isinstance(node, ast.Import):
             found.extend(each.name for each in node.names if each.name.partition(".")[0] in OUTSIDE)

@@ -12,23 +12,14 @@
 
 #include "base/atomic.h"
 #include "base/failpoint.h"
+#include "base/pages.h"
 #include "base/process.h"
 #include "base/status.h"
-
-#ifndef MADV_POPULATE_READ /* Linux 5.14 */
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
 
 #define KIND_MASK UINT64_C(0xff)
 #define RING_MAX (UINT64_C(1) << 40) /* keeps every sum below far from overflow */
 #define HEADER_MAX (UINT64_C(1) << 30)
 #define SIZING_STEP (UINT64_C(16) << 20) /* a step of fallocate starts again after a signal: it must fit between two */
-
-static uint64_t page_bytes(void)
-{
-    return (uint64_t)sysconf(_SC_PAGESIZE);
-}
 
 /* Smallest header of a kind; 0 = not a kind that is mapped here (segments and heads of logs belong to log/append.c). */
 static uint64_t header_least(uint32_t kind)
@@ -51,7 +42,7 @@ static int ring_fits(uint32_t kind, uint64_t ring)
     if (kind != HF_KIND_STREAM) {
         return ring == 0;
     }
-    return ring >= page_bytes() && ring <= RING_MAX && (ring & (ring - 1)) == 0;
+    return ring >= hf_page_bytes() && ring <= RING_MAX && (ring & (ring - 1)) == 0;
 }
 
 static int64_t allocate(int fd, uint64_t total)
@@ -71,58 +62,6 @@ static int64_t allocate(int fd, uint64_t total)
     return HF_OK;
 }
 
-/* For kernels without MADV_POPULATE. Adding 0 makes a page writable and changes nothing, whoever else writes there. */
-static void touch(uint8_t *at, uint64_t bytes, int writable)
-{
-    uint64_t page = page_bytes();
-    for (uint64_t i = 0; i < bytes; i += page) {
-        if (writable) {
-            (void)hf_add_u32((uint32_t *)(void *)(at + i), 0);
-        } else {
-            (void)hf_load_relaxed_u32((uint32_t *)(void *)(at + i));
-        }
-    }
-}
-
-static int64_t populate_pages(uint8_t *at, uint64_t bytes, int writable)
-{
-    int64_t status;
-    do {
-        status = HF_FAIL_STATUS("segment.populate");
-        if (status == 0 && madvise(at, bytes, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0) {
-            status = HF_ERRNO - errno;
-        }
-    } while (status == HF_ERRNO - EINTR);
-    if (status == HF_ERRNO - EINVAL) {
-        touch(at, bytes, writable);
-        return HF_OK;
-    }
-    return status;
-}
-
-/* header + ring, and the ring again behind it. The address space is reserved first, so that nothing else can come
- * between. */
-static int64_t map_pages(struct hf_map *map, int fd, uint64_t header)
-{
-    int protection = map->writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    uint64_t once = header + map->ring_bytes;
-    map->mapped_bytes = once + map->ring_bytes;
-    uint8_t *base = mmap(NULL, map->mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) {
-        return HF_ERRNO - errno;
-    }
-    if (mmap(base, once, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
-        (map->ring_bytes != 0 &&
-         mmap(base + once, map->ring_bytes, protection, MAP_SHARED | MAP_FIXED, fd, (off_t)header) == MAP_FAILED) ||
-        madvise(base, map->mapped_bytes, MADV_DONTFORK) != 0) {
-        int64_t status = HF_ERRNO - errno;
-        munmap(base, map->mapped_bytes);
-        return status;
-    }
-    map->base = base;
-    return HF_OK;
-}
-
 static int64_t map_new(int fd, uint32_t kind, uint64_t header, uint64_t ring, int writable, int populate,
                        struct hf_map **out)
 {
@@ -134,9 +73,10 @@ static int64_t map_new(int fd, uint32_t kind, uint64_t header, uint64_t ring, in
     map->token = hf_process_token();
     map->writable = writable ? 1 : 0;
     map->kind = kind;
-    int64_t status = map_pages(map, fd, header);
+    map->mapped_bytes = header + 2 * ring;
+    int64_t status = hf_pages_map(fd, header, ring, writable, &map->base);
     if (status == HF_OK && populate) {
-        status = populate_pages(map->base, map->mapped_bytes, writable);
+        status = hf_pages_populate(map->base, map->mapped_bytes, writable);
     }
     if (status != HF_OK) {
         hf_map_detach(map);
@@ -160,7 +100,7 @@ static void write_preamble(struct hf_map *map, uint64_t header, const uint8_t *u
     struct hf_preamble *pre = (struct hf_preamble *)map->base;
     pre->layout_version = hf_layout_version(map->kind);
     pre->struct_hash = hf_struct_hash(map->kind);
-    pre->page_size = (uint32_t)page_bytes();
+    pre->page_size = (uint32_t)hf_page_bytes();
     pre->header_bytes = (uint32_t)header;
     pre->total_bytes = header + map->ring_bytes;
     pre->incarnation = incarnation;
@@ -195,7 +135,7 @@ int64_t hf_map_create(int fd, uint32_t kind, uint64_t header_bytes, uint64_t rin
     if (file.st_size != 0) {
         return HF_EXISTS;
     }
-    uint64_t header = (header_bytes + page_bytes() - 1) & ~(page_bytes() - 1);
+    uint64_t header = (header_bytes + hf_page_bytes() - 1) & ~(hf_page_bytes() - 1);
     status = allocate(fd, header + ring_bytes);
     if (status != HF_OK) {
         return status;
@@ -219,7 +159,7 @@ void hf_map_publish(struct hf_map *map)
  * yet. */
 static int64_t read_header(int fd, struct hf_preamble *pre, uint64_t *ring_bytes)
 {
-    uint64_t page = page_bytes();
+    uint64_t page = hf_page_bytes();
     uint8_t *first = mmap(NULL, page, PROT_READ, MAP_SHARED, fd, 0);
     if (first == MAP_FAILED) {
         return HF_ERRNO - errno;
@@ -244,7 +184,7 @@ static int64_t check_file(const struct stat *file)
     if (file->st_size == 0) {
         return HF_AGAIN; /* its creator has not sized it yet */
     }
-    return file->st_size < (off_t)page_bytes() ? HF_DAMAGED : HF_OK;
+    return file->st_size < (off_t)hf_page_bytes() ? HF_DAMAGED : HF_OK;
 }
 
 static int64_t check_preamble(const struct hf_preamble *pre, uint64_t ring_bytes, uint32_t kind, uint64_t file_bytes)
@@ -253,12 +193,12 @@ static int64_t check_preamble(const struct hf_preamble *pre, uint64_t ring_bytes
         return HF_DAMAGED;
     }
     if (pre->layout_version != hf_layout_version(kind) || pre->struct_hash != hf_struct_hash(kind) ||
-        pre->page_size != page_bytes() || (pre->magic & KIND_MASK) != kind) {
+        pre->page_size != hf_page_bytes() || (pre->magic & KIND_MASK) != kind) {
         return HF_LAYOUT;
     }
     uint64_t header = pre->header_bytes;
     uint64_t ring = kind == HF_KIND_STREAM ? ring_bytes : 0;
-    if (header < header_least(kind) || header > HEADER_MAX || header % page_bytes() != 0 || !ring_fits(kind, ring) ||
+    if (header < header_least(kind) || header > HEADER_MAX || header % hf_page_bytes() != 0 || !ring_fits(kind, ring) ||
         header + ring != pre->total_bytes || pre->total_bytes != file_bytes) {
         return HF_DAMAGED;
     }
@@ -302,7 +242,7 @@ void hf_map_detach(struct hf_map *map)
     }
     /* In a forked child the pages are not there (MADV_DONTFORK), and something else may be. */
     if (map->base != NULL && !hf_process_forked(map->token)) {
-        munmap(map->base, map->mapped_bytes);
+        hf_pages_unmap(map->base, map->mapped_bytes);
     }
     free(map);
 }

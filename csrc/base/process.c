@@ -31,37 +31,64 @@ struct joined {
     ino_t lock_inode;
 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards everything static here except registered_token */
-static struct joined registry[DIRECTORIES];
-static uint32_t registered;
-static uint32_t claims;
+/* All that a process has for itself. */
+struct self {
+    pthread_mutex_t mutex; /* guards everything here except registered_token */
+    struct joined registry[DIRECTORIES];
+    uint32_t registered;
+    uint32_t claims;
+    uint64_t registered_token; /* of the process that registered for membarrier: a forked child registers itself */
+    /* The token's word: a page of its own that the kernel wipes in a forked child, whoever forks and however. Where there
+     * is no such page, the plain word serves, and only forks that run the fork handlers are noticed. */
+    volatile uint64_t *word;
+    volatile uint64_t plain_word;
+};
 
-/* The token's word: a page of its own that the kernel wipes in a forked child, whoever forks and however. Where there
- * is no such page, this plain word serves, and only forks that run the fork handlers are noticed. */
-static volatile uint64_t plain_word;
-static volatile uint64_t *word = &plain_word;
-volatile const uint64_t *hf_process_page = &plain_word;
+static struct self only = {.mutex = PTHREAD_MUTEX_INITIALIZER, .word = &only.plain_word};
+static struct self *self = &only;
+volatile const uint64_t *hf_process_page = &only.plain_word;
+
+#ifdef HF_SIMULATION
+/* The simulator plays many processes in one, and says which one runs (tests/simulator/kernel). */
+void *hf_self_new(void);
+void *hf_self_new(void)
+{
+    struct self *made = calloc(1, sizeof *made);
+    if (made != NULL) {
+        pthread_mutex_init(&made->mutex, NULL);
+        made->word = &made->plain_word;
+    }
+    return made;
+}
+
+void hf_self_enter(void *process);
+void hf_self_enter(void *process)
+{
+    self = process != NULL ? process : &only;
+    hf_process_page = self->word;
+}
+#endif
 
 void hf_process_lock(void)
 {
-    pthread_mutex_lock(&mutex);
+    pthread_mutex_lock(&self->mutex);
 }
 
 void hf_process_unlock(void)
 {
-    pthread_mutex_unlock(&mutex);
+    pthread_mutex_unlock(&self->mutex);
 }
 
 /* Runs in the child before anything else can: its copies of the lock files' descriptors still carry the numbers that we
  * gave them, so they can be closed. That drops no lock: POSIX locks belong to the parent, and the child has none. */
 static void after_fork_in_child(void)
 {
-    for (uint32_t i = 0; i < registered; i++) {
-        close(registry[i].fd);
+    for (uint32_t i = 0; i < self->registered; i++) {
+        close(self->registry[i].fd);
     }
-    registered = 0;
-    hf_store_relaxed_u64(word, 0);
-    pthread_mutex_unlock(&mutex);
+    self->registered = 0;
+    hf_store_relaxed_u64(self->word, 0);
+    pthread_mutex_unlock(&self->mutex);
 }
 
 /* The mutex is taken across a fork, so that no child starts with it held by a thread that it does not have. */
@@ -77,8 +104,8 @@ __attribute__((constructor)) static void set_up(void)
         munmap(mapped, page);
         return;
     }
-    word = mapped;
-    hf_process_page = word;
+    self->word = mapped;
+    hf_process_page = self->word;
 }
 
 /* 48 random bits above 16 zeros, never 0. Should the kernel refuse random bytes, time and pid do: a token only has to
@@ -100,19 +127,19 @@ static uint64_t new_token(void)
 
 static uint64_t token_locked(void)
 {
-    uint64_t token = hf_load_relaxed_u64(word);
+    uint64_t token = hf_load_relaxed_u64(self->word);
     if (token == 0) {
         /* A child of a bare clone() ran no handler; its inherited descriptors stay open and mean nothing. */
-        registered = 0;
+        self->registered = 0;
         token = new_token();
-        hf_store_release_u64(word, token);
+        hf_store_release_u64(self->word, token);
     }
     return token;
 }
 
 uint64_t hf_process_token(void)
 {
-    uint64_t token = hf_load_acquire_u64(word);
+    uint64_t token = hf_load_acquire_u64(self->word);
     if (token == 0) {
         hf_process_lock();
         token = token_locked();
@@ -123,7 +150,7 @@ uint64_t hf_process_token(void)
 
 uint64_t hf_process_claim(void)
 {
-    return hf_process_token() | (hf_add_u32(&claims, 1) % CLAIM_MASK + 1);
+    return hf_process_token() | (hf_add_u32(&self->claims, 1) % CLAIM_MASK + 1);
 }
 
 int hf_process_forked(uint64_t token)
@@ -209,9 +236,9 @@ static int64_t check_locked(struct joined *joined)
 
 static struct joined *find_locked(const struct stat *directory)
 {
-    for (uint32_t i = 0; i < registered; i++) {
-        if (registry[i].device == directory->st_dev && registry[i].inode == directory->st_ino) {
-            return &registry[i];
+    for (uint32_t i = 0; i < self->registered; i++) {
+        if (self->registry[i].device == directory->st_dev && self->registry[i].inode == directory->st_ino) {
+            return &self->registry[i];
         }
     }
     return NULL;
@@ -224,7 +251,7 @@ static int64_t join_locked(int domain_fd, const struct stat *directory)
     if (joined != NULL) {
         return check_locked(joined);
     }
-    if (registered == DIRECTORIES) {
+    if (self->registered == DIRECTORIES) {
         return HF_FULL;
     }
     int64_t fd = make_lock_file(domain_fd, token);
@@ -233,7 +260,7 @@ static int64_t join_locked(int domain_fd, const struct stat *directory)
     }
     struct stat file = {0};
     (void)fstat((int)fd, &file); /* of a descriptor that is open; a failure would show as a loss */
-    registry[registered++] = (struct joined){
+    self->registry[self->registered++] = (struct joined){
         .device = directory->st_dev,
         .inode = directory->st_ino,
         .fd = (int)fd,
@@ -415,13 +442,10 @@ int64_t hf_boot_id(uint8_t *out16)
 
 /* ---- membarrier ---- */
 
-/* Token of the process that registered: a forked child has another one and registers itself. */
-static uint64_t registered_token;
-
 int hf_wait_registered(void)
 {
     uint64_t token = hf_load_relaxed_u64(hf_process_page);
-    return token != 0 && hf_load_relaxed_u64(&registered_token) == token;
+    return token != 0 && hf_load_relaxed_u64(&self->registered_token) == token;
 }
 
 /* What a registration does not reach: the kernel keeps for each core whether what runs there has registered. It forgets it when one
@@ -431,13 +455,13 @@ int hf_wait_registered(void)
 int hf_wait_setup(void)
 {
     uint64_t token = hf_process_token();
-    if (hf_load_relaxed_u64(&registered_token) == token) {
+    if (hf_load_relaxed_u64(&self->registered_token) == token) {
         return 1;
     }
     if (HF_FAIL_STATUS("wait.register") != 0 ||
         syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) != 0) {
         return 0;
     }
-    hf_store_relaxed_u64(&registered_token, token);
+    hf_store_relaxed_u64(&self->registered_token, token);
     return 1;
 }

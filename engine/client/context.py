@@ -335,12 +335,9 @@ class Context:
         with self._loop.lock:
             self._sources = [source for source in self._sources if source is not child]
             self._receivers = [receiver for receiver in self._receivers if receiver is not child]
-            links = set()
-            for link, request in list(child.leave_requests()):
-                if link.ask(request, _ignore):
-                    links.add(link)
+            links = [link for link, request in list(child.leave_requests()) if link.ask(request, _ignore)]
             limit = int((1.0 if timeout is None else min(timeout, 1.0)) * 1e9)
-            for link in links:
+            for link in dict.fromkeys(links):
                 link.settle(limit, time.monotonic_ns)
             left: object = child  # of a receiver, its registrations are the listeners
             for link in self._links.values():

@@ -3,8 +3,8 @@ bytes.
 
 The engine takes each of these modules from here and from nowhere else (tests/test_runtime.py), under its own
 name. Whoever puts other ones in their place, before the rest of the engine is imported, runs the engine in
-another world: a simulator has clocks that step, threads that it schedules, and disks that
-lie. The compiled core has the same door at its link (csrc/build_core.py).
+another world: the simulator (tests/simulator) has clocks that step, threads that it schedules, and
+disks that lie. The compiled core has the same door at its link (csrc/build_core.py).
 """
 
 from __future__ import annotations

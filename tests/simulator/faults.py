@@ -1,0 +1,247 @@
+"""What goes wrong, and who comes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from simulator.machine import DOMAIN, FIRST_DISK, SHARED
+from simulator.native import lib
+from simulator.world import world
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simulator.machine import Machine
+    from simulator.world import Process
+
+__all__ = ["Faults"]
+
+EIO = 5
+CHANCES = (0, 40, 128, 220, 256)
+"""Of 256: how much of what was not synced a power cut leaves."""
+
+
+class Faults:
+    """See the module."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.shape = machine, machine.shape
+        self.anchor = int(world.random() * self.shape.stores)
+        """A store that never loses its files: else nobody remembers the source."""
+        self.saved: dict[int, int] = {}
+        self.suspect: set[int] = set()
+        """Stores whose disk has failed once: a poisoned log goes on when its store is started again."""
+
+    def pick(self, items: Sequence[Any]) -> Any:
+        """One of these."""
+        return items[int(world.random() * len(items))]
+
+    def boot(self) -> None:
+        """Everything starts, in any order."""
+        for index in range(self.shape.stores):
+            if world.random() < 0.85:
+                self.machine.start_store(index)
+        self.machine.start_source()
+        for session in range(1, self.shape.receivers + 1):
+            if world.random() < 0.7:
+                self.machine.start_receiver(session)
+
+    def missing(self) -> list[tuple[str, int]]:
+        """Who could come back."""
+        machine = self.machine
+        found = [("store", index) for index in range(self.shape.stores) if index not in machine.stores]
+        found += [("receiver", each) for each in range(1, self.shape.receivers + 1) if each not in machine.receivers]
+        found += [("source", 0)] if not machine.sources else []
+        found += [("stopped", index) for index, each in enumerate(world.processes) if each.stopped and each.alive]
+        found += [("disk", index) for index in range(self.shape.stores) if self.is_bad(index)]
+        return found
+
+    def is_bad(self, index: int) -> bool:
+        """Something is wrong with a store's disk."""
+        on = lib.sim_devices[FIRST_DISK + index]
+        hidden = any(
+            lib.sim_processes[each.index].hidden >> FIRST_DISK + index & 1 for each in world.processes if each.alive
+        )
+        return bool(on.error or on.read_error or on.sync_errors or on.write_errors or on.read_only or hidden)
+
+    def bring_back(self, kind: str, index: int) -> None:
+        """One of :meth:`missing`."""
+        match kind:
+            case "store":
+                self.machine.start_store(index)
+            case "receiver":
+                self.machine.start_receiver(index)
+            case "source":
+                self.machine.start_source()
+            case "stopped":
+                world.processes[index].go_on()
+            case "disk":
+                self.mend_disk(index)
+
+    def mend_disk(self, index: int) -> None:
+        """It works again."""
+        on = lib.sim_devices[FIRST_DISK + index]
+        on.error = on.read_error = on.sync_errors = on.write_errors = on.read_only = 0
+        for each in world.processes:
+            lib.sim_processes[each.index].hidden &= ~(1 << FIRST_DISK + index)
+
+    def strike(self) -> None:
+        """Something happens: mostly that somebody comes back."""
+        missing = self.missing()
+        if missing and world.random() < 0.65:
+            self.bring_back(*self.pick(missing))
+        elif self.shape.faults:
+            name = self.pick(self.shape.faults)
+            world.note("fault", name)
+            getattr(self, name)()
+
+    # Faults -------------------------------------------------------------------------------------------------
+
+    def kill(self, process: Process) -> None:
+        """kill -9."""
+        self.machine.ended(process)
+
+    def kill_store(self) -> None:
+        if self.machine.stores:
+            self.kill(self.machine.stores[self.pick(sorted(self.machine.stores))])
+
+    def kill_source(self) -> None:
+        if self.machine.sources:
+            self.kill(self.pick(self.machine.sources))
+
+    def kill_receiver(self) -> None:
+        if self.machine.receivers:
+            self.kill(self.machine.receivers[self.pick(sorted(self.machine.receivers))])
+
+    def kill_all(self) -> None:
+        for process in [each for each in world.processes if each.alive]:
+            self.kill(process)
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        going = [each for each in world.processes if each.alive and not each.stopped]
+        if going:
+            self.pick(going).stop()
+
+    def close_source(self) -> None:
+        if self.machine.sources:
+            self.machine.closing.add(self.pick(self.machine.sources))
+
+    def close_store(self) -> None:
+        """As SIGTERM."""
+        stops = [each.values["stop"] for each in self.machine.stores.values() if "stop" in each.values]
+        if stops:
+            lib.sim_held += 1
+            self.pick(stops)()
+            lib.sim_held -= 1
+
+    def rival(self) -> None:
+        """Another claimant of the same session."""
+        if len(self.machine.sources) < 2:
+            self.machine.start_source()
+
+    def power_cut(self) -> None:
+        """Processes, shared memory and what was not synced are gone."""
+        self.kill_all()
+        self.machine.judge.before_loss()
+        lib.sim_power_cut(self.pick(CHANCES))
+        lib.sim_reboot()
+        self.machine.judge.power_cut()
+
+    def write_back(self) -> None:
+        """The kernel writes some pages by itself."""
+        for device in (DOMAIN, *(FIRST_DISK + index for index in range(self.shape.stores))):
+            lib.sim_write_back(device, self.pick(CHANCES))
+
+    def _other(self) -> int | None:
+        others = [index for index in range(self.shape.stores) if index != self.anchor]
+        return self.pick(others) if others else None
+
+    def wipe(self) -> None:
+        """A store's directory is gone."""
+        index = self._other()
+        if index is not None:
+            self._replace(index, "")
+
+    def restore(self) -> None:
+        """A store's directory is saved while it does not run, or what was saved comes back."""
+        index = self._other()
+        if index is None:
+            return
+        saved = f"/saved{index}"
+        if index in self.saved:
+            self._replace(index, saved)
+        elif index not in self.machine.stores and lib.sim_mount(saved.encode(), 0, 0o755) == 0:
+            lib.sim_copy(f"/disk{index}".encode(), saved.encode())
+            self.saved[index] = 1
+
+    def _replace(self, index: int, by: str) -> None:
+        if index in self.machine.stores:
+            self.kill(self.machine.stores[index])
+        self.machine.judge.before_loss()
+        lib.sim_copy(by.encode(), f"/disk{index}".encode())
+        self.machine.judge.lose(quorum=False)
+
+    def disk_errors(self) -> None:
+        """Some syncs fail, and drop what they were to write; or reads do, for a while."""
+        index = self._other()
+        if index is not None:
+            self.suspect.add(index)
+            on = lib.sim_devices[FIRST_DISK + index]
+            if world.random() < 0.6:
+                on.sync_errors = 1 + int(world.random() * 3)
+            else:
+                on.read_error = EIO
+
+    def disk_away(self) -> None:
+        """Every call on a disk fails, or it is read-only."""
+        index = self._other()
+        if index is not None:
+            self.suspect.add(index)
+            on = lib.sim_devices[FIRST_DISK + index]
+            if world.random() < 0.5:
+                on.error = EIO
+            else:
+                on.read_only = 1
+
+    def full(self) -> None:
+        """ENOSPC."""
+        index = int(world.random() * self.shape.stores)
+        self.suspect.add(index)
+        lib.sim_devices[FIRST_DISK + index].write_errors = 1 + int(world.random() * 5)
+
+    def hide(self) -> None:
+        """A process does not find a store's directory: it runs in another mount namespace."""
+        stores = [each for index, each in self.machine.stores.items()]
+        index = int(world.random() * self.shape.stores)
+        others = [each for each in stores if each is not self.machine.stores.get(index)]
+        if others:
+            lib.sim_processes[self.pick(others).index].hidden |= 1 << FIRST_DISK + index
+
+    def step_clock(self) -> None:
+        """CLOCK_REALTIME is set, forward or back."""
+        lib.sim_real_ns += int((world.random() - 0.5) * 20e9)
+
+    # Healing ------------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """The operator mends all that is broken; who is missing comes back, some later than others."""
+        for process in world.processes:
+            if process.alive and process.stopped:
+                process.go_on()
+        for index in range(self.shape.stores):
+            self.mend_disk(index)
+            if index in self.suspect and index in self.machine.stores:
+                self.kill(self.machine.stores[index])
+        self.late = {each: int(world.random() * 2e9) if world.random() < 0.5 else 0 for each in self.missing()}
+        self.healed_ns = int(lib.sim_now_ns)
+
+    def tend(self) -> None:
+        """Who is due, or has ended since, comes."""
+        now = int(lib.sim_now_ns) - self.healed_ns
+        for who in self.missing():
+            if self.late.get(who, 0) <= now:
+                self.bring_back(*who)
+
+
+assert SHARED

@@ -1,0 +1,276 @@
+"""What must hold, whatever goes wrong: README's table of faults, row by row. The judge shares no code with
+the product. It knows what programs have seen, and looks for the bytes of a message in the files of the
+stores.
+
+A message is told by its mark, twelve bytes that no other one has. It is *kept* from the moment when a source
+says that it is stable, for as long as the faults have left enough of its copies.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import holdfast
+from simulator.native import lib
+from simulator.shape import FRAGMENT
+from simulator.world import world
+
+if TYPE_CHECKING:
+    from simulator.machine import Machine
+    from simulator.world import Process
+
+__all__ = ["BrokenError", "Judge", "ReceiverLife", "SourceLife"]
+
+
+class BrokenError(AssertionError):
+    """Something that must hold does not."""
+
+
+class SourceLife:
+    """One program's source, from its start to its end."""
+
+    def __init__(self, number: int, process: Process) -> None:
+        self.number, self.process = number, process
+        self.source: Any = None
+        self.marks: dict[int, bytes] = {}
+        """Number of a fragment -> the message that it is of, as send() has returned it."""
+        self.start: int | None = None
+        self.said: set[int] = set()
+        """Numbers that it has called stable."""
+        self.begun = False
+
+
+class ReceiverLife:
+    """One program's receiver, from its start to its end."""
+
+    def __init__(self, process: Process, session: int) -> None:
+        self.process, self.session = process, session
+        self.due: dict[str, int] = {}
+        """Source -> the number that comes next."""
+        self.sent_by: dict[str, int] = {}
+        """Source -> the life that sent what came last."""
+
+
+class Message:
+    """One message, from the moment before it is sent."""
+
+    __slots__ = ("first", "had", "kept", "last", "life", "mark", "stable")
+
+    def __init__(self, mark: bytes, life: SourceLife) -> None:
+        self.mark, self.life = mark, life
+        self.first = self.last = -1
+        self.stable = self.kept = False
+        self.had: set[int] = set()
+        """Stores that had it before their files were destroyed."""
+
+
+class Judge:
+    """See the module."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.shape = machine, machine.shape
+        self.messages: dict[bytes, Message] = {}
+        self.lives: list[SourceLife] = []
+        self.consumed: dict[int, set[bytes]] = defaultdict(set)
+        """Session -> messages that its programs were done with."""
+        self.told_lost: dict[int, set[int]] = defaultdict(set)
+        self.closed: dict[int, set[bytes]] = defaultdict(set)
+        """Session -> what it was done with when it last closed cleanly: that never comes again."""
+        self.broken = ""
+        """What did not hold first."""
+        self.failed: list[tuple[Process, BaseException]] = []
+
+    def fail(self, *what: object) -> None:
+        """Raises BrokenError: the hub stops the seed."""
+        text = " ".join(map(str, what))
+        world.note("BROKEN", text)
+        self.broken = self.broken or text  # a callback's error would end in the product's log
+        raise BrokenError(text)
+
+    # Copies -------------------------------------------------------------------------------------------------
+
+    def holders(self, mark: bytes, *, durable: bool = False) -> set[int]:
+        """Stores in whose files the bytes of a message are: on disk, where their level says so."""
+        lib.sim_held += 1
+        found = set()
+        for index, level in enumerate(self.shape.levels):
+            path = f"{self.machine.path(index)}/logs".encode()
+            if lib.sim_holds(path, mark, len(mark), durable and level == "disk"):
+                found.add(index)
+        lib.sim_held -= 1
+        return found
+
+    def before_loss(self) -> None:
+        """Files will be destroyed: who has a message now, has had it when it is called stable later."""
+        for message in self.messages.values():
+            if not message.stable:
+                message.had |= self.holders(message.mark, durable=True)
+
+    def lose(self, *, quorum: bool) -> None:
+        """Files were destroyed: a message is kept where a copy is left; after a power cut, a quorum of
+        them."""
+        for message in self.messages.values():
+            if message.kept:
+                left = self.holders(message.mark)
+                message.kept = self.shape.enough(left) if quorum else bool(left)
+
+    # Sources ------------------------------------------------------------------------------------------------
+
+    def begins(self, process: Process) -> SourceLife:
+        """A program makes a source."""
+        life = SourceLife(len(self.lives), process)
+        self.lives.append(life)
+        return life
+
+    def new_mark(self, life: SourceLife) -> bytes:
+        """A message is about to be sent."""
+        mark = b"<%03d.%06d>" % (life.number, len(self.messages))
+        self.messages[mark] = Message(mark, life)
+        return mark
+
+    def not_sent(self, life: SourceLife, mark: bytes, error: BaseException) -> None:
+        """send() has raised: nothing was published."""
+        del life, error
+        del self.messages[mark]
+
+    def registered(self, life: SourceLife, start: int) -> None:
+        """RegistrationComplete."""
+        if life.start is None:
+            life.start = start
+
+    def sent(self, life: SourceLife, mark: bytes, last: int, size: int) -> None:
+        """send() has returned."""
+        message = self.messages[mark]
+        message.last = last
+        world.note("sent", life.process.name, mark.decode(), last, size)
+        before = max(life.marks, default=None)
+        first = message.first = last - max(1, -(-size // FRAGMENT)) + 1
+        if before is not None and first != before + 1:
+            self.fail(f"{mark!r} has {first}..{last}, and {before} came before it")
+        for number in range(first, last + 1):
+            life.marks[number] = mark
+        rivals = [each for each in self.lives if each is not life and each.begun and each.process.alive]
+        life.begun = True
+        if rivals and not any(each.process in self.machine.closing for each in rivals):
+            self.fail(f"{life.process.name} sends, and {rivals[0].process.name} lives and has sent")
+        if life.said:
+            self._settle(life)
+
+    def closes(self, life: SourceLife) -> None:
+        """It has closed cleanly: the next one may come."""
+        life.begun = False
+
+    def stable(self, life: SourceLife, first: int, last: int, client_data: object) -> None:
+        """MessageStable."""
+        world.note("stable", life.process.name, first, last)
+        if isinstance(client_data, bytes) and client_data not in self.messages:
+            self.fail(f"{client_data!r} is called stable, and was never sent")
+        life.said.update(range(first, last + 1))
+        self._settle(life)
+
+    def _settle(self, life: SourceLife) -> None:
+        """What is called stable is held by enough stores, from now on."""
+        for number in sorted(life.said & life.marks.keys()):
+            message = self.messages[life.marks[number]]
+            if message.stable or not life.said.issuperset(range(message.first, message.last + 1)):
+                continue
+            message.stable = message.kept = True
+            holders = self.holders(message.mark, durable=True) | message.had
+            if not self.shape.enough(holders):
+                self.fail(f"{message.mark!r} is called stable, and stores {sorted(holders)} have it")
+
+    def reclaimed(self, life: SourceLife, first: int, last: int, *, forced: bool) -> None:
+        """MessageReclaimed."""
+        world.note("reclaimed", life.process.name, first, last, forced)
+        early = [number for number in range(first, last + 1) if number in life.marks and number not in life.said]
+        if early and not forced and self.shape.mode != 0:
+            self.fail(f"{life.process.name} has reclaimed {early}, which it never called stable")
+
+    def confirmed(self, life: SourceLife, first: int, last: int) -> None:
+        """DeliveryConfirmation."""
+        for number in range(first, last + 1):
+            mark = life.marks.get(number)
+            if mark is not None and not any(mark in marks for marks in self.consumed.values()):
+                self.fail(f"{number} is confirmed, and nobody has consumed {mark!r}")
+
+    # Receivers ----------------------------------------------------------------------------------------------
+
+    def joins(self, process: Process, session: int) -> ReceiverLife:
+        """A program makes a receiver."""
+        return ReceiverLife(process, session)
+
+    def starts(self, life: ReceiverLife, source: str, number: int) -> None:
+        """RegistrationComplete: this number is due. What is below was consumed, or is kept no more."""
+        world.note("starts at", life.process.name, source, number)
+        if source not in life.due:
+            life.due[source] = number
+            missed = [
+                message.mark
+                for message in self.messages.values()
+                if message.kept and 0 <= message.last < number and message.mark not in self.consumed[life.session]
+            ]
+            if missed:
+                self.fail(f"{life.process.name} starts at {number}, and has never had {missed}")
+
+    def delivered(self, life: ReceiverLife, source: str, first: int, last: int, data: bytes) -> None:
+        """A message has come: in order, nothing left out, as it was sent."""
+        mark = data[:12]
+        world.note("delivered", life.process.name, first, last, mark)
+        message = self.messages.get(mark)
+        if message is None:
+            self.fail(f"{life.process.name} got {data!r} as {first}..{last}, which nobody has sent")
+            return
+        if message.last >= 0 and (message.first, message.last) != (first, last):
+            self.fail(f"{mark!r} was sent as {message.first}..{message.last}, and comes as {first}..{last}")
+        due = life.due.get(source)
+        newer = message.life.number > life.sent_by.get(source, -1)
+        if due is not None and first != due and not (newer and first < due):
+            self.fail(f"{life.process.name} got {first} where {due} was due")
+        if mark in self.closed[life.session]:
+            self.fail(f"{life.process.name} got {mark!r} again, which it had consumed before it closed")
+        life.due[source] = last + 1
+        life.sent_by[source] = message.life.number
+
+    def consumes(self, life: ReceiverLife, data: bytes) -> None:
+        """The program is done with it."""
+        self.consumed[life.session].add(data[:12])
+
+    def lost(self, life: ReceiverLife, source: str, first: int | None, last: int) -> None:
+        """The program is told that nobody has these."""
+        first = life.due.get(source, 0) if first is None else first
+        world.note("lost", life.process.name, first, last)
+        there = [
+            each.mark for each in self.messages.values() if each.kept and each.first <= last and each.last >= first
+        ]
+        if there:
+            self.fail(f"{life.process.name} is told that {first}..{last} are lost, and {there} are kept")
+        life.due[source] = last + 1
+
+    def left(self, life: ReceiverLife) -> None:
+        """It has closed cleanly."""
+        self.closed[life.session] |= self.consumed[life.session]
+
+    def power_cut(self) -> None:
+        """Acknowledgements may go back."""
+        self.closed.clear()
+        self.lose(quorum=True)
+
+    # The end ------------------------------------------------------------------------------------------------
+
+    def ends_with(self, process: Process, error: BaseException) -> None:
+        """A program's thread has raised this."""
+        is_store = process in self.machine.stores.values()
+        misuse = isinstance(error, BrokenError) or (isinstance(error, holdfast.ConfigError) and not is_store)
+        if misuse or not isinstance(error, (holdfast.Error, OSError)):
+            raise error
+        self.failed.append((process, error))
+
+    def missing(self) -> str:
+        """What is still to come, now that everything is well; empty: nothing."""
+        for message in self.messages.values():
+            if message.kept:
+                for session in range(1, self.shape.receivers + 1):
+                    if message.mark not in self.consumed[session]:
+                        return f"receiver {session} has not had {message.mark!r} ({message.first}..{message.last})"
+        return ""

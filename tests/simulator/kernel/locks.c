@@ -1,0 +1,119 @@
+/* locks.c: locks of whole files, by a process, by an open file (OFD), and flock's. See kernel.h. */
+#include "inode.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+
+enum { LOCKS = 1024, OFD_GETLK = 36, OFD_SETLK = 37 };
+
+struct lock {
+    const struct inode *file; /* NULL: free */
+    int process;              /* of a POSIX lock, else -1 */
+    uint64_t opened;          /* of the others */
+    int flock;                /* another name space */
+    short type;
+};
+
+static struct lock locks[LOCKS];
+
+void sim_locks_begin(void)
+{
+    memset(locks, 0, sizeof locks);
+}
+
+static int is_owner(const struct lock *lock, int process, uint64_t opened)
+{
+    return process >= 0 ? lock->process == process : lock->process < 0 && lock->opened == opened;
+}
+
+static const struct lock *conflict(const struct inode *file, int process, uint64_t opened, int flock, short type)
+{
+    for (int i = 0; i < LOCKS; i++) {
+        const struct lock *lock = &locks[i];
+        if (lock->file == file && lock->flock == flock && !is_owner(lock, process, opened) &&
+            (lock->type == F_WRLCK || type == F_WRLCK)) {
+            return lock;
+        }
+    }
+    return NULL;
+}
+
+static int64_t take(const struct inode *file, int process, uint64_t opened, int flock, short type)
+{
+    struct lock *free = NULL;
+    if (type != F_UNLCK && conflict(file, process, opened, flock, type) != NULL) {
+        return -EAGAIN;
+    }
+    for (int i = 0; i < LOCKS; i++) {
+        struct lock *lock = &locks[i];
+        if (lock->file == file && lock->flock == flock && is_owner(lock, process, opened)) {
+            lock->file = NULL;
+        }
+        free = lock->file == NULL ? lock : free;
+    }
+    if (type != F_UNLCK) {
+        if (free == NULL) {
+            return -ENOLCK;
+        }
+        *free = (struct lock){file, process, opened, flock, type};
+    }
+    return 0;
+}
+
+int64_t sim_lock(int fd, int command, void *lock)
+{
+    const struct inode *file = sim_inode(fd);
+    struct flock *asked = lock;
+    sim_tick();
+    if (file == NULL) {
+        return -EBADF;
+    }
+    int process = command == OFD_GETLK || command == OFD_SETLK ? -1 : sim_running;
+    if (command == F_SETLK || command == OFD_SETLK) {
+        return sim_over ? -EIO : take(file, process, sim_opened(fd), 0, asked->l_type);
+    }
+    const struct lock *found = conflict(file, process, sim_opened(fd), 0, asked->l_type);
+    asked->l_type = found != NULL ? found->type : F_UNLCK;
+    asked->l_pid = found != NULL && found->process >= 0 ? (pid_t)sim_processes[found->process].pid : -1;
+    return 0;
+}
+
+int64_t sim_flock(int fd, int operation)
+{
+    const struct inode *file = sim_inode(fd);
+    sim_tick();
+    if (file == NULL) {
+        return -EBADF;
+    }
+    short type = operation & LOCK_EX ? F_WRLCK : operation & LOCK_SH ? F_RDLCK : F_UNLCK;
+    return take(file, -1, sim_opened(fd), 1, type);
+}
+
+void sim_drop_inode_locks(const struct inode *file, int process)
+{
+    for (int i = 0; process >= 0 && i < LOCKS; i++) {
+        if (locks[i].file == file && locks[i].process == process) {
+            locks[i].file = NULL;
+        }
+    }
+}
+
+void sim_drop_open_locks(uint64_t opened)
+{
+    for (int i = 0; i < LOCKS; i++) {
+        if (locks[i].file != NULL && locks[i].process < 0 && locks[i].opened == opened) {
+            locks[i].file = NULL;
+        }
+    }
+}
+
+void sim_drop_process_locks(int process)
+{
+    for (int i = 0; i < LOCKS; i++) {
+        if (locks[i].file != NULL && locks[i].process == process) {
+            locks[i].file = NULL;
+        }
+    }
+}

@@ -1,0 +1,82 @@
+"""The machine of a seed: its disks, its stores, and the programs that send and receive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator import programs
+from simulator.judge import Judge
+from simulator.native import lib
+from simulator.shape import Shape, draw
+from simulator.world import Process, world
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simulator.world import Thread
+
+__all__ = ["DOMAIN", "SHARED", "Machine"]
+
+DOMAIN, SHARED, FIRST_DISK = 1, 2, 3
+"""Devices: of the domain's directory, of shared memory, of the first store."""
+
+
+class Machine:
+    """See the module. ``shape``: instead of the seed's."""
+
+    def __init__(self, seed: int, *, story: list[str] | None = None, shape: Shape | None = None) -> None:
+        world.begin(seed, story=story)
+        self.seed = seed
+        self.shape = shape or draw(seed)
+        self.judge = Judge(self)
+        self.stores: dict[int, Process] = {}
+        self.receivers: dict[int, Process] = {}
+        self.sources: list[Process] = []
+        self.eager = 0.02
+        """Seconds between two messages of a source, on average; 0: it sends nothing."""
+        self.calm = False
+        self.closing: set[Process] = set()
+        """Programs that are to close what they have, and end."""
+        self._lives = 0
+        places = [("/var", DOMAIN, 0o755), ("/dev", 0, 0o755), ("/dev/shm", SHARED, 0o1777)]
+        places += [(f"/disk{index}", FIRST_DISK + index, 0o755) for index in range(self.shape.stores)]
+        for path, device, mode in places:
+            assert lib.sim_mount(path.encode(), device, mode) == 0, path
+        lib.sim_devices[SHARED].memory = 1
+
+    def _begin(self, name: str, run: Callable[[Process], object]) -> Process:
+        self._lives += 1
+        process = Process(f"{name}.{self._lives}")
+        process.start(lambda: run(process))
+        return process
+
+    def start_store(self, index: int) -> None:
+        """A store's process begins."""
+        self.stores[index] = self._begin(self.shape.names[index], lambda process: programs.store(self, index, process))
+
+    def start_source(self) -> None:
+        """A program that sends."""
+        self.sources.append(self._begin("source", lambda process: programs.source(self, process)))
+
+    def start_receiver(self, session: int) -> None:
+        """A program that receives."""
+        run = programs.receiver
+        self.receivers[session] = self._begin(f"receiver{session}", lambda process: run(self, session, process))
+
+    def ended(self, process: Process) -> None:
+        """A program has come to its end by itself, or is killed."""
+        process.kill()
+        self.stores = {index: each for index, each in self.stores.items() if each is not process}
+        self.receivers = {session: each for session, each in self.receivers.items() if each is not process}
+        self.sources = [each for each in self.sources if each is not process]
+        self.closing.discard(process)
+
+    def failed(self, thread: Thread, error: BaseException) -> None:
+        """A thread of a program has ended with an error: the process ends, as an interpreter would end it."""
+        world.note("fails", thread.process.name, thread.name, repr(error))
+        self.judge.ends_with(thread.process, error)
+        self.ended(thread.process)
+
+    def path(self, index: int) -> str:
+        """Where a store keeps what it has."""
+        return f"/disk{index}/store"

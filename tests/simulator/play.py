@@ -1,0 +1,82 @@
+"""One seed: a machine in trouble, then healed. What must hold is checked all the way, and at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.faults import Faults
+from simulator.judge import BrokenError
+from simulator.machine import Machine
+from simulator.native import lib
+from simulator.world import world
+
+if TYPE_CHECKING:
+    from simulator.shape import Shape
+
+__all__ = ["play"]
+
+TROUBLE_STEPS = 1500
+STRIKES = 0.012
+"""How often a step is a fault, or somebody's return."""
+QUIET_STEPS = 300
+HEAL_STEPS = 6000
+HEAL_NS = 60_000_000_000
+LOOK_STEPS = 50
+
+
+def play(seed: int, *, story: list[str] | None = None, shape: Shape | None = None) -> int:
+    """Plays a seed; what comes back tells two runs apart.
+
+    Raises:
+        BrokenError: something that must hold does not.
+    """
+    machine = Machine(seed, story=story, shape=shape)
+    faults = Faults(machine)
+    try:
+        faults.boot()
+        quiet = QUIET_STEPS if world.random() < 0.8 else 0
+        for number in range(TROUBLE_STEPS):
+            if number >= quiet and world.random() < STRIKES:
+                faults.strike()
+            _step(machine)
+        _heal(machine, faults)
+        return world.digest
+    finally:
+        world.end()
+
+
+def _step(machine: Machine) -> bool:
+    went = world.step()
+    while world.failures:
+        machine.failed(*world.failures.pop())
+    if machine.judge.broken:
+        raise BrokenError(machine.judge.broken)
+    return went
+
+
+def _heal(machine: Machine, faults: Faults) -> None:
+    """Everything is well again: what is kept comes to everybody, and a source sends."""
+    world.note("heal")
+    world.calm = True
+    faults.heal()
+    before = len(machine.judge.messages)
+    state = ""
+    for number in range(HEAL_STEPS):
+        if number % LOOK_STEPS == 0:
+            faults.tend()
+            state = _unsettled(machine, before)
+            if not state:
+                return
+        _step(machine)
+        if int(lib.sim_now_ns) > faults.healed_ns + HEAL_NS:
+            break
+    raise BrokenError(f"liveness: {state}")
+
+
+def _unsettled(machine: Machine, before: int) -> str:
+    judge = machine.judge
+    fresh = [each for each in list(judge.messages.values())[before:] if each.stable]
+    if len(fresh) < 3:
+        return f"{len(judge.messages) - before} sent since, {len(fresh)} of them stable"
+    machine.eager = 0.0
+    return judge.missing()

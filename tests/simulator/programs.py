@@ -1,0 +1,112 @@
+"""What runs in the simulated processes: a store, a program that sends, one that receives. They use what users
+use, and tell the judge what they see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import holdfast
+from holdfast import events
+from holdfast.engine.options.store_config import StoreConfig
+from holdfast.engine.store.store import Store
+from simulator import system
+from simulator.world import world
+
+if TYPE_CHECKING:
+    from simulator.machine import Machine
+    from simulator.world import Process
+
+TOPIC, SESSION = "prices", 7
+MARK_BYTES = 12
+SIZES = (0, 0, 0, 50, 1500, 5000, 14000)
+"""Bytes behind the mark."""
+
+
+def store(machine: Machine, index: int, process: Process) -> None:
+    """As `holdfast store run`."""
+    shape = machine.shape
+    one = Store(
+        StoreConfig(name=shape.names[index], directory=machine.path(index), domain="d", type=shape.levels[index])
+    )
+    one.open()
+    process.values["stop"] = one.stop
+    try:
+        one.run()
+    finally:
+        world.check()
+        one.close()
+    world.note("ends", process.name)
+    machine.ended(process)
+
+
+def source(machine: Machine, process: Process) -> None:
+    """Sends messages of all sizes, one after the other, until it is told to close."""
+    judge, rng = machine.judge, world.rng
+    with holdfast.Context("d", session_id=SESSION) as context:
+        life = judge.begins(process)
+        made = context.source(
+            TOPIC, options=machine.shape.source_options(), on_event=lambda event: _heard(judge, life, event)
+        )
+        life.source = made
+        while process not in machine.closing:
+            if not machine.eager:
+                system.time.sleep(0.02)
+                continue
+            system.time.sleep(min(1.0, rng.expovariate(1 / machine.eager)))
+            mark = judge.new_mark(life)
+            data = mark + b"." * rng.choice(SIZES)
+            try:
+                last = made.send(data, client_data=mark, timeout=rng.choice((0, 0.05, 0.5)))
+            except (holdfast.NotRegisteredError, holdfast.WouldBlockError, holdfast.RegIdInUseError) as error:
+                judge.not_sent(life, mark, error)
+                continue
+            judge.sent(life, mark, last, len(data))
+    judge.closes(life)
+    world.note("ends", process.name)
+    machine.ended(process)
+
+
+def _heard(judge: Any, life: Any, event: object) -> None:
+    match event:
+        case events.source.RegistrationComplete():
+            judge.registered(life, event.sequence_number)
+        case events.source.MessageStable(flags=flags) if flags & events.source.StableFlags.STABLE:
+            judge.stable(life, event.first_sequence_number, event.sequence_number, event.client_data)
+        case events.source.MessageReclaimed():
+            forced = bool((event.flags or 0) & events.source.ReclaimedFlags.FORCED)
+            judge.reclaimed(life, event.first_sequence_number, event.sequence_number, forced=forced)
+        case events.source.DeliveryConfirmation():
+            judge.confirmed(life, event.first_sequence_number, event.sequence_number)
+
+
+def receiver(machine: Machine, session: int, process: Process) -> None:
+    """Takes what comes, thinks a while, and is done with it."""
+    judge, rng = machine.judge, world.rng
+    with holdfast.Context("d", session_id=100 + session) as context:
+        life = judge.joins(process, session)
+        one = context.receiver(
+            TOPIC, options=machine.shape.receiver_options(), on_event=lambda event: _noticed(judge, life, event)
+        )
+        while process not in machine.closing:
+            message = one.receive(timeout=0.1)
+            if message is None:
+                continue
+            first, last, data = message.first_sequence_number, message.sequence_number, bytes(message.data)
+            judge.delivered(life, message.source, first, last, data)
+            if rng.random() < 0.1:
+                system.time.sleep(rng.random() * 0.2)
+            judge.consumes(life, data)
+            message.release()
+    judge.left(life)
+    world.note("ends", process.name)
+    machine.ended(process)
+
+
+def _noticed(judge: Any, life: Any, event: object) -> None:
+    match event:
+        case events.receiver.RegistrationComplete():
+            judge.starts(life, event.source, event.sequence_number)
+        case events.receiver.UnrecoverableLoss():
+            judge.lost(life, event.source, event.sequence_number, event.sequence_number)
+        case events.receiver.UnrecoverableLossBurst():
+            judge.lost(life, event.source, None, event.sequence_number)

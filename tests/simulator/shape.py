@@ -1,0 +1,105 @@
+"""What a seed is about: which stores there are, how the source groups them, what goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+FRAGMENT = 1024
+"""Bytes of payload in a fragment."""
+SIZES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+    ((1,), (1,)), ((2,), (2,)), ((3,), (3,)), ((3,), (3,)), ((3,), (3,)), ((3,), (3,)), ((4,), (4,)), ((5,), (5,)),
+    ((3,), (4,)), ((2,), (3,)), ((3, 1), (3, 1)), ((2, 2), (2, 2)), ((1, 3), (1, 4)), ((1, 1), (1, 1)), ((1, 1), (2, 2)),
+    ((1, 1, 1), (1, 1, 1)),
+)  # fmt: skip
+"""Declared sizes of the groups, and how many stores are listed in each: one more is a backup."""
+FAULTS = (
+    "kill_store", "kill_source", "kill_receiver", "kill_all", "stop", "close_source", "close_store", "rival", "power_cut",
+    "wipe", "restore", "disk_errors", "disk_away", "full", "hide", "step_clock", "write_back",
+)  # fmt: skip
+"""Methods of faults.Faults."""
+
+
+@dataclass
+class Shape:
+    """See the module."""
+
+    sizes: tuple[int, ...]
+    groups: tuple[int, ...]
+    """Group of each store, in list order."""
+    levels: tuple[str, ...]
+    """Of each store."""
+    intragroup: str
+    intergroup: str
+    receivers: int
+    ring: int
+    flight: int
+    unique: int
+    """ume_retention_unique_confirmations."""
+    mode: int | None
+    """ume_message_stability_notification."""
+    faults: tuple[str, ...]
+    names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = tuple("abcde"[: len(self.groups)])
+
+    @property
+    def stores(self) -> int:
+        """How many are listed."""
+        return len(self.groups)
+
+    def source_options(self) -> dict[str, object]:
+        """Of the program's source."""
+        return {
+            "ume_store_name": [f"{name}:0:{group}" for name, group in zip(self.names, self.groups, strict=True)],
+            "ume_store_group": [f"{index}:{size}" for index, size in enumerate(self.sizes)],
+            "ume_retention_intragroup_stability_behavior": self.intragroup,
+            "ume_retention_intergroup_stability_behavior": self.intergroup,
+            "ume_retention_unique_confirmations": self.unique,
+            "ume_flight_size": self.flight,
+            "ume_registration_interval": 200,
+            "ume_store_activity_timeout": 1000,
+            "ume_store_check_interval": 50,
+            "ring_size": self.ring,
+            "fragment_size": FRAGMENT,
+            **({"ume_message_stability_notification": self.mode} if self.mode is not None else {}),
+        }
+
+    def receiver_options(self) -> dict[str, object]:
+        """Of a program's receiver."""
+        return {"ume_registration_interval": 200, "retransmit_request_message_timeout": 300}
+
+    def enough(self, holders: set[int]) -> bool:
+        """These stores satisfy stability, whoever is active: fewer never do."""
+        good = []
+        for group, size in enumerate(self.sizes):
+            there = sum(1 for store in holders if self.groups[store] == group)
+            good.append(there >= (size if self.intragroup == "all" else size // 2 + 1))
+        if self.intergroup == "all":
+            return all(good)
+        return sum(good) > len(good) // 2 if self.intergroup == "majority" else any(good)
+
+
+def draw(seed: int) -> Shape:
+    """The seed's."""
+    dice = random.Random(f"shape of {seed}")
+    sizes, listed = dice.choice(SIZES)
+    groups = tuple(group for group, count in enumerate(listed) for _ in range(count))
+    kind = dice.random()
+    levels = tuple(
+        "disk" if kind < 0.6 else "memory" if kind < 0.75 else dice.choice(("disk", "memory")) for _ in groups
+    )  # fmt: skip
+    return Shape(
+        sizes,
+        groups,
+        levels,
+        "quorum" if dice.random() < 0.6 else dice.choice(("all-active", "all")),
+        dice.choice(("any", "all-active", "majority", "all")) if len(sizes) > 1 else "any",
+        1 + dice.randrange(2),
+        65536,
+        dice.choice((2, 4, 16)),
+        1 if dice.random() < 0.25 else 0,
+        dice.choice((None, None, 1, 2, 3)),
+        tuple(fault for fault in FAULTS if dice.random() < 0.4),
+    )
