@@ -308,6 +308,8 @@ class Holdings:
             os.close(open_private(real, at=fd))
         finally:
             os.close(fd)
+        if path.is_symlink() and not path.exists():  # a reboot has made the domain's directory anew, with other names
+            path.unlink()
         if not path.is_symlink():
             path.symlink_to(real)
         return path

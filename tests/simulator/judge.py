@@ -48,6 +48,10 @@ class ReceiverLife:
         self.process, self.session = process, session
         self.due: dict[str, int] = {}
         """Source -> the number that comes next."""
+        self.gaps: set[int] = set()
+        """Numbers that it went on behind; the program is told why, on another thread, perhaps later."""
+        self.told: set[int] = set()
+        """Of these, the ones that it was told of."""
         self.sent_by: dict[str, int] = {}
         """Source -> the life that sent what came last."""
 
@@ -225,8 +229,10 @@ class Judge:
             self.fail(f"{mark!r} was sent as {message.first}..{message.last}, and comes as {first}..{last}")
         due = life.due.get(source)
         newer = message.life.number > life.sent_by.get(source, -1)
-        if due is not None and first != due and not (newer and first < due):
+        if due is not None and first < due and not newer:
             self.fail(f"{life.process.name} got {first} where {due} was due")
+        if due is not None and first > due:
+            self._passes_over(life, due, first - 1)
         if mark in self.closed[life.session]:
             self.fail(f"{life.process.name} got {mark!r} again, which it had consumed before it closed")
         life.due[source] = last + 1
@@ -238,17 +244,24 @@ class Judge:
 
     def lost(self, life: ReceiverLife, source: str, first: int | None, last: int) -> None:
         """The program is told that nobody has these."""
-        first = life.due.get(source, 0) if first is None else first
+        del source
         world.note("lost", life.process.name, first, last)
-        there = [
-            each.mark for each in self.messages.values() if each.kept and each.first <= last and each.last >= first
-        ]
-        if there:
-            self.fail(f"{life.process.name} is told that {first}..{last} are lost, and {there} are kept")
-        life.due[source] = last + 1
+        if first is not None:
+            self._passes_over(life, first, last)
+        life.told |= {last} if first is not None else {each for each in life.gaps if each <= last}
+
+    def _passes_over(self, life: ReceiverLife, first: int, last: int) -> None:
+        """Nobody has these."""
+        consumed = self.consumed[life.session]
+        there = [each for each in self.messages.values() if each.kept and each.first <= last and each.last >= first]
+        if missed := [each.mark for each in there if each.mark not in consumed]:
+            self.fail(f"{life.process.name} goes on behind {first}..{last}, and {missed} are kept")
+        life.gaps.update(range(first, last + 1))
 
     def left(self, life: ReceiverLife) -> None:
         """It has closed cleanly."""
+        if life.gaps - life.told:
+            self.fail(f"{life.process.name} was never told of {sorted(life.gaps - life.told)}")
         self.closed[life.session] |= self.consumed[life.session]
 
     def power_cut(self) -> None:

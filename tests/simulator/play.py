@@ -22,6 +22,7 @@ QUIET_STEPS = 300
 HEAL_STEPS = 6000
 HEAL_NS = 60_000_000_000
 LOOK_STEPS = 50
+IDLE_NS = 10_000_000
 
 
 def play(seed: int, *, story: list[str] | None = None, shape: Shape | None = None) -> int:
@@ -47,6 +48,8 @@ def play(seed: int, *, story: list[str] | None = None, shape: Shape | None = Non
 
 def _step(machine: Machine) -> bool:
     went = world.step()
+    if not went:  # nobody waits for anything
+        lib.sim_now_ns += IDLE_NS
     while world.failures:
         machine.failed(*world.failures.pop())
     if machine.judge.broken:

@@ -158,6 +158,22 @@ def test_i2_a_memory_log_is_made_again_when_the_memory_was_emptied(start: Callab
         assert repository(store, "m").path.resolve().parent == memory
 
 
+def test_i2_a_memory_log_is_found_when_a_reboot_has_made_the_domain_anew(start: Callable[..., ThreadStore]) -> None:
+    """Where its directory lies in memory, it is another one then, with other names in shared memory."""
+    store = start(topic("m", repository_type="memory"))
+    with hf.Context(session_id=5) as ctx:
+        src = sent(ctx, "m", b"0", b"1")
+        src.close()
+        memory, link = store.store.domain.memory_logs("a"), repository(store, "m").path
+        store.stop()
+        shutil.rmtree(memory)
+        link.unlink()
+        link.symlink_to(memory.with_name(f"hf.{0:012x}.logs.a") / link.name)
+        store = start(topic("m", repository_type="memory"))
+        sent(ctx, "m", b"2").close()
+        assert repository(store, "m").path.resolve().parent == memory
+
+
 def test_holdfast_acknowledge_of_a_topic_says_what_stable_means(start: Callable[..., ThreadStore]) -> None:
     store = start(topic("fast", holdfast_acknowledge="memory"), topic(".", "PCRE"))
     with hf.Context(session_id=5) as ctx:

@@ -111,6 +111,7 @@ void sim_reboot(void);
 /* 1: a file below `path` has these bytes; `durable`: on its disk, not only in memory. For the judge: it looks at bytes, and knows no
  * format. */
 int sim_holds(const char *path, const char *bytes, uint64_t length, int durable);
+extern int sim_looking; /* not 0: the judge looks at a disk itself, so nothing of it fails */
 /* What lies below `path` becomes what lies below `from`, as a restored backup; an empty `from`: nothing. */
 int64_t sim_copy(const char *from, const char *path);
 /* cffi: end */

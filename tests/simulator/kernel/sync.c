@@ -273,6 +273,9 @@ int sim_holds(const char *path, const char *bytes, uint64_t length, int durable)
 {
     struct inode *found, *parent;
     char last[SIM_NAME_MAX];
-    return walk(-100, path, 1, &found, &parent, last) == 0 && found != NULL &&
-           tree_holds(found, bytes, length, durable);
+    sim_looking++;
+    int holds =
+        walk(-100, path, 1, &found, &parent, last) == 0 && found != NULL && tree_holds(found, bytes, length, durable);
+    sim_looking--;
+    return holds;
 }
