@@ -8,6 +8,12 @@ import sys
 if os.environ.get("PYTHONHASHSEED") != "0":  # a set's order is part of the schedule
     os.execve(sys.executable, [sys.executable, "-m", "simulator", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
 
+from simulator import planted, planting
+
+if "--plant" in sys.argv:
+    _bug = sys.argv[sys.argv.index("--plant") + 1]
+    planting.plant(_bug, planted.PLANTED[_bug])
+
 import simulator.boot  # noqa: F401, I001
 import argparse
 import gc
@@ -25,6 +31,8 @@ def main() -> int:
     parser.add_argument("seeds", nargs="*", type=int)
     parser.add_argument("-n", "--number", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--plant", metavar="BUG", help="one of planted.py")
+    parser.add_argument("--until-broken", action="store_true")
     parser.add_argument("--digests", action="store_true", help="print what tells two runs of a seed apart")
     asked = parser.parse_args()
     logging.disable(logging.CRITICAL)
@@ -42,6 +50,8 @@ def main() -> int:
         except BaseException as error:
             broken.append(seed)
             print(seed, type(error).__name__, str(error)[:200], flush=True)
+            if asked.until_broken:
+                break
         if seed % 20 == 0:
             gc.collect()
     spent = time.process_time() - begun

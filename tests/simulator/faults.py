@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.machine import DOMAIN, FIRST_DISK, SHARED
 from simulator.native import lib
+from simulator.plots import PLOTS
 from simulator.world import world
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from simulator.machine import Machine
     from simulator.world import Process
@@ -31,6 +32,8 @@ class Faults:
         self.saved: dict[int, int] = {}
         self.suspect: set[int] = set()
         """Stores whose disk has failed once: a poisoned log goes on when its store is started again."""
+        self._plot: Generator[int, None, None] | None = None
+        self._due = 0
 
     def pick(self, items: Sequence[Any]) -> Any:
         """One of these."""
@@ -88,12 +91,25 @@ class Faults:
     def strike(self) -> None:
         """Something happens: mostly that somebody comes back."""
         missing = self.missing()
-        if missing and world.random() < 0.65:
+        if self.shape.plots and self._plot is None and world.random() < 0.25:
+            name = self.pick(self.shape.plots)
+            world.note("plot", name)
+            self._plot = PLOTS[name](self)
+            self._due = world.steps
+        elif missing and world.random() < 0.65:
             self.bring_back(*self.pick(missing))
         elif self.shape.faults:
             name = self.pick(self.shape.faults)
             world.note("fault", name)
             getattr(self, name)()
+
+    def turn(self) -> None:
+        """A plot goes on."""
+        if self._plot is not None and world.steps >= self._due:
+            wait = next(self._plot, 0)
+            self._due = world.steps + wait
+            if not wait:
+                self._plot = None
 
     # Faults -------------------------------------------------------------------------------------------------
 
@@ -161,7 +177,7 @@ class Faults:
         """A store's directory is gone."""
         index = self._other()
         if index is not None:
-            self._replace(index, "")
+            self.replace(index, "")
 
     def restore(self) -> None:
         """A store's directory is saved while it does not run, or what was saved comes back."""
@@ -170,12 +186,13 @@ class Faults:
             return
         saved = f"/saved{index}"
         if index in self.saved:
-            self._replace(index, saved)
+            self.replace(index, saved)
         elif index not in self.machine.stores and lib.sim_mount(saved.encode(), 0, 0o755) == 0:
             lib.sim_copy(f"/disk{index}".encode(), saved.encode())
             self.saved[index] = 1
 
-    def _replace(self, index: int, by: str) -> None:
+    def replace(self, index: int, by: str) -> None:
+        """What is at ``by`` comes in the place of a store's files; nothing, where that is empty."""
         if index in self.machine.stores:
             self.kill(self.machine.stores[index])
         self.machine.judge.before_loss()
@@ -233,7 +250,7 @@ class Faults:
             self.mend_disk(index)
             if index in self.suspect and index in self.machine.stores:
                 self.kill(self.machine.stores[index])
-        self.late = {each: int(world.random() * 2e9) if world.random() < 0.5 else 0 for each in self.missing()}
+        self.late = {each: int(world.random() * 5e8) if world.random() < 0.3 else 0 for each in self.missing()}
         self.healed_ns = int(lib.sim_now_ns)
 
     def tend(self) -> None:

@@ -190,6 +190,10 @@ class Judge:
         early = [number for number in range(first, last + 1) if number in life.marks and number not in life.said]
         if early and not forced and self.shape.mode != 0:
             self.fail(f"{life.process.name} has reclaimed {early}, which it never called stable")
+        for number in range(first, last + 1) if self.shape.unique and not forced else ():
+            mark = life.marks.get(number)
+            if mark is not None and not any(mark in marks for marks in self.consumed.values()):
+                self.fail(f"{life.process.name} has reclaimed {number}, and nobody has consumed {mark!r}")
 
     def confirmed(self, life: SourceLife, first: int, last: int) -> None:
         """DeliveryConfirmation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os as real
 import posixpath
+import sys
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -19,6 +20,12 @@ class Path(PurePosixPath):
     """As pathlib.Path."""
 
     __slots__ = ()
+
+    def __truediv__(self, name: str) -> Path:  # type: ignore[override]
+        """As pathlib; what is one name needs no parsing."""
+        if sys.version_info < (3, 12) and type(name) is str and "/" not in name and name not in {"", "."}:
+            return self._from_parsed_parts(self._drv, self._root, [*self._parts, name])  # type: ignore[attr-defined,no-any-return]
+        return super().__truediv__(name)
 
     def stat(self, *, follow_symlinks: bool = True) -> Stat:
         """As pathlib."""

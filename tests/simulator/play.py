@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["play"]
 
-TROUBLE_STEPS = 1500
-STRIKES = 0.012
+TROUBLE_STEPS = 650
+STRIKES = 0.028
 """How often a step is a fault, or somebody's return."""
-QUIET_STEPS = 300
-HEAL_STEPS = 6000
+QUIET_STEPS = 200
+HEAL_STEPS = 4000
 HEAL_NS = 60_000_000_000
-LOOK_STEPS = 50
+LOOK_STEPS = 25
 IDLE_NS = 10_000_000
 
 
@@ -39,6 +39,7 @@ def play(seed: int, *, story: list[str] | None = None, shape: Shape | None = Non
         for number in range(TROUBLE_STEPS):
             if number >= quiet and world.random() < STRIKES:
                 faults.strike()
+            faults.turn()
             _step(machine)
         _heal(machine, faults)
         return world.digest

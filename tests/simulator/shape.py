@@ -18,6 +18,8 @@ FAULTS = (
     "wipe", "restore", "disk_errors", "disk_away", "full", "hide", "step_clock", "write_back",
 )  # fmt: skip
 """Methods of faults.Faults."""
+PLOTS = ("blind", "orphan", "disaster", "coup", "absence", "power")
+"""Functions of plots."""
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Shape:
     mode: int | None
     """ume_message_stability_notification."""
     faults: tuple[str, ...]
+    plots: tuple[str, ...]
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,4 +105,5 @@ def draw(seed: int) -> Shape:
         1 if dice.random() < 0.25 else 0,
         dice.choice((None, None, 1, 2, 3)),
         tuple(fault for fault in FAULTS if dice.random() < 0.4),
+        tuple(plot for plot in PLOTS if dice.random() < 0.4) if dice.random() < 0.7 else (),
     )

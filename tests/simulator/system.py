@@ -9,7 +9,7 @@ import os as real
 import posixpath
 from pathlib import PurePosixPath
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.native import ffi, lib
 from simulator.world import world
@@ -38,15 +38,26 @@ def encoded(path: object) -> bytes:
     return real.fsencode(path)  # type: ignore[arg-type]
 
 
-class Stat:
+class Stat(NamedTuple):
     """As os.stat_result."""
 
-    __slots__ = ("st_blocks", "st_dev", "st_gid", "st_ino", "st_mode", "st_mtime_ns", "st_nlink", "st_size", "st_uid")
+    st_dev: int
+    st_ino: int
+    st_mode: int
+    st_nlink: int
+    st_size: int
+    st_blocks: int
+    st_mtime_ns: int
+    st_uid: int
 
-    def __init__(self, said: Any) -> None:
-        self.st_dev, self.st_ino, self.st_mode, self.st_nlink = said.device, said.inode, said.mode, said.links
-        self.st_size, self.st_blocks, self.st_mtime_ns = said.size, said.blocks, said.modified_ns
-        self.st_uid = self.st_gid = real.geteuid()
+
+_UID = real.geteuid()
+_said = ffi.new("struct sim_stat *")
+
+
+def _read_said() -> Stat:
+    said = _said
+    return Stat(said.device, said.inode, said.mode, said.links, said.size, said.blocks, said.modified_ns, _UID)
 
 
 def is_link(found: Stat) -> bool:
@@ -127,9 +138,8 @@ class File:
 
 
 def _stat(path: object, dir_fd: int | None, follow: bool) -> Stat:
-    said = ffi.new("struct sim_stat *")
-    answered(lib.sim_stat(at(dir_fd), encoded(path), follow, said), path)
-    return Stat(said)
+    answered(lib.sim_stat(at(dir_fd), encoded(path), follow, _said), path)
+    return _read_said()
 
 
 def _names(fd: int) -> list[str]:
@@ -162,7 +172,7 @@ class Os:
 
     def geteuid(self) -> int:
         """The kernel's files are this user's."""
-        return real.geteuid()
+        return _UID
 
     getuid = geteuid
 
@@ -184,9 +194,8 @@ class Os:
 
     def fstat(self, fd: int) -> Stat:
         """As os."""
-        said = ffi.new("struct sim_stat *")
-        answered(lib.sim_fstat(fd, said))
-        return Stat(said)
+        answered(lib.sim_fstat(fd, _said))
+        return _read_said()
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         """As os."""

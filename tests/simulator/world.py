@@ -26,8 +26,8 @@ __all__ = ["FOREVER", "Killed", "Process", "Thread", "World", "world"]
 FOREVER = 2**62
 SPIN = 1
 """sim_switch: a thread that spins gives the others a turn (kernel/calls.c)."""
-BUDGET = 60.0
-"""Calls between two switches, on average; a step is now and then much shorter."""
+SHORT, LONG = 25, 400
+"""Calls between two switches: half of the steps are short, up to this many, the others long."""
 STEP_NS = 15_000
 """At most so long a step takes, beyond its calls."""
 
@@ -94,6 +94,8 @@ class Process:
         if not self.alive:
             return
         world.note("kill", self.name)
+        if self.stopped:
+            self.go_on()
         self.alive = False
         lib.sim_process_end(self.index)
         for end in self.at_end:
@@ -104,12 +106,14 @@ class Process:
         """SIGSTOP."""
         world.note("stop", self.name)
         self.stopped = True
+        world.stopped += 1
         lib.sim_processes[self.index].stopped = 1
 
     def go_on(self) -> None:
         """SIGCONT."""
         world.note("continue", self.name)
         self.stopped = False
+        world.stopped -= 1
         lib.sim_processes[self.index].stopped = 0
 
 
@@ -135,6 +139,8 @@ class World:
         self.calm = False
         """No thread is interrupted between two calls, unless it has used a long budget."""
         self.processes = []
+        self.stopped = 0
+        """Processes under SIGSTOP."""
         self.ready: list[Thread] = []
         self.current: Thread | None = None
         self.failures: list[tuple[Thread, BaseException]] = []
@@ -244,7 +250,7 @@ class World:
         if self._alarms and self._alarms[0][0] <= now:
             self._ring(now)
         ready = self.ready
-        runs = [thread for thread in ready if not thread.process.stopped] if self.is_anybody_stopped() else ready
+        runs = [thread for thread in ready if not thread.process.stopped] if self.stopped else ready
         while not runs:
             while self._alarms and not self._alarms[0][3].process.alive:
                 heapq.heappop(self._alarms)
@@ -259,14 +265,11 @@ class World:
         self._run(thread)
         return True
 
-    def is_anybody_stopped(self) -> bool:
-        """Some process is under SIGSTOP."""
-        return any(process.stopped for process in self.processes)
-
     def _run(self, thread: Thread) -> None:
         self.digest = (self.digest * 0x9E3779B97F4A7C15 + thread.ident * 0x10001 + lib.sim_now_ns) % 2**64
         lib.sim_now_ns += int(self.random() * STEP_NS)
-        lib.sim_budget = 400 if self.calm else 1 + int(self.rng.expovariate(1 / BUDGET))
+        chance = self.random()
+        lib.sim_budget = LONG if self.calm or chance < 0.5 else 1 + int((chance - 0.5) * 2 * SHORT)
         lib.sim_process_enter(thread.process.index)
         self.current = thread
         thread.greenlet.switch()

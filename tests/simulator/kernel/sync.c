@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SLOWEST_NS = 3000000 };
+
+int sim_sleep(void *word, uint32_t seen, int64_t until_ns); /* calls.c */
+
 static int is_set(const uint64_t *bits, uint64_t page)
 {
     return bits[page / 64] >> page % 64 & 1;
@@ -88,6 +92,9 @@ int64_t sim_sync(int fd)
     struct inode *file = sim_inode(fd);
     if (file == NULL) {
         return -EBADF;
+    }
+    if (sim_running >= 0 && sim_held == 0 && !sim_over && sim_random() % 4 == 0) { /* a disk takes its time */
+        sim_sleep(NULL, 0, sim_now_ns + (int64_t)(sim_random() % SLOWEST_NS));
     }
     int64_t failed = device_fails(file->device, 1);
     if (failed != 0) {

@@ -1,0 +1,70 @@
+"""``python -m simulator.hunt [BUG...]`` looks for the seeds that find the planted bugs, and writes them into
+killing.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from simulator.planted import PLANTED
+
+KILLING = Path(__file__).with_name("killing.json")
+SEEDS_MAX = int(os.environ.get("SEEDS_MAX", "2000"))
+PIECE = 100
+"""Seeds of one process."""
+
+
+def broken(bug: str, first: int, count: int) -> tuple[int, str] | None:
+    """The first of these seeds that notices the bug, and what it says."""
+    command = [
+        sys.executable,
+        "-m",
+        "simulator",
+        "--plant",
+        bug,
+        "--first",
+        str(first),
+        "-n",
+        str(count),
+        "--until-broken",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = done.stdout.splitlines()
+    if done.returncode == 0:
+        return None
+    if not said or not said[0].split()[0].isdigit():
+        raise RuntimeError(f"{bug}: {done.stdout}{done.stderr}")
+    seed, _, text = said[0].partition(" ")
+    return int(seed), text
+
+
+def hunt(bug: str) -> tuple[int, str] | None:
+    """The first seed of all that notices the bug."""
+    for first in range(0, SEEDS_MAX, PIECE):
+        found = broken(bug, first, PIECE)
+        if found is not None:
+            return found
+    return None
+
+
+def main(bugs: list[str]) -> int:
+    """Looks for seeds and writes them down."""
+    known = json.loads(KILLING.read_text()) if KILLING.exists() else {}
+    wanted, missing = bugs or list(PLANTED), 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for bug, found in zip(wanted, pool.map(hunt, wanted), strict=True):
+            missing += found is None
+            known.pop(bug, None)
+            if found is not None:
+                known[bug] = found[0]
+            print(f"{bug:45}", *(found or ("not found",)), flush=True)
+    KILLING.write_text(json.dumps({bug: known[bug] for bug in PLANTED if bug in known}, indent=1) + "\n")
+    return missing > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,224 @@
+"""Bugs that the simulator must find, each within 2,000 seeds: a simulator that has not failed is no evidence.
+Each is a patch of the product's own lines."""
+
+from __future__ import annotations
+
+from simulator.planting import Patch
+
+__all__ = ["PLANTED"]
+
+RULES = "engine/rules"
+STORE = "engine/store"
+
+PLANTED: dict[str, tuple[Patch, ...]] = {
+    # Counting
+    "half_is_a_quorum": (Patch(f"{RULES}/quorum.py", "    return size // 2 + 1\n", "    return (size + 1) // 2\n"),),
+    "one_store_is_enough": (
+        Patch(
+            f"{RULES}/quorum.py",
+            "rules = [(self.groups.needed(number), [self.stores",
+            "rules = [(1, [self.stores",
+        ),
+    ),
+    "any_group_will_do": (
+        Patch(
+            f"{RULES}/quorum.py",
+            "            self._needed = len(deciding) // 2 + 1\n",
+            "            self._needed = 1\n",
+        ),
+    ),
+    "released_before_it_is_confirmed": (
+        Patch(
+            f"{RULES}/retention.py",
+            "self._confirmed = self._unconfirmed(needed) if needed else self.next",
+            "self._confirmed = self.next",
+        ),
+    ),
+    "stable_is_what_was_sent": (
+        Patch(
+            f"{RULES}/retention.py",
+            "        number = self.holdings.first_unstable(self.stable)\n",
+            "        number = max(self.holdings.first_unstable(self.stable), min(self._had))\n",
+        ),
+        Patch(
+            f"{RULES}/retention.py",
+            "self._had[store] = max(self._had[store], since, ack)",
+            "self._had[store] = self.next",
+        ),
+    ),
+    # Ignorance
+    "a_blind_peer_is_empty": (
+        Patch(f"{RULES}/reports.py", "return FOR_EVER if view is None else", "return 0 if view is None else"),
+        Patch(
+            f"{RULES}/reports.py",
+            "return {index: numbers.get(name, FOR_EVER) for",
+            "return {index: numbers.get(name, 0) for",
+        ),
+    ),
+    "ignorance_becomes_lost": (
+        Patch(
+            f"{RULES}/reconcile.py",
+            "return Hole(held, number - 1) if undecided else Lost(held, number - 1)",
+            "return Lost(held, number - 1)",
+        ),
+    ),
+    "an_orphan_voids": (
+        Patch(f"{RULES}/reports.py", "    if not rivals or _completes(with_it, may):\n", "    if top:\n"),
+    ),
+    "who_has_forgotten_votes": (
+        Patch(
+            f"{RULES}/election.py",
+            "            found.add(store)\n    return found\n",
+            "            pass\n    return found\n",
+        ),
+    ),
+    "nobody_is_waited_for": (
+        Patch(
+            f"{RULES}/election.py",
+            "    if _wanted(groups, seated, grants, empty, names, register):\n        return None\n",
+            "",
+        ),
+    ),
+    "the_lowest_log_is_believed": (
+        Patch(
+            f"{RULES}/election.py",
+            "    start = max(start, least)\n",
+            "    start = min(knowing.values(), default=start)\n",
+        ),
+    ),
+    "the_register_is_lost": (
+        Patch(
+            "engine/log/register.py",
+            "        if entries is not None:\n            self._known",
+            "        if False:\n            self._known",
+        ),
+    ),
+    "an_empty_memory_log_votes": (
+        Patch(f"{STORE}/repository.py", "            source.learner |= source.incarnation > 0\n", "            pass\n"),
+    ),
+    # Incarnations
+    "records_are_never_void": (
+        Patch(
+            f"{RULES}/reconcile.py",
+            "    return min((start for number, start in table if number > incarnation), default=FOR_EVER)\n",
+            "    return FOR_EVER\n",
+        ),
+    ),
+    "an_ack_of_another_incarnation_counts": (
+        Patch("engine/source/settlement.py", "elif copy.ack_stream == self._incarnation:", "else:"),
+    ),
+    "it_sends_before_begin_is_durable": (
+        Patch(
+            f"{RULES}/source_registration.py",
+            "return self._in_phase(Phase.ACTIVE)",
+            "return self._in_phase(Phase.ACTIVE, Phase.ANNOUNCED)",
+        ),
+    ),
+    "a_promise_is_not_kept": (
+        Patch(
+            f"{STORE}/answers.py",
+            "    if incarnation == source.promised:\n        return claimant in",
+            "    if True:\n        return True or claimant in",
+        ),
+    ),
+    "a_missed_begin_does_not_matter": (
+        Patch(f"{STORE}/answers.py", "    if missed and facts.next_sqn > start:\n", "    if False:\n"),
+    ),
+    # Death
+    "it_answers_while_the_owner_lives": (
+        Patch(
+            f"{STORE}/sources.py",
+            "        return Held(stream.pid, stream.since_ns) if stream is not None else None\n",
+            "        return None\n",
+        ),
+    ),
+    "it_answers_before_the_ring_is_drained": (
+        Patch(f"{STORE}/answers.py", "    if not facts.drained:\n        return Wait()\n", ""),
+    ),
+    "a_ring_is_left_too_soon": (
+        Patch(
+            f"{STORE}/repository.py",
+            "            if not self.owner_gone() or not self.drained():\n                return False\n",
+            "",
+        ),
+    ),
+    "a_dead_ring_is_unlinked_too_soon": (
+        Patch(
+            "engine/log/stale_rings.py",
+            "if not left.stores or left.groups.stable_number(positions) >= left.end:",
+            "if not left.stores or max(positions.values()) >= left.end:",
+        ),
+    ),
+    # Files
+    "the_state_is_not_synced": (
+        Patch(
+            f"{STORE}/holdings.py", "self._file.save(self.state, sync=sync)", "self._file.save(self.state, sync=False)"
+        ),
+    ),
+    "acknowledged_before_the_sync": (
+        Patch(
+            "csrc/store/drain.c",
+            "        item->pending_bytes += bytes;\n",
+            "        item->pending_bytes += bytes;\n"
+            "        hf_board_ack(item->board, item->bells, item->line_index, next, next);\n",
+        ),
+    ),
+    "a_failed_sync_is_believed": (
+        Patch(
+            "csrc/base/sync.c",
+            "    return (what == HF_SYNC_NAMES ? fsync(fd) : fdatasync(fd)) == 0 ? HF_OK : HF_ERRNO - errno;\n",
+            "    (void)(what == HF_SYNC_NAMES ? fsync(fd) : fdatasync(fd));\n    return HF_OK;\n",
+        ),
+    ),
+    "no_name_is_synced": (
+        Patch(
+            "csrc/base/sync.c",
+            "    return (what == HF_SYNC_NAMES ? fsync(fd) : fdatasync(fd)) == 0",
+            "    return (what == HF_SYNC_NAMES ? 0 : fdatasync(fd)) == 0",
+        ),
+    ),
+    "no_byte_is_synced": (
+        Patch(
+            "csrc/base/sync.c",
+            "    return (what == HF_SYNC_NAMES ? fsync(fd) : fdatasync(fd)) == 0",
+            "    return (what == HF_SYNC_NAMES ? fsync(fd) : 0) == 0",
+        ),
+    ),
+    # The board
+    "a_line_counts_from_the_beginning": (
+        Patch("engine/log/board_line.py", "self.index), number, FOR_EVER)", "self.index), 0, FOR_EVER)"),
+    ),
+    "what_is_lost_is_a_silent_jump": (Patch(f"{STORE}/repository.py", "        self.lacks_below(gap.last + 1)\n", ""),),
+    # Receivers
+    "a_start_acknowledges": (
+        Patch(
+            "engine/receiver/delivery_controller.py",
+            "self._cover(min(position, high + 1), start.sequence_number)",
+            "self._cover(high + 1, start.sequence_number)",
+        ),
+    ),
+    "a_receiver_starts_one_late": (
+        Patch(
+            f"{RULES}/start_and_gap.py",
+            "    return Start(min(start, high + 1), limited, clamped)",
+            "    return Start(min(start + 1, high + 1), limited, clamped)",
+        ),
+    ),
+    "an_ack_goes_beyond_a_gap": (
+        Patch(
+            "engine/native/kernels.py",
+            "    while head < tail and tags[head & mask] == 2 * head + 1:",
+            "    while head < tail:",
+        ),
+    ),
+    "delivered_is_acknowledged": (
+        Patch(
+            "engine/receiver/ack_window.py",
+            "        ring.tags[at] = 2 * slot\n        self._tail = slot + 1",
+            "        ring.tags[at] = 2 * slot + 1\n        self._tail = slot + 1",
+        ),
+    ),
+    "an_ack_is_not_clamped": (
+        Patch("engine/log/state_file.py", "        return min([ack, *since])\n", "        return ack\n"),
+    ),
+}
