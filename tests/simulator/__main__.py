@@ -2,87 +2,72 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 if os.environ.get("PYTHONHASHSEED") != "0":  # a set's order is part of the schedule
     os.execve(sys.executable, [sys.executable, "-m", "simulator", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
 
-from simulator import planted, planting
-
-if "--plant" in sys.argv:
-    _bug = sys.argv[sys.argv.index("--plant") + 1]
-    planting.plant(_bug, planted.PLANTED[_bug])
-
-import simulator.boot  # noqa: F401, I001
-import argparse
-import gc
-import logging
-import time
-import traceback
-
-from simulator.play import play
-from simulator.world import world
+PIECE = 250
+"""Seeds of one process, where several run."""
 
 
-def main() -> int:
-    """See the module."""
+def options() -> argparse.Namespace:
+    """What is asked for."""
     parser = argparse.ArgumentParser(prog="simulator")
-    parser.add_argument("seeds", nargs="*", type=int)
-    parser.add_argument("-n", "--number", type=int, default=0)
+    parser.add_argument("seed", nargs="?", type=int, help="tell the story of this one")
+    parser.add_argument("-n", type=int, default=0, help="play so many seeds")
+    parser.add_argument("-j", type=int, default=1, help="processes")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--plant", metavar="BUG", help="one of planted.py")
     parser.add_argument("--until-broken", action="store_true")
     parser.add_argument("--digests", action="store_true", help="print what tells two runs of a seed apart")
-    asked = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    gc.freeze()
-    gc.disable()
-    if asked.seeds:
-        return story(asked.seeds[0])
-    broken = []
-    begun = time.process_time()
-    for seed in range(asked.first, asked.first + asked.number):
-        try:
-            digest = play(seed)
-            if asked.digests:
-                print(f"{seed} {digest:016x}")
-        except BaseException as error:
-            broken.append(seed)
-            print(seed, type(error).__name__, str(error)[:200], flush=True)
-            if asked.until_broken:
-                break
-        if seed % 20 == 0:
-            gc.collect()
-    spent = time.process_time() - begun
-    print(f"{asked.number} seeds, {len(broken)} broken, {spent / max(1, asked.number) * 1e3:.1f} ms of CPU each")
-    return 1 if broken else 0
+    return parser.parse_args()
 
 
-class Told(logging.Handler):
-    """What the product says is part of the story."""
+def piece(first: int, count: int) -> str:
+    """What another process says of these seeds, without its last line."""
+    command = [sys.executable, "-m", "simulator", "--first", str(first), "-n", str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    if done.returncode not in {0, 1} or not lines or " seeds, " not in lines[-1]:
+        return f"{first} a process that played from here on has failed: {done.stdout[-500:]}{done.stderr[-2000:]}\n"
+    return "".join(f"{line}\n" for line in lines[:-1])
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """As logging."""
-        if not world.over:
-            who = world.current.process.name if world.current is not None else "world"
-            world.note("log", who, record.getMessage(), record.exc_info[1] if record.exc_info else "")
+
+def many(asked: argparse.Namespace) -> int:
+    """All seeds, over several processes, and a record of the run."""
+    from evidence import record
+
+    begun, failed = time.monotonic(), 0
+    firsts = range(asked.first, asked.first + asked.n, PIECE)
+    with ThreadPoolExecutor(asked.j) as pool:
+        for said in pool.map(lambda first: piece(first, min(PIECE, asked.first + asked.n - first)), firsts):
+            failed += len(said.splitlines())
+            print(said, end="", flush=True)
+    seconds = time.monotonic() - begun
+    print(f"{asked.n} seeds from {asked.first}, {failed} broken, {seconds:.0f} s")
+    record("simulator", counts={"seeds": asked.n}, findings=failed, seconds=seconds, seed=asked.first)
+    return failed > 0
 
 
-def story(seed: int) -> int:
-    """What happens in one seed."""
-    lines: list[str] = []
-    logging.disable(logging.NOTSET)
-    logging.basicConfig(handlers=[Told()], level=logging.INFO)
-    try:
-        digest = play(seed, story=lines)
-    except BaseException:
-        print("\n".join(lines))
-        traceback.print_exc()
-        return 1
-    print("\n".join(lines))
-    print(f"{digest:016x}")
-    return 0
+def main() -> int:
+    """See the module. Exit code 1: something does not hold."""
+    asked = options()
+    if asked.j > 1:
+        return many(asked)
+    if asked.plant is not None:
+        from simulator import planted, planting
+
+        planting.plant(asked.plant, planted.PLANTED[asked.plant])
+    import simulator.boot  # noqa: F401  # first: what is imported from here on has the simulated world below it
+    from simulator import telling
+
+    return telling.story(asked.seed) if asked.seed is not None else telling.play_all(asked)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class Faults:
         self.saved: dict[int, int] = {}
         self.suspect: set[int] = set()
         """Stores whose disk has failed once: a poisoned log goes on when its store is started again."""
+        self.plots = 0
         self._plot: Generator[int, None, None] | None = None
         self._due = 0
 
@@ -91,11 +92,12 @@ class Faults:
     def strike(self) -> None:
         """Something happens: mostly that somebody comes back."""
         missing = self.missing()
-        if self.shape.plots and self._plot is None and world.random() < 0.25:
+        if self.shape.plots and self._plot is None and (not self.plots or world.random() < 0.15):
+            self.plots += 1
             name = self.pick(self.shape.plots)
             world.note("plot", name)
             self._plot = PLOTS[name](self)
-            self._due = world.steps
+            self._due = int(lib.sim_now_ns)
         elif missing and world.random() < 0.65:
             self.bring_back(*self.pick(missing))
         elif self.shape.faults:
@@ -103,11 +105,16 @@ class Faults:
             world.note("fault", name)
             getattr(self, name)()
 
+    @property
+    def plotting(self) -> bool:
+        """A plot goes on."""
+        return self._plot is not None
+
     def turn(self) -> None:
         """A plot goes on."""
-        if self._plot is not None and world.steps >= self._due:
+        if self._plot is not None and int(lib.sim_now_ns) >= self._due:
             wait = next(self._plot, 0)
-            self._due = world.steps + wait
+            self._due = int(lib.sim_now_ns) + wait
             if not wait:
                 self._plot = None
 

@@ -75,6 +75,8 @@ class Judge:
     def __init__(self, machine: Machine) -> None:
         self.machine, self.shape = machine, machine.shape
         self.messages: dict[bytes, Message] = {}
+        self.marks = 0
+        """Given out so far: none is used twice."""
         self.lives: list[SourceLife] = []
         self.consumed: dict[int, set[bytes]] = defaultdict(set)
         """Session -> messages that its programs were done with."""
@@ -129,7 +131,8 @@ class Judge:
 
     def new_mark(self, life: SourceLife) -> bytes:
         """A message is about to be sent."""
-        mark = b"<%03d.%06d>" % (life.number, len(self.messages))
+        self.marks += 1
+        mark = b"<%03d.%06d>" % (life.number, self.marks)
         self.messages[mark] = Message(mark, life)
         return mark
 
@@ -140,6 +143,7 @@ class Judge:
 
     def registered(self, life: SourceLife, start: int) -> None:
         """RegistrationComplete."""
+        world.note("registered", life.process.name, start)
         if life.start is None:
             life.start = start
 

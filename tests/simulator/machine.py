@@ -32,7 +32,7 @@ class Machine:
         self.stores: dict[int, Process] = {}
         self.receivers: dict[int, Process] = {}
         self.sources: list[Process] = []
-        self.eager = 0.008
+        self.eager = 0.02
         """Seconds between two messages of a source, on average; 0: it sends nothing."""
         self.calm = False
         self.closing: set[Process] = set()

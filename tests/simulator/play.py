@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["play"]
 
-TROUBLE_STEPS = 650
-STRIKES = 0.028
-"""How often a step is a fault, or somebody's return."""
-QUIET_STEPS = 200
+TROUBLE_STEPS = 600
+STRIKES, PLOT_STRIKES = 0.03, 0.004
+"""How often a step is a fault, or somebody's return; and while a plot goes on."""
+QUIET_STEPS = 500
+"""At the beginning nothing goes wrong in most seeds, until something is stable."""
 HEAL_STEPS = 4000
 HEAL_NS = 60_000_000_000
 LOOK_STEPS = 25
@@ -35,9 +36,13 @@ def play(seed: int, *, story: list[str] | None = None, shape: Shape | None = Non
     faults = Faults(machine)
     try:
         faults.boot()
-        quiet = QUIET_STEPS if world.random() < 0.8 else 0
-        for number in range(TROUBLE_STEPS):
-            if number >= quiet and world.random() < STRIKES:
+        if world.random() < 0.8:
+            for _ in range(QUIET_STEPS):
+                _step(machine)
+                if any(message.stable for message in machine.judge.messages.values()):
+                    break
+        for _ in range(TROUBLE_STEPS):
+            if world.random() < (PLOT_STRIKES if faults.plotting else STRIKES):
                 faults.strike()
             faults.turn()
             _step(machine)

@@ -1,5 +1,5 @@
 """Faults that take a while: one thing after the other, as it was found in audits. Each is a generator that
-yields how many steps the world goes on before the next thing happens."""
+yields for how long the world goes on before the next thing happens (ns of CLOCK_MONOTONIC)."""
 
 from __future__ import annotations
 
@@ -17,40 +17,45 @@ if TYPE_CHECKING:
 __all__ = ["PLOTS"]
 
 
-def some(low: int, high: int) -> int:
-    """Steps."""
-    return low + int(world.random() * (high - low))
+def some(low_ms: float, high_ms: float) -> int:
+    """A while."""
+    return int((low_ms + world.random() * (high_ms - low_ms)) * 1e6)
 
 
 def blind(faults: Faults) -> Generator[int, None, None]:
-    """A store misses what becomes stable at the others; then one of these is gone, and its files are not
-    found by who is left."""
+    """A store misses what becomes stable at the others; then one of these is gone, its files are not found
+    by who is left, and the one that was away finds nobody's."""
     machine = faults.machine
     if len(machine.stores) < 2:
         return
     away = faults.pick(sorted(machine.stores))
     faults.kill(machine.stores[away])
-    yield some(20, 120)
+    yield some(20, 300)
     others = sorted(machine.stores)
     if not others:
         return
-    victim = faults.pick(others)
-    faults.kill(machine.stores[victim])
     for source in list(machine.sources):
         faults.kill(source)
+    if world.random() < 0.7:  # the others take the ring away
+        yield some(100, 900)
+        others = sorted(machine.stores) or others
+    victim = faults.pick(others)
+    if victim in machine.stores:
+        faults.kill(machine.stores[victim])
     if world.random() < 0.3:
         for index in sorted(machine.stores):
             faults.kill(machine.stores[index])
-    yield some(1, 20)
+    yield some(0.1, 20)
     hidden = 1 << FIRST_DISK + victim
     for index in range(faults.shape.stores):
         if index not in machine.stores and index != victim:
             machine.start_store(index)
         if index in machine.stores:
-            lib.sim_processes[machine.stores[index].index].hidden |= hidden
+            every = ~(1 << FIRST_DISK + index) & ((1 << faults.shape.stores) - 1) << FIRST_DISK
+            lib.sim_processes[machine.stores[index].index].hidden |= every if index == away else hidden
     machine.start_source()
     lib.sim_processes[machine.sources[-1].index].hidden |= hidden
-    yield some(50, 200)
+    yield some(200, 900)
     if victim not in machine.stores:
         machine.start_store(victim)
 
@@ -65,9 +70,9 @@ def orphan(faults: Faults) -> Generator[int, None, None]:
     for index in there:
         if index not in few:
             faults.kill(machine.stores[index])
-    yield some(1, 10)
+    yield some(0.1, 10)
     machine.start_source()
-    yield some(5, 80)
+    yield some(1, 500)
     for source in list(machine.sources):
         faults.kill(source)
     for index in sorted(machine.stores):
@@ -76,9 +81,9 @@ def orphan(faults: Faults) -> Generator[int, None, None]:
     for index in range(faults.shape.stores):
         if index not in machine.stores and index not in few:
             machine.start_store(index)
-    yield some(1, 10)
+    yield some(0.1, 10)
     machine.start_source()
-    yield some(30, 150)
+    yield some(100, 700)
     for index in few:
         if index not in machine.stores:
             machine.start_store(index)
@@ -93,17 +98,17 @@ def disaster(faults: Faults) -> Generator[int, None, None]:
     away = {index for index in range(faults.shape.stores) if index == faults.anchor or world.random() < 0.3}
     for index in sorted(away & set(machine.stores)):
         faults.kill(machine.stores[index])
-    yield some(30, 100)
+    yield some(20, 300)
     for source in list(machine.sources):
         faults.kill(source)
-    yield some(10, 60)
+    yield some(1, 100)
     for index in range(faults.shape.stores):
         if index not in away:
             faults.replace(index, "")
     for kind, index in faults.missing():
         if kind != "receiver":
             faults.bring_back(kind, index)
-    yield some(50, 150)
+    yield some(100, 700)
 
 
 def coup(faults: Faults) -> Generator[int, None, None]:
@@ -113,10 +118,10 @@ def coup(faults: Faults) -> Generator[int, None, None]:
         return
     source = machine.sources[0]
     machine.start_source()
-    yield some(5, 30)
+    yield some(1, 100)
     if source.alive and not source.stopped:
         source.stop()
-    yield some(60, 200)
+    yield some(20, 1500)
     if source.alive and source.stopped:
         source.go_on()
 
@@ -130,12 +135,12 @@ def absence(faults: Faults) -> Generator[int, None, None]:
     index, session = faults.pick(sorted(machine.stores)), faults.pick(sorted(machine.receivers))
     faults.kill(machine.stores[index])
     faults.kill(machine.receivers[session])
-    yield 1
+    yield some(0.01, 5)
     machine.start_receiver(session)
-    yield some(30, 90)
+    yield some(20, 400)
     if index not in machine.stores:
         machine.start_store(index)
-    yield some(30, 90)
+    yield some(20, 400)
     if session in machine.receivers:
         faults.kill(machine.receivers[session])
 
@@ -145,7 +150,7 @@ def power(faults: Faults) -> Generator[int, None, None]:
     machine = faults.machine
     if machine.stores:
         faults.kill(machine.stores[faults.pick(sorted(machine.stores))])
-    yield some(20, 120)
+    yield some(20, 300)
     faults.power_cut()
     order = list(range(faults.shape.stores))
     world.rng.shuffle(order)
@@ -153,7 +158,7 @@ def power(faults: Faults) -> Generator[int, None, None]:
     for index in order:
         if index not in machine.stores:
             machine.start_store(index)
-        yield some(1, 60)
+        yield some(0.1, 400)
 
 
 PLOTS = {plot.__name__: plot for plot in (blind, orphan, disaster, coup, absence, power)}

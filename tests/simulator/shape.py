@@ -61,7 +61,7 @@ class Shape:
             "ume_retention_intergroup_stability_behavior": self.intergroup,
             "ume_retention_unique_confirmations": self.unique,
             "ume_flight_size": self.flight,
-            "ume_registration_interval": 200,
+            "ume_registration_interval": 60,
             "ume_store_activity_timeout": 1000,
             "ume_store_check_interval": 50,
             "ring_size": self.ring,
@@ -71,7 +71,7 @@ class Shape:
 
     def receiver_options(self) -> dict[str, object]:
         """Of a program's receiver."""
-        return {"ume_registration_interval": 200, "retransmit_request_message_timeout": 300}
+        return {"ume_registration_interval": 60, "retransmit_request_message_timeout": 300}
 
     def enough(self, holders: set[int]) -> bool:
         """These stores satisfy stability, whoever is active: fewer never do."""

@@ -1,0 +1,69 @@
+"""Plays seeds, and tells what happened. Over the simulated world: boot comes first."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from simulator.play import play
+from simulator.shape import draw
+from simulator.world import world
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+__all__ = ["play_all", "story"]
+
+COLLECT_EACH = 20
+"""Seeds between two collections: the collector runs at no other time, so it is no part of a schedule."""
+
+
+def play_all(asked: Namespace) -> int:
+    """One line for each seed in which something does not hold, and one at the end."""
+    logging.disable(logging.CRITICAL)
+    gc.freeze()
+    gc.disable()
+    broken, begun = 0, time.process_time()
+    for seed in range(asked.first, asked.first + asked.n):
+        try:
+            digest = play(seed)
+            if asked.digests:
+                print(f"{seed} {digest:016x}")
+        except BaseException as error:
+            broken += 1
+            print(seed, f"{type(error).__name__}: {str(error)[:200]}", flush=True)
+            if asked.until_broken:
+                break
+        if seed % COLLECT_EACH == 0:
+            gc.collect()
+    spent = (time.process_time() - begun) / max(1, asked.n) * 1e3
+    print(f"{asked.n} seeds, {broken} broken, {spent:.1f} ms of CPU each")
+    return 1 if broken else 0
+
+
+class _Told(logging.Handler):
+    """What the product says is part of the story."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As logging."""
+        if not world.over:
+            who = world.current.process.name if world.current is not None else "world"
+            world.note("log", who, record.getMessage(), record.exc_info[1] if record.exc_info else "")
+
+
+def story(seed: int) -> int:
+    """What happens in one seed."""
+    gc.disable()
+    lines: list[str] = []
+    logging.getLogger("holdfast").addHandler(_Told())
+    logging.getLogger("holdfast").setLevel(logging.INFO)
+    status = 0
+    try:
+        end = f"{play(seed, story=lines):016x}"
+    except BaseException:
+        end, status = traceback.format_exc(), 1
+    print(draw(seed), *lines, end, sep="\n")
+    return status

@@ -1,0 +1,27 @@
+"""Planted bugs: each is found by the seed in killing.json, and that seed holds without it.
+
+A change of the product turns the schedules, so that another seed may find a bug: ``python -m simulator.hunt
+BUG`` looks for it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from simulator.hunt import KILLING, SEEDS_MAX, broken, hunt
+from simulator.planted import PLANTED
+
+KNOWN: dict[str, int] = json.loads(KILLING.read_text())
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    seed = KNOWN[bug]
+    assert seed < SEEDS_MAX
+    assert broken(bug, seed, 1) or hunt(bug), f"{bug}: nothing in {SEEDS_MAX} seeds notices it"
+
+
+def test_the_seeds_that_find_them_hold_without_them() -> None:
+    assert [seed for seed in sorted(set(KNOWN.values())) if broken("", seed, 1)] == []
