@@ -20,8 +20,8 @@ STRIKES, PLOT_STRIKES = 0.03, 0.004
 """How often a step is a fault, or somebody's return; and while a plot goes on."""
 QUIET_STEPS = 500
 """At the beginning nothing goes wrong in most seeds, until something is stable."""
-HEAL_STEPS = 4000
-HEAL_NS = 60_000_000_000
+HEAL_STEPS = 20_000
+HEAL_NS = 30_000_000_000
 LOOK_STEPS = 25
 IDLE_NS = 10_000_000
 

@@ -68,6 +68,8 @@ def source(machine: Machine, process: Process) -> None:
 
 def _heard(judge: Any, life: Any, event: object) -> None:
     match event:
+        case events.source.RegistrationError():
+            world.note("refused", life.process.name, event.store, event.text)
         case events.source.RegistrationComplete():
             judge.registered(life, event.sequence_number)
         case events.source.MessageStable(flags=flags) if flags & events.source.StableFlags.STABLE:
@@ -104,6 +106,8 @@ def receiver(machine: Machine, session: int, process: Process) -> None:
 
 def _noticed(judge: Any, life: Any, event: object) -> None:
     match event:
+        case events.receiver.RegistrationError():
+            world.note("refused", life.process.name, event.store, event.text)
         case events.receiver.RegistrationComplete():
             judge.starts(life, event.source, event.sequence_number)
         case events.receiver.UnrecoverableLoss():
