@@ -158,6 +158,16 @@ class Faults:
             self.pick(stops)()
             lib.sim_held -= 1
 
+    def cut_link(self) -> None:
+        """The connections of a process break, while it lives or is stopped: that proves nothing."""
+        going = [each for each in world.processes if each.alive]
+        if going:
+            process = self.pick(going)
+            if world.random() < 0.5 and not process.stopped:
+                process.stop()
+            for sock in list(process.sockets):
+                sock.cut()
+
     def rival(self) -> None:
         """Another claimant of the same session."""
         if len(self.machine.sources) < 2:
@@ -249,7 +259,10 @@ class Faults:
     # Healing ------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """The operator mends all that is broken; who is missing comes back, some later than others."""
+        """The operator mends all that is broken, and leaves one source; who is missing comes back, some later
+        than others."""
+        for source in self.machine.sources[1:]:
+            self.kill(source)
         for process in world.processes:
             if process.alive and process.stopped:
                 process.go_on()

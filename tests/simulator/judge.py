@@ -2,8 +2,9 @@
 the product. It knows what programs have seen, and looks for the bytes of a message in the files of the
 stores.
 
-A message is told by its mark, twelve bytes that no other one has. It is *kept* from the moment when a source
-says that it is stable, for as long as the faults have left enough of its copies.
+A message is told by its mark, twelve bytes that no other one has. It is *kept* from the moment when send() has
+returned: the ring outlives its source, and the stores drain it. A power cut takes what is not stable. What is
+stable is kept for as long as the faults have left enough of its copies.
 """
 
 from __future__ import annotations
@@ -114,12 +115,17 @@ class Judge:
                 message.had |= self.holders(message.mark, durable=True)
 
     def lose(self, *, quorum: bool) -> None:
-        """Files were destroyed: a message is kept where a copy is left; after a power cut, a quorum of
-        them."""
+        """Files were destroyed: a message is kept where a copy is left; after a power cut, if it was stable, a
+        quorum of them."""
         for message in self.messages.values():
             if message.kept:
                 left = self.holders(message.mark)
-                message.kept = self.shape.enough(left) if quorum else bool(left)
+                message.kept = message.stable and self.shape.enough(left) if quorum else self._is_left(message, left)
+
+    def _is_left(self, message: Message, left: set[int]) -> bool:
+        """A copy is at a store, or, of what is not stable, in a ring."""
+        in_ring = not message.stable and lib.sim_holds(b"/dev/shm", message.mark, len(message.mark), lib.SIM_SHALLOW)
+        return bool(left or in_ring)
 
     # Sources ------------------------------------------------------------------------------------------------
 
@@ -158,6 +164,7 @@ class Judge:
             self.fail(f"{mark!r} has {first}..{last}, and {before} came before it")
         for number in range(first, last + 1):
             life.marks[number] = mark
+        message.kept = True
         rivals = [each for each in self.lives if each is not life and each.begun and each.process.alive]
         life.begun = True
         if rivals and not any(each.process in self.machine.closing for each in rivals):
@@ -183,7 +190,7 @@ class Judge:
             message = self.messages[life.marks[number]]
             if message.stable or not life.said.issuperset(range(message.first, message.last + 1)):
                 continue
-            message.stable = message.kept = True
+            message.stable = True
             holders = self.holders(message.mark, durable=True) | message.had
             if not self.shape.enough(holders):
                 self.fail(f"{message.mark!r} is called stable, and stores {sorted(holders)} have it")
@@ -191,6 +198,9 @@ class Judge:
     def reclaimed(self, life: SourceLife, first: int, last: int, *, forced: bool) -> None:
         """MessageReclaimed."""
         world.note("reclaimed", life.process.name, first, last, forced)
+        for number in range(first, last + 1) if forced else ():
+            if number in life.marks and not self.messages[life.marks[number]].stable:
+                self.messages[life.marks[number]].kept = False
         early = [number for number in range(first, last + 1) if number in life.marks and number not in life.said]
         if early and not forced and self.shape.mode != 0:
             self.fail(f"{life.process.name} has reclaimed {early}, which it never called stable")

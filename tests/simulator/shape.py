@@ -15,7 +15,7 @@ SIZES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 """Declared sizes of the groups, and how many stores are listed in each: one more is a backup."""
 FAULTS = (
     "kill_store", "kill_source", "kill_receiver", "kill_all", "stop", "close_source", "close_store", "rival", "power_cut",
-    "wipe", "restore", "disk_errors", "disk_away", "full", "hide", "step_clock", "write_back",
+    "wipe", "restore", "cut_link", "disk_errors", "disk_away", "full", "hide", "step_clock", "write_back",
 )  # fmt: skip
 """Methods of faults.Faults."""
 PLOTS = ("blind", "orphan", "disaster", "coup", "absence", "power")

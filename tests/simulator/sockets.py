@@ -31,7 +31,7 @@ class Socket:
         self._fd = FIRST_FD + next(world.idents)
         self._timeout: float | None = None
         self.process: Process = world.current.process if world.current is not None else world.processes[0]
-        self.process.at_end.append(self._end)
+        self.process.sockets.append(self)
         self.packets: deque[bytes] = deque()
         self.other: Socket | None = None
         self.broken = False
@@ -79,7 +79,7 @@ class Socket:
         end = Socket.__new__(Socket)
         end._fd, end._timeout, end._place = FIRST_FD + next(world.idents), None, None
         end.process, end.packets, end.broken, end.listening = listener.process, deque(), False, None
-        end.process.at_end.append(end._end)
+        end.process.sockets.append(end)
         self.other, end.other = end, self
         listener.listening.append(end)
         wake(listener)
@@ -136,15 +136,25 @@ class Socket:
     def close(self) -> None:
         """As socket."""
         if self._fd >= 0 and not world.over:
-            self._end()
-            self.process.at_end.remove(self._end)
+            self.end()
 
-    def _end(self) -> None:
+    def cut(self) -> None:
+        """The connection breaks: both sides see its end."""
+        if self.other is not None:
+            for side in (self, self.other):
+                side.broken = True
+                wake(side)
+
+    def end(self) -> None:
+        """Nobody has it any more."""
+        if self._fd < 0:
+            return
         self._fd = -1
+        self.process.sockets.remove(self)
         if self._place is not None:
             world.listeners.pop(self._place, None)
         for waiting in self.listening or ():
-            waiting._end()
+            waiting.end()
         if self.other is not None and not self.other.broken:
             self.other.broken = True
             wake(self.other)

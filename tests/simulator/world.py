@@ -77,8 +77,8 @@ class Process:
         self.threads: list[Thread] = []
         self.values: dict[object, Any] = {}
         """What its modules have for themselves (runtime.OfProcess)."""
-        self.at_end: list[Callable[[], None]] = []
-        """The kernel's work at its death: sockets are closed."""
+        self.sockets: list[Any] = []
+        """Open ones, of simulator.sockets: they are closed at its death."""
         world.processes.append(self)
         world.note("starts", name)
 
@@ -98,8 +98,8 @@ class Process:
             self.go_on()
         self.alive = False
         lib.sim_process_end(self.index)
-        for end in self.at_end:
-            end()
+        for sock in list(self.sockets):
+            sock.end()
         world.ready = [thread for thread in world.ready if thread.process is not self]
 
     def stop(self) -> None:

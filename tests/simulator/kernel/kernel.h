@@ -108,9 +108,12 @@ void sim_write_back(int device, int chance);
 void sim_power_cut(int chance);
 /* The next boot: another boot id. */
 void sim_reboot(void);
-/* 1: a file below `path` has these bytes; `durable`: on its disk, not only in memory. For the judge: it looks at bytes, and knows no
- * format. */
-int sim_holds(const char *path, const char *bytes, uint64_t length, int durable);
+/* 1: a file below `path` has these bytes; `how`: any of enum sim_how. For the judge: it looks at bytes, and knows no format. */
+enum sim_how {
+    SIM_DURABLE = 1 /* on its disk, not only in memory */,
+    SIM_SHALLOW = 2 /* in no directory below `path` */
+};
+int sim_holds(const char *path, const char *bytes, uint64_t length, int how);
 extern int sim_looking; /* not 0: the judge looks at a disk itself, so nothing of it fails */
 /* What lies below `path` becomes what lies below `from`, as a restored backup; an empty `from`: nothing. */
 int64_t sim_copy(const char *from, const char *path);

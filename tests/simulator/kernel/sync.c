@@ -259,30 +259,31 @@ static int file_holds(const struct inode *file, const char *bytes, uint64_t leng
     return 0;
 }
 
-static int tree_holds(const struct inode *at, const char *bytes, uint64_t length, int durable)
+static int tree_holds(const struct inode *at, const char *bytes, uint64_t length, int how)
 {
     if (at->kind == SIM_FILE) {
-        return file_holds(at, bytes, length, durable);
+        return file_holds(at, bytes, length, how & SIM_DURABLE);
     }
     if (at->kind == SIM_LINK) {
-        return sim_holds(at->target, bytes, length, durable);
+        return sim_holds(at->target, bytes, length, how);
     }
-    const struct names *names = durable ? &at->synced : &at->names;
+    const struct names *names = (how & SIM_DURABLE) != 0 ? &at->synced : &at->names;
     for (int i = 0; i < names->count; i++) {
-        if (tree_holds(&sim_inodes[names->entries[i].inode], bytes, length, durable)) {
+        const struct inode *each = &sim_inodes[names->entries[i].inode];
+        if (((how & SIM_SHALLOW) == 0 || each->kind == SIM_FILE) && tree_holds(each, bytes, length, how)) {
             return 1;
         }
     }
     return 0;
 }
 
-int sim_holds(const char *path, const char *bytes, uint64_t length, int durable)
+int sim_holds(const char *path, const char *bytes, uint64_t length, int how)
 {
     struct inode *found, *parent;
     char last[SIM_NAME_MAX];
     sim_looking++;
     int holds =
-        walk(-100, path, 1, &found, &parent, last) == 0 && found != NULL && tree_holds(found, bytes, length, durable);
+        walk(-100, path, 1, &found, &parent, last) == 0 && found != NULL && tree_holds(found, bytes, length, how);
     sim_looking--;
     return holds;
 }
