@@ -59,11 +59,9 @@ class LimitedReceiver(Receiver):
         self._check_pull()
         return None
 
-    def _wait_one(self, controller: DeliveryController, limit_ns: int) -> Message | None:
-        if self._room():
-            return super()._wait_one(controller, limit_ns)
-        self._wait_any(limit_ns)
-        return self._try_receive()
+    def _alone(self) -> DeliveryController | None:
+        """No ring is waited at that may not be read."""
+        return super()._alone() if self._room() else None
 
     def _live(self) -> Iterable[Message]:
         """No short cut: each message is counted."""

@@ -14,7 +14,8 @@ from ..engine.control.request import FIRST, ask
 from ..engine.errors import ConfigError, DirectoryInUseError, Error, NotRegisteredError, UsageError
 from ..engine.log.info_file import read_info
 from ..engine.log.register import every_store
-from ..engine.log.state_file import StateFile, StoreDirectory
+from ..engine.log.state_file import StateFile
+from ..engine.log.store_directory import StoreDirectory
 from ..engine.memory.domain import Domain
 
 if TYPE_CHECKING:

@@ -34,7 +34,8 @@ HEADS: dict[int, str] = {
 
 
 class _Walks:
-    """What this process has walked, and walks now: a forked child has none of its parent's threads."""
+    """What this process has walked, and walks now: a forked child has its parent's ends, and none of its
+    threads."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[int, int], CData] = {}
@@ -45,7 +46,11 @@ class _Walks:
         """Of ``running``."""
 
 
-_walks = OfProcess(_Walks)
+def _keep_ends(left: _Walks) -> None:
+    _walks.value.ends.update(left.ends)
+
+
+_walks: OfProcess[_Walks] = OfProcess(_Walks, _keep_ends)
 
 
 class Refusal(NamedTuple):

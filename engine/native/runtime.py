@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import posix_ipc
 
+from .core import lib
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -37,17 +39,28 @@ _T = TypeVar("_T")
 
 
 class OfProcess(Generic[_T]):
-    """A value that each process has for itself: ``make()``, and in a forked child ``make()`` once more.
+    """A value that each process has for itself: ``make()`` when it is first asked for, and in a forked child
+    ``make()`` once more, whoever forks and however (csrc/base/process.h: the token).
 
     ``leave`` takes what the parent had, in the child: descriptors that it must not keep.
     """
 
     def __init__(self, make: Callable[[], _T], leave: Callable[[_T], None] | None = None) -> None:
         self._make, self._leave = make, leave
-        self.value = make()
+        self._made: tuple[int, _T] | None = None
         os.register_at_fork(after_in_child=self._renew)
 
-    def _renew(self) -> None:
-        left, self.value = self.value, self._make()
-        if self._leave is not None:
-            self._leave(left)
+    @property
+    def value(self) -> _T:
+        """This process's."""
+        made = self._made
+        if made is not None and not lib.hf_process_forked(made[0]):
+            return made[1]
+        return self._renew()
+
+    def _renew(self) -> _T:
+        left = self._made
+        self._made = int(lib.hf_process_token()), self._make()
+        if left is not None and self._leave is not None:
+            self._leave(left[1])
+        return self._made[1]

@@ -284,6 +284,7 @@ class Feed(Served):
             self._bad.add(ring.mapping.name)
         if status != lib.HF_OK:
             return False
+        ring.over = False  # it may be read once more, from farther back
         self.ring = ring if self._line >= 0 else None
         self.newer = self.orphaned >= ring.incarnation > self._ended
         return True

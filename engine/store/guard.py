@@ -11,7 +11,7 @@ from ..memory.domain import LOCK_NS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..log.state_file import StoreDirectory
+    from ..log.store_directory import StoreDirectory
     from ..memory.domain import Domain
 
 __all__ = ["StoreGuard"]

@@ -4,6 +4,7 @@ source."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -21,7 +22,7 @@ from ..log.stale_rings import unlink_unused
 from ..log.timestamps import first_since
 from ..memory.domain import evict
 from ..native.core import CData, ffi, lib
-from ..native.private_directory import open_private
+from ..native.private_directory import open_log, open_private
 from ..native.runtime import os, shutil
 from ..native.waiting import STRATEGIES
 from ..options.receiver_paced import Terms, agree
@@ -308,11 +309,23 @@ class Holdings:
             os.close(open_private(real, at=fd))
         finally:
             os.close(fd)
-        if path.is_symlink() and not path.exists():  # a reboot has made the domain's directory anew, with other names
-            path.unlink()
+        self._link(path, real)
+        return path
+
+    def _link(self, path: Path, real: Path) -> None:
+        """``path`` leads to ``real``, or into another domain of this boot, where the log has begun. A reboot
+        may have made the domain's directory anew, and so all names in shared memory: where the old ones led,
+        there is nothing then, or what another user has put there."""
+        if path.is_symlink() and os.readlink(path) != str(real):
+            try:
+                os.close(open_log(path))
+            except OSError as error:
+                if error.errno not in {errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR}:
+                    raise
+                _log.warning("%s led to %s, where no log of this store is: it begins anew", path, os.readlink(path))
+                path.unlink()
         if not path.is_symlink():
             path.symlink_to(real)
-        return path
 
     def _open_memory(self) -> int:
         """Anybody may have made a directory with this name in shared memory, and filled it."""
@@ -355,8 +368,9 @@ class Holdings:
         self._places.pop(uuid, None)
         path = self.logs / uuid.hex()
         try:
-            for place in (self._memory / path.name, path):
-                if place.is_dir() and not place.is_symlink():
+            elsewhere = [path.readlink()] if path.is_symlink() else []  # a store that was moved into this domain
+            for place in (self._memory / path.name, path, *elsewhere):
+                if place.is_dir() and not place.is_symlink() and place.stat().st_uid == os.geteuid():
                     shutil.rmtree(place)
             if path.is_symlink():
                 path.unlink()

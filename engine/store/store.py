@@ -22,7 +22,8 @@ import msgspec
 from ..control import peer, wire
 from ..errors import ConfigError, CorruptionError, Error, ForeignOwnerError, ReadOnlyError, TurnHeldError
 from ..log.info_file import StoreInfo, write_info
-from ..log.state_file import State, StateFile, StoreDirectory
+from ..log.state_file import State, StateFile
+from ..log.store_directory import StoreDirectory
 from ..memory.domain import Domain
 from ..memory.mapping import Bells
 from ..memory.nameless import BellsName

@@ -12,7 +12,7 @@ from ..errors import ConfigError, Error
 from ..log.check import LogReport, StoreFiles, check_log, store_files
 from ..log.info_file import peer_logs
 from ..log.repair import Gap, LogRepair, log_uuid
-from ..log.state_file import StoreDirectory
+from ..log.store_directory import StoreDirectory
 from ..memory.domain import Domain
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ def options() -> argparse.Namespace:
     """What is asked for."""
     parser = argparse.ArgumentParser(prog="simulator")
     parser.add_argument("seed", nargs="?", type=int, help="tell the story of this one")
-    parser.add_argument("-n", type=int, default=0, help="play so many seeds")
+    parser.add_argument("-n", type=int, default=0, help="seeds to play")
     parser.add_argument("-j", type=int, default=1, help="processes")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--plant", metavar="BUG", help="one of planted.py")

@@ -2,9 +2,9 @@
 the product. It knows what programs have seen, and looks for the bytes of a message in the files of the
 stores.
 
-A message is told by its mark, twelve bytes that no other one has. It is *kept* from the moment when send() has
-returned: the ring outlives its source, and the stores drain it. A power cut takes what is not stable. What is
-stable is kept for as long as the faults have left enough of its copies.
+A message is told by its mark, twelve bytes that no other one has. It is *kept* from the moment when send()
+has returned: the ring outlives its source, and the stores drain it. A power cut takes what is not stable.
+What is stable is kept for as long as the faults have left enough of its copies.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class Judge:
                 message.had |= self.holders(message.mark, durable=True)
 
     def lose(self, *, quorum: bool) -> None:
-        """Files were destroyed: a message is kept where a copy is left; after a power cut, if it was stable, a
-        quorum of them."""
+        """Files were destroyed: a message is kept where a copy is left; after a power cut, if it was stable,
+        a quorum of them."""
         for message in self.messages.values():
             if message.kept:
                 left = self.holders(message.mark)

@@ -139,8 +139,8 @@ class Socket:
             self.end()
 
     def cut(self) -> None:
-        """The connection breaks: both sides see its end."""
-        if self.other is not None:
+        """The connection breaks: both sides see its end. A process's pair of its own does not."""
+        if self.other is not None and self.other.process is not self.process:
             for side in (self, self.other):
                 side.broken = True
                 wake(side)

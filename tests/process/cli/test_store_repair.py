@@ -12,7 +12,8 @@ from holdfast.engine.errors import ConfigError, DirectoryInUseError
 from holdfast.engine.log.check import StoreReport, check_store
 from holdfast.engine.log.info_file import StoreInfo, write_info
 from holdfast.engine.log.repair import Gap
-from holdfast.engine.log.state_file import StateFile, StoreDirectory
+from holdfast.engine.log.state_file import StateFile
+from holdfast.engine.log.store_directory import StoreDirectory
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.tools.store_repair import RepairedStore, repair_stores
 

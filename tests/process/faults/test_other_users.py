@@ -27,7 +27,7 @@ from holdfast.daemon.process import PidFile
 from holdfast.engine.channel.channel import CAPACITY_MIN, ChannelReader, ChannelWriter
 from holdfast.engine.channel.names import channel_uuid
 from holdfast.engine.log.info_file import log_range, log_view
-from holdfast.engine.log.state_file import StoreDirectory
+from holdfast.engine.log.store_directory import StoreDirectory
 from holdfast.engine.memory import discovery as directory_module
 from holdfast.engine.memory import mapping
 from holdfast.engine.memory.discovery import Discovery

@@ -49,6 +49,26 @@ def take(receiver: hf.Receiver) -> hf.Message:
     return message
 
 
+@pytest.mark.parametrize("form", ["receive", "receive_batch"])
+def test_who_may_not_receive_waits_asleep_though_there_is_more(
+    src: hf.Source, ctx: hf.Context, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    receiver = ctx.receiver("quotes", options=MAXIMUM)
+    send(src, 6)
+    held = [take(receiver) for _ in range(3)]
+    looks, look = 0, hf.Receiver._may_wait
+
+    def counted(rcv: hf.Receiver, called_ns: int, timeout: float | None) -> int:
+        nonlocal looks
+        looks += 1
+        return look(rcv, called_ns, timeout)
+
+    monkeypatch.setattr(hf.Receiver, "_may_wait", counted)
+    assert getattr(receiver, form)(timeout=0.5) is None
+    assert looks < 100
+    del held
+
+
 def test_receive_returns_none_while_so_many_are_held_and_goes_on_when_one_is_released(
     src: hf.Source, ctx: hf.Context
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.command_line import run as command
-from support.receiving import SESSION, Told, source, take, until
+from support.receiving import SESSION, Told, send, source, take, until
 
 import holdfast as hf
 from holdfast.engine.control.waits import wait_files, waiting
@@ -144,6 +144,36 @@ def test_a_callback_that_raises_without_a_word_is_named(run_store: Callable[...,
         options = {"ume_recovery_sequence_number_info_function": wrong}
         with ctx.receiver("quotes", options=options, on_event=told):
             assert told.wait(events.RegistrationError).text.endswith(": AssertionError")
+
+
+def test_a_closed_ring_that_is_read_again_from_farther_back_is_not_over(run_store: Callable[..., ThreadStore]) -> None:
+    """A batch is held while the ring goes over it. The receiver reads on to the end of the closed ring; then
+    the batch is evicted, and the feed goes back."""
+    store = run_store("a")
+    with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
+        src = source(ctx, 1)
+        rcv = other.receiver("quotes")
+        assert take(rcv) == [0]
+        send(src, 10)
+        batch = rcv.receive_batch(10, timeout=90)
+        assert batch is not None
+        for _ in range(3000):  # three times what the ring holds: the log's last blocks are in it, too
+            src.send(bytes(1000), timeout=90)
+        src.wait_stable(timeout=90)
+        assert take(rcv, 3000)[-1] == 3010
+        store.stop()
+        src.close(timeout=0)
+        assert rcv.receive(timeout=0.1) is None
+        with pytest.raises(hf.EvictedError):
+            batch.release()
+        feed = rcv.controllers[0].feed
+        assert feed is not None
+        (number,) = take(rcv)
+        while feed.ring is None:
+            (number,) = take(rcv)
+        assert number < 3010
+        assert feed.ready()
+        assert take(rcv, 3010 - number)[-1] == 3010
 
 
 @pytest.mark.parametrize("form", ["receive", "receive_batch"])

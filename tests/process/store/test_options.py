@@ -172,6 +172,21 @@ def test_i2_a_memory_log_is_found_when_a_reboot_has_made_the_domain_anew(start: 
         store = start(topic("m", repository_type="memory"))
         sent(ctx, "m", b"2").close()
         assert repository(store, "m").path.resolve().parent == memory
+        found = repository(store, "m")
+        link = found.path
+        store.stop()
+        elsewhere = memory.with_name(f"hf.{1:012x}.logs.a") / link.name
+        shutil.copytree(link, elsewhere)
+        shutil.rmtree(memory)
+        link.unlink()
+        link.symlink_to(elsewhere)
+        try:
+            store = start(topic("m", repository_type="memory"))
+            assert received(ctx, "m", 3) == [b"0", b"1", b"2"], "a store that was moved here goes on with what it had"
+            store.store.sources.forget(store.store.state.sources[0], names=True)
+            assert not elsewhere.exists()
+        finally:
+            shutil.rmtree(elsewhere.parent, ignore_errors=True)
 
 
 def test_holdfast_acknowledge_of_a_topic_says_what_stable_means(start: Callable[..., ThreadStore]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.engine.client import process_role
 from holdfast.engine.errors import CallableStoreError
+from holdfast.engine.native.runtime import OfProcess
 
 if TYPE_CHECKING:
     from holdfast.engine.client.context import Context
@@ -24,7 +25,7 @@ class Named:
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has just begun."""
-    monkeypatch.setattr(process_role._role, "value", process_role._ProcessRole())
+    monkeypatch.setattr(process_role, "_role", OfProcess(process_role._ProcessRole))
 
 
 def context() -> Context:
