@@ -126,6 +126,15 @@ HARNESSES = (
         nights={"seeds": Night("{py} -m simulation --first {done} -n 100000 -j {jobs}", "seeds", 1_000_000)},
     ),
     Harness(
+        "simulator", "the product itself over a simulated kernel, disks that lie, and a scheduler",
+        ("{py} -m simulator -n 10000 -j {jobs}",), {"seeds": 10_000},
+        nights={"simulator": Night("{py} -m simulator --first {done} -n 50000 -j {jobs}", "seeds", 1_000_000)},
+    ),
+    Harness(
+        "simulator_planted", "the same with a bug planted in the product's lines, each found within 2,000 seeds",
+        (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=20, beside=True,
+    ),
+    Harness(
         "torn_images", "images of a log with any mixture of sectors since its last sync",
         tuple(_recorded("torn_images", f"{PLAIN}/test_log_power 100000{seed}") for seed in ("", " 1000000")),
         {"images": 200_000}, 2, beside=True,

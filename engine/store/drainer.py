@@ -29,6 +29,9 @@ __all__ = ["Drainer"]
 
 _log = logging.getLogger("holdfast.store")
 _T = TypeVar("_T")
+_Pool = futures.ThreadPoolExecutor
+"""Imported by being looked up: now, because a daemon that has become another user may not read Python's
+files."""
 
 TEND_NS = 200_000_000
 """How often streams are looked at for gone owners. A round in which nothing comes takes as long."""
@@ -69,7 +72,7 @@ class Drainer:
         self._fills = 0
         """Slices filled so far: whose turn it is."""
         self._scrub = Scrub(scrub_interval_s)
-        self._syncers = futures.ThreadPoolExecutor(4, thread_name_prefix="holdfast-sync")
+        self._syncers = _Pool(4, thread_name_prefix="holdfast-sync")
         self._retry_ns: dict[bytes, int] = {}
         self._turn_ns = 0
         self.on_crash: Callable[[], None] = lambda: None

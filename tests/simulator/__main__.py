@@ -1,4 +1,4 @@
-"""``python -m simulator -n 2000``: many seeds. ``python -m simulator 4711``: the story of one."""
+"""``python -m simulator -n 2000 -j 2``: many seeds. ``python -m simulator 4711``: the story of one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="simulator")
     parser.add_argument("seed", nargs="?", type=int, help="tell the story of this one")
     parser.add_argument("-n", type=int, default=0, help="seeds to play")
-    parser.add_argument("-j", type=int, default=1, help="processes")
+    parser.add_argument("-j", type=int, help="processes; the run is recorded")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--plant", metavar="BUG", help="one of planted.py")
+    parser.add_argument("--shrink", action="store_true", help="tell what is left of the seed when nothing is needless")
     parser.add_argument("--until-broken", action="store_true")
     parser.add_argument("--digests", action="store_true", help="print what tells two runs of a seed apart")
     return parser.parse_args()
@@ -58,7 +59,7 @@ def many(asked: argparse.Namespace) -> int:
 def main() -> int:
     """See the module. Exit code 1: something does not hold."""
     asked = options()
-    if asked.j > 1:
+    if asked.j is not None:
         return many(asked)
     if asked.plant is not None:
         from simulator import planted, planting
@@ -67,7 +68,7 @@ def main() -> int:
     import simulator.boot  # noqa: F401  # first: what is imported from here on has the simulated world below it
     from simulator import telling
 
-    return telling.story(asked.seed) if asked.seed is not None else telling.play_all(asked)
+    return telling.story(asked.seed, shrink=asked.shrink) if asked.seed is not None else telling.play_all(asked)
 
 
 if __name__ == "__main__":

@@ -45,8 +45,9 @@ class SourceLife:
 class ReceiverLife:
     """One program's receiver, from its start to its end."""
 
-    def __init__(self, process: Process, session: int) -> None:
+    def __init__(self, process: Process, session: int, *, ordered: bool) -> None:
         self.process, self.session = process, session
+        self.ordered = ordered
         self.due: dict[str, int] = {}
         """Source -> the number that comes next."""
         self.gaps: set[int] = set()
@@ -218,9 +219,9 @@ class Judge:
 
     # Receivers ----------------------------------------------------------------------------------------------
 
-    def joins(self, process: Process, session: int) -> ReceiverLife:
-        """A program makes a receiver."""
-        return ReceiverLife(process, session)
+    def joins(self, process: Process, session: int, *, ordered: bool) -> ReceiverLife:
+        """A program makes a receiver. Not ``ordered``: messages come in the order of their arrival."""
+        return ReceiverLife(process, session, ordered=ordered)
 
     def starts(self, life: ReceiverLife, source: str, number: int) -> None:
         """RegistrationComplete: this number is due. What is below was consumed, or is kept no more."""
@@ -245,6 +246,8 @@ class Judge:
             return
         if message.last >= 0 and (message.first, message.last) != (first, last):
             self.fail(f"{mark!r} was sent as {message.first}..{message.last}, and comes as {first}..{last}")
+        if not life.ordered:
+            return
         due = life.due.get(source)
         newer = message.life.number > life.sent_by.get(source, -1)
         if due is not None and first < due and not newer:
@@ -264,7 +267,7 @@ class Judge:
         """The program is told that nobody has these."""
         del source
         world.note("lost", life.process.name, first, last)
-        if first is not None:
+        if first is not None and life.ordered:
             self._passes_over(life, first, last)
         life.told |= {last} if first is not None else {each for each in life.gaps if each <= last}
 

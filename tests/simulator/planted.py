@@ -131,6 +131,11 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "        return Held(stream.pid, stream.since_ns) if stream is not None else None\n",
             "        return None\n",
         ),
+        Patch(
+            f"{STORE}/repository.py",
+            "            if not self.owner_gone() or not self.drained():\n",
+            "            if not self.drained():\n",
+        ),
     ),
     "it_answers_before_the_ring_is_drained": (
         Patch(f"{STORE}/answers.py", "    if not facts.drained:\n        return Wait()\n", ""),

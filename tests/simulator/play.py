@@ -26,8 +26,8 @@ LOOK_STEPS = 25
 IDLE_NS = 10_000_000
 
 
-def play(seed: int, *, story: list[str] | None = None, shape: Shape | None = None) -> int:
-    """Plays a seed; what comes back tells two runs apart.
+def play(seed: int, *, story: list[str] | None = None, shape: Shape | None = None, steps: int = TROUBLE_STEPS) -> int:
+    """Plays a seed; what comes back tells two runs apart. ``steps``: of trouble.
 
     Raises:
         BrokenError: something that must hold does not.
@@ -41,7 +41,7 @@ def play(seed: int, *, story: list[str] | None = None, shape: Shape | None = Non
                 _step(machine)
                 if any(message.stable for message in machine.judge.messages.values()):
                     break
-        for _ in range(TROUBLE_STEPS):
+        for _ in range(steps):
             if world.random() < (PLOT_STRIKES if faults.plotting else STRIKES):
                 faults.strike()
             faults.turn()

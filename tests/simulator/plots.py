@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulator import system
 from simulator.machine import FIRST_DISK
 from simulator.native import lib
 from simulator.world import world
@@ -60,33 +61,42 @@ def blind(faults: Faults) -> Generator[int, None, None]:
         machine.start_store(victim)
 
 
+def rings() -> int:
+    """How many are in shared memory."""
+    return sum(".s" in name for name in system.os.listdir("/dev/shm"))
+
+
 def orphan(faults: Faults) -> Generator[int, None, None]:
-    """A source's BEGIN reaches few stores; then these are gone, and another one begins at the others."""
+    """A source's BEGIN reaches few stores, and it dies; then these are gone, and another one begins at the
+    others."""
     machine = faults.machine
-    for source in list(machine.sources):
-        faults.kill(source)
-    there = sorted(machine.stores)
-    few = [index for index in there if world.random() < 0.4] or there[:1]
-    for index in there:
-        if index not in few:
+    for _ in range(1 + (world.random() < 0.5)):
+        for source in list(machine.sources):
+            faults.kill(source)
+        yield some(0.1, 100)
+        before = rings()
+        machine.start_source()
+        for _ in range(4000):  # until it has opened its ring: BEGIN follows
+            yield some(0.02, 0.1)
+            if rings() > before:
+                break
+        yield some(0.01, 0.6)
+        for source in list(machine.sources):
+            faults.kill(source)
+        few = [index for index in sorted(machine.stores) if world.random() < 0.5]
+        for index in few:
             faults.kill(machine.stores[index])
-    yield some(0.1, 10)
-    machine.start_source()
-    yield some(1, 500)
-    for source in list(machine.sources):
-        faults.kill(source)
-    for index in sorted(machine.stores):
-        if world.random() < 0.7:
-            faults.kill(machine.stores[index])
+        if world.random() < 0.3:
+            faults.power_cut()
+        for index in range(faults.shape.stores):
+            if index not in machine.stores and index not in few:
+                machine.start_store(index)
+        machine.start_source()
+        yield some(50, 700)
     for index in range(faults.shape.stores):
-        if index not in machine.stores and index not in few:
-            machine.start_store(index)
-    yield some(0.1, 10)
-    machine.start_source()
-    yield some(100, 700)
-    for index in few:
         if index not in machine.stores:
             machine.start_store(index)
+            yield some(0.1, 200)
 
 
 def disaster(faults: Faults) -> Generator[int, None, None]:
@@ -159,6 +169,59 @@ def power(faults: Faults) -> Generator[int, None, None]:
         if index not in machine.stores:
             machine.start_store(index)
         yield some(0.1, 400)
+    if world.random() < 0.6:  # what is read from now on is read from logs
+        for source in list(machine.sources):
+            faults.kill(source)
+        yield some(100, 500)
+        for session in range(1, faults.shape.receivers + 1):
+            if session not in machine.receivers:
+                machine.start_receiver(session)
+        yield some(20, 200)
 
 
-PLOTS = {plot.__name__: plot for plot in (blind, orphan, disaster, coup, absence, power)}
+def succession(faults: Faults) -> Generator[int, None, None]:
+    """A source dies with messages that the stores have not drained, and another one comes at once."""
+    machine = faults.machine
+    there = sorted(machine.stores)
+    kills = world.random() < 0.5
+    for index in there if world.random() < 0.7 else there[1:]:
+        if not machine.stores[index].stopped:
+            machine.stores[index].stop()
+    yield some(30, 200)
+    for source in list(machine.sources):
+        faults.kill(source)
+    for index in there if kills else ():
+        if index in machine.stores:
+            faults.kill(machine.stores[index])
+    machine.start_source()
+    yield some(0.1, 50)
+    for index in there:
+        if index not in machine.stores:
+            machine.start_store(index)
+        elif machine.stores[index].stopped:
+            machine.stores[index].go_on()
+        if world.random() < 0.3:
+            yield some(0.1, 50)
+    yield some(50, 300)
+
+
+def severed(faults: Faults) -> Generator[int, None, None]:
+    """A source loses its connections while it is stopped, and a rival claims its session."""
+    machine = faults.machine
+    if len(machine.sources) != 1:
+        return
+    source = machine.sources[0]
+    if not source.stopped:
+        source.stop()
+    for sock in list(source.sockets):
+        sock.cut()
+    machine.start_source()
+    yield some(100, 600)
+    if source.alive and source.stopped:
+        source.go_on()
+    yield some(20, 200)
+    if source.alive:
+        faults.kill(source)
+
+
+PLOTS = {plot.__name__: plot for plot in (blind, orphan, disaster, coup, absence, power, succession, severed)}

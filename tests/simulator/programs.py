@@ -13,6 +13,8 @@ from simulator import system
 from simulator.world import world
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from simulator.machine import Machine
     from simulator.world import Process
 
@@ -85,23 +87,60 @@ def receiver(machine: Machine, session: int, process: Process) -> None:
     """Takes what comes, thinks a while, and is done with it."""
     judge, rng = machine.judge, world.rng
     with holdfast.Context("d", session_id=100 + session) as context:
-        life = judge.joins(process, session)
-        one = context.receiver(
-            TOPIC, options=machine.shape.receiver_options(), on_event=lambda event: _noticed(judge, life, event)
-        )
-        while process not in machine.closing:
-            message = one.receive(timeout=0.1)
-            if message is None:
-                continue
-            first, last, data = message.first_sequence_number, message.sequence_number, bytes(message.data)
-            judge.delivered(life, message.source, first, last, data)
+        form = machine.shape.forms[session - 1]
+        life = judge.joins(process, session, ordered=form != "arrival")
+        options = machine.shape.receiver_options(form)
+
+        def heard(event: object) -> None:
+            _noticed(judge, life, event)
+
+        def think() -> None:
             if rng.random() < 0.1:
                 system.time.sleep(rng.random() * 0.2)
+
+        def taken(message: Any) -> None:
+            first, last, data = message.first_sequence_number, message.sequence_number, bytes(message.data)
+            judge.delivered(life, message.source, first, last, data)
+            think()
             judge.consumes(life, data)
-            message.release()
+
+        if form == "callback":
+            context.receiver(TOPIC, options=options, on_event=heard, on_message=taken)
+            while process not in machine.closing:
+                system.time.sleep(0.05)
+        else:
+            one = context.receiver(TOPIC, options=options, on_event=heard)
+            while process not in machine.closing:
+                if form == "batch":
+                    _take_batch(judge, life, one.receive_batch(8, timeout=0.1), think)
+                elif (message := one.receive(timeout=0.1)) is not None:
+                    taken(message)
+                    message.release()
     judge.left(life)
     world.note("ends", process.name)
     machine.ended(process)
+
+
+def _take_batch(judge: Any, life: Any, batch: Any, think: Callable[[], None]) -> None:
+    """All of a batch, or, where the ring went over it, nothing: it comes again."""
+    if batch is None:
+        return
+    frames = [
+        (int(frame["first_sequence_number"]), int(frame["sequence_number"]), bytes(batch.payload(index)))
+        for index, frame in enumerate(batch.frames)
+    ]
+    source = batch.source
+    think()
+    had = set(judge.consumed[life.session])
+    for _, _, data in frames:
+        judge.consumes(life, data)
+    try:
+        batch.release()
+    except holdfast.EvictedError:
+        judge.consumed[life.session] &= had
+        return
+    for first, last, data in frames:
+        judge.delivered(life, source, first, last, data)
 
 
 def _noticed(judge: Any, life: Any, event: object) -> None:

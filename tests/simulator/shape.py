@@ -18,7 +18,8 @@ FAULTS = (
     "wipe", "restore", "cut_link", "disk_errors", "disk_away", "full", "hide", "step_clock", "write_back",
 )  # fmt: skip
 """Methods of faults.Faults."""
-PLOTS = ("blind", "orphan", "disaster", "coup", "absence", "power")
+FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited")
+PLOTS = ("blind", "orphan", "disaster", "coup", "absence", "power", "succession", "severed")
 """Functions of plots."""
 
 
@@ -42,6 +43,8 @@ class Shape:
     """ume_message_stability_notification."""
     faults: tuple[str, ...]
     plots: tuple[str, ...]
+    forms: tuple[str, ...] = ("receive", "receive")
+    """How each receiver's program receives."""
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,9 +72,10 @@ class Shape:
             **({"ume_message_stability_notification": self.mode} if self.mode is not None else {}),
         }
 
-    def receiver_options(self) -> dict[str, object]:
+    def receiver_options(self, form: str) -> dict[str, object]:
         """Of a program's receiver."""
-        return {"ume_registration_interval": 60, "retransmit_request_message_timeout": 300}
+        more = {"arrival": {"ordered_delivery": -1}, "limited": {"ume_application_outstanding_maximum": 20}}
+        return {"ume_registration_interval": 60, "retransmit_request_message_timeout": 300, **more.get(form, {})}
 
     def enough(self, holders: set[int]) -> bool:
         """These stores satisfy stability, whoever is active: fewer never do."""
@@ -105,5 +109,6 @@ def draw(seed: int) -> Shape:
         1 if dice.random() < 0.25 else 0,
         dice.choice((None, None, 1, 2, 3)),
         tuple(fault for fault in FAULTS if dice.random() < 0.4),
-        tuple(plot for plot in PLOTS if dice.random() < 0.4) if dice.random() < 0.7 else (),
+        tuple(plot for plot in PLOTS if dice.random() < 0.35) if dice.random() < 0.75 else (),
+        tuple(dice.choice(FORMS) for _ in range(2)),
     )

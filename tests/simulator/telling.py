@@ -6,16 +6,19 @@ import gc
 import logging
 import time
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from simulator.play import play
+from simulator.play import TROUBLE_STEPS, play
 from simulator.shape import draw
 from simulator.world import world
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-__all__ = ["play_all", "story"]
+    from simulator.shape import Shape
+
+__all__ = ["play_all", "shrunk", "story"]
 
 COLLECT_EACH = 20
 """Seeds between two collections: the collector runs at no other time, so it is no part of a schedule."""
@@ -54,16 +57,43 @@ class _Told(logging.Handler):
             world.note("log", who, record.getMessage(), record.exc_info[1] if record.exc_info else "")
 
 
-def story(seed: int) -> int:
-    """What happens in one seed."""
+def _breaks(seed: int, shape: Shape, steps: int) -> bool:
+    try:
+        play(seed, shape=shape, steps=steps)
+    except Exception:
+        return True
+    return False
+
+
+def shrunk(seed: int) -> tuple[Shape, int]:
+    """What is left of a seed that breaks when each fault and plot that is not needed is out, and trouble ends
+    early. Of one that holds: all of it."""
+    shape, steps = draw(seed), TROUBLE_STEPS
+    if not _breaks(seed, shape, steps):
+        return shape, steps
+    for kind in ("plots", "faults"):
+        for each in getattr(shape, kind):
+            fewer = tuple(other for other in getattr(shape, kind) if other != each)
+            smaller = replace(shape, **{kind: fewer})
+            shape = smaller if _breaks(seed, smaller, steps) else shape
+    while steps > 1 and _breaks(seed, shape, steps * 3 // 4):
+        steps = steps * 3 // 4
+    return shape, steps
+
+
+def story(seed: int, *, shrink: bool = False) -> int:
+    """What happens in one seed; ``shrink``: in what is left of it."""
     gc.disable()
-    lines: list[str] = []
+    logging.disable(logging.CRITICAL)
+    shape, steps = shrunk(seed) if shrink else (draw(seed), TROUBLE_STEPS)
+    logging.disable(logging.NOTSET)
     logging.getLogger("holdfast").addHandler(_Told())
     logging.getLogger("holdfast").setLevel(logging.INFO)
+    lines: list[str] = []
     status = 0
     try:
-        end = f"{play(seed, story=lines):016x}"
+        end = f"{play(seed, story=lines, shape=shape, steps=steps):016x}"
     except BaseException:
         end, status = traceback.format_exc(), 1
-    print(draw(seed), *lines, end, sep="\n")
+    print(shape, f"{steps} steps of trouble", *lines, end, sep="\n")
     return status
