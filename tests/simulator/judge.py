@@ -33,6 +33,8 @@ class SourceLife:
 
     def __init__(self, number: int, process: Process) -> None:
         self.number, self.process = number, process
+        self.declared: tuple[int, ...] = ()
+        """The stores that it declares."""
         self.source: Any = None
         self.marks: dict[int, bytes] = {}
         """Number of a fragment -> the message that it is of, as send() has returned it."""
@@ -121,7 +123,11 @@ class Judge:
         for message in self.messages.values():
             if message.kept:
                 left = self.holders(message.mark)
-                message.kept = message.stable and self.shape.enough(left) if quorum else self._is_left(message, left)
+                message.kept = (
+                    message.stable and self.shape.enough(left, message.life.declared)
+                    if quorum
+                    else self._is_left(message, left)
+                )
 
     def _is_left(self, message: Message, left: set[int]) -> bool:
         """A copy is at a store, or, of what is not stable, in a ring."""
@@ -193,7 +199,7 @@ class Judge:
                 continue
             message.stable = True
             holders = self.holders(message.mark, durable=True) | message.had
-            if not self.shape.enough(holders):
+            if not self.shape.enough(holders, life.declared):
                 self.fail(f"{message.mark!r} is called stable, and stores {sorted(holders)} have it")
 
     def reclaimed(self, life: SourceLife, first: int, last: int, *, forced: bool) -> None:

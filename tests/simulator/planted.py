@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from simulator.planting import Patch
 
-__all__ = ["PLANTED"]
+__all__ = ["PLANTED", "SOUGHT"]
 
 RULES = "engine/rules"
 STORE = "engine/store"
@@ -46,25 +46,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "self._had[store] = self.next",
         ),
     ),
-    # Ignorance
-    "a_blind_peer_is_empty": (
-        Patch(f"{RULES}/reports.py", "return FOR_EVER if view is None else", "return 0 if view is None else"),
-        Patch(
-            f"{RULES}/reports.py",
-            "return {index: numbers.get(name, FOR_EVER) for",
-            "return {index: numbers.get(name, 0) for",
-        ),
-    ),
-    "ignorance_becomes_lost": (
-        Patch(
-            f"{RULES}/reconcile.py",
-            "return Hole(held, number - 1) if undecided else Lost(held, number - 1)",
-            "return Lost(held, number - 1)",
-        ),
-    ),
-    "an_orphan_voids": (
-        Patch(f"{RULES}/reports.py", "    if not rivals or _completes(with_it, may):\n", "    if top:\n"),
-    ),
     "who_has_forgotten_votes": (
         Patch(
             f"{RULES}/election.py",
@@ -78,51 +59,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "    if _wanted(groups, seated, grants, empty, names, register):\n        return None\n",
             "",
         ),
-    ),
-    "the_lowest_log_is_believed": (
-        Patch(
-            f"{RULES}/election.py",
-            "    start = max(start, least)\n",
-            "    start = min(knowing.values(), default=start)\n",
-        ),
-    ),
-    "the_register_is_lost": (
-        Patch(
-            "engine/log/register.py",
-            "        if entries is not None:\n            self._known",
-            "        if False:\n            self._known",
-        ),
-    ),
-    "an_empty_memory_log_votes": (
-        Patch(f"{STORE}/repository.py", "            source.learner |= source.incarnation > 0\n", "            pass\n"),
-    ),
-    # Incarnations
-    "records_are_never_void": (
-        Patch(
-            f"{RULES}/reconcile.py",
-            "    return min((start for number, start in table if number > incarnation), default=FOR_EVER)\n",
-            "    return FOR_EVER\n",
-        ),
-    ),
-    "an_ack_of_another_incarnation_counts": (
-        Patch("engine/source/settlement.py", "elif copy.ack_stream == self._incarnation:", "else:"),
-    ),
-    "it_sends_before_begin_is_durable": (
-        Patch(
-            f"{RULES}/source_registration.py",
-            "return self._in_phase(Phase.ACTIVE)",
-            "return self._in_phase(Phase.ACTIVE, Phase.ANNOUNCED)",
-        ),
-    ),
-    "a_promise_is_not_kept": (
-        Patch(
-            f"{STORE}/answers.py",
-            "    if incarnation == source.promised:\n        return claimant in",
-            "    if True:\n        return True or claimant in",
-        ),
-    ),
-    "a_missed_begin_does_not_matter": (
-        Patch(f"{STORE}/answers.py", "    if missed and facts.next_sqn > start:\n", "    if False:\n"),
     ),
     # Death
     "it_answers_while_the_owner_lives": (
@@ -154,12 +90,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "if not left.stores or max(positions.values()) >= left.end:",
         ),
     ),
-    # Files
-    "the_state_is_not_synced": (
-        Patch(
-            f"{STORE}/holdings.py", "self._file.save(self.state, sync=sync)", "self._file.save(self.state, sync=False)"
-        ),
-    ),
     "acknowledged_before_the_sync": (
         Patch(
             "csrc/store/drain.c",
@@ -189,11 +119,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "    return (what == HF_SYNC_NAMES ? fsync(fd) : 0) == 0",
         ),
     ),
-    # The board
-    "a_line_counts_from_the_beginning": (
-        Patch("engine/log/board_line.py", "self.index), number, FOR_EVER)", "self.index), 0, FOR_EVER)"),
-    ),
-    "what_is_lost_is_a_silent_jump": (Patch(f"{STORE}/repository.py", "        self.lacks_below(gap.last + 1)\n", ""),),
     # Receivers
     "a_start_acknowledges": (
         Patch(
@@ -223,7 +148,82 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "        ring.tags[at] = 2 * slot + 1\n        self._tail = slot + 1",
         ),
     ),
+}
+
+SOUGHT: dict[str, tuple[Patch, ...]] = {
+    "a_blind_peer_is_empty": (
+        Patch(f"{RULES}/reports.py", "return FOR_EVER if view is None else", "return 0 if view is None else"),
+        Patch(
+            f"{RULES}/reports.py",
+            "return {index: numbers.get(name, FOR_EVER) for",
+            "return {index: numbers.get(name, 0) for",
+        ),
+    ),
+    "ignorance_becomes_lost": (
+        Patch(
+            f"{RULES}/reconcile.py",
+            "return Hole(held, number - 1) if undecided else Lost(held, number - 1)",
+            "return Lost(held, number - 1)",
+        ),
+    ),
+    "an_orphan_voids": (
+        Patch(f"{RULES}/reports.py", "    if not rivals or _completes(with_it, may):\n", "    if top:\n"),
+    ),
+    "the_lowest_log_is_believed": (
+        Patch(
+            f"{RULES}/election.py",
+            "    start = max(start, least)\n",
+            "    start = min(knowing.values(), default=start)\n",
+        ),
+    ),
+    "the_register_is_lost": (
+        Patch(
+            "engine/log/register.py",
+            "        if entries is not None:\n            self._known",
+            "        if False:\n            self._known",
+        ),
+    ),
+    "an_empty_memory_log_votes": (
+        Patch(f"{STORE}/repository.py", "            source.learner |= source.incarnation > 0\n", "            pass\n"),
+    ),
+    "records_are_never_void": (
+        Patch(
+            f"{RULES}/reconcile.py",
+            "    return min((start for number, start in table if number > incarnation), default=FOR_EVER)\n",
+            "    return FOR_EVER\n",
+        ),
+    ),
+    "an_ack_of_another_incarnation_counts": (
+        Patch("engine/source/settlement.py", "elif copy.ack_stream == self._incarnation:", "else:"),
+    ),
+    "it_sends_before_begin_is_durable": (
+        Patch(
+            f"{RULES}/source_registration.py",
+            "return self._in_phase(Phase.ACTIVE)",
+            "return self._in_phase(Phase.ACTIVE, Phase.ANNOUNCED)",
+        ),
+    ),
+    "a_promise_is_not_kept": (
+        Patch(
+            f"{STORE}/answers.py",
+            "    if incarnation == source.promised:\n        return claimant in",
+            "    if True:\n        return True or claimant in",
+        ),
+    ),
+    "a_missed_begin_does_not_matter": (
+        Patch(f"{STORE}/answers.py", "    if missed and facts.next_sqn > start:\n", "    if False:\n"),
+    ),
+    "the_state_is_not_synced": (
+        Patch(
+            f"{STORE}/holdings.py", "self._file.save(self.state, sync=sync)", "self._file.save(self.state, sync=False)"
+        ),
+    ),
+    "a_line_counts_from_the_beginning": (
+        Patch("engine/log/board_line.py", "self.index), number, FOR_EVER)", "self.index), 0, FOR_EVER)"),
+    ),
+    "what_is_lost_is_a_silent_jump": (Patch(f"{STORE}/repository.py", "        self.lacks_below(gap.last + 1)\n", ""),),
     "an_ack_is_not_clamped": (
         Patch("engine/log/state_file.py", "        return min([ack, *since])\n", "        return ack\n"),
     ),
 }
+"""Bugs that no seed has found yet: what the simulator does not reach. ``hunt`` looks for these, too."""

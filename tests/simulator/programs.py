@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TOPIC, SESSION = "prices", 7
 MARK_BYTES = 12
+GIVES_UP_S = 2.0
 SIZES = (0, 0, 0, 50, 1500, 5000, 14000)
 """Bytes behind the mark."""
 
@@ -46,11 +47,14 @@ def source(machine: Machine, process: Process) -> None:
     judge, rng = machine.judge, world.rng
     with holdfast.Context("d", session_id=SESSION) as context:
         life = judge.begins(process)
-        made = context.source(
-            TOPIC, options=machine.shape.source_options(), on_event=lambda event: _heard(judge, life, event)
-        )
+        life.declared = rng.choice(machine.shape.lists)
+        options = machine.shape.source_options(life.declared)
+        made = context.source(TOPIC, options=options, on_event=lambda event: _heard(judge, life, event))
         life.source = made
+        waits_since = system.time.monotonic()
         while process not in machine.closing:
+            if life.start is None and world.calm and system.time.monotonic() - waits_since > GIVES_UP_S:
+                break  # it says for whom it waits: the next life declares that store again
             if not machine.eager:
                 system.time.sleep(0.02)
                 continue

@@ -45,20 +45,23 @@ class Shape:
     plots: tuple[str, ...]
     forms: tuple[str, ...] = ("receive", "receive")
     """How each receiver's program receives."""
+    lists: tuple[tuple[int, ...], ...] = ()
+    """Stores that a life of the source may declare, in list order; all of them where there is no list."""
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.names = tuple("abcde"[: len(self.groups)])
+        self.names = tuple("abcdef"[: len(self.groups)])
+        self.lists = self.lists or (tuple(range(len(self.groups))),)
 
     @property
     def stores(self) -> int:
         """How many are listed."""
         return len(self.groups)
 
-    def source_options(self) -> dict[str, object]:
-        """Of the program's source."""
+    def source_options(self, declared: tuple[int, ...]) -> dict[str, object]:
+        """Of the program's source, which declares these stores."""
         return {
-            "ume_store_name": [f"{name}:0:{group}" for name, group in zip(self.names, self.groups, strict=True)],
+            "ume_store_name": [f"{self.names[store]}:0:{self.groups[store]}" for store in declared],
             "ume_store_group": [f"{index}:{size}" for index, size in enumerate(self.sizes)],
             "ume_retention_intragroup_stability_behavior": self.intragroup,
             "ume_retention_intergroup_stability_behavior": self.intergroup,
@@ -77,11 +80,12 @@ class Shape:
         more = {"arrival": {"ordered_delivery": -1}, "limited": {"ume_application_outstanding_maximum": 20}}
         return {"ume_registration_interval": 60, "retransmit_request_message_timeout": 300, **more.get(form, {})}
 
-    def enough(self, holders: set[int]) -> bool:
-        """These stores satisfy stability, whoever is active: fewer never do."""
+    def enough(self, holders: set[int], declared: tuple[int, ...]) -> bool:
+        """These stores satisfy stability for a source that declared those, whoever is active: fewer never
+        do."""
         good = []
         for group, size in enumerate(self.sizes):
-            there = sum(1 for store in holders if self.groups[store] == group)
+            there = sum(1 for store in holders if store in declared and self.groups[store] == group)
             good.append(there >= (size if self.intragroup == "all" else size // 2 + 1))
         if self.intergroup == "all":
             return all(good)
@@ -93,6 +97,10 @@ def draw(seed: int) -> Shape:
     dice = random.Random(f"shape of {seed}")
     sizes, listed = dice.choice(SIZES)
     groups = tuple(group for group, count in enumerate(listed) for _ in range(count))
+    lists: tuple[tuple[int, ...], ...] = ()
+    if sizes == listed and len(sizes) == 1 and sizes[0] > 1 and dice.random() < 0.3:  # one store is exchanged
+        lists = (tuple(range(sizes[0])), tuple(range(1, sizes[0] + 1)))
+        groups = (0,) * (sizes[0] + 1)
     kind = dice.random()
     levels = tuple(
         "disk" if kind < 0.6 else "memory" if kind < 0.75 else dice.choice(("disk", "memory")) for _ in groups
@@ -111,4 +119,5 @@ def draw(seed: int) -> Shape:
         tuple(fault for fault in FAULTS if dice.random() < 0.4),
         tuple(plot for plot in PLOTS if dice.random() < 0.35) if dice.random() < 0.75 else (),
         tuple(dice.choice(FORMS) for _ in range(2)),
+        lists,
     )

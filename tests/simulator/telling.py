@@ -71,11 +71,11 @@ def shrunk(seed: int) -> tuple[Shape, int]:
     shape, steps = draw(seed), TROUBLE_STEPS
     if not _breaks(seed, shape, steps):
         return shape, steps
-    for kind in ("plots", "faults"):
-        for each in getattr(shape, kind):
-            fewer = tuple(other for other in getattr(shape, kind) if other != each)
-            smaller = replace(shape, **{kind: fewer})
-            shape = smaller if _breaks(seed, smaller, steps) else shape
+    for each in (*shape.plots, *shape.faults):
+        plots = tuple(other for other in shape.plots if other != each)
+        faults = tuple(other for other in shape.faults if other != each)
+        smaller = replace(shape, plots=plots, faults=faults)
+        shape = smaller if _breaks(seed, smaller, steps) else shape
     while steps > 1 and _breaks(seed, shape, steps * 3 // 4):
         steps = steps * 3 // 4
     return shape, steps

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).resolve().parents[1]
-SEEDS = 100
+PIECE, PIECES = 200, 4
 
 
 def simulator(*arguments: str) -> tuple[int, str]:
@@ -17,8 +19,9 @@ def simulator(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_seeds_hold() -> None:
-    status, said = simulator("-n", str(SEEDS))
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_seeds_hold(piece: int) -> None:
+    status, said = simulator("-n", str(PIECE), "--first", str(piece * PIECE))
     assert status == 0, said
 
 
