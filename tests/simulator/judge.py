@@ -120,19 +120,18 @@ class Judge:
     def lose(self, *, quorum: bool) -> None:
         """Files were destroyed: a message is kept where a copy is left; after a power cut, if it was stable,
         a quorum of them."""
-        for message in self.messages.values():
-            if message.kept:
-                left = self.holders(message.mark)
-                message.kept = (
-                    message.stable and self.shape.enough(left, message.life.declared)
-                    if quorum
-                    else self._is_left(message, left)
-                )
+        holders = {mark: self.holders(mark) for mark in self.messages}
+        remembered = any(holders.values())
+        for mark, message in self.messages.items():
+            if message.kept and quorum:
+                message.kept = message.stable and self.shape.enough(holders[mark], message.life.declared)
+            elif message.kept:
+                message.kept = bool(holders[mark]) or (remembered and self._is_in_ring(message))
 
-    def _is_left(self, message: Message, left: set[int]) -> bool:
-        """A copy is at a store, or, of what is not stable, in a ring."""
-        in_ring = not message.stable and lib.sim_holds(b"/dev/shm", message.mark, len(message.mark), lib.SIM_SHALLOW)
-        return bool(left or in_ring)
+    def _is_in_ring(self, message: Message) -> bool:
+        """It is not stable, and its ring is there. Stores drain that, if one remembers the source."""
+        there = lib.sim_holds(b"/dev/shm", message.mark, len(message.mark), lib.SIM_SHALLOW)
+        return not message.stable and bool(there)
 
     # Sources ------------------------------------------------------------------------------------------------
 
