@@ -23,7 +23,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("-n", type=int, default=0, help="seeds to play")
     parser.add_argument("-j", type=int, help="processes; the run is recorded")
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--plant", metavar="BUG", help="one of planted.py")
+    parser.add_argument("--plant", metavar="BUG", help="one of planted.py; empty for none")
     parser.add_argument("--shrink", action="store_true", help="tell what is left of the seed when nothing is needless")
     parser.add_argument("--until-broken", action="store_true")
     parser.add_argument("--digests", action="store_true", help="print what tells two runs of a seed apart")
@@ -61,7 +61,7 @@ def main() -> int:
     asked = options()
     if asked.j is not None:
         return many(asked)
-    if asked.plant is not None:
+    if asked.plant:
         from simulator import planted, planting
 
         planting.plant(asked.plant, {**planted.PLANTED, **planted.SOUGHT}[asked.plant])

@@ -13,6 +13,7 @@ from pathlib import Path
 from simulator.planted import PLANTED, SOUGHT
 
 KILLING = Path(__file__).with_name("killing.json")
+TESTS = Path(__file__).resolve().parents[1]
 SEEDS_MAX = int(os.environ.get("SEEDS_MAX", "2000"))
 PIECE = 100
 """Seeds of one process."""
@@ -32,7 +33,7 @@ def broken(bug: str, first: int, count: int) -> tuple[int, str] | None:
         str(count),
         "--until-broken",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
     said = done.stdout.splitlines()
     if done.returncode == 0:
         return None

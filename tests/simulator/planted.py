@@ -11,7 +11,6 @@ RULES = "engine/rules"
 STORE = "engine/store"
 
 PLANTED: dict[str, tuple[Patch, ...]] = {
-    # Counting
     "half_is_a_quorum": (Patch(f"{RULES}/quorum.py", "    return size // 2 + 1\n", "    return (size + 1) // 2\n"),),
     "one_store_is_enough": (
         Patch(
@@ -60,7 +59,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "",
         ),
     ),
-    # Death
     "it_answers_while_the_owner_lives": (
         Patch(
             f"{STORE}/sources.py",
@@ -81,13 +79,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             f"{STORE}/repository.py",
             "            if not self.owner_gone() or not self.drained():\n                return False\n",
             "",
-        ),
-    ),
-    "a_dead_ring_is_unlinked_too_soon": (
-        Patch(
-            "engine/log/stale_rings.py",
-            "if not left.stores or left.groups.stable_number(positions) >= left.end:",
-            "if not left.stores or max(positions.values()) >= left.end:",
         ),
     ),
     "acknowledged_before_the_sync": (
@@ -119,7 +110,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "    return (what == HF_SYNC_NAMES ? fsync(fd) : 0) == 0",
         ),
     ),
-    # Receivers
     "a_start_acknowledges": (
         Patch(
             "engine/receiver/delivery_controller.py",
@@ -148,15 +138,48 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "        ring.tags[at] = 2 * slot + 1\n        self._tail = slot + 1",
         ),
     ),
-}
-
-SOUGHT: dict[str, tuple[Patch, ...]] = {
     "a_blind_peer_is_empty": (
         Patch(f"{RULES}/reports.py", "return FOR_EVER if view is None else", "return 0 if view is None else"),
         Patch(
             f"{RULES}/reports.py",
             "return {index: numbers.get(name, FOR_EVER) for",
             "return {index: numbers.get(name, 0) for",
+        ),
+    ),
+    "the_lowest_log_is_believed": (
+        Patch(
+            f"{RULES}/election.py",
+            "    start = max(start, least)\n",
+            "    start = min(knowing.values(), default=start)\n",
+        ),
+    ),
+    "records_are_never_void": (
+        Patch(
+            f"{RULES}/reconcile.py",
+            "    return min((start for number, start in table if number > incarnation), default=FOR_EVER)\n",
+            "    return FOR_EVER\n",
+        ),
+    ),
+    "it_sends_before_begin_is_durable": (
+        Patch(
+            f"{RULES}/source_registration.py",
+            "return self._in_phase(Phase.ACTIVE)",
+            "return self._in_phase(Phase.ACTIVE, Phase.ANNOUNCED)",
+        ),
+    ),
+    "the_state_is_not_synced": (
+        Patch(
+            f"{STORE}/holdings.py", "self._file.save(self.state, sync=sync)", "self._file.save(self.state, sync=False)"
+        ),
+    ),
+}
+
+SOUGHT: dict[str, tuple[Patch, ...]] = {
+    "a_dead_ring_is_unlinked_too_soon": (
+        Patch(
+            "engine/log/stale_rings.py",
+            "if not left.stores or left.groups.stable_number(positions) >= left.end:",
+            "if not left.stores or max(positions.values()) >= left.end:",
         ),
     ),
     "ignorance_becomes_lost": (
@@ -169,13 +192,6 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
     "an_orphan_voids": (
         Patch(f"{RULES}/reports.py", "    if not rivals or _completes(with_it, may):\n", "    if top:\n"),
     ),
-    "the_lowest_log_is_believed": (
-        Patch(
-            f"{RULES}/election.py",
-            "    start = max(start, least)\n",
-            "    start = min(knowing.values(), default=start)\n",
-        ),
-    ),
     "the_register_is_lost": (
         Patch(
             "engine/log/register.py",
@@ -186,22 +202,8 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
     "an_empty_memory_log_votes": (
         Patch(f"{STORE}/repository.py", "            source.learner |= source.incarnation > 0\n", "            pass\n"),
     ),
-    "records_are_never_void": (
-        Patch(
-            f"{RULES}/reconcile.py",
-            "    return min((start for number, start in table if number > incarnation), default=FOR_EVER)\n",
-            "    return FOR_EVER\n",
-        ),
-    ),
     "an_ack_of_another_incarnation_counts": (
         Patch("engine/source/settlement.py", "elif copy.ack_stream == self._incarnation:", "else:"),
-    ),
-    "it_sends_before_begin_is_durable": (
-        Patch(
-            f"{RULES}/source_registration.py",
-            "return self._in_phase(Phase.ACTIVE)",
-            "return self._in_phase(Phase.ACTIVE, Phase.ANNOUNCED)",
-        ),
     ),
     "a_promise_is_not_kept": (
         Patch(
@@ -212,11 +214,6 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
     ),
     "a_missed_begin_does_not_matter": (
         Patch(f"{STORE}/answers.py", "    if missed and facts.next_sqn > start:\n", "    if False:\n"),
-    ),
-    "the_state_is_not_synced": (
-        Patch(
-            f"{STORE}/holdings.py", "self._file.save(self.state, sync=sync)", "self._file.save(self.state, sync=False)"
-        ),
     ),
     "a_line_counts_from_the_beginning": (
         Patch("engine/log/board_line.py", "self.index), number, FOR_EVER)", "self.index), 0, FOR_EVER)"),
