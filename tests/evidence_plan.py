@@ -132,7 +132,7 @@ HARNESSES = (
     ),
     Harness(
         "simulator_planted", "the same with a bug planted in the product's lines, each found within 2,000 seeds",
-        (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=23, beside=True,
+        (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=24, beside=True,
     ),
     Harness(
         "torn_images", "images of a log with any mixture of sectors since its last sync",

@@ -190,7 +190,9 @@ class Receiver(Gate):
             self._unanswered.discard(link)
         if isinstance(answer, wire.Sources):
             for info in answer.sources:
-                if self.matches(info.topic) and info.incarnation > 0:
+                # A store that has a log, and lost the state that named the others, names none: not known is
+                # not "without stores".
+                if self.matches(info.topic) and info.incarnation > 0 and info.stores:
                     stores = tuple(info.stores)
                     found = Found(
                         info.uuid, info.topic, stores, info.session_id, info.incarnation, info.start_sqn,

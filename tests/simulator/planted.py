@@ -172,6 +172,12 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             f"{STORE}/holdings.py", "self._file.save(self.state, sync=sync)", "self._file.save(self.state, sync=False)"
         ),
     ),
+    "a_source_of_unknown_stores_has_none": (
+        Patch("engine/receiver/receiver.py", "info.incarnation > 0 and info.stores:", "info.incarnation > 0:"),
+    ),
+    "a_source_of_unknown_stores_has_none": (
+        Patch("engine/receiver/receiver.py", "info.incarnation > 0 and info.stores:", "info.incarnation > 0:"),
+    ),
 }
 
 SOUGHT: dict[str, tuple[Patch, ...]] = {

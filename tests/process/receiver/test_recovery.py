@@ -14,6 +14,7 @@ import holdfast as hf
 from holdfast.engine.events import RecoverySequenceNumberInfo
 from holdfast.engine.events import receiver as events
 from holdfast.engine.events.info import RecoveryInfoFlags
+from holdfast.engine.log.state_file import StateFile
 from holdfast.engine.native.core import lib
 from holdfast.engine.receiver.feed import Feed
 
@@ -202,6 +203,31 @@ def test_a_receiver_that_uses_no_store_does_not_know_a_closed_source(store: obje
         until("its ring is gone", lambda: not ctx.discovery.sources())
         other.receiver("quotes", options={"ume_use_store": 0}, on_event=told)
         told.wait(events.NoSource)
+
+
+def test_a_source_whose_stores_are_not_known_is_not_one_without_stores(run_store: Callable[..., ThreadStore]) -> None:
+    """A memory store has lost its directory, and its log outlived that; a source has asked it since, and died
+    before its BEGIN. So it knows an incarnation, and of no list."""
+    first = run_store()
+    with hf.Context(session_id=SESSION) as ctx:
+        source(ctx, 3).close()
+        until("its ring is gone", lambda: not ctx.discovery.sources())
+    first.stop()
+    file = StateFile(first.store.directory.path)
+    state = file.load()
+    assert state is not None
+    (known,) = state.sources
+    assert known.incarnation
+    known.stores, known.sizes, known.groups, known.declared = [], [], [], 0
+    file.save(state)
+    run_store()
+    told = Told()
+    with hf.Context(session_id=78) as reader, hf.Context(session_id=SESSION) as ctx:
+        rcv = reader.receiver("quotes", on_event=told)
+        until("it has looked", lambda: told.of(events.NoSource) or told.of(events.RegistrationComplete))
+        assert not told.of(events.RegistrationComplete)
+        source(ctx, 2)
+        assert take(rcv, 5) == [0, 1, 2, 3, 4]
 
 
 # Getting there (B.3) ----------------------------------------------------------------------------------------
