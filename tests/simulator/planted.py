@@ -175,9 +175,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "a_source_of_unknown_stores_has_none": (
         Patch("engine/receiver/receiver.py", "info.incarnation > 0 and info.stores:", "info.incarnation > 0:"),
     ),
-    "a_source_of_unknown_stores_has_none": (
-        Patch("engine/receiver/receiver.py", "info.incarnation > 0 and info.stores:", "info.incarnation > 0:"),
-    ),
 }
 
 SOUGHT: dict[str, tuple[Patch, ...]] = {
