@@ -37,7 +37,7 @@ struct hf_log;
 struct hf_log_config {
     uint8_t uuid[16];          /* of the source */
     uint64_t first_segment_bytes; /* file size; 0 = 1 MiB */
-    uint64_t max_segment_bytes;   /* 0 = 64 MiB; a single block always fits: >= 4 * HF_STAGING_MAX where blocks are that large */
+    uint64_t max_segment_bytes;   /* 0 = 64 MiB; a larger block gets a file of its own size. Blocks of a quarter waste little */
     uint64_t retain_bytes;     /* 0 = no limit */
     uint32_t level;            /* enum hf_level */
     uint32_t _reserved;

@@ -62,8 +62,8 @@ static uint64_t wanted_bytes(const struct hf_log *log)
     }
     bytes = bytes < log->config.max_segment_bytes ? bytes : log->config.max_segment_bytes;
     bytes = bytes > HF_SEGMENT_MIN ? bytes : HF_SEGMENT_MIN;
-    while (bytes - hf_seg_header_bytes(bytes) < log->need) {
-        bytes *= 2;
+    while (bytes - hf_seg_header_bytes(bytes) < log->need) { /* no more than that: it counts in full in what is kept */
+        bytes = (log->need + hf_seg_header_bytes(bytes) + HF_HEADER_PAGE - 1) & ~(HF_HEADER_PAGE - 1);
     }
     return bytes;
 }

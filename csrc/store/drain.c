@@ -114,9 +114,11 @@ static int serve(struct hf_drain_item *item, uint8_t *staging, uint64_t staging_
                  int parallel)
 {
     uint64_t first, next, block = staging_bytes < HF_STAGING_MAX ? staging_bytes : HF_STAGING_MAX;
+    block = item->block_bytes > 0 && item->block_bytes < block ? item->block_bytes : block;
     int64_t got = hf_reader_copy(item->reader, staging, block, &first, &next);
-    if (got == HF_SMALL) { /* a message larger than a usual block */
-        got = hf_reader_copy(item->reader, staging, staging_bytes, &first, &next);
+    while (got == HF_SMALL && block < staging_bytes) { /* a message larger than a usual block */
+        block = 2 * block < staging_bytes ? 2 * block : staging_bytes;
+        got = hf_reader_copy(item->reader, staging, block, &first, &next);
     }
     if (got <= 0) {
         int moved = item->pending_bytes != 0;

@@ -45,6 +45,7 @@ struct hf_drain_item {
     uint64_t sample_count;
     uint64_t sample_bytes;
     uint64_t sampled;      /* payload at the last one */
+    uint64_t block_bytes;  /* of a block, unless one message is larger; 0: HF_STAGING_MAX, which is the most */
 };
 
 /* items whose status is HF_OK are served. Returns the number of items with another status (the caller looks at them,

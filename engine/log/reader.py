@@ -58,7 +58,8 @@ _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 class Block:
     """Messages in private memory: ``entries[index:count]`` (struct hf_entry[]) are still to be delivered."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = BLOCK_BYTES) -> None:
+        self._bytes = min(most, BLOCK_BYTES) or BLOCK_BYTES
         self.memory: CData = ffi.NULL
         self.entries: CData = ffi.NULL
         self.index = 0
@@ -91,7 +92,7 @@ class Block:
     def room(self, size: int) -> int:
         """Bytes of the memory, ``size`` at least."""
         if self.lent or not self.memory or ffi.sizeof(self.memory) < size:
-            self.memory, self.lent = _new_uncleared("uint8_t[]", max(size, BLOCK_BYTES)), False
+            self.memory, self.lent = _new_uncleared("uint8_t[]", max(size, self._bytes)), False
         if not self.entries:
             self.entries = ffi.new("struct hf_entry[]", SCAN_MAX)
         return int(ffi.sizeof(self.memory))

@@ -42,6 +42,8 @@ class LogPort(Protocol):
 
     path: Path
     stream: Mapping | None
+    item: CData
+    """``struct hf_drain_item *``."""
 
     @property
     def info(self) -> CData:
@@ -86,7 +88,7 @@ class CatchUp:
         self._logs = Logs(paths, repository.until(), marks=False, judge=newest_of)
         self._logs.table = repository.table
         self._logs.begun = repository.table[-1]
-        self._block = Block()
+        self._block = Block(int(repository.item.block_bytes))
         self._paths = tuple(paths)
         self._walked = Walk(paths)
         """Where the logs of stores end that do not run: found on another thread, before anything is read on

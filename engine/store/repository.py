@@ -70,6 +70,7 @@ class Repository:
         self.stream: Mapping | None = None
         self.reader: CData = ffi.NULL
         self.item: CData = ffi.new("struct hf_drain_item *")
+        self.item.block_bytes = int(config.max_segment_bytes) // 4  # what does not fit into a segment's rest wastes it
         self.catch_up: CatchUp | None = None
         """While it is not None, the log is behind the ring, and nothing is drained."""
         self.caught_up = False
