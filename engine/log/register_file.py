@@ -126,14 +126,7 @@ class RegisterFile:
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory, self._name = directory, name
-        missing = [each for each in (directory, *directory.parents) if not each.exists()]
-        self._fd = open_private(directory)
-        try:
-            for each in missing:
-                sync_directory(each.parent)
-        except OSError:
-            os.close(self._fd)
-            raise
+        self._fd = open_private(directory, durable=True)
 
     def close(self) -> None:
         """Closes the directory."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, ForeignOwnerError
 from .runtime import Path, os
+from .sync import sync_directory
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -39,6 +40,7 @@ def open_private(
     make: bool = True,
     closed: bool = False,
     links: bool = False,
+    durable: bool = False,
     hint: str = "",
 ) -> int:
     """A descriptor of a directory that is ours alone to write; it is made, mode 0700, with what lacks above
@@ -50,6 +52,7 @@ def open_private(
         make: it is made where it is missing.
         closed: nobody else may even enter.
         links: an operator may name it by a link, of root's or our own.
+        durable: the names that are made are on disk when this returns.
         hint: what to do where it cannot be used.
 
     Raises:
@@ -60,7 +63,7 @@ def open_private(
     name = path if at is None else os.path.basename(path)
     try:
         if make:
-            _make(name, at)
+            _make(name, at, durable=durable)
         flags = os.O_RDONLY | os.O_DIRECTORY | SAFELY
         if links and os.stat(name, dir_fd=at, follow_symlinks=False).st_uid in {0, os.geteuid()}:
             flags &= ~os.O_NOFOLLOW
@@ -90,7 +93,7 @@ def _tell_owner(path: str, name: StrPath, at: int | None) -> None:
     _check(path, found, 0)
 
 
-def _make(path: StrPath, at: int | None) -> None:
+def _make(path: StrPath, at: int | None, *, durable: bool = False) -> None:
     """With its parents, each of them ours alone: the mode that ``os.makedirs`` takes is not for parents."""
     try:
         os.mkdir(path, 0o700, dir_fd=at)
@@ -100,9 +103,20 @@ def _make(path: StrPath, at: int | None) -> None:
         parent = Path(path).parent
         if at is not None or parent == Path(path):
             raise
-        _make(parent, None)
-        with contextlib.suppress(FileExistsError):  # another process of ours made it meanwhile
+        _make(parent, None, durable=durable)
+        try:
             os.mkdir(path, 0o700)
+        except FileExistsError:  # another process of ours made it meanwhile
+            return
+    if durable and at is None:
+        try:
+            sync_directory(Path(path).absolute().parent)
+        except PermissionError:  # it may be written to and not be read: its owner is who syncs it
+            return
+        except OSError:
+            with contextlib.suppress(OSError):  # else the next sync would say that all is well (sync.py)
+                os.rmdir(path)
+            raise
 
 
 def _check(path: str, found: os.stat_result, forbidden: int) -> None:

@@ -10,7 +10,9 @@ It counts in its boot.
 from __future__ import annotations
 
 import contextlib
+import errno
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from .core import lib
 from .runtime import os
@@ -18,7 +20,7 @@ from .runtime import os
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Doubt", "make_directory", "sync_data", "sync_directory", "sync_log_directory"]
+__all__ = ["Doubt", "make_directory", "sync_data", "sync_directory", "sync_log_directory", "sync_way"]
 
 
 def _raise(status: int, what: str) -> None:
@@ -42,6 +44,33 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
     if status < 0:
         _raise(status, f"sync of {path}")
+
+
+def sync_way(path: Path, doubts: Path | None = None) -> None:
+    """The names in a directory that has just been made, and those that lead to it from where its file system
+    begins. ``doubts``: where Doubts are kept.
+
+    Whoever made it may have been killed before it did this. What another user alone may open, another user
+    has made. Raises OSError: a sync failed; and ever after in this boot for what lies below, because the next
+    sync would say that all is well.
+    """
+    way = path.resolve()
+    device = os.stat(way).st_dev
+    for each in (way, *way.parents):
+        with contextlib.suppress(PermissionError):
+            if os.stat(each).st_dev != device:
+                return
+            doubt = None if doubts is None else Doubt(doubts / f"names-{crc32(os.fsencode(each)):08x}")
+            if doubt:
+                raise OSError(errno.EIO, "a sync failed since the machine was started", str(each))
+            try:
+                sync_directory(each)
+            except PermissionError:
+                raise
+            except OSError:
+                if doubt is not None:
+                    doubt.set()
+                raise
 
 
 def sync_log_directory(path: Path) -> None:

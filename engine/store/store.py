@@ -30,6 +30,7 @@ from ..memory.nameless import BellsName
 from ..native.core import lib
 from ..native.private_directory import is_read_only
 from ..native.runtime import Path, os, secrets, selectors, socket, threading, time
+from ..native.sync import sync_way
 from ..options.store_config import StoreConfig, check_config
 from . import acks, answers
 from .clients import Client, Clients
@@ -145,6 +146,8 @@ class Store:
                 raise ReadOnlyError(str(self._file.sealed))
             return state  # it lives on in the state's last life: no source is told of one
         if state is None:
+            for each in self._locked:
+                _begin_in(each.path, self.domain.doubts)
             state = first_state(self.config.name)
         state.live()
         self._file.save(state)
@@ -397,6 +400,17 @@ def _code(request: wire.Request, code: str) -> str:
     return "busy" if isinstance(request, wire.Deregister) else code
 
 
+def _begin_in(directory: Path, doubts: Path | None = None) -> None:
+    """No store has run in this directory yet: a power cut must not take it once messages are stable there."""
+    try:
+        sync_way(directory, doubts)
+    except OSError as error:
+        raise ConfigError(
+            f"the names that lead to {directory} may not be on disk: {error}",
+            hint="see to the disk, then start the machine again; or choose a directory on another disk",
+        ) from error
+
+
 @contextlib.contextmanager
 def _usable(directory: str | os.PathLike[str]) -> Iterator[None]:
     """What the system says of a directory at the start is a mistake in the configuration, or something that
@@ -429,9 +443,12 @@ def adopt_empty(directory: Path, name: str) -> State:
         DirectoryInUseError: it runs.
         CorruptionError, OSError: its state cannot be read, or not be written.
     """
-    with StoreDirectory(directory):
+    with StoreDirectory(directory) as made:
         file = StateFile(directory)
-        state = file.load() or first_state(name)
+        state = file.load()
+        if state is None:
+            _begin_in(made.path)
+            state = first_state(name)
         state.adopted = state.opened
         file.save(state)
     return state
