@@ -199,11 +199,12 @@ class ReceiverRegistration(Registration):
         if not everybody and not self._is_over(now_ns):
             return []
         knowing = {s: grant for s, grant in grants.items() if grant.uuid == self.identity and s not in self._strangers}
-        voters = knowing or grants  # who knew it may have died since
+        promised = {} if knowing else self._promised(grants)  # who knew it may have died since
+        voters = knowing or promised or grants
         # A store that has missed a BEGIN reports acknowledgements of numbers that are another incarnation's
         # now (docs/design.md 13). Which ones these are must be known: one kept wrongly skips messages, one
         # cut wrongly delivers them again.
-        starts = {self._start(voters, table) for table in self.tables()}
+        starts = {self._start(voters, table, least=bool(promised)) for table in self.tables()}
         self.disputed = len(starts) > 1
         if self.disputed:
             return []
@@ -218,12 +219,21 @@ class ReceiverRegistration(Registration):
         said = Complete(start, whole, None if position == start else position)
         return [said, *self._unify(now_ns)]
 
-    def _start(self, voters: dict[int, Grant], begins: Table) -> tuple[int, int]:
-        """Where it starts by this table, and everything below which number it has acknowledged."""
+    def _promised(self, grants: dict[int, Grant]) -> dict[int, Grant]:
+        """Stores of a receiver-paced source that keep what was sent since they granted an earlier life, where
+        they are enough to have told it that it is registered."""
+        kept = {store: grant for store, grant in grants.items() if grant.kept_for}
+        quorate = set(self.groups.quorate(kept))
+        return {store: grant for store, grant in kept.items() if self.groups.of[store] in quorate}
+
+    def _start(self, voters: dict[int, Grant], begins: Table, *, least: bool = False) -> tuple[int, int]:
+        """Where it starts by this table, and everything below which number it has acknowledged. ``least``:
+        the one that is farthest back counts."""
+        agreed = (lambda reports: min(reports.values())) if least else self._agreed
         void = {s: void_from(begins, grant.incarnation) for s, grant in voters.items()}
-        start = self._agreed({s: min(grant.next_sqn, void[s]) for s, grant in voters.items()})
+        start = agreed({s: min(grant.next_sqn, void[s]) for s, grant in voters.items()})
         kept = {s: min(g.next_sqn if g.position < 0 else g.position, void[s]) for s, g in voters.items()}
-        return start, self._agreed(kept)
+        return start, agreed(kept)
 
     def _agreed(self, reports: dict[int, int]) -> int:
         return self.groups.consensus(reports, self.behavior)

@@ -395,7 +395,8 @@ def decide_receiver(
         return in_use(request.id, facts.store, receiver, "receiver", holder)
     ack, joined, under = receiver.ack, receiver.joined, source.incarnation
     if adopts:  # what it has acknowledged by the identity that it gives up stays
-        ack, joined = max(ack, facts.line_before.number if facts.line_before is not None else 0), True
+        ack = max(ack, facts.line_before.number if facts.line_before is not None else 0)
+        joined |= source.paced is None  # else the number is where a stranger starts, until the line says more
     line = facts.line
     if line is not None:
         # A receiver that had joined says there what it has. What this store knows may be more: the oldest

@@ -88,6 +88,7 @@ class ReceiverDesk:
             max(receiver.ack, high - rollback), oldest, high, old and receiver.joined, str(repository.path),
             source.incarnation, source.start_sqn, _flags(source, receiver), source.begins, decision.under,
             receiver.ack, repository.earlier(), unrecorded, list(source.excluded(holdings.state.excluded)),
+            old and not receiver.joined and source.paced is not None,
         )  # fmt: skip
 
     def _facts(

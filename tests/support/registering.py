@@ -11,8 +11,10 @@ INTERVAL = 3_000_000_000
 OURS, THEIRS = b"o" * 16, b"t" * 16
 
 
-def grant(next_sqn: int, *, incarnation: int = 0, uuid: bytes = OURS, old: bool = False) -> Grant:
-    return Grant(7, uuid, next_sqn, old, incarnation)
+def grant(
+    next_sqn: int, *, incarnation: int = 0, uuid: bytes = OURS, old: bool = False, kept_for: bool = False
+) -> Grant:
+    return Grant(7, uuid, next_sqn, old, incarnation, kept_for=kept_for)
 
 
 def source(stores: int = 1) -> SourceRegistration:

@@ -11,6 +11,7 @@ from support.three_stores import everywhere
 from support.workers import until
 
 import holdfast as hf
+from holdfast.engine.log.state_file import Acked, SourceState
 from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
@@ -345,3 +346,27 @@ def test_j1_a_source_paced_source_stays_so_where_receiver_pacing_is_allowed(stor
 def test_j1_a_source_must_say_how_much_may_be_in_flight() -> None:
     with hf.Context(session_id=5) as ctx, pytest.raises(hf.ConfigError, match="without ume_flight_size_bytes"):
         ctx.source("quotes", options={"ume_store_name": ["a:0:0"], "ume_receiver_paced_persistence": 1})
+
+
+def test_j1_what_was_sent_since_a_receiver_registered_is_its_own_where_another_group_never_knew_it(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed before it said anywhere that it had joined: its position is no more than a number. The
+    greatest of all groups would be where the other one lets strangers start."""
+    acked = SourceState.acked
+    monkeypatch.setattr(SourceState, "acked", lambda state, line: Acked(acked(state, line).number, joined=False))
+    stores = {name: run_store(name, "disk", **DISK) for name in "ab"}
+    groups = {"ume_store_name": ["a:0:0", "b:0:1"], "ume_store_group": ["0:1", "1:1"], "ume_registration_interval": 100}
+    with hf.Context(session_id=5, options={"ume_ack_batching_interval": 5}) as ctx:
+        src = source(ctx, **groups)
+        everywhere(src)
+        stores["b"].stop()
+        receiver(ctx, **BLOCKS).close()
+        assert [(each.joined, each.ack) for each in states(stores["a"])] == [(False, 0)]
+        run_store("b", "disk", **DISK)
+        for number in range(10):
+            src.send(number.to_bytes(4, "big"), timeout=SHORT)
+        everywhere(src)
+        until("both have all", lambda: {at.stable_sequence_number for at in src.stats().stores.values()} == {9})
+        with receiver(ctx, **BLOCKS) as rcv:
+            take(rcv, *range(10))

@@ -70,6 +70,38 @@ def test_a_store_that_knows_the_receiver_by_another_identity_is_asked_again_with
     assert machine.granted(1, took_over, 3) == [Granted(1, took_over), Complete(90, True)]
 
 
+def test_what_a_store_has_kept_for_an_earlier_life_outvotes_those_that_never_knew_it() -> None:
+    """Of a receiver-paced source: strangers start where it is now. Of those that granted a life, the one that
+    did it first has kept the most."""
+    groups = Groups((1, 1, 1), (0, 1, 2))
+    machine = ReceiverRegistration(groups, INTERVAL, "majority")
+    for store in range(3):
+        machine.connected(store, 0)
+    machine.granted(0, grant(90), 1)
+    machine.granted(1, grant(5, kept_for=True), 1)
+    assert machine.granted(2, grant(7, kept_for=True), 1)[-1] == Complete(5, True)
+
+
+def test_what_too_few_stores_have_kept_was_promised_to_nobody() -> None:
+    """It asked at one store of three, and was never told that it is registered."""
+    machine = receiver(3)
+    for store in range(3):
+        machine.connected(store, 0)
+    machine.granted(0, grant(0, kept_for=True), 1)
+    machine.granted(1, grant(90), 1)
+    assert machine.granted(2, grant(90), 1)[-1] == Complete(90, True)
+
+
+def test_what_was_acknowledged_counts_for_more_than_what_was_kept() -> None:
+    machine = receiver(2)
+    machine.connected(0, 0)
+    machine.connected(1, 0)
+    machine.granted(0, grant(5, uuid=THEIRS, kept_for=True), 1)
+    known = grant(20, uuid=OURS, old=True)
+    assert machine.granted(1, known, 2) == [Granted(1, known), Ask(0)]
+    assert machine.granted(0, grant(20, uuid=OURS, old=True), 3)[-1] == Complete(20, True)
+
+
 def test_a_store_that_does_not_know_the_receiver_has_no_say_and_imposes_nothing() -> None:
     machine = receiver(3)
     for store in range(3):

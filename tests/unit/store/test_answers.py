@@ -307,6 +307,15 @@ def test_an_identity_from_another_store_takes_the_acknowledgements_along() -> No
     assert grants(asked, receiver(), ReceiverFacts("a", None, Held(42, 9))).pid == 42, "it is somebody's there"
 
 
+def test_a_stranger_that_takes_an_identity_over_has_not_joined_a_receiver_paced_source_by_that() -> None:
+    """What it is said to have is where strangers start, behind what other stores keep for it."""
+    asked, known = registers(identity=RIVAL), receiver()
+    paced = source(paced=Wanted(1000))
+    assert not answers.decide_receiver(asked, paced, known, ReceiverFacts("a", None)).joined  # type: ignore[union-attr]
+    line = Acked(60, joined=True)
+    assert answers.decide_receiver(asked, paced, known, ReceiverFacts("a", None, line=line)).joined  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(("paced", "position"), [(None, 30), (object(), 105)])
 def test_where_a_new_receiver_begins(paced: Any, position: int) -> None:
     assert answers.first_position(source(paced=paced), 100, 30, 105, 1000) == position
