@@ -100,6 +100,11 @@ def sources(module: str) -> list[str]:
     return sorted(str(path.relative_to(HERE.parent)) for path in found)
 
 
+def headers() -> list[str]:
+    """All that a module of the core is compiled with, from the repository's root."""
+    return sorted(str(path.relative_to(HERE.parent)) for path in [*HERE.rglob("*.h"), *KERNEL.glob("*.h")])
+
+
 def wrapped() -> list[str]:
     """The calls that the simulator answers: those that its kernel has a ``__wrap_`` for."""
     return sorted({name for path in KERNEL.glob("*.c") for name in _WRAPPED.findall(path.read_text())})

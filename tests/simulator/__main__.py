@@ -25,6 +25,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--plant", metavar="BUG", help="one of planted.py; empty for none")
     parser.add_argument("--shrink", action="store_true", help="tell what is left of the seed when nothing is needless")
+    parser.add_argument("--plot", help="play only seeds that may have it (plots.py)")
     parser.add_argument("--until-broken", action="store_true")
     parser.add_argument("--digests", action="store_true", help="print what tells two runs of a seed apart")
     return parser.parse_args()

@@ -212,7 +212,7 @@ class Faults:
         """What is at ``by`` comes in the place of a store's files; nothing, where that is empty."""
         if index in self.machine.stores:
             self.kill(self.machine.stores[index])
-        self.machine.judge.before_loss()
+        self.machine.judge.before_loss(index)
         lib.sim_copy(by.encode(), f"/disk{index}".encode())
         self.machine.judge.lose(quorum=False)
 
@@ -270,6 +270,8 @@ class Faults:
             self.mend_disk(index)
             if index in self.suspect and index in self.machine.stores:
                 self.kill(self.machine.stores[index])
+        if self.machine.in_doubt:
+            self.power_cut()
         self.late = {each: int(world.random() * 5e8) if world.random() < 0.3 else 0 for each in self.missing()}
         self.healed_ns = int(lib.sim_now_ns)
 

@@ -10,11 +10,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from simulator.planted import PLANTED, SOUGHT
+from simulator.planted import PLANTED, SOUGHT, STAGE
 
 KILLING = Path(__file__).with_name("killing.json")
 TESTS = Path(__file__).resolve().parents[1]
 SEEDS_MAX = int(os.environ.get("SEEDS_MAX", "2000"))
+"""Of a bug with a stage, six times as many are counted: one in six has its plot, and is played."""
 PIECE = 100
 """Seeds of one process."""
 
@@ -33,6 +34,7 @@ def broken(bug: str, first: int, count: int) -> tuple[int, str] | None:
         str(count),
         "--until-broken",
     ]
+    command += ["--plot", STAGE[bug]] if bug in STAGE else []
     done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
     said = done.stdout.splitlines()
     if done.returncode == 0:
@@ -45,8 +47,9 @@ def broken(bug: str, first: int, count: int) -> tuple[int, str] | None:
 
 def hunt(bug: str) -> tuple[int, str] | None:
     """The first seed of all that notices the bug."""
-    for first in range(0, SEEDS_MAX, PIECE):
-        found = broken(bug, first, PIECE)
+    times = 6 if bug in STAGE else 1
+    for first in range(0, SEEDS_MAX * times, PIECE * times):
+        found = broken(bug, first, PIECE * times)
         if found is not None:
             return found
     return None

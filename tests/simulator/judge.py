@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast
 from simulator.native import lib
-from simulator.shape import FRAGMENT
+from simulator.shape import AGE_S, LIFETIME_MS, LIMIT
 from simulator.world import world
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ class SourceLife:
         self.said: set[int] = set()
         """Numbers that it has called stable."""
         self.begun = False
+        self.left = self.deregistered = False
+        self.ended_ns = 0
+        """When its process ended; 0: it lives."""
 
 
 class ReceiverLife:
@@ -58,15 +61,21 @@ class ReceiverLife:
         """Of these, the ones that it was told of."""
         self.sent_by: dict[str, int] = {}
         """Source -> the life that sent what came last."""
+        self.deregistered = self.left = False
+        self.ended_ns = 0
 
 
 class Message:
     """One message, from the moment before it is sent."""
 
-    __slots__ = ("first", "had", "kept", "last", "life", "mark", "stable")
+    __slots__ = ("first", "had", "kept", "last", "life", "mark", "order", "safe", "sent_ns", "stable", "upto")
 
-    def __init__(self, mark: bytes, life: SourceLife) -> None:
-        self.mark, self.life = mark, life
+    def __init__(self, mark: bytes, life: SourceLife, order: int) -> None:
+        self.mark, self.life, self.order = mark, life, order
+        self.upto = self.sent_ns = 0
+        """Bytes that were sent up to its end, and when."""
+        self.safe: set[int] = set()
+        """Stores that had it on disk at the last look, and have not lost their files since."""
         self.first = self.last = -1
         self.stable = self.kept = False
         self.had: set[int] = set()
@@ -82,6 +91,7 @@ class Judge:
         self.marks = 0
         """Given out so far: none is used twice."""
         self.lives: list[SourceLife] = []
+        self.receivers: list[ReceiverLife] = []
         self.consumed: dict[int, set[bytes]] = defaultdict(set)
         """Session -> messages that its programs were done with."""
         self.told_lost: dict[int, set[int]] = defaultdict(set)
@@ -90,6 +100,10 @@ class Judge:
         self.broken = ""
         """What did not hold first."""
         self.failed: list[tuple[Process, BaseException]] = []
+        self.bytes = 0
+        """Sent so far."""
+        self.joined: dict[int, int] = {}
+        """Session -> how many messages there were when it was registered, of a receiver-paced source."""
 
     def fail(self, *what: object) -> None:
         """Raises BrokenError: the hub stops the seed."""
@@ -105,26 +119,35 @@ class Judge:
         lib.sim_held += 1
         found = set()
         for index, level in enumerate(self.shape.levels):
-            path = f"{self.machine.path(index)}/logs".encode()
+            path = self.machine.disk(index).encode()  # the names that lead to it count, too
             if lib.sim_holds(path, mark, len(mark), durable and level == "disk"):
                 found.add(index)
         lib.sim_held -= 1
         return found
 
-    def before_loss(self) -> None:
-        """Files will be destroyed: who has a message now, has had it when it is called stable later."""
+    def before_loss(self, lost: int | None = None) -> None:
+        """Files will be destroyed, of one store; None: what is on no disk. Who has a message now, has had it
+        when it is called stable later."""
         for message in self.messages.values():
+            holders = self.holders(message.mark, durable=True)
             if not message.stable:
-                message.had |= self.holders(message.mark, durable=True)
+                message.had |= holders
+            message.safe = {store for store in holders if store != lost and self.shape.levels[store] == "disk"}
 
     def lose(self, *, quorum: bool) -> None:
         """Files were destroyed: a message is kept where a copy is left; after a power cut, if it was stable,
         a quorum of them."""
         holders = {mark: self.holders(mark) for mark in self.messages}
         remembered = any(holders.values())
+        if self.shape.has("paced") and not quorum:  # a store lets go of what is consumed: who has what, nobody knows
+            self._forget()
+            return
         for mark, message in self.messages.items():
             if message.kept and quorum:
-                message.kept = message.stable and self.shape.enough(holders[mark], message.life.declared)
+                enough = self.shape.enough(holders[mark], message.life.declared)
+                if message.stable and not enough and self.shape.enough(message.safe, message.life.declared):
+                    self.fail(f"{mark!r} was stable at {sorted(message.safe)}, and {sorted(holders[mark])} have it")
+                message.kept = message.stable and enough
             elif message.kept:
                 message.kept = bool(holders[mark]) or (remembered and self._is_in_ring(message))
 
@@ -145,18 +168,20 @@ class Judge:
         """A message is about to be sent."""
         self.marks += 1
         mark = b"<%03d.%06d>" % (life.number, self.marks)
-        self.messages[mark] = Message(mark, life)
+        self.messages[mark] = Message(mark, life, self.marks)
         return mark
 
-    def not_sent(self, life: SourceLife, mark: bytes, error: BaseException) -> None:
+    def not_sent(self, life: SourceLife, mark: bytes) -> None:
         """send() has raised: nothing was published."""
-        del life, error
+        del life
         del self.messages[mark]
 
     def registered(self, life: SourceLife, start: int) -> None:
         """RegistrationComplete."""
         world.note("registered", life.process.name, start)
         if life.start is None:
+            if self._is_forgotten(self._source_gone_ns()):
+                self._forget()
             life.start = start
 
     def sent(self, life: SourceLife, mark: bytes, last: int, size: int) -> None:
@@ -165,13 +190,17 @@ class Judge:
         message.last = last
         world.note("sent", life.process.name, mark.decode(), last, size)
         before = max(life.marks, default=None)
-        first = message.first = last - max(1, -(-size // FRAGMENT)) + 1
+        first = message.first = last - max(1, -(-size // self.shape.fragment)) + 1
+        self.bytes += size
+        message.upto, message.sent_ns = self.bytes, int(lib.sim_now_ns)
         if before is not None and first != before + 1:
             self.fail(f"{mark!r} has {first}..{last}, and {before} came before it")
         for number in range(first, last + 1):
             life.marks[number] = mark
         message.kept = True
         rivals = [each for each in self.lives if each is not life and each.begun and each.process.alive]
+        if self.shape.lists[1:]:  # where no declared store knows a source, it is a new one (engine/log/register.py)
+            rivals = [each for each in rivals if each.source.uuid == life.source.uuid]
         life.begun = True
         if rivals and not any(each.process in self.machine.closing for each in rivals):
             self.fail(f"{life.process.name} sends, and {rivals[0].process.name} lives and has sent")
@@ -181,6 +210,52 @@ class Judge:
     def closes(self, life: SourceLife) -> None:
         """It has closed cleanly: the next one may come."""
         life.begun = False
+
+    def deregisters(self, life: SourceLife) -> None:
+        """What it has sent is wanted no more."""
+        world.note("deregisters", life.process.name)
+        life.left = True
+        self._forget()
+
+    def _forget(self) -> None:
+        for message in self.messages.values():
+            message.kept = False
+
+    def ended(self, process: Process) -> None:
+        """A process is no more."""
+        for life in self.lives:
+            if life.process is process and not life.ended_ns:
+                life.ended_ns = int(lib.sim_now_ns)
+        for receiver in self.receivers:
+            if receiver.process is process and not receiver.ended_ns:
+                receiver.ended_ns = int(lib.sim_now_ns)
+
+    def _source_gone_ns(self) -> int:
+        """Since when no source is registered; 0: one is, or none ever was."""
+        held = [life for life in self.lives if life.start is not None]
+        return 0 if any(not life.ended_ns for life in held) else max((life.ended_ns for life in held), default=0)
+
+    def _is_forgotten(self, gone_ns: int) -> bool:
+        """Who is gone since then may be forgotten."""
+        return self.shape.has("lifetimes") and 0 < gone_ns <= int(lib.sim_now_ns) - int(LIFETIME_MS * 0.8e6)
+
+    def keeps(self, message: Message) -> bool:
+        """It is still to be had."""
+        if not message.kept or self._is_forgotten(self._source_gone_ns()):
+            return False
+        if self.shape.has("limits") and not self.shape.has("paced") and self.bytes - message.upto > LIMIT // 4:
+            return False
+        return not (self.shape.has("ages") and int(lib.sim_now_ns) - message.sent_ns > AGE_S * 0.8e9)
+
+    def is_due(self, message: Message, session: int) -> bool:
+        """A receiver must have it."""
+        if not self.keeps(message):
+            return False
+        if not self.shape.has("paced"):
+            return True
+        # A backup that takes a seat while a receiver is away has never known it (docs/semantics.md J.1).
+        known = not self.shape.backups and message.order > self.joined.get(session, self.marks)
+        return known and self.shape.pace(session) == 1
 
     def stable(self, life: SourceLife, first: int, last: int, client_data: object) -> None:
         """MessageStable."""
@@ -192,14 +267,19 @@ class Judge:
 
     def _settle(self, life: SourceLife) -> None:
         """What is called stable is held by enough stores, from now on."""
-        for number in sorted(life.said & life.marks.keys()):
+        for number in sorted(life.said & life.marks.keys()) if not life.left else ():
             message = self.messages[life.marks[number]]
             if message.stable or not life.said.issuperset(range(message.first, message.last + 1)):
                 continue
             message.stable = True
-            holders = self.holders(message.mark, durable=True) | message.had
-            if not self.shape.enough(holders, life.declared):
+            holders = self.holders(message.mark, durable=not self.shape.on_reception) | message.had
+            if not self.shape.enough(holders, life.declared) and not self._is_done_with(message):
                 self.fail(f"{message.mark!r} is called stable, and stores {sorted(holders)} have it")
+
+    def _is_done_with(self, message: Message) -> bool:
+        """All receivers that a receiver-paced source waits for have consumed it: stores need not have it."""
+        waited = [session for session in self.joined if message.order > self.joined[session]]
+        return self.shape.has("paced") and all(message.mark in self.consumed[session] for session in waited)
 
     def reclaimed(self, life: SourceLife, first: int, last: int, *, forced: bool) -> None:
         """MessageReclaimed."""
@@ -226,17 +306,25 @@ class Judge:
 
     def joins(self, process: Process, session: int, *, ordered: bool) -> ReceiverLife:
         """A program makes a receiver. Not ``ordered``: messages come in the order of their arrival."""
-        return ReceiverLife(process, session, ordered=ordered)
+        life = ReceiverLife(process, session, ordered=ordered)
+        self.receivers.append(life)
+        return life
 
     def starts(self, life: ReceiverLife, source: str, number: int) -> None:
         """RegistrationComplete: this number is due. What is below was consumed, or is kept no more."""
         world.note("starts at", life.process.name, source, number)
         if source not in life.due:
+            held = [each for each in self.receivers if each.session == life.session and each is not life and each.due]
+            if held and self._is_forgotten(max(each.ended_ns for each in held)):
+                self._forgets(life.session)
+            self.joined.setdefault(life.session, self.marks)
             life.due[source] = number
             missed = [
                 message.mark
                 for message in self.messages.values()
-                if message.kept and 0 <= message.last < number and message.mark not in self.consumed[life.session]
+                if self.is_due(message, life.session)
+                and 0 <= message.last < number
+                and message.mark not in self.consumed[life.session]
             ]
             if missed:
                 self.fail(f"{life.process.name} starts at {number}, and has never had {missed}")
@@ -279,8 +367,8 @@ class Judge:
     def _passes_over(self, life: ReceiverLife, first: int, last: int) -> None:
         """Nobody has these."""
         consumed = self.consumed[life.session]
-        there = [each for each in self.messages.values() if each.kept and each.first <= last and each.last >= first]
-        if missed := [each.mark for each in there if each.mark not in consumed]:
+        there = [each for each in self.messages.values() if each.first <= last and each.last >= first]
+        if missed := [each.mark for each in there if each.mark not in consumed and self.is_due(each, life.session)]:
             self.fail(f"{life.process.name} goes on behind {first}..{last}, and {missed} are kept")
         life.gaps.update(range(first, last + 1))
 
@@ -288,7 +376,19 @@ class Judge:
         """It has closed cleanly."""
         if life.gaps - life.told:
             self.fail(f"{life.process.name} was never told of {sorted(life.gaps - life.told)}")
-        self.closed[life.session] |= self.consumed[life.session]
+        if not life.left:
+            self.closed[life.session] |= self.consumed[life.session]
+
+    def leaves(self, life: ReceiverLife) -> None:
+        """It is deregistered."""
+        world.note("deregisters", life.process.name)
+        life.left = True
+        self._forgets(life.session)
+
+    def _forgets(self, session: int) -> None:
+        """Nobody remembers what it had, nor has to keep anything for it."""
+        self.closed[session].clear()
+        self.joined.pop(session, None)
 
     def power_cut(self) -> None:
         """Acknowledgements may go back."""
@@ -310,7 +410,7 @@ class Judge:
         for message in self.messages.values():
             if message.kept and not self._is_left_behind(message):
                 for session in range(1, self.shape.receivers + 1):
-                    if message.mark not in self.consumed[session]:
+                    if message.mark not in self.consumed[session] and self.is_due(message, session):
                         return f"receiver {session} has not had {message.mark!r} ({message.first}..{message.last})"
         return ""
 

@@ -35,6 +35,8 @@ class Machine:
         self.eager = 0.02
         """Seconds between two messages of a source, on average; 0: it sends nothing."""
         self.calm = False
+        self.in_doubt = False
+        """A store cannot start before the machine does: the sync of a name has failed."""
         self.closing: set[Process] = set()
         """Programs that are to close what they have, and end."""
         self._lives = 0
@@ -66,6 +68,7 @@ class Machine:
     def ended(self, process: Process) -> None:
         """A program has come to its end by itself, or is killed."""
         process.kill()
+        self.judge.ended(process)
         self.stores = {index: each for index, each in self.stores.items() if each is not process}
         self.receivers = {session: each for session, each in self.receivers.items() if each is not process}
         self.sources = [each for each in self.sources if each is not process]
@@ -75,8 +78,13 @@ class Machine:
         """A thread of a program has ended with an error: the process ends, as an interpreter would end it."""
         world.note("fails", thread.process.name, thread.name, repr(error))
         self.judge.ends_with(thread.process, error)
+        self.in_doubt |= "start the machine again" in getattr(error, "hint", "")
         self.ended(thread.process)
+
+    def disk(self, index: int) -> str:
+        """Of a store."""
+        return f"/disk{index}"
 
     def path(self, index: int) -> str:
         """Where a store keeps what it has."""
-        return f"/disk{index}/store"
+        return f"{self.disk(index)}/store"

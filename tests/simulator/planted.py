@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from simulator.planting import Patch
 
-__all__ = ["PLANTED", "SOUGHT"]
+__all__ = ["PLANTED", "SOUGHT", "STAGE"]
 
 RULES = "engine/rules"
 STORE = "engine/store"
@@ -160,6 +160,27 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "    return FOR_EVER\n",
         ),
     ),
+    "the_state_is_not_synced": (
+        Patch(
+            f"{STORE}/holdings.py", "self._file.save(self.state, sync=sync)", "self._file.save(self.state, sync=False)"
+        ),
+    ),
+    "a_segment_is_as_large_as_what_is_kept": (
+        Patch(
+            f"{STORE}/holdings.py",
+            "            config.max_segment_bytes = _segment_bytes(config.retain_bytes)\n",
+            "            pass\n",
+        ),
+    ),
+    "the_way_to_a_store_is_not_synced": (
+        Patch(
+            f"{STORE}/store.py", "                _begin_in(each.path, self.domain.doubts)\n", "                pass\n"
+        ),
+        Patch("engine/native/private_directory.py", "    if durable and at is None:\n", "    if False:\n"),
+    ),
+}
+
+SOUGHT: dict[str, tuple[Patch, ...]] = {
     "it_sends_before_begin_is_durable": (
         Patch(
             f"{RULES}/source_registration.py",
@@ -167,17 +188,12 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "return self._in_phase(Phase.ACTIVE, Phase.ANNOUNCED)",
         ),
     ),
-    "the_state_is_not_synced": (
-        Patch(
-            f"{STORE}/holdings.py", "self._file.save(self.state, sync=sync)", "self._file.save(self.state, sync=False)"
-        ),
-    ),
     "a_source_of_unknown_stores_has_none": (
         Patch("engine/receiver/receiver.py", "info.incarnation > 0 and info.stores:", "info.incarnation > 0:"),
     ),
-}
-
-SOUGHT: dict[str, tuple[Patch, ...]] = {
+    "an_earlier_life_was_granted_nothing": (
+        Patch(f"{RULES}/receiver_registration.py", "if knowing else self._promised(grants)", "if True else {}"),
+    ),
     "a_dead_ring_is_unlinked_too_soon": (
         Patch(
             "engine/log/stale_rings.py",
@@ -227,3 +243,12 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
     ),
 }
 """Bugs that no seed has found yet: what the simulator does not reach. ``hunt`` looks for these, too."""
+
+STAGE = {
+    "a_blind_peer_is_empty": "blind",
+    "a_ring_is_left_too_soon": "clogged",
+    "it_answers_before_the_ring_is_drained": "clogged",
+    "it_sends_before_begin_is_durable": "orphan",
+    "the_state_is_not_synced": "dawn",
+}
+"""Plots in which these show: seeds that have no such plot are not asked."""

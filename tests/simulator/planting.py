@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
+import math
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,8 +22,6 @@ __all__ = ["Patch", "build", "plant", "planted_text"]
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build/planted"
-TEMP = ROOT / "build/inplace/temp"
-"""Where csrc/build_core.py leaves objects."""
 
 
 class Patch(NamedTuple):
@@ -95,32 +97,51 @@ def plant(bug: str, patches: Sequence[Patch]) -> None:
         sys.meta_path.insert(0, _CoreFinder(build(bug, patches)))
 
 
-def objects() -> list[Path]:
-    """Of the simulated core, as it was built last."""
-    return sorted([*(TEMP / "_core_sim").rglob("*.o"), TEMP / "build/inplace/temp/_core_sim/module.o"])
+def _compile(source: Path, made: Path, newest: float) -> Path:
+    """The object of one of the simulated core's sources: what is there, if it is younger than ``newest``."""
+    import build_core
+
+    if not made.exists() or made.stat().st_mtime <= newest:
+        flags = [*build_core.COMPILE, *build_core.SIMULATION, "-fPIC", "-w"]
+        flags += [f"-I{path}" for path in (ROOT / "csrc", build_core.KERNEL, sysconfig.get_path("include"))]
+        subprocess.run(["gcc", *flags, "-c", str(source), "-o", str(made)], check=True, capture_output=True)
+    return made
+
+
+def _objects() -> list[Path]:
+    """Of the core with nothing planted, compiled once for all bugs, in folders as those of their sources."""
+    import build_core
+
+    sources = build_core.sources("holdfast._core_sim")
+    newest = max((ROOT / path).stat().st_mtime for path in [*sources, *build_core.headers(), "csrc/build_core.py"])
+    module = BUILT / "module.c"
+    if not module.exists() or module.stat().st_mtime <= newest:
+        with contextlib.redirect_stdout(None):  # cffi tells what it writes
+            build_core.emit("holdfast._core_sim", module)
+    wanted = {BUILT / "objects" / path.replace(".c", ".o"): ROOT / path for path in sources}
+    wanted[BUILT / "objects/module.o"] = module
+    for made in wanted:
+        made.parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda made: _compile(wanted[made], made, newest), wanted))
 
 
 def build(bug: str, patches: Sequence[Patch]) -> Path:
-    """The simulated core with its planted files compiled anew, and linked with the objects of all others."""
+    """The simulated core with its planted files, linked with the objects of all others."""
     sys.path.insert(0, str(ROOT / "csrc"))
     import build_core
 
     folder = BUILT / bug
-    made = folder / f"_core_sim{EXTENSION_SUFFIXES[-2]}"
-    paths = sorted({patch.path for patch in patches if patch.path.endswith(".c")})
-    newest = max(each.stat().st_mtime for each in [*(ROOT / path for path in paths), *objects()])
-    if made.exists() and made.stat().st_mtime > newest:
-        return made
     folder.mkdir(parents=True, exist_ok=True)
-    planted = []
-    for path in paths:
+    with (BUILT / "lock").open("w") as lock:  # several tests build at a time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        objects = _objects()
+    for path in sorted({patch.path for patch in patches if patch.path.endswith(".c")}):
         source = folder / Path(path).name
         source.write_text(planted_text(patches, path))
-        planted.append(source)
-    flags = [*build_core.COMPILE, *build_core.SIMULATION, "-fPIC", f"-I{ROOT / 'csrc'}", f"-I{build_core.KERNEL}"]
-    flags += [f"-I{sysconfig.get_path('include')}", "-w"]
-    others = [each for each in objects() if not any(str(each).endswith(path[:-2] + ".o") for path in paths)]
+        objects.remove(BUILT / "objects" / path.replace(".c", ".o"))
+        objects.append(_compile(source, source.with_suffix(".o"), math.inf))
+    made = folder / f"_core_sim{EXTENSION_SUFFIXES[-2]}"
     wraps = [f"-Wl,--wrap={name}" for name in build_core.wrapped()]
-    command = ["gcc", "-shared", *flags, *map(str, planted), *map(str, sorted(others)), *wraps, "-o", str(made)]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    subprocess.run(["gcc", "-shared", *map(str, objects), *wraps, "-o", str(made)], check=True, capture_output=True)
     return made

@@ -224,4 +224,43 @@ def severed(faults: Faults) -> Generator[int, None, None]:
         faults.kill(source)
 
 
-PLOTS = {plot.__name__: plot for plot in (blind, orphan, disaster, coup, absence, power, succession, severed)}
+def dawn(faults: Faults) -> Generator[int, None, None]:
+    """A source begins, and the power goes as soon as something of it is stable."""
+    machine = faults.machine
+    for source in list(machine.sources):
+        faults.kill(source)
+    yield some(0.1, 100)
+    machine.start_source()
+    began = machine.sources[-1]
+    for _ in range(2000):
+        yield some(0.05, 0.5)
+        if any(each.stable and each.life.process is began for each in machine.judge.messages.values()):
+            break
+    faults.power_cut()
+    order = faults.missing()
+    world.rng.shuffle(order)
+    for kind, index in order:
+        if (kind, index) in faults.missing():
+            faults.bring_back(kind, index)
+            yield some(0.1, 200)
+
+
+def clogged(faults: Faults) -> Generator[int, None, None]:
+    """Disks are full while a source sends; it dies, and another one comes before there is room."""
+    machine = faults.machine
+    full = [index for index in range(faults.shape.stores) if world.random() < 0.8]
+    for index in full:
+        lib.sim_devices[FIRST_DISK + index].write_errors = 1 << 30
+    faults.suspect.update(full)
+    yield some(30, 200)
+    for source in list(machine.sources):
+        faults.kill(source)
+    machine.start_source()
+    yield some(20, 400)
+    for index in full:
+        lib.sim_devices[FIRST_DISK + index].write_errors = 0
+        yield some(0.1, 100)
+
+
+ALL = (blind, orphan, disaster, coup, absence, power, succession, severed, dawn, clogged)
+PLOTS = {plot.__name__: plot for plot in ALL}

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy
+
 import holdfast
 from holdfast import events
 from holdfast.engine.options.store_config import StoreConfig
@@ -23,13 +25,21 @@ MARK_BYTES = 12
 GIVES_UP_S = 2.0
 SIZES = (0, 0, 0, 50, 1500, 5000, 14000)
 """Bytes behind the mark."""
+SHORT = (0, 0, 50, 900)
+"""Of what fits into a fragment."""
 
 
 def store(machine: Machine, index: int, process: Process) -> None:
     """As `holdfast store run`."""
     shape = machine.shape
     one = Store(
-        StoreConfig(name=shape.names[index], directory=machine.path(index), domain="d", type=shape.levels[index])
+        StoreConfig(
+            name=shape.names[index],
+            directory=machine.path(index),
+            domain="d",
+            type=shape.levels[index],
+            options=shape.store_options(shape.levels[index]),
+        )
     )
     one.open()
     process.values["stop"] = one.stop
@@ -44,12 +54,14 @@ def store(machine: Machine, index: int, process: Process) -> None:
 
 def source(machine: Machine, process: Process) -> None:
     """Sends messages of all sizes, one after the other, until it is told to close."""
-    judge, rng = machine.judge, world.rng
+    judge, rng, shape = machine.judge, world.rng, machine.shape
     with holdfast.Context("d", session_id=SESSION) as context:
         life = judge.begins(process)
-        life.declared = rng.choice(machine.shape.lists)
-        options = machine.shape.source_options(life.declared)
-        made = context.source(TOPIC, options=options, on_event=lambda event: _heard(judge, life, event))
+        life.declared = rng.choice(shape.lists)
+        make = context.smart_source if shape.sends == "smart" else context.source
+        made = make(
+            TOPIC, options=shape.source_options(life.declared), on_event=lambda event: _heard(judge, life, event)
+        )
         life.source = made
         waits_since = system.time.monotonic()
         while process not in machine.closing:
@@ -59,17 +71,54 @@ def source(machine: Machine, process: Process) -> None:
                 system.time.sleep(0.02)
                 continue
             system.time.sleep(min(1.0, rng.expovariate(1 / machine.eager)))
-            mark = judge.new_mark(life)
-            data = mark + b"." * rng.choice(SIZES)
-            try:
-                last = made.send(data, client_data=mark, timeout=rng.choice((0, 0.05, 0.5)))
-            except (holdfast.NotRegisteredError, holdfast.WouldBlockError, holdfast.RegIdInUseError) as error:
-                judge.not_sent(life, mark, error)
-                continue
-            judge.sent(life, mark, last, len(data))
+            _send(judge, life, shape.sends)
+        if process in machine.closing and shape.has("deregister") and not world.calm and rng.random() < 0.6:
+            _deregister(made, life, lambda: judge.deregisters(life))
     judge.closes(life)
     world.note("ends", process.name)
     machine.ended(process)
+
+
+def _send(judge: Any, life: Any, how: str) -> None:
+    """One message; of a batch some."""
+    rng, made = world.rng, life.source
+    marks = [judge.new_mark(life) for _ in range(1 + rng.randrange(6) if how == "batch" else 1)]
+    size = MARK_BYTES + rng.choice(SIZES if how == "send" else SHORT)
+    rows = [mark + b"." * (size - MARK_BYTES) for mark in marks]
+    timeout = rng.choice((0, 0.05, 0.5))
+    done = 0
+    try:
+        if how == "send":
+            last = made.send(rows[0], client_data=marks[0], timeout=timeout)
+        elif how == "batch":
+            table = numpy.frombuffer(b"".join(rows), dtype=numpy.uint8).reshape(len(rows), size)
+            _, last = made.send_batch(table, client_data=marks[0], timeout=timeout)
+        else:
+            claim = made.claim(size, client_data=marks[0], timeout=timeout)
+            with claim as view:
+                view[:] = rows[0]
+            last = claim.sequence_number
+        done = len(marks)
+    except (holdfast.NotRegisteredError, holdfast.WouldBlockError, holdfast.RegIdInUseError) as error:
+        done = error.sent or 0
+        last = -1 if error.first_sequence_number is None else error.first_sequence_number + done - 1
+    for index, mark in enumerate(marks):
+        if index < done:
+            judge.sent(life, mark, last - done + 1 + index, size)
+        else:
+            judge.not_sent(life, mark)
+
+
+def _deregister(made: Any, life: Any, told: Callable[[], None]) -> None:
+    """Waits a while for the stores that are there."""
+    try:
+        made.deregister()
+    except holdfast.UsageError:  # it is registered nowhere
+        return
+    told()
+    until = system.time.monotonic() + 0.3
+    while not life.deregistered and system.time.monotonic() < until:
+        system.time.sleep(0.02)
 
 
 def _heard(judge: Any, life: Any, event: object) -> None:
@@ -85,6 +134,8 @@ def _heard(judge: Any, life: Any, event: object) -> None:
             judge.reclaimed(life, event.first_sequence_number, event.sequence_number, forced=forced)
         case events.source.DeliveryConfirmation():
             judge.confirmed(life, event.first_sequence_number, event.sequence_number)
+        case events.source.DeregistrationComplete():
+            life.deregistered = True
 
 
 def receiver(machine: Machine, session: int, process: Process) -> None:
@@ -93,7 +144,7 @@ def receiver(machine: Machine, session: int, process: Process) -> None:
     with holdfast.Context("d", session_id=100 + session) as context:
         form = machine.shape.forms[session - 1]
         life = judge.joins(process, session, ordered=form != "arrival")
-        options = machine.shape.receiver_options(form)
+        options = machine.shape.receiver_options(session)
 
         def heard(event: object) -> None:
             _noticed(judge, life, event)
@@ -109,7 +160,7 @@ def receiver(machine: Machine, session: int, process: Process) -> None:
             judge.consumes(life, data)
 
         if form == "callback":
-            context.receiver(TOPIC, options=options, on_event=heard, on_message=taken)
+            one = context.receiver(TOPIC, options=options, on_event=heard, on_message=taken)
             while process not in machine.closing:
                 system.time.sleep(0.05)
         else:
@@ -119,7 +170,11 @@ def receiver(machine: Machine, session: int, process: Process) -> None:
                     _take_batch(judge, life, one.receive_batch(8, timeout=0.1), think)
                 elif (message := one.receive(timeout=0.1)) is not None:
                     taken(message)
+                    if form == "explicit":
+                        message.send_explicit_ack()
                     message.release()
+        if machine.shape.has("deregister") and not world.calm and rng.random() < 0.6:
+            _deregister(one, life, lambda: judge.leaves(life))
     judge.left(life)
     world.note("ends", process.name)
     machine.ended(process)
@@ -155,5 +210,7 @@ def _noticed(judge: Any, life: Any, event: object) -> None:
             judge.starts(life, event.source, event.sequence_number)
         case events.receiver.UnrecoverableLoss():
             judge.lost(life, event.source, event.sequence_number, event.sequence_number)
+        case events.receiver.DeregistrationComplete():
+            life.deregistered = True
         case events.receiver.UnrecoverableLossBurst():
             judge.lost(life, event.source, None, event.sequence_number)

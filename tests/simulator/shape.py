@@ -13,13 +13,23 @@ SIZES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((1, 1, 1), (1, 1, 1)),
 )  # fmt: skip
 """Declared sizes of the groups, and how many stores are listed in each: one more is a backup."""
+FLIGHT_BYTES = 24_000
+"""Of a receiver-paced source."""
+LIFETIME_MS = 700
+"""How long a source or a receiver is remembered that is gone."""
+LIMIT = 196_992
+"""Bytes of a source that a store keeps."""
+AGE_S = 1
+"""Seconds that a memory store keeps a message."""
 FAULTS = (
     "kill_store", "kill_source", "kill_receiver", "kill_all", "stop", "close_source", "close_store", "rival", "power_cut",
     "wipe", "restore", "cut_link", "disk_errors", "disk_away", "full", "hide", "step_clock", "write_back",
 )  # fmt: skip
 """Methods of faults.Faults."""
-FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited")
-PLOTS = ("blind", "orphan", "disaster", "coup", "absence", "power", "succession", "severed")
+FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited", "explicit")
+SENDS = ("send", "send", "batch", "claim", "smart")
+FEATURES = ("paced", "deregister", "lifetimes", "limits", "ages", "proxies")
+PLOTS = ("blind", "orphan", "disaster", "coup", "absence", "power", "succession", "severed", "dawn", "clogged")
 """Functions of plots."""
 
 
@@ -45,6 +55,9 @@ class Shape:
     plots: tuple[str, ...]
     forms: tuple[str, ...] = ("receive", "receive")
     """How each receiver's program receives."""
+    sends: str = "send"
+    """How the source's program sends."""
+    features: tuple[str, ...] = ()
     lists: tuple[tuple[int, ...], ...] = ()
     """Stores that a life of the source may declare, in list order; all of them where there is no list."""
     names: tuple[str, ...] = field(init=False)
@@ -52,6 +65,16 @@ class Shape:
     def __post_init__(self) -> None:
         self.names = tuple("abcdef"[: len(self.groups)])
         self.lists = self.lists or (tuple(range(len(self.groups))),)
+        if self.sends == "smart":  # it has no others
+            self.unique, self.mode = 0, None if self.mode in {1, 3} else self.mode
+        if self.has("lifetimes") or self.has("ages"):  # what is told by a clock that is set, nobody can judge
+            self.faults = tuple(fault for fault in self.faults if fault != "step_clock")
+        if self.has("paced"):  # a receiver that comes later has nothing of what was sent before: nobody confirms it
+            self.lists, self.unique = self.lists[:1], 0
+
+    def has(self, feature: str) -> bool:
+        """One of FEATURES."""
+        return feature in self.features
 
     @property
     def stores(self) -> int:
@@ -73,12 +96,69 @@ class Shape:
             "ring_size": self.ring,
             "fragment_size": FRAGMENT,
             **({"ume_message_stability_notification": self.mode} if self.mode is not None else {}),
+            **(
+                {"ume_receiver_paced_persistence": 1, "ume_flight_size_bytes": FLIGHT_BYTES}
+                if self.has("paced")
+                else {}
+            ),
+            **({"ume_repository_ack_on_reception": 1} if self.on_reception else {}),
+            **({"ume_state_lifetime": LIFETIME_MS} if self.has("lifetimes") else {}),
+            **({"ume_proxy_source": 1} if self.has("proxies") else {}),
+            **(
+                {"smart_src_max_message_length": 2048, "smart_src_retention_buffer_count": 16}
+                if self.sends == "smart"
+                else {}
+            ),
         }
 
-    def receiver_options(self, form: str) -> dict[str, object]:
+    @property
+    def backups(self) -> bool:
+        """More stores are listed than take part."""
+        return any(len(declared) > sum(self.sizes) for declared in self.lists)
+
+    @property
+    def on_reception(self) -> bool:
+        """Stable is what lies in a store's pages."""
+        return self.has("paced") and self.flight == 2
+
+    @property
+    def fragment(self) -> int:
+        """Bytes of payload in a fragment."""
+        return 2048 if self.sends == "smart" else FRAGMENT
+
+    def store_options(self, level: str) -> dict[str, object]:
+        """Of a store."""
+        options: dict[str, object] = {"source-check-interval": 60, "holdfast-scrub-interval": 1}
+        if self.has("paced"):
+            options |= {"repository-allow-receiver-paced-persistence": 1, "repository-allow-ack-on-reception": 1}
+        if self.has("lifetimes"):
+            options |= {"source-activity-timeout": 100, "receiver-activity-timeout": 100}
+        if self.has("limits"):
+            options |= {"repository-disk-file-size-limit" if level == "disk" else "repository-size-limit": LIMIT}
+        if self.has("ages") and level == "memory":
+            options |= {"repository-age-threshold": AGE_S}
+        if self.has("proxies"):
+            options |= {"allow-proxy-source": 1}
+        return options
+
+    def receiver_options(self, session: int) -> dict[str, object]:
         """Of a program's receiver."""
-        more = {"arrival": {"ordered_delivery": -1}, "limited": {"ume_application_outstanding_maximum": 20}}
-        return {"ume_registration_interval": 60, "retransmit_request_message_timeout": 300, **more.get(form, {})}
+        more = {
+            "arrival": {"ordered_delivery": -1},
+            "limited": {"ume_application_outstanding_maximum": 20},
+            "explicit": {"ume_explicit_ack_only": 1},
+        }
+        return {
+            "ume_registration_interval": 60,
+            "retransmit_request_message_timeout": 300,
+            **({"ume_receiver_paced_persistence": self.pace(session)} if self.has("paced") else {}),
+            **({"ume_state_lifetime": LIFETIME_MS} if self.has("lifetimes") else {}),
+            **more.get(self.forms[session - 1], {}),
+        }
+
+    def pace(self, session: int) -> int:
+        """A receiver's mode: 1 holds messages up, 2 does not."""
+        return 2 if session == 2 and self.flight == 4 else 1
 
     def enough(self, holders: set[int], declared: tuple[int, ...]) -> bool:
         """These stores satisfy stability for a source that declared those, whoever is active: fewer never
@@ -117,7 +197,9 @@ def draw(seed: int) -> Shape:
         1 if dice.random() < 0.25 else 0,
         dice.choice((None, None, 1, 2, 3)),
         tuple(fault for fault in FAULTS if dice.random() < 0.4),
-        tuple(plot for plot in PLOTS if dice.random() < 0.35) if dice.random() < 0.75 else (),
+        tuple(dice.sample(PLOTS, dice.choice((1, 1, 2, 3)))) if dice.random() < 0.85 else (),
         tuple(dice.choice(FORMS) for _ in range(2)),
+        dice.choice(SENDS),
+        tuple(feature for feature in FEATURES if dice.random() < 0.3) if dice.random() < 0.4 else (),
         lists,
     )

@@ -30,7 +30,8 @@ def play_all(asked: Namespace) -> int:
     gc.freeze()
     gc.disable()
     broken, begun = 0, time.process_time()
-    for seed in range(asked.first, asked.first + asked.n):
+    seeds = range(asked.first, asked.first + asked.n)
+    for seed in [each for each in seeds if not asked.plot or asked.plot in draw(each).plots]:
         try:
             digest = play(seed)
             if asked.digests:

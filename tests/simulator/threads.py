@@ -194,8 +194,11 @@ def current_thread() -> Thread | None:
     """As threading."""
     if world.current is None:
         return None
-    threads: dict[int, Thread] = world.current.process.values.get("threads", {})
-    return threads.get(world.current.ident)
+    threads: dict[int, Thread] = world.current.process.values.setdefault("threads", {})
+    if world.current.ident not in threads:  # the program's first one
+        threads[world.current.ident] = Thread(name=world.current.name)
+        threads[world.current.ident]._runner = world.current
+    return threads[world.current.ident]
 
 
 def get_ident() -> int:
