@@ -104,7 +104,8 @@ static int64_t switch_over(struct hf_log *log, struct hf_seg *s, const char *fro
     struct hf_seg *old = log->count > 0 ? &log->segs[log->count - 1] : NULL;
     int64_t status = hf_index_reset(&log->next_index, s->file_bytes);
     if (status == HF_OK && old != NULL && old->fd >= 0 && old->base != s->base && old->seal.end_position != log->end) {
-        status = hf_log_end_segment(old, log->end, log->tail_sqn, &log->index, !log->filled);
+        int much = old->limit - log->end > old->file_bytes / 8; /* left over, before a large message: it would count */
+        status = hf_log_end_segment(old, log->end, log->tail_sqn, &log->index, !log->filled || much);
         HF_FAIL("roll.sealed");
     }
     if (status == HF_OK) {

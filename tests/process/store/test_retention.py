@@ -84,6 +84,21 @@ def test_a_store_keeps_most_of_its_limit_where_it_takes_much_at_once(
 
 
 @pytest.mark.parametrize("kind", LIMITS)
+def test_what_a_large_message_leaves_of_a_segment_does_not_count(
+    run_store: Callable[..., ThreadStore], kind: str
+) -> None:
+    """Two of them do not fit into one segment."""
+    store = run_store("a", kind, **{LIMITS[kind]: 1 << 20})
+    with hf.Context(session_id=SESSION) as ctx, source(ctx) as src:
+        for _ in range(40):
+            src.send(bytes(65_000), timeout=60)
+            src.wait_stable(timeout=60)
+        (repository,) = store.store.drainer.repositories.values()
+        kept = (repository.next_sqn - int(repository.info.oldest_sqn)) * 65_000
+    assert (1 << 20) * 3 // 4 < kept <= 1 << 20
+
+
+@pytest.mark.parametrize("kind", LIMITS)
 def test_a_file_is_as_large_as_the_message_in_it(run_store: Callable[..., ThreadStore], kind: str) -> None:
     """And no larger, where that is more than an eighth of the limit."""
     store = run_store("a", kind, **{LIMITS[kind]: 1 << 20})
