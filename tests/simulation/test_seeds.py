@@ -1,5 +1,4 @@
-"""The first half of 3,000 schedules: the invariants of truth.py, all the way and at the end. ``make
-simulate``: a million."""
+"""1,500 schedules: the invariants of truth.py, all the way and at the end. ``make simulate``: a million."""
 
 from __future__ import annotations
 
