@@ -408,13 +408,13 @@ class Judge:
     def missing(self) -> str:
         """What is still to come, now that everything is well; empty: nothing."""
         for message in self.messages.values():
-            if message.kept and not self._is_left_behind(message):
-                for session in range(1, self.shape.receivers + 1):
-                    if message.mark not in self.consumed[session] and self.is_due(message, session):
-                        return f"receiver {session} has not had {message.mark!r} ({message.first}..{message.last})"
+            for session in range(1, self.shape.receivers + 1):
+                lacks = message.mark not in self.consumed[session] and self.is_due(message, session)
+                if lacks and not self._is_left_behind(message):
+                    return f"receiver {session} has not had {message.mark!r} ({message.first}..{message.last})"
         return ""
 
     def _is_left_behind(self, message: Message) -> bool:
         """The stores that have it left are too few to register with, and no later life has declared them: who
         has changed the list has left it there."""
-        return bool(self.shape.lists) and not self.shape.enough(self.holders(message.mark), message.life.declared)
+        return len(self.shape.lists) > 1 and not self.shape.enough(self.holders(message.mark), message.life.declared)

@@ -9,7 +9,7 @@ import os as real
 import posixpath
 from pathlib import PurePosixPath
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.native import ffi, lib
 from simulator.world import world
@@ -53,6 +53,13 @@ class Stat(NamedTuple):
 
 _UID = real.geteuid()
 _said = ffi.new("struct sim_stat *")
+_bytes = ffi.new("uint8_t[]", 1 << 20)
+"""A call of the kernel fills it at its end: nobody runs before it is read."""
+
+
+def room(size: int) -> Any:
+    """For what a call reads."""
+    return _bytes if size <= ffi.sizeof(_bytes) else ffi.new("uint8_t[]", size)
 
 
 def _read_said() -> Stat:
@@ -111,9 +118,8 @@ class File:
         """As io."""
         if size < 0:
             size = os.fstat(self._fd).st_size
-        out = ffi.new("uint8_t[]", max(1, size))
-        got = answered(lib.sim_read(self._fd, out, size))
-        return bytes(ffi.buffer(out, got))
+        out = room(size)
+        return bytes(ffi.buffer(out, answered(lib.sim_read(self._fd, out, size))))
 
     def write(self, data: bytes) -> int:
         """As io."""
@@ -199,7 +205,7 @@ class Os:
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         """As os."""
-        out = ffi.new("uint8_t[]", max(1, size))
+        out = room(size)
         return bytes(ffi.buffer(out, answered(lib.sim_pread(fd, out, size, offset))))
 
     def pwrite(self, fd: int, data: bytes, offset: int) -> int:
