@@ -145,7 +145,8 @@ class Judge:
         for mark, message in self.messages.items():
             if message.kept and quorum:
                 enough = self.shape.enough(holders[mark], message.life.declared)
-                if message.stable and not enough and self.shape.enough(message.safe, message.life.declared):
+                due = message.stable and self.keeps(message) and not self._is_done_with(message)
+                if due and not enough and self.shape.enough(message.safe, message.life.declared):
                     self.fail(f"{mark!r} was stable at {sorted(message.safe)}, and {sorted(holders[mark])} have it")
                 message.kept = message.stable and enough
             elif message.kept:
