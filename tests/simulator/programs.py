@@ -9,6 +9,7 @@ import numpy
 
 import holdfast
 from holdfast import events
+from holdfast.engine.client.turn_loop import TurnLoop
 from holdfast.engine.options.store_config import StoreConfig
 from holdfast.engine.store.store import Store
 from simulator import system
@@ -27,6 +28,18 @@ SIZES = (0, 0, 0, 50, 1500, 5000, 14000)
 """Bytes behind the mark."""
 SHORT = (0, 0, 50, 900)
 """Of what fits into a fragment."""
+
+
+def _is_closing(loop: Any) -> bool:
+    return world.over or bool(loop.__dict__.get("closing"))
+
+
+def _closes(loop: Any, value: bool) -> None:
+    loop.__dict__["closing"] = value
+
+
+# A turn's failure ends no context: at the end of a seed, when every call fails, no turn may begin.
+TurnLoop.closing = property(_is_closing, _closes)  # type: ignore[assignment]
 
 
 def store(machine: Machine, index: int, process: Process) -> None:

@@ -161,9 +161,6 @@ class World:
         self.over = True
         lib.sim_over = 1
         for process in self.processes:
-            for value in process.values.values():
-                for context in getattr(value, "contexts", ()):
-                    context._loop.closing = True  # no turn begins: a turn's failure ends no context
             for thread in process.threads:
                 self.current = thread
                 lib.sim_process_enter(process.index)
