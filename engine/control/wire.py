@@ -258,7 +258,7 @@ class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):
     """Why this registration is in the store's memory alone (its disk is read-only). Empty: it is on disk."""
     excluded: list[str] = []
     """Stores that the operator has excluded, and without which the source has not begun here since."""
-    promised: bool = False
+    kept_for: bool = False
     """Of a receiver-paced source: an earlier life was granted ``position``, and has acknowledged nothing. It
     is kept for this receiver from there on."""
 

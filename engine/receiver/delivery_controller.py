@@ -241,7 +241,7 @@ class DeliveryController(Counts):
         context = receiver.context
         logs, until = self._logs()
         patience_ns = receiver.options.retransmit_request_message_timeout * 1_000_000
-        new = not any(answer.old or answer.promised for answer in self.registrar.answers())
+        new = not any(answer.old or answer.kept_for for answer in self.registrar.answers())
 
         def feed(listener: Listener, line: int, start: int, stop: int) -> Feed:
             made = Feed(

@@ -224,7 +224,7 @@ class Registrar:
                     answer.registration_id, answer.uuid, answer.next_sqn, answer.old, answer.acknowledged_under,
                     tuple(answer.begins), position=answer.position, high_sqn=answer.high_sqn,
                     given_up=[i for i, each in enumerate(self.stores) if each.name in answer.excluded],
-                    kept_for=answer.promised,
+                    kept_for=answer.kept_for,
                 )  # fmt: skip
                 self._act(self._machine.granted(index, grant, now))
                 if sri is not None:

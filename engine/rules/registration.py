@@ -84,7 +84,7 @@ class Grant:
     given_up: Collection[int] = ()
     """To a receiver: the stores, by index, that the operator has excluded, as this one remembers it."""
     kept_for: bool = False
-    """wire.ReceiverGranted.promised."""
+    """To a receiver: as wire.ReceiverGranted says."""
 
 
 @dataclass(frozen=True, slots=True)
