@@ -15,7 +15,9 @@ from simulator.planted import PLANTED, SOUGHT, STAGE
 KILLING = Path(__file__).with_name("killing.json")
 TESTS = Path(__file__).resolve().parents[1]
 SEEDS_MAX = int(os.environ.get("SEEDS_MAX", "2000"))
-"""Of a bug with a stage, six times as many are counted: one in six has its plot, and is played."""
+"""Seeds that are played for a bug."""
+ONE_IN = 6
+"""Of this number of seeds, one has the plot of a bug's stage; the others are not played."""
 PIECE = 100
 """Seeds of one process."""
 
@@ -45,11 +47,15 @@ def broken(bug: str, first: int, count: int) -> tuple[int, str] | None:
     return int(seed), text
 
 
+def counted(bug: str, played: int) -> int:
+    """The number of seeds, of which ``played`` are played for this bug."""
+    return played * (ONE_IN if bug in STAGE else 1)
+
+
 def hunt(bug: str) -> tuple[int, str] | None:
     """The first seed of all that notices the bug."""
-    times = 6 if bug in STAGE else 1
-    for first in range(0, SEEDS_MAX * times, PIECE * times):
-        found = broken(bug, first, PIECE * times)
+    for first in range(0, counted(bug, SEEDS_MAX), counted(bug, PIECE)):
+        found = broken(bug, first, counted(bug, PIECE))
         if found is not None:
             return found
     return None

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from simulator.hunt import KILLING, SEEDS_MAX, broken, hunt
+from simulator.hunt import KILLING, SEEDS_MAX, broken, counted, hunt
 from simulator.planted import PLANTED, SOUGHT
 from simulator.planting import planted_text
 
@@ -20,7 +20,7 @@ KNOWN: dict[str, int] = json.loads(KILLING.read_text())
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(bug: str) -> None:
     seed = KNOWN[bug]
-    assert seed < SEEDS_MAX * 6
+    assert seed < counted(bug, SEEDS_MAX)
     assert broken(bug, seed, 1) or hunt(bug), f"{bug}: nothing in {SEEDS_MAX} seeds notices it"
 
 

@@ -166,8 +166,8 @@ def test_a_new_source_that_has_lost_its_first_numbers(
             query.latestOffset(passed(start), ALL)
     end = lenient.latestOffset(passed(start), ReadMaxRows(3))
     assert numbers(end) == [oldest + 3], "the limit is of what can be read"
-    parts = lenient.partitions(passed(start), passed(end))
-    assert (parts[0].first, parts[-1].stop) == (oldest, oldest + 3), "no task walks through what is gone"
+    (part,) = lenient.partitions(passed(start), passed(end))
+    assert (part.first, part.stop) == (oldest, oldest + 3), "no task walks through what is gone"
     assert read(lenient, start, end) == list(range(oldest, oldest + 3))
     with pytest.raises(DataLossError, match=rf"numbers 0\.\.{oldest - 1} are expired"):
         query.partitions(passed(start), passed(end))  # planned again after a crash
@@ -183,8 +183,8 @@ def test_a_new_source_that_has_lost_its_first_numbers(
 
 def expire(src: hf.Source) -> int:
     """Sends until the oldest messages are gone; returns which number is the oldest then."""
-    for _ in range(60):
-        src.send(bytes(65_000), timeout=90)
+    for _ in range(200):  # several fit into a segment, where a read is cut
+        src.send(bytes(20_000), timeout=90)
     src.wait_stable(timeout=90)
     until("retention", lambda: topic_sources(None)[0].oldest > 0)
     return topic_sources(None)[0].oldest

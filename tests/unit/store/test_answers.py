@@ -265,9 +265,9 @@ def receiver(**said: Any) -> ReceiverState:
     return ReceiverState(OTHER, 8, 0, **{"ack": 40, "joined": False, **said})
 
 
-def grants(request: wire.RegisterReceiver, known: ReceiverState, facts: ReceiverFacts) -> Any:
+def grants(request: wire.RegisterReceiver, known: ReceiverState, facts: ReceiverFacts, **of: Any) -> Any:
     before = copy.deepcopy(known)
-    found = answers.decide_receiver(request, source(), known, facts)
+    found = answers.decide_receiver(request, source(**of), known, facts)
     unchanged(before, known)
     return found
 
@@ -310,10 +310,9 @@ def test_an_identity_from_another_store_takes_the_acknowledgements_along() -> No
 def test_a_stranger_that_takes_an_identity_over_has_not_joined_a_receiver_paced_source_by_that() -> None:
     """What it is said to have is where strangers start, behind what other stores keep for it."""
     asked, known = registers(identity=RIVAL), receiver()
-    paced = source(paced=Wanted(1000))
-    assert not answers.decide_receiver(asked, paced, known, ReceiverFacts("a", None)).joined  # type: ignore[union-attr]
+    assert not grants(asked, known, ReceiverFacts("a", None), paced=Wanted(1000)).joined
     line = Acked(60, joined=True)
-    assert answers.decide_receiver(asked, paced, known, ReceiverFacts("a", None, line=line)).joined  # type: ignore[union-attr]
+    assert grants(asked, known, ReceiverFacts("a", None, line=line), paced=Wanted(1000)).joined
 
 
 @pytest.mark.parametrize(("paced", "position"), [(None, 30), (object(), 105)])
