@@ -55,8 +55,8 @@ SIMULATION = ["-DHF_SIMULATION", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=0"]
 """Fortified calls would have other names."""
 CALLBACKS = """
 extern "Python+C" int sim_switch(int);
-extern "Python+C" int sim_sleep(void *, uint32_t, int64_t);
-extern "Python+C" void sim_wake(void *);
+extern "Python+C" int sim_sleep(uint64_t, int64_t);
+extern "Python+C" void sim_wake(uint64_t);
 """
 """From there into Python (tests/simulator/threads.py)."""
 

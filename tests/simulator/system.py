@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.native import ffi, lib
-from simulator.world import world
+from simulator.world import Killed, world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +53,8 @@ class Stat(NamedTuple):
 
 _UID = real.geteuid()
 _said = ffi.new("struct sim_stat *")
+_words = ffi.cast("int64_t *", _said)
+"""Its fields, which are those of Stat."""
 _bytes = ffi.new("uint8_t[]", 1 << 20)
 """A call of the kernel fills it at its end: nobody runs before it is read."""
 
@@ -63,8 +65,7 @@ def room(size: int) -> Any:
 
 
 def _read_said() -> Stat:
-    said = _said
-    return Stat(said.device, said.inode, said.mode, said.links, said.size, said.blocks, said.modified_ns, _UID)
+    return Stat._make([*ffi.unpack(_words, 7), _UID])
 
 
 def is_link(found: Stat) -> bool:
@@ -377,33 +378,38 @@ posix_ipc = SimpleNamespace(
 )
 
 
+LOOK_NS = 200
+"""A look at the clock takes so long."""
+look = lib.sim_look
+
+
 class Time:
     """As time."""
 
-    LOOK_NS = 200
-
-    def _now(self) -> int:
-        world.check()
-        lib.sim_tick()
-        now = lib.sim_now_ns + self.LOOK_NS
-        lib.sim_now_ns = now
-        return int(now)
-
-    monotonic_ns = _now
-
-    def monotonic(self) -> float:
+    @staticmethod
+    def monotonic_ns() -> int:
         """As time."""
-        return self._now() / 1e9
+        if world.over:
+            raise Killed
+        return look(LOOK_NS)  # type: ignore[no-any-return]
 
-    def time_ns(self) -> int:
+    @staticmethod
+    def monotonic() -> float:
         """As time."""
-        return self._now() + int(lib.sim_real_ns)
+        return time.monotonic_ns() / 1e9
 
-    def time(self) -> float:
+    @staticmethod
+    def time_ns() -> int:
         """As time."""
-        return self.time_ns() / 1e9
+        return time.monotonic_ns() + int(lib.sim_real_ns)
 
-    def sleep(self, seconds: float) -> None:
+    @staticmethod
+    def time() -> float:
+        """As time."""
+        return time.time_ns() / 1e9
+
+    @staticmethod
+    def sleep(seconds: float) -> None:
         """As time."""
         world.block(object(), int(lib.sim_now_ns) + int(seconds * 1e9))
 

@@ -44,16 +44,18 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """As threading."""
-        world.check()
+        if world.over:
+            raise Killed
         tick()
         state, me = self._state(), world.current
-        if state.holder is me and me is not None and self.reentrant:
-            state.count += 1
-            return True
-        end = until(timeout)
-        while state.holder is not None:
-            if not blocking or not world.block(state, end):
-                return False
+        if state.holder is not None:
+            if state.holder is me and self.reentrant:
+                state.count += 1
+                return True
+            end = until(timeout)
+            while state.holder is not None:
+                if not blocking or not world.block(state, end):
+                    return False
         state.holder, state.count = me, 1
         return True
 
@@ -65,14 +67,14 @@ class Lock:
         state.count -= 1
         if not state.count:
             state.holder = None
-            world.wake(state, 1)
+            if state in world._waiting:
+                world.wake(state, 1)
 
     def locked(self) -> bool:
         """As threading."""
         return self._state().holder is not None
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
         self.release()

@@ -198,17 +198,22 @@ class World:
 
     def block(self, key: Hashable, until_ns: int = FOREVER) -> bool:
         """Waits until somebody wakes ``key``; False: the time is over."""
-        self.check()
+        if self.over:
+            raise Killed
         thread = self.current
         assert thread is not None, "the world itself does not wait"
         assert not lib.sim_held, "a finalizer does not wait"
         thread.key, thread.woken = key, False
         thread.turn += 1
-        self._waiting.setdefault(key, []).append(thread)
+        if key in self._waiting:
+            self._waiting[key].append(thread)
+        else:
+            self._waiting[key] = [thread]
         if until_ns < FOREVER:
             heapq.heappush(self._alarms, (until_ns, next(self._order), thread.turn, thread))
         self.hub.switch()
-        self.check()
+        if self.over:
+            raise Killed
         return thread.woken
 
     def wake(self, key: Hashable, most: int = FOREVER) -> None:
@@ -243,35 +248,29 @@ class World:
     def step(self) -> bool:
         """One thread runs on. False: there is none, and nobody will be woken by the clock."""
         self.steps += 1
-        now = int(lib.sim_now_ns)
-        if self._alarms and self._alarms[0][0] <= now:
-            self._ring(now)
-        ready = self.ready
+        alarms, ready, random = self._alarms, self.ready, self.random
+        if alarms and alarms[0][0] <= lib.sim_now_ns:
+            self._ring(lib.sim_now_ns)
         runs = [thread for thread in ready if not thread.process.stopped] if self.stopped else ready
         while not runs:
-            while self._alarms and not self._alarms[0][3].process.alive:
-                heapq.heappop(self._alarms)
-            if not self._alarms:
+            while alarms and not alarms[0][3].process.alive:
+                heapq.heappop(alarms)
+            if not alarms:
                 return False
-            lib.sim_now_ns = max(now, self._alarms[0][0])
-            self._ring(int(lib.sim_now_ns))
-            ready = self.ready
-            runs = [thread for thread in ready if not thread.process.stopped]
-        thread = runs[int(self.random() * len(runs))]
-        ready.remove(thread)
-        self._run(thread)
-        return True
-
-    def _run(self, thread: Thread) -> None:
-        self.digest = (self.digest * 0x9E3779B97F4A7C15 + thread.ident * 0x10001 + lib.sim_now_ns) % 2**64
-        lib.sim_now_ns += int(self.random() * STEP_NS)
-        chance = self.random()
-        lib.sim_budget = LONG if self.calm or chance < 0.5 else 1 + int((chance - 0.5) * 2 * SHORT)
-        lib.sim_process_enter(thread.process.index)
+            lib.sim_now_ns = max(lib.sim_now_ns, alarms[0][0])
+            self._ring(lib.sim_now_ns)
+            runs = [thread for thread in ready if not thread.process.stopped] if self.stopped else ready
+        thread = runs.pop(int(random() * len(runs)))
+        if runs is not ready:
+            ready.remove(thread)
+        later, chance = int(random() * STEP_NS), random()
+        budget = LONG if self.calm or chance < 0.5 else 1 + int((chance - 0.5) * 2 * SHORT)
         self.current = thread
+        self.digest = turn(thread.process.index, thread.ident, later, budget)
         thread.greenlet.switch()
         self.current = None
-        lib.sim_process_enter(-1)
+        enter(-1)
+        return True
 
 
 @ffi.def_extern()  # type: ignore[untyped-decorator]
@@ -283,22 +282,22 @@ def sim_switch(why: int) -> int:
 
 
 @ffi.def_extern()  # type: ignore[untyped-decorator]
-def sim_sleep(word: object, seen: int, until_ns: int) -> int:
-    """From the kernel: the running thread waits on a futex, or sleeps (``word`` is NULL)."""
-    del seen
+def sim_sleep(word: int, until_ns: int) -> int:
+    """From the kernel: the running thread waits on a futex, or sleeps (``word`` is 0)."""
     try:
-        return 0 if world.block(int(ffi.cast("uintptr_t", word)) or object(), until_ns) else -1
+        return 0 if world.block(word or object(), until_ns) else -1
     except Killed:  # the core goes on to its end, over a kernel that refuses everything
         return -1
 
 
 @ffi.def_extern()  # type: ignore[untyped-decorator]
-def sim_wake(word: object) -> None:
+def sim_wake(word: int) -> None:
     """From the kernel: who waits on this futex goes on."""
-    if world._waiting:
-        world.wake(int(ffi.cast("uintptr_t", word)))
+    if word in world._waiting:
+        world.wake(word)
 
 
+turn, enter = lib.sim_turn, lib.sim_process_enter
 world = World.__new__(World)
 world.over = True
 world.processes = []

@@ -17,8 +17,8 @@
 
 /* To Python (tests/simulator/threads.py). */
 int sim_switch(int why);
-int sim_sleep(void *word, uint32_t seen, int64_t until_ns);
-void sim_wake(void *word);
+int sim_sleep(uint64_t word, int64_t until_ns); /* a futex, at this address; 0: none, only time passes */
+void sim_wake(uint64_t word);
 
 enum { LOOK_NS = 1000, YIELD_NS = 5000, YIELD_CALLS = 20, SPIN = 1, OVER_NS = 1000000000 };
 
@@ -69,13 +69,13 @@ int __wrap_fcntl(int fd, int command, ...)
 
 static void fill(const struct sim_stat *said, struct stat *out)
 {
-    *out = (struct stat){.st_dev = said->device,
-                         .st_ino = said->inode,
-                         .st_mode = said->mode,
+    *out = (struct stat){.st_dev = (dev_t)said->device,
+                         .st_ino = (ino_t)said->inode,
+                         .st_mode = (mode_t)said->mode,
                          .st_uid = geteuid(),
-                         .st_nlink = said->links,
-                         .st_size = (off_t)said->size,
-                         .st_blocks = (blkcnt_t)said->blocks,
+                         .st_nlink = (nlink_t)said->links,
+                         .st_size = said->size,
+                         .st_blocks = said->blocks,
                          .st_blksize = 4096};
 }
 
@@ -252,7 +252,7 @@ int __wrap_nanosleep(const struct timespec *length, struct timespec *left)
 {
     (void)left;
     if (!sim_over && sim_running >= 0 && sim_held == 0) {
-        sim_sleep(NULL, 0, sim_now_ns + length->tv_sec * 1000000000 + length->tv_nsec);
+        sim_sleep(0, sim_now_ns + length->tv_sec * 1000000000 + length->tv_nsec);
     }
     return 0;
 }
@@ -269,14 +269,14 @@ int __wrap_sched_yield(void)
 static int64_t futex(void *word, int operation, uint32_t value, const struct timespec *timeout)
 {
     if (operation == FUTEX_WAKE) {
-        sim_wake(word);
+        sim_wake((uint64_t)(uintptr_t)word);
         return 0;
     }
     if (sim_over || sim_running < 0 || sim_held != 0 || *(volatile uint32_t *)word != value) {
         errno = EAGAIN;
         return -1;
     }
-    return sim_sleep(word, value, sim_now_ns + timeout->tv_sec * 1000000000 + timeout->tv_nsec);
+    return sim_sleep((uint64_t)(uintptr_t)word, sim_now_ns + timeout->tv_sec * 1000000000 + timeout->tv_nsec);
 }
 
 long __wrap_syscall(long number, ...);

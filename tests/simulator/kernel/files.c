@@ -399,16 +399,16 @@ int64_t sim_renameat(int from_dir, const char *from, int to_dir, const char *to)
 
 static void say(const struct inode *file, struct sim_stat *out)
 {
-    uint64_t blocks = 0;
+    int64_t blocks = 0;
     for (int i = 0; i < WORDS; i++) {
-        blocks += (uint64_t)__builtin_popcountll(file->touched[i]);
+        blocks += __builtin_popcountll(file->touched[i]);
     }
     uint32_t kind = file->kind == SIM_DIRECTORY ? S_IFDIR : file->kind == SIM_LINK ? S_IFLNK : S_IFREG;
-    *out = (struct sim_stat){.device = (uint64_t)file->device + 1,
-                             .inode = file->number,
-                             .size = file->size,
+    *out = (struct sim_stat){.device = file->device + 1,
+                             .inode = (int64_t)file->number,
+                             .size = (int64_t)file->size,
                              .blocks = blocks * (PAGE / 512),
-                             .links = file->links,
+                             .links = (int64_t)file->links,
                              .mode = kind | file->mode,
                              .modified_ns = file->modified_ns};
 }

@@ -67,6 +67,10 @@ void sim_process_end(int process);
 
 /* One more call: another thread may run first. */
 void sim_tick(void);
+/* A look at the clock, which takes this long; CLOCK_MONOTONIC after it. */
+int64_t sim_look(int64_t ns);
+/* A thread of this process goes on, for this number of calls; its turn begins `ns` later. Returns a digest of all turns so far. */
+uint64_t sim_turn(int process, uint64_t thread, int64_t ns, int64_t budget);
 
 /* All below: a value, or -errno. `dir` is a descriptor or -100 (AT_FDCWD), the root. */
 int64_t sim_openat(int dir, const char *path, int flags, uint32_t mode);
@@ -86,9 +90,7 @@ int64_t sim_renameat(int from_dir, const char *from, int to_dir, const char *to)
 int64_t sim_symlinkat(const char *target, int dir, const char *path);
 int64_t sim_readlinkat(int dir, const char *path, char *out, uint64_t room);
 struct sim_stat {
-    uint64_t device, inode, size, blocks, links;
-    uint32_t mode;
-    int64_t modified_ns;
+    int64_t device, inode, mode, links, size, blocks, modified_ns;
 };
 int64_t sim_stat(int dir, const char *path, int follow, struct sim_stat *out);
 int64_t sim_fstat(int fd, struct sim_stat *out);

@@ -17,10 +17,12 @@ struct lock {
 };
 
 static struct lock locks[LOCKS];
+static int lock_count; /* no one from here on was ever used */
 
 void sim_locks_begin(void)
 {
     memset(locks, 0, sizeof locks);
+    lock_count = 0;
 }
 
 static int is_owner(const struct lock *lock, int process, uint64_t opened)
@@ -30,7 +32,7 @@ static int is_owner(const struct lock *lock, int process, uint64_t opened)
 
 static const struct lock *conflict(const struct inode *file, int process, uint64_t opened, int flock, short type)
 {
-    for (int i = 0; i < LOCKS; i++) {
+    for (int i = 0; i < lock_count; i++) {
         const struct lock *lock = &locks[i];
         if (lock->file == file && lock->flock == flock && !is_owner(lock, process, opened) &&
             (lock->type == F_WRLCK || type == F_WRLCK)) {
@@ -46,7 +48,7 @@ static int64_t take(const struct inode *file, int process, uint64_t opened, int 
     if (type != F_UNLCK && conflict(file, process, opened, flock, type) != NULL) {
         return -EAGAIN;
     }
-    for (int i = 0; i < LOCKS; i++) {
+    for (int i = 0; i < lock_count; i++) {
         struct lock *lock = &locks[i];
         if (lock->file == file && lock->flock == flock && is_owner(lock, process, opened)) {
             lock->file = NULL;
@@ -54,9 +56,10 @@ static int64_t take(const struct inode *file, int process, uint64_t opened, int 
         free = lock->file == NULL ? lock : free;
     }
     if (type != F_UNLCK) {
-        if (free == NULL) {
+        if (free == NULL && lock_count == LOCKS) {
             return -ENOLCK;
         }
+        free = free != NULL ? free : &locks[lock_count++];
         *free = (struct lock){file, process, opened, flock, type};
     }
     return 0;
@@ -93,7 +96,7 @@ int64_t sim_flock(int fd, int operation)
 
 void sim_drop_inode_locks(const struct inode *file, int process)
 {
-    for (int i = 0; process >= 0 && i < LOCKS; i++) {
+    for (int i = 0; process >= 0 && i < lock_count; i++) {
         if (locks[i].file == file && locks[i].process == process) {
             locks[i].file = NULL;
         }
@@ -102,7 +105,7 @@ void sim_drop_inode_locks(const struct inode *file, int process)
 
 void sim_drop_open_locks(uint64_t opened)
 {
-    for (int i = 0; i < LOCKS; i++) {
+    for (int i = 0; i < lock_count; i++) {
         if (locks[i].file != NULL && locks[i].process < 0 && locks[i].opened == opened) {
             locks[i].file = NULL;
         }
@@ -111,7 +114,7 @@ void sim_drop_open_locks(uint64_t opened)
 
 void sim_drop_process_locks(int process)
 {
-    for (int i = 0; i < LOCKS; i++) {
+    for (int i = 0; i < lock_count; i++) {
         if (locks[i].file != NULL && locks[i].process == process) {
             locks[i].file = NULL;
         }

@@ -22,7 +22,7 @@ int sim_over, sim_held;
 static struct opened opened[OPENED];
 static struct descriptor descriptors[OPENED];
 static int opened_count, descriptor_count, process_count;
-static uint64_t chance[2];
+static uint64_t chance[2], digest;
 static unsigned boot;
 
 int sim_switch(int why);
@@ -33,6 +33,21 @@ void sim_tick(void)
     if (sim_running >= 0 && sim_held == 0 && !sim_over && --sim_budget <= 0) {
         sim_switch(0);
     }
+}
+
+int64_t sim_look(int64_t ns)
+{
+    sim_tick();
+    return sim_now_ns += ns;
+}
+
+uint64_t sim_turn(int process, uint64_t thread, int64_t ns, int64_t budget)
+{
+    digest = digest * UINT64_C(0x9e3779b97f4a7c15) + thread * 0x10001 + (uint64_t)sim_now_ns;
+    sim_now_ns += ns;
+    sim_budget = budget;
+    sim_process_enter(process);
+    return digest;
 }
 
 /* xorshift128+ */
@@ -61,6 +76,7 @@ void sim_begin(uint64_t seed)
         (void)sim_random();
     }
     boot = 1;
+    digest = 0;
     sim_now_ns = INT64_C(1000000000000);
     sim_real_ns = INT64_C(1700000000000000000);
     sim_budget = sim_calls = 0;

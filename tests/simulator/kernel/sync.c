@@ -12,7 +12,7 @@
 
 enum { SLOWEST_NS = 3000000 };
 
-int sim_sleep(void *word, uint32_t seen, int64_t until_ns); /* calls.c */
+int sim_sleep(uint64_t word, int64_t until_ns); /* calls.c */
 
 static int is_set(const uint64_t *bits, uint64_t page)
 {
@@ -94,7 +94,7 @@ int64_t sim_sync(int fd)
         return -EBADF;
     }
     if (sim_running >= 0 && sim_held == 0 && !sim_over && sim_random() % 4 == 0) { /* a disk takes its time */
-        sim_sleep(NULL, 0, sim_now_ns + (int64_t)(sim_random() % SLOWEST_NS));
+        sim_sleep(0, sim_now_ns + (int64_t)(sim_random() % SLOWEST_NS));
     }
     int64_t failed = device_fails(file->device, 1);
     if (failed != 0) {
