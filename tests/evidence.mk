@@ -1,6 +1,6 @@
 # What a release owes, what a night owes (tests/evidence_plan.py has both), and what runs beside a load. Read by the Makefile.
 
-.PHONY: simulate night evidence torture-spark busy
+.PHONY: simulate night evidence mutants torture-spark busy
 
 simulate: N = 1000000
 simulate: $(CORE) ## a million seeds of the simulated machine (N=..., JOBS=...)
@@ -19,6 +19,11 @@ evidence: $(CORE) | tools ## what a release owes: run every harness, write EVIDE
 	@$(MAKE) --no-print-directory -j$(JOBS) build-plain build-asan build-tsan build-fuzz-reach
 	-@$(PY) -m evidence_plan --jobs $(JOBS)
 	$(PY) -m evidence_report build/evidence EVIDENCE.md
+
+mutants: N = 300
+mutants: SEED = 1
+mutants: $(CORE) ## N=300 mutants of the rules, each of which a unit test or a seed must kill (SEED=1)
+	PYTHONPATH=tests $(PY) -m mutants -n $(N) --seed $(SEED)
 
 torture-spark: N = 10
 torture-spark: $(CORE) ## kill driver, JVM, workers and stores in an archive run, N=10 times each of 3 ways

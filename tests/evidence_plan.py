@@ -135,6 +135,10 @@ HARNESSES = (
         (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=24, beside=True,
     ),
     Harness(
+        "mutants", "rules with one operator changed, each of which a unit test or a seed of the simulator must notice",
+        nights={"mutants": Night("{py} -m mutants --first {done} -n 300", "mutants", 1_200)},
+    ),
+    Harness(
         "torn_images", "images of a log with any mixture of sectors since its last sync",
         tuple(_recorded("torn_images", f"{PLAIN}/test_log_power 100000{seed}") for seed in ("", " 1000000")),
         {"images": 200_000}, 2, beside=True,
