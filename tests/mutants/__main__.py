@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 if os.environ.get("PYTHONHASHSEED") != "0":  # as the simulator: a set's order is part of the schedule
@@ -42,11 +42,13 @@ def options() -> argparse.Namespace:
 
 
 def sample(every: list[Mutant], asked: argparse.Namespace) -> list[Mutant]:
-    """Those that are tried, in the order of the text."""
+    """Those that are tried, in the order of the text. A change of a rule changes nothing of the rest of a
+    sample."""
     if asked.where:
         return [each for each in every if asked.where in {each.path, f"{each.path}:{each.number}"}]
-    order = random.Random(asked.seed).sample(range(len(every)), len(every))
-    return [every[place] for place in sorted(order[asked.first : asked.first + asked.n])]
+    order = sorted(every, key=lambda each: sha256(repr((asked.seed, *each.name)).encode()).digest())
+    chosen = set(order[asked.first : asked.first + asked.n])
+    return [each for each in every if each in chosen]
 
 
 def unchanged() -> Patch:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import greenlet  # noqa: F401  # what takes time to import is here before the fork, as the next ones
-import hypothesis  # noqa: F401
+import hypothesis
 import msgspec  # noqa: F401
 import numba  # noqa: F401
 import pytest
@@ -106,6 +106,8 @@ def _fails(tests: Collection[str], patch: Patch) -> bool:
     """A test fails."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     planting.plant("", [patch])
+    hypothesis.settings.register_profile("mutants", derandomize=True, database=None)  # each has the same examples
+    hypothesis.settings.load_profile("mutants")
     quiet = ["-q", "-x", "--tb=no", "-n0", "--no-cov", "--assert=plain", "-o", "cache_dir=build/mutants"]
     return bool(tests) and pytest.main([*quiet, *tests], plugins=[_Limited()]) != pytest.ExitCode.OK
 

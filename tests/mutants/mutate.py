@@ -45,6 +45,11 @@ class Mutant(NamedTuple):
         return f"{self.path}:{self.number} {self.function}: {self.mutation}"
 
     @property
+    def name(self) -> tuple[str, str, str, str, int]:
+        """What it is known by, wherever its line has moved to."""
+        return self[:5]
+
+    @property
     def patch(self) -> Patch:
         """What planting.plant takes."""
         return Patch(self.path, (ROOT / self.path).read_text(), self.planted)
@@ -79,20 +84,32 @@ def mutants_of(path: str, text: str) -> list[Mutant]:
     return found
 
 
-def _expressions(node: ast.AST, function: str) -> Iterator[tuple[str, ast.expr]]:
+def _expressions(node: ast.AST, function: str, *, initial: bool = False) -> Iterator[tuple[str, ast.expr]]:
     """All expressions that decide something, and the functions in which they are: no annotations, no texts,
-    no ``__slots__``."""
+    no ``__slots__``, and no constants that an attribute has at first, most of which nobody ever reads.
+    ``initial``: those are set here."""
     if isinstance(node, ast.JoinedStr) or _is_slots(node):
         return
     if isinstance(node, ast.expr):
         yield function, node
+    if _is_negative(node) or (initial and isinstance(node, ast.Assign | ast.AnnAssign) and _is_number(node.value)):
+        return
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         function = f"{function}.{node.name}".lstrip(".")
+        initial = isinstance(node, ast.ClassDef) or node.name == "__init__"
     for name, value in ast.iter_fields(node):
         if name not in {"annotation", "returns"}:
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
-                    yield from _expressions(child, function)
+                    yield from _expressions(child, function, initial=initial)
+
+
+def _is_number(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) or _is_negative(node)
+
+
+def _is_negative(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
 
 
 def _is_slots(node: ast.AST) -> bool:
@@ -110,7 +127,11 @@ def _others(node: ast.expr) -> Iterator[ast.expr]:
                 other.ops = [*ops[:place], COMPARISONS[type(operator)](), *ops[place + 1 :]]
                 yield other
         case ast.Constant(value=value) if type(value) is int and value <= BOUND_MAX:
-            yield from (ast.Constant(value + step) for step in (1, -1))
+            yield ast.Constant(value + 1)
+            if value > 0:  # what is counted is never negative
+                yield ast.Constant(value - 1)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)) if type(value) is int:
+            yield ast.Constant(1 - value)  # -1 is "none", or the last one; -2 is only another "none"
         case ast.Call(func=ast.Name(id=name)) if name in EXTREMES:
             called = copy.copy(node)
             called.func = ast.Name(EXTREMES[name])

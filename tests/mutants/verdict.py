@@ -19,17 +19,11 @@ KILLED_MIN = 0.98
 def wrong(tried: Mapping[Mutant, str], every: Collection[Mutant], equal: Collection[Equal]) -> list[str]:
     """A line for each finding. ``tried``: who killed a mutant, empty for one that survives."""
     listed = {(each.path, each.function, each.line, each.mutation, each.nth) for each in equal}
-    known = {_key(mutant) for mutant in every}
+    known = {mutant.name for mutant in every}
     survivors = [mutant for mutant, by in tried.items() if not by]
-    found = [f"survives: {mutant} | {mutant.line}" for mutant in survivors if _key(mutant) not in listed]
-    found += [
-        f"is listed as equal, and dies: {mutant}" for mutant, by in tried.items() if by and _key(mutant) in listed
-    ]
+    found = [f"survives: {mutant} | {mutant.line}" for mutant in survivors if mutant.name not in listed]
+    found += [f"is listed as equal, and dies: {mutant}" for mutant, by in tried.items() if by and mutant.name in listed]
     found += [f"is listed as equal, and is no mutant of the text: {each}" for each in sorted(listed - known)]
     if len(survivors) > (1 - KILLED_MIN) * len(tried):
         found.append(f"{len(survivors)} of {len(tried)} survive: at least {KILLED_MIN:.0%} must die")
     return found
-
-
-def _key(mutant: Mutant) -> tuple[str, str, str, str, int]:
-    return mutant.path, mutant.function, mutant.line, mutant.mutation, mutant.nth

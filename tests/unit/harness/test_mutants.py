@@ -26,6 +26,8 @@ from simulator.planting import ROOT, _Finder
         ("a not in b", ["a not in b → a in b"]),
         ("a < b <= c", ["a < b <= c → a <= b <= c", "a < b <= c → a < b < c"]),
         ("a + 1", ["1 → 2", "1 → 0"]),
+        ("a[0]", ["0 → 1"]),
+        ("a[-1]", ["-1 → 0"]),
         ("min(a, b)", ["min(a, b) → max(a, b)"]),
         ("max(a, key=b)", ["max(a, key=b) → min(a, key=b)"]),
         ("a and b and c", ["a and b and c → a or b or c"]),
@@ -40,8 +42,9 @@ def test_every_operator_is_found(expression: str, mutations: list[str]) -> None:
 
 def test_what_decides_nothing_is_left_alone() -> None:
     text = (
-        '"""a < 1"""\nclass C:\n    """not 1"""\n\n    __slots__ = ("a", "b")[1:]\n    field: A[1] = b\n\n'
-        '    def f(self, a: B[1] = c) -> D[1]:\n        """1 < 2"""\n        log.info(f"{a + 1}")\n'
+        '"""a < 1"""\nclass C:\n    """not 1"""\n\n    __slots__ = ("a", "b")[1:]\n    field: A[1] = 1\n\n'
+        '    def f(self, a: B[1] = c) -> D[1]:\n        """1 < 2"""\n        log.info(f"{a + 1}")\n\n'
+        "    def __init__(self) -> None:\n        self.a = self.b = -1\n        self.c: A[1] = 0\n"
     )
     assert mutants_of("x.py", text) == []
 
