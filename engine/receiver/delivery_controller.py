@@ -23,7 +23,7 @@ from ..native.runtime import os, threading, time
 from ..options.receiver_paced import BLOCKING
 from ..printable import printable
 from ..rules.quorum import Groups
-from ..rules.reconcile import void_from
+from ..rules.reconcile import published_end, void_from
 from ..rules.start_and_gap import Gap, Start, limited_low, start_number
 from .arrival_order import ArrivalFeed, ArrivalWindow
 from .feed import Feed
@@ -316,9 +316,14 @@ class DeliveryController(Counts):
     def _high(self, low: int) -> int:
         """Highest number published so far, -1 for none. The ring says it; where there is none, the logs that
         can be asked may be behind, and what was acknowledged, up to ``low``, was there."""
-        known = [answer.high_sqn for answer in self.registrar.answers()]
-        published = self.receiver.context.discovery.next_sqn(self.uuid)
-        return max([*known, published or low]) - 1
+        table = self.registrar.table()
+        ends = [(answer.high_sqn, answer.incarnation) for answer in self.registrar.answers()]
+        header = self.receiver.context.discovery.header(self.uuid)
+        if header is not None and header.next_sqn:
+            ends.append((int(header.next_sqn), int(header.pre.incarnation)))
+        else:
+            ends.append((low, table[-1][0] if table else 0))
+        return published_end(table, ends) - 1
 
     def _start(self, low: int, high: int) -> Start:
         """docs/semantics.md F.1. Asks the program's callback, for new receivers too."""

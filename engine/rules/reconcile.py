@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BEGINS_MAX", "DONE", "FOR_EVER", "WAIT", "BeginOf", "CatchUpRule", "Hole", "LogView", "Lost", "StartAt", "Table",
-    "after_begin", "forgotten_from", "lost_acknowledged", "newest", "newest_table", "void_from",
+    "after_begin", "forgotten_from", "lost_acknowledged", "newest", "newest_table", "published_end", "void_from",
 ]  # fmt: skip
 
 BEGINS_MAX = 64
@@ -56,6 +56,16 @@ def newest_table(tables: Iterable[Sequence[BeginOf]]) -> Table:
 def void_from(table: Sequence[BeginOf], incarnation: int) -> int:
     """Records of ``incarnation`` are valid below this number."""
     return min((start for number, start in table if number > incarnation), default=FOR_EVER)
+
+
+def published_end(table: Sequence[BeginOf], ends: Iterable[tuple[int, int]]) -> int:
+    """Number behind the last message that is published and not void. ``ends``: of rings and logs, (number
+    behind their last one, their incarnation).
+
+    A ring that a dead source has left, or a log that missed a BEGIN, goes on above that one's first number.
+    A receiver that started behind these numbers would never have what is sent under them again.
+    """
+    return max(min(end, void_from(table, incarnation)) for end, incarnation in ends)
 
 
 def forgotten_from(table: Sequence[BeginOf], own: BeginOf) -> int:

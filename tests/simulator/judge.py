@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast
 from simulator.native import lib
-from simulator.shape import AGE_S, LIFETIME_MS, LIMIT
+from simulator.shape import AGE_S, LIFETIME_MS, LIMIT, NUMBERS_MAX, RECOVERED
 from simulator.world import world
 
 if TYPE_CHECKING:
@@ -55,14 +55,36 @@ class ReceiverLife:
         self.ordered = ordered
         self.due: dict[str, int] = {}
         """Source -> the number that comes next."""
+        self.started: set[str] = set()
+        """Sources of which it was told where it starts: perhaps after the first message."""
         self.gaps: set[int] = set()
         """Numbers that it went on behind; the program is told why, on another thread, perhaps later."""
         self.told: set[int] = set()
         """Of these, the ones that it was told of."""
         self.sent_by: dict[str, int] = {}
         """Source -> the life that sent what came last."""
+        self.chosen: dict[str, int] = {}
+        """Source -> where the program wants to start."""
+        self.skip: Skip | None = None
+        """What its start has skipped, until the program has acknowledged that."""
         self.deregistered = self.left = False
         self.ended_ns = 0
+
+
+class Skip:
+    """What a start of a receiver has skipped: messages that begin below ``below``, of the first ``marks``."""
+
+    __slots__ = ("acked", "below", "known", "marks")
+
+    def __init__(self, below: int, marks: int, *, known: bool) -> None:
+        self.below, self.marks, self.known = below, marks, known
+        """``known``: the session was registered before."""
+        self.acked = False
+        """By the first acknowledgement behind it, or by itself."""
+
+    def has(self, message: Message) -> bool:
+        """It has skipped this one."""
+        return message.first < self.below and message.order <= self.marks
 
 
 class Message:
@@ -102,6 +124,8 @@ class Judge:
         self.failed: list[tuple[Process, BaseException]] = []
         self.bytes = 0
         """Sent so far."""
+        self.skips: dict[int, list[Skip]] = defaultdict(list)
+        """Of each session."""
         self.joined: dict[int, int] = {}
         """Session -> how many messages there were when it was registered, of a receiver-paced source."""
 
@@ -217,6 +241,10 @@ class Judge:
         world.note("deregisters", life.process.name)
         life.left = True
         self._forget()
+        self.closed.clear()  # nor what anybody has had: who finds it at a store that it did not declare begins anew
+        for receiver in self.receivers:
+            receiver.due.clear()
+            receiver.started.clear()
 
     def _forget(self) -> None:
         for message in self.messages.values():
@@ -250,8 +278,12 @@ class Judge:
 
     def is_due(self, message: Message, session: int) -> bool:
         """A receiver must have it."""
-        if not self.keeps(message):
+        if not self.keeps(message) or any(each.has(message) for each in self.skips[session]):
             return False
+        return self._is_waited_for(message, session)
+
+    def _is_waited_for(self, message: Message, session: int) -> bool:
+        """What a receiver-paced source's stores keep for a receiver."""
         if not self.shape.has("paced"):
             return True
         # A backup that takes a seat while a receiver is away has never known it (docs/semantics.md J.1).
@@ -280,7 +312,17 @@ class Judge:
     def _is_done_with(self, message: Message) -> bool:
         """All receivers that a receiver-paced source waits for have consumed it: stores need not have it."""
         waited = [session for session in self.joined if message.order > self.joined[session]]
-        return self.shape.has("paced") and all(message.mark in self.consumed[session] for session in waited)
+        return self.shape.has("paced") and all(self._has_had(message.mark, session) for session in waited)
+
+    def _has_had(self, mark: bytes, session: int) -> bool:
+        """It was consumed; or a start has skipped it, and the next acknowledgement covers that, unless the
+        receiver was new (docs/semantics.md F.1)."""
+        message = self.messages[mark]
+        return mark in self.consumed[session] or any(each.known and each.has(message) for each in self.skips[session])
+
+    def _was_had(self, mark: bytes) -> bool:
+        """By any receiver."""
+        return any(self._has_had(mark, session) for session in range(1, self.shape.receivers + 1))
 
     def reclaimed(self, life: SourceLife, first: int, last: int, *, forced: bool) -> None:
         """MessageReclaimed."""
@@ -293,14 +335,14 @@ class Judge:
             self.fail(f"{life.process.name} has reclaimed {early}, which it never called stable")
         for number in range(first, last + 1) if self.shape.unique and not forced else ():
             mark = life.marks.get(number)
-            if mark is not None and not any(mark in marks for marks in self.consumed.values()):
+            if mark is not None and not self._was_had(mark):
                 self.fail(f"{life.process.name} has reclaimed {number}, and nobody has consumed {mark!r}")
 
     def confirmed(self, life: SourceLife, first: int, last: int) -> None:
         """DeliveryConfirmation."""
         for number in range(first, last + 1):
             mark = life.marks.get(number)
-            if mark is not None and not any(mark in marks for marks in self.consumed.values()):
+            if mark is not None and not self._was_had(mark):
                 self.fail(f"{number} is confirmed, and nobody has consumed {mark!r}")
 
     # Receivers ----------------------------------------------------------------------------------------------
@@ -314,12 +356,13 @@ class Judge:
     def starts(self, life: ReceiverLife, source: str, number: int) -> None:
         """RegistrationComplete: this number is due. What is below was consumed, or is kept no more."""
         world.note("starts at", life.process.name, source, number)
-        if source not in life.due:
-            held = [each for each in self.receivers if each.session == life.session and each is not life and each.due]
-            if held and self._is_forgotten(max(each.ended_ns for each in held)):
-                self._forgets(life.session)
+        if source not in life.started:
+            life.started.add(source)
+            self._returns(life)
+            if self.shape.starts(life.session):
+                self._may_skip(life, source, number)
             self.joined.setdefault(life.session, self.marks)
-            life.due[source] = number
+            life.due.setdefault(source, number)
             missed = [
                 message.mark
                 for message in self.messages.values()
@@ -329,6 +372,41 @@ class Judge:
             ]
             if missed:
                 self.fail(f"{life.process.name} starts at {number}, and has never had {missed}")
+
+    def chooses(self, life: ReceiverLife, source: str, low: int, number: int) -> None:
+        """The program's recovery callback wants to start at ``number``, where the session's position is
+        ``low``: everything below that was acknowledged."""
+        world.note("chooses", life.process.name, low, number)
+        life.chosen[source] = number
+        self._returns(life)
+        acked = [each for each in self.skips[life.session] if each.acked]
+        for message in self.messages.values():
+            below = 0 <= message.last < low and message.mark not in self.consumed[life.session]
+            kept = below and self.keeps(message) and self._is_waited_for(message, life.session)
+            if kept and not any(each.has(message) for each in acked):
+                self.fail(f"{life.process.name} has the position {low}, and nobody has acknowledged {message.mark!r}")
+
+    def acknowledges_skipped(self, life: ReceiverLife) -> None:
+        """The program is about to say that it wants nothing of what its start has skipped."""
+        if life.skip is not None:
+            life.skip.acked = True
+
+    def _may_skip(self, life: ReceiverLife, source: str, number: int) -> None:
+        """This start may skip what is below ``number``: no more than the program has asked for."""
+        unsure = sum(each.last < 0 for each in self.messages.values()) * NUMBERS_MAX
+        newest = max((each.last for each in self.messages.values()), default=-1) + unsure
+        kind = self.shape.starts(life.session)
+        limit = {"limited": newest - RECOVERED, "new": newest + 1, "chosen": life.chosen.get(source, 0)}[kind]
+        if number <= limit:
+            life.skip = Skip(number, self.marks, known=life.session in self.joined)
+            life.skip.acked = source in life.due  # it has had a message already
+            self.skips[life.session].append(life.skip)
+
+    def _returns(self, life: ReceiverLife) -> None:
+        """A session that was gone for long may have been forgotten."""
+        held = [each for each in self.receivers if each.session == life.session and each is not life and each.due]
+        if held and self._is_forgotten(max(each.ended_ns for each in held)):
+            self._forgets(life.session)
 
     def delivered(self, life: ReceiverLife, source: str, first: int, last: int, data: bytes) -> None:
         """A message has come: in order, nothing left out, as it was sent."""
@@ -348,13 +426,14 @@ class Judge:
             self.fail(f"{life.process.name} got {first} where {due} was due")
         if due is not None and first > due:
             self._passes_over(life, due, first - 1)
-        if mark in self.closed[life.session]:
+        if mark in self.closed[life.session] and first < life.chosen.get(source, 2**63):
             self.fail(f"{life.process.name} got {mark!r} again, which it had consumed before it closed")
         life.due[source] = last + 1
         life.sent_by[source] = message.life.number
 
     def consumes(self, life: ReceiverLife, data: bytes) -> None:
-        """The program is done with it."""
+        """The program is done with it, and with what it has skipped."""
+        self.acknowledges_skipped(life)
         self.consumed[life.session].add(data[:12])
 
     def lost(self, life: ReceiverLife, source: str, first: int | None, last: int) -> None:

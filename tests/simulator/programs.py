@@ -158,6 +158,9 @@ def receiver(machine: Machine, session: int, process: Process) -> None:
         form = machine.shape.forms[session - 1]
         life = judge.joins(process, session, ordered=form != "arrival")
         options = machine.shape.receiver_options(session)
+        starts = machine.shape.starts(session)
+        if starts == "chosen":
+            options["ume_recovery_sequence_number_info_function"] = lambda info: _chooses(judge, life, info)
 
         def heard(event: object) -> None:
             _noticed(judge, life, event)
@@ -172,13 +175,20 @@ def receiver(machine: Machine, session: int, process: Process) -> None:
             think()
             judge.consumes(life, data)
 
+        def ends() -> bool:
+            if life.skip is not None and (machine.shape.has("paced") or rng.random() < 0.05):
+                judge.acknowledges_skipped(life)  # else the next acknowledgement covers it
+                one.acknowledge_skipped()
+                life.skip = None
+            return process in machine.closing
+
         if form == "callback":
             one = context.receiver(TOPIC, options=options, on_event=heard, on_message=taken)
-            while process not in machine.closing:
+            while not ends():
                 system.time.sleep(0.05)
         else:
             one = context.receiver(TOPIC, options=options, on_event=heard)
-            while process not in machine.closing:
+            while not ends():
                 if form == "batch":
                     _take_batch(judge, life, one.receive_batch(8, timeout=0.1), think)
                 elif (message := one.receive(timeout=0.1)) is not None:
@@ -213,6 +223,13 @@ def _take_batch(judge: Any, life: Any, batch: Any, think: Callable[[], None]) ->
         return
     for first, last, data in frames:
         judge.delivered(life, source, first, last, data)
+
+
+def _chooses(judge: Any, life: Any, info: Any) -> None:
+    """Some time back, or farther than there is anything."""
+    low = info.low_sequence_number
+    info.low_sequence_number = max(0, low + world.rng.choice((-8, -2, 0, 0, 3, 50)))
+    judge.chooses(life, info.source, low, info.low_sequence_number)
 
 
 def _noticed(judge: Any, life: Any, event: object) -> None:

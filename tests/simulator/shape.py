@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 FRAGMENT = 1024
 """Bytes of payload in a fragment."""
+NUMBERS_MAX = 16
+"""A message has no more fragments."""
 SIZES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((1,), (1,)), ((2,), (2,)), ((3,), (3,)), ((3,), (3,)), ((3,), (3,)), ((3,), (3,)), ((4,), (4,)), ((5,), (5,)),
     ((3,), (4,)), ((2,), (3,)), ((3, 1), (3, 1)), ((2, 2), (2, 2)), ((1, 3), (1, 4)), ((1, 1), (1, 1)), ((1, 1), (2, 2)),
@@ -21,6 +23,8 @@ LIMIT = 196_992
 """Bytes of a source that a store keeps."""
 AGE_S = 1
 """Seconds that a memory store keeps a message."""
+RECOVERED = 6
+"""Numbers that a receiver with a limit asks to recover."""
 FAULTS = (
     "kill_store", "kill_source", "kill_receiver", "kill_all", "stop", "close_source", "close_store", "rival", "power_cut",
     "wipe", "restore", "cut_link", "disk_errors", "disk_away", "full", "hide", "step_clock", "write_back",
@@ -28,7 +32,7 @@ FAULTS = (
 """Methods of faults.Faults."""
 FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited", "explicit")
 SENDS = ("send", "send", "batch", "claim", "smart")
-FEATURES = ("paced", "deregister", "lifetimes", "limits", "ages", "proxies")
+FEATURES = ("paced", "deregister", "lifetimes", "limits", "ages", "proxies", "starts")
 PLOTS = ("blind", "orphan", "disaster", "coup", "absence", "power", "succession", "severed", "dawn", "clogged")
 """Functions of plots."""
 
@@ -71,6 +75,8 @@ class Shape:
             self.faults = tuple(fault for fault in self.faults if fault != "step_clock")
         if self.has("paced"):  # a receiver that comes later has nothing of what was sent before: nobody confirms it
             self.lists, self.unique = self.lists[:1], 0
+        if self.has("starts"):  # what the only receiver has skipped, nobody ever confirms
+            self.unique = 0
 
     def has(self, feature: str) -> bool:
         """One of FEATURES."""
@@ -154,7 +160,17 @@ class Shape:
             **({"ume_receiver_paced_persistence": self.pace(session)} if self.has("paced") else {}),
             **({"ume_state_lifetime": LIFETIME_MS} if self.has("lifetimes") else {}),
             **more.get(self.forms[session - 1], {}),
+            **{"limited": {"retransmit_request_maximum": RECOVERED}, "new": {"use_late_join": 0}}.get(
+                self.starts(session), {}
+            ),
         }
+
+    def starts(self, session: int) -> str:
+        """Where a receiver starts, if not behind what its session has acknowledged: "limited" near the end,
+        "new" with what comes from now on, or "chosen" by the program."""
+        if not self.has("starts"):
+            return ""
+        return "chosen" if session == 2 else "new" if self.flight == 16 else "limited"
 
     def pace(self, session: int) -> int:
         """A receiver's mode: 1 holds messages up, 2 does not."""

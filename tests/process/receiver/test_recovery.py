@@ -96,6 +96,26 @@ def test_a_start_beyond_the_newest_is_noticed_in_the_log(
         assert take(again) == [10]
 
 
+@pytest.mark.parametrize(
+    ("asked", "start"), [({"retransmit_request_maximum": 2}, 4), ({"use_late_join": 0}, 7)], ids=["limited", "new"]
+)
+def test_the_ring_of_a_dead_source_moves_no_start(
+    store: object, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], start: int
+) -> None:
+    """Its numbers are void since a BEGIN below them: who started behind these would skip what is sent now."""
+    told = Told()
+    with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
+        src = source(ctx, 7)
+        header = other.discovery.header(src.uuid)
+        assert header is not None
+        header.pre.incarnation, header.next_sqn = 0, 60
+        monkeypatch.setattr(other.discovery, "header", lambda _: header)
+        rcv = other.receiver("quotes", options=asked, on_event=told)
+        assert told.wait(events.RegistrationComplete).sequence_number == start
+        send(src, 1)
+        assert take(rcv, 8 - start) == list(range(start, 8))
+
+
 def test_a_new_receiver_starts_at_the_oldest_and_its_callback_is_called(store: object) -> None:
     seen: list[Any] = []
 

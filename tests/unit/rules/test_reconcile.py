@@ -22,6 +22,7 @@ from holdfast.engine.rules.reconcile import (
     lost_acknowledged,
     newest,
     newest_table,
+    published_end,
     void_from,
 )
 
@@ -72,6 +73,23 @@ def test_records_are_valid_below_the_lowest_start_of_the_later_incarnations(
     table: tuple[tuple[int, int], ...], incarnation: int, number: int
 ) -> None:
     assert void_from(table, incarnation) == number
+
+
+@pytest.mark.parametrize(
+    ("table", "ends", "end"),
+    [
+        (LONG, [(90, 3)], 90),
+        (LONG, [(90, 3), (100, 3)], 100),  # not every store has all of it
+        (LONG, [(60, 3), (100, 1)], 60),  # of the ring that a dead source left: 45 to 99 are void
+        (LONG, [(100, 1), (70, 2)], 70),
+        (LONG, [(30, 3), (100, 1)], 45),  # what it has below BEGIN(2, 45) is good
+        ((), [(7, 1)], 7),  # no stores, or none that knows a BEGIN
+    ],
+)
+def test_what_a_begin_has_made_void_is_not_published(
+    table: tuple[tuple[int, int], ...], ends: list[tuple[int, int]], end: int
+) -> None:
+    assert published_end(table, ends) == end
 
 
 @pytest.mark.parametrize(
