@@ -10,9 +10,10 @@ What is stable is kept for as long as the faults have left enough of its copies.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import holdfast
+from simulator.lives import Message, ReceiverLife, Skip, SourceLife
 from simulator.native import lib
 from simulator.shape import AGE_S, LIFETIME_MS, LIMIT, NUMBERS_MAX, RECOVERED
 from simulator.world import world
@@ -21,87 +22,11 @@ if TYPE_CHECKING:
     from simulator.machine import Machine
     from simulator.world import Process
 
-__all__ = ["BrokenError", "Judge", "ReceiverLife", "SourceLife"]
+__all__ = ["BrokenError", "Judge"]
 
 
 class BrokenError(AssertionError):
     """Something that must hold does not."""
-
-
-class SourceLife:
-    """One program's source, from its start to its end."""
-
-    def __init__(self, number: int, process: Process) -> None:
-        self.number, self.process = number, process
-        self.declared: tuple[int, ...] = ()
-        """The stores that it declares."""
-        self.source: Any = None
-        self.marks: dict[int, bytes] = {}
-        """Number of a fragment -> the message that it is of, as send() has returned it."""
-        self.start: int | None = None
-        self.said: set[int] = set()
-        """Numbers that it has called stable."""
-        self.begun = False
-        self.left = self.deregistered = False
-        self.ended_ns = 0
-        """When its process ended; 0: it lives."""
-
-
-class ReceiverLife:
-    """One program's receiver, from its start to its end."""
-
-    def __init__(self, process: Process, session: int, *, ordered: bool) -> None:
-        self.process, self.session = process, session
-        self.ordered = ordered
-        self.due: dict[str, int] = {}
-        """Source -> the number that comes next."""
-        self.started: set[str] = set()
-        """Sources of which it was told where it starts: perhaps after the first message."""
-        self.gaps: set[int] = set()
-        """Numbers that it went on behind; the program is told why, on another thread, perhaps later."""
-        self.told: set[int] = set()
-        """Of these, the ones that it was told of."""
-        self.sent_by: dict[str, int] = {}
-        """Source -> the life that sent what came last."""
-        self.chosen: dict[str, int] = {}
-        """Source -> where the program wants to start."""
-        self.skip: Skip | None = None
-        """What its start has skipped, until the program has acknowledged that."""
-        self.deregistered = self.left = False
-        self.ended_ns = 0
-
-
-class Skip:
-    """What a start of a receiver has skipped: messages that begin below ``below``, of the first ``marks``."""
-
-    __slots__ = ("acked", "below", "known", "marks")
-
-    def __init__(self, below: int, marks: int, *, known: bool) -> None:
-        self.below, self.marks, self.known = below, marks, known
-        """``known``: the session was registered before."""
-        self.acked = False
-        """By the first acknowledgement behind it, or by itself."""
-
-    def has(self, message: Message) -> bool:
-        """It has skipped this one."""
-        return message.first < self.below and message.order <= self.marks
-
-
-class Message:
-    """One message, from the moment before it is sent."""
-
-    __slots__ = ("first", "had", "kept", "last", "life", "mark", "order", "safe", "sent_ns", "stable", "upto")
-
-    def __init__(self, mark: bytes, life: SourceLife, order: int) -> None:
-        self.mark, self.life, self.order = mark, life, order
-        self.upto = self.sent_ns = 0
-        """Bytes that were sent up to its end, and when."""
-        self.safe: set[int] = set()
-        """Stores that had it on disk at the last look, and have not lost their files since."""
-        self.first = self.last = -1
-        self.stable = self.kept = False
-        self.had: set[int] = set()
-        """Stores that had it before their files were destroyed."""
 
 
 class Judge:
@@ -235,6 +160,16 @@ class Judge:
     def closes(self, life: SourceLife) -> None:
         """It has closed cleanly: the next one may come."""
         life.begun = False
+
+    def flies(self, life: SourceLife, *, over: bool) -> None:
+        """FlightSizeNotification: one and the other in turn, and the first one with a full flight."""
+        world.note("flies", life.process.name, "over" if over else "under")
+        unstable = len(life.marks.keys() - life.said) + NUMBERS_MAX * sum(
+            each.last < 0 for each in self.messages.values()
+        )
+        if over == life.over or (over and not self.shape.has("paced") and unstable < self.shape.flight):
+            self.fail(f"{life.process.name} is told {over} after {life.over}, with {unstable} in flight at most")
+        life.over = over
 
     def deregisters(self, life: SourceLife) -> None:
         """What it has sent is wanted no more."""
@@ -492,7 +427,8 @@ class Judge:
                 lacks = message.mark not in self.consumed[session] and self.is_due(message, session)
                 if lacks and not self._is_left_behind(message):
                     return f"receiver {session} has not had {message.mark!r} ({message.first}..{message.last})"
-        return ""
+        late = [each.process.name for each in self.lives if each.over and each.process.alive]
+        return f"{late[0]} was never told that it is below its flight size" if late else ""
 
     def _is_left_behind(self, message: Message) -> bool:
         """The stores that have it left are too few to register with, and no later life has declared them: who

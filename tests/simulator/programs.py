@@ -149,6 +149,8 @@ def _heard(judge: Any, life: Any, event: object) -> None:
             judge.confirmed(life, event.first_sequence_number, event.sequence_number)
         case events.source.DeregistrationComplete():
             life.deregistered = True
+        case events.source.FlightSizeNotification(state=state):
+            judge.flies(life, over=state == events.source.FlightSizeState.OVER)
 
 
 def receiver(machine: Machine, session: int, process: Process) -> None:

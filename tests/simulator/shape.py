@@ -32,7 +32,7 @@ FAULTS = (
 """Methods of faults.Faults."""
 FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited", "explicit")
 SENDS = ("send", "send", "batch", "claim", "smart")
-FEATURES = ("paced", "deregister", "lifetimes", "limits", "ages", "proxies", "starts")
+FEATURES = ("paced", "deregister", "lifetimes", "limits", "ages", "proxies", "starts", "notify")
 PLOTS = ("blind", "orphan", "disaster", "coup", "absence", "power", "succession", "severed", "dawn", "clogged")
 """Functions of plots."""
 
@@ -110,6 +110,7 @@ class Shape:
             **({"ume_repository_ack_on_reception": 1} if self.on_reception else {}),
             **({"ume_state_lifetime": LIFETIME_MS} if self.has("lifetimes") else {}),
             **({"ume_proxy_source": 1} if self.has("proxies") else {}),
+            **({"ume_flight_size_behavior": "notify"} if self.has("notify") else {}),
             **(
                 {"smart_src_max_message_length": 2048, "smart_src_retention_buffer_count": 16}
                 if self.sends == "smart"

@@ -1,0 +1,87 @@
+"""What the judge knows of programs and of messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simulator.world import Process
+
+__all__ = ["Message", "ReceiverLife", "Skip", "SourceLife"]
+
+
+class SourceLife:
+    """One program's source, from its start to its end."""
+
+    def __init__(self, number: int, process: Process) -> None:
+        self.number, self.process = number, process
+        self.declared: tuple[int, ...] = ()
+        """The stores that it declares."""
+        self.source: Any = None
+        self.marks: dict[int, bytes] = {}
+        """Number of a fragment -> the message that it is of, as send() has returned it."""
+        self.start: int | None = None
+        self.said: set[int] = set()
+        """Numbers that it has called stable."""
+        self.begun = self.over = False
+        """``over``: it was told that it is over its flight size, and not yet that it is below it again."""
+        self.left = self.deregistered = False
+        self.ended_ns = 0
+        """When its process ended; 0: it lives."""
+
+
+class ReceiverLife:
+    """One program's receiver, from its start to its end."""
+
+    def __init__(self, process: Process, session: int, *, ordered: bool) -> None:
+        self.process, self.session = process, session
+        self.ordered = ordered
+        self.due: dict[str, int] = {}
+        """Source -> the number that comes next."""
+        self.started: set[str] = set()
+        """Sources of which it was told where it starts: perhaps after the first message."""
+        self.gaps: set[int] = set()
+        """Numbers that it went on behind; the program is told why, on another thread, perhaps later."""
+        self.told: set[int] = set()
+        """Of these, the ones that it was told of."""
+        self.sent_by: dict[str, int] = {}
+        """Source -> the life that sent what came last."""
+        self.chosen: dict[str, int] = {}
+        """Source -> where the program wants to start."""
+        self.skip: Skip | None = None
+        """What its start has skipped, until the program has acknowledged that."""
+        self.deregistered = self.left = False
+        self.ended_ns = 0
+
+
+class Skip:
+    """What a start of a receiver has skipped: messages that begin below ``below``, of the first ``marks``."""
+
+    __slots__ = ("acked", "below", "known", "marks")
+
+    def __init__(self, below: int, marks: int, *, known: bool) -> None:
+        self.below, self.marks, self.known = below, marks, known
+        """``known``: the session was registered before."""
+        self.acked = False
+        """By the first acknowledgement behind it, or by itself."""
+
+    def has(self, message: Message) -> bool:
+        """It has skipped this one."""
+        return message.first < self.below and message.order <= self.marks
+
+
+class Message:
+    """One message, from the moment before it is sent."""
+
+    __slots__ = ("first", "had", "kept", "last", "life", "mark", "order", "safe", "sent_ns", "stable", "upto")
+
+    def __init__(self, mark: bytes, life: SourceLife, order: int) -> None:
+        self.mark, self.life, self.order = mark, life, order
+        self.upto = self.sent_ns = 0
+        """Bytes that were sent up to its end, and when."""
+        self.safe: set[int] = set()
+        """Stores that had it on disk at the last look, and have not lost their files since."""
+        self.first = self.last = -1
+        self.stable = self.kept = False
+        self.had: set[int] = set()
+        """Stores that had it before their files were destroyed."""
