@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+from simulator import plots, plots_unseen, system
 from simulator.machine import DOMAIN, FIRST_DISK, SHARED
 from simulator.native import lib
-from simulator.plots import PLOTS
 from simulator.world import world
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Faults"]
 
+PLOTS = {plot.__name__: plot for plot in (*plots.ALL, *plots_unseen.ALL)}
 EIO = 5
 CHANCES = (0, 40, 128, 220, 256)
 """Of 256: how much of what was not synced a power cut leaves."""
@@ -215,6 +217,12 @@ class Faults:
         self.machine.judge.before_loss(index)
         lib.sim_copy(by.encode(), f"/disk{index}".encode())
         self.machine.judge.lose(quorum=False)
+
+    def forget_state(self, index: int) -> None:
+        """A store that does not run loses its state, and keeps its logs."""
+        for name in ("state.0", "state.1"):
+            with contextlib.suppress(OSError):
+                system.os.unlink(f"{self.machine.path(index)}/{name}")
 
     def disk_errors(self) -> None:
         """Some syncs fail, and drop what they were to write; or reads do, for a while."""

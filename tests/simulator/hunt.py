@@ -16,7 +16,7 @@ KILLING = Path(__file__).with_name("killing.json")
 TESTS = Path(__file__).resolve().parents[1]
 SEEDS_MAX = int(os.environ.get("SEEDS_MAX", "2000"))
 """Seeds that are played for a bug."""
-ONE_IN = 6
+ONE_IN = 12
 """Of this number of seeds, one has the plot of a bug's stage; the others are not played."""
 PIECE = 100
 """Seeds of one process."""

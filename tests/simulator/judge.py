@@ -52,7 +52,7 @@ class Judge:
         self.skips: dict[int, list[Skip]] = defaultdict(list)
         """Of each session."""
         self.joined: dict[int, int] = {}
-        """Session -> how many messages there were when it was registered, of a receiver-paced source."""
+        """Session -> the last message before the start that it was told first, of a receiver-paced source."""
 
     def fail(self, *what: object) -> None:
         """Raises BrokenError: the hub stops the seed."""
@@ -81,6 +81,8 @@ class Judge:
             holders = self.holders(message.mark, durable=True)
             if not message.stable:
                 message.had |= holders
+                self._is_still_to_be_drained(message)
+            message.volatile = {store for store in holders if self.shape.levels[store] == "memory"}
             message.safe = {store for store in holders if store != lost and self.shape.levels[store] == "disk"}
 
     def lose(self, *, quorum: bool) -> None:
@@ -97,9 +99,30 @@ class Judge:
                 due = message.stable and self.keeps(message) and not self._is_done_with(message)
                 if due and not enough and self.shape.enough(message.safe, message.life.declared):
                     self.fail(f"{mark!r} was stable at {sorted(message.safe)}, and {sorted(holders[mark])} have it")
-                message.kept = message.stable and enough
+                # Who has lost what was in memory knows it and decides nothing: of each set that decides, one
+                # store has a copy. Over several groups that does not follow.
+                known = holders[mark] | message.volatile if len(self.shape.sizes) == 1 else holders[mark]
+                message.kept = (
+                    message.stable and bool(holders[mark]) and self.shape.enough(known, message.life.declared)
+                )
             elif message.kept:
                 message.kept = bool(holders[mark]) or (remembered and self._is_in_ring(message))
+
+    def _is_still_to_be_drained(self, message: Message) -> None:
+        """Of a message that is not stable: a ring has it as long as too few stores have had it."""
+        if not self.keeps(message) or self.shape.has("paced") or message.last < 0:
+            return
+        if not self._is_in_ring(message) and not self.shape.enough(message.had, message.life.declared):
+            self.fail(f"the ring with {message.mark!r} has gone, and only {sorted(message.had)} have had it")
+
+    def recorded_lost(self, store: str, first: int, last: int) -> None:
+        """A store writes down that nobody has these numbers."""
+        world.note("calls lost", store, first, last)
+        for message in self.messages.values():
+            if message.first <= last and message.last >= first and message.stable and self.keeps(message):
+                others = {each for each in self.holders(message.mark) if self.shape.names[each] != store}
+                if others and not self.shape.has("paced"):
+                    self.fail(f"{store} calls {first}..{last} lost, and {sorted(others)} have {message.mark!r}")
 
     def _is_in_ring(self, message: Message) -> bool:
         """It is not stable, and its ring is there. Stores drain that, if one remembers the source."""
@@ -296,7 +319,8 @@ class Judge:
             self._returns(life)
             if self.shape.starts(life.session):
                 self._may_skip(life, source, number)
-            self.joined.setdefault(life.session, self.marks)
+            sent_before = (each.order for each in self.messages.values() if 0 <= each.last < number)
+            self.joined.setdefault(life.session, max(sent_before, default=0))
             life.due.setdefault(source, number)
             missed = [
                 message.mark

@@ -73,7 +73,9 @@ class Skip:
 class Message:
     """One message, from the moment before it is sent."""
 
-    __slots__ = ("first", "had", "kept", "last", "life", "mark", "order", "safe", "sent_ns", "stable", "upto")
+    __slots__ = (
+        "first", "had", "kept", "last", "life", "mark", "order", "safe", "sent_ns", "stable", "upto", "volatile",
+    )  # fmt: skip
 
     def __init__(self, mark: bytes, life: SourceLife, order: int) -> None:
         self.mark, self.life, self.order = mark, life, order
@@ -81,6 +83,8 @@ class Message:
         """Bytes that were sent up to its end, and when."""
         self.safe: set[int] = set()
         """Stores that had it on disk at the last look, and have not lost their files since."""
+        self.volatile: set[int] = set()
+        """Memory stores that had it at the last look: each knows when it has lost its messages."""
         self.first = self.last = -1
         self.stable = self.kept = False
         self.had: set[int] = set()

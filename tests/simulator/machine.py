@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulator import programs
+from simulator import programs, records
 from simulator.judge import Judge
 from simulator.native import lib
 from simulator.shape import Shape, draw
@@ -29,6 +29,7 @@ class Machine:
         self.seed = seed
         self.shape = shape or draw(seed)
         self.judge = Judge(self)
+        records.heard[:] = [self.judge.recorded_lost]
         self.stores: dict[int, Process] = {}
         self.receivers: dict[int, Process] = {}
         self.sources: list[Process] = []

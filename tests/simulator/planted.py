@@ -178,9 +178,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
         ),
         Patch("engine/native/private_directory.py", "    if durable and at is None:\n", "    if False:\n"),
     ),
-}
-
-SOUGHT: dict[str, tuple[Patch, ...]] = {
     "it_sends_before_begin_is_durable": (
         Patch(
             f"{RULES}/source_registration.py",
@@ -188,18 +185,21 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
             "return self._in_phase(Phase.ACTIVE, Phase.ANNOUNCED)",
         ),
     ),
-    "a_source_of_unknown_stores_has_none": (
-        Patch("engine/receiver/receiver.py", "info.incarnation > 0 and info.stores:", "info.incarnation > 0:"),
-    ),
-    "an_earlier_life_was_granted_nothing": (
-        Patch(f"{RULES}/receiver_registration.py", "if knowing else self._promised(grants)", "if True else {}"),
-    ),
     "a_dead_ring_is_unlinked_too_soon": (
         Patch(
             "engine/log/stale_rings.py",
             "if not left.stores or left.groups.stable_number(positions) >= left.end:",
             "if not left.stores or max(positions.values()) >= left.end:",
         ),
+    ),
+    "a_source_of_unknown_stores_has_none": (
+        Patch("engine/receiver/receiver.py", "info.incarnation > 0 and info.stores:", "info.incarnation > 0:"),
+    ),
+}
+
+SOUGHT: dict[str, tuple[Patch, ...]] = {
+    "an_earlier_life_was_granted_nothing": (
+        Patch(f"{RULES}/receiver_registration.py", "if knowing else self._promised(grants)", "if True else {}"),
     ),
     "ignorance_becomes_lost": (
         Patch(
@@ -245,10 +245,12 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
 """Bugs that no seed has found yet: what the simulator does not reach. ``hunt`` looks for these, too."""
 
 STAGE = {
+    "a_source_of_unknown_stores_has_none": "stateless",
+    "a_dead_ring_is_unlinked_too_soon": "disaster",
     "a_blind_peer_is_empty": "blind",
     "a_ring_is_left_too_soon": "clogged",
     "it_answers_before_the_ring_is_drained": "clogged",
-    "it_sends_before_begin_is_durable": "orphan",
+    "it_sends_before_begin_is_durable": "poised",
     "the_state_is_not_synced": "dawn",
 }
 """Plots in which these show: seeds that have no such plot are not asked."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from simulator.faults import Faults
 
-__all__ = ["PLOTS"]
+__all__ = ["ALL", "rings", "some"]
 
 
 def some(low_ms: float, high_ms: float) -> int:
@@ -263,4 +263,3 @@ def clogged(faults: Faults) -> Generator[int, None, None]:
 
 
 ALL = (blind, orphan, disaster, coup, absence, power, succession, severed, dawn, clogged)
-PLOTS = {plot.__name__: plot for plot in ALL}

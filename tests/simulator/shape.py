@@ -21,6 +21,8 @@ LIFETIME_MS = 700
 """How long a source or a receiver is remembered that is gone."""
 LIMIT = 196_992
 """Bytes of a source that a store keeps."""
+PATIENCE_MS = 100
+"""How long an impatient source waits for the stability of what it retains."""
 AGE_S = 1
 """Seconds that a memory store keeps a message."""
 RECOVERED = 6
@@ -32,9 +34,12 @@ FAULTS = (
 """Methods of faults.Faults."""
 FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited", "explicit")
 SENDS = ("send", "send", "batch", "claim", "smart")
-FEATURES = ("paced", "deregister", "lifetimes", "limits", "ages", "proxies", "starts", "notify")
-PLOTS = ("blind", "orphan", "disaster", "coup", "absence", "power", "succession", "severed", "dawn", "clogged")
-"""Functions of plots."""
+FEATURES = ("paced", "deregister", "lifetimes", "limits", "ages", "proxies", "impatient", "starts", "notify")
+PLOTS = (
+    "blind", "orphan", "disaster", "coup", "absence", "power", "succession", "severed", "dawn", "clogged",
+    "poised", "exile", "unseen", "amnesia", "stalled", "relapse", "rejoin", "stateless",
+)  # fmt: skip
+"""Functions of plots and plots_unseen."""
 
 
 @dataclass
@@ -109,6 +114,7 @@ class Shape:
             ),
             **({"ume_repository_ack_on_reception": 1} if self.on_reception else {}),
             **({"ume_state_lifetime": LIFETIME_MS} if self.has("lifetimes") else {}),
+            **({"ume_message_stability_lifetime": PATIENCE_MS} if self.has("impatient") else {}),
             **({"ume_proxy_source": 1} if self.has("proxies") else {}),
             **({"ume_flight_size_behavior": "notify"} if self.has("notify") else {}),
             **(
