@@ -21,10 +21,10 @@ int64_t hf_sync(int fd, uint32_t what); /* HF_OK, or an errno: also EINTR is a f
 int64_t hf_doubt_set(const char *path); /* HF_OK, or an errno: nothing is remembered there */
 int64_t hf_doubt_get(const char *path); /* 1: a sync failed in this boot; 0: none did. An errno: nobody knows */
 void hf_doubt_clear(const char *path);
+/* This boot's: what stands in a log's head (poisoned) while it lasts. Never 0 or 1. */
+uint64_t hf_doubt_word(void);
 /* cffi: end */
 
 /* The disk begins with these bytes now. It promises nothing. */
 void hf_sync_begin(int fd, uint64_t offset, uint64_t bytes);
-/* What stands in a log's head (poisoned) while this boot lasts. Never 0 or 1. */
-uint64_t hf_doubt_word(void);
 #endif

@@ -56,11 +56,13 @@ def sync_way(path: Path, doubts: Path | None = None) -> None:
     """
     way = path.resolve()
     device = os.stat(way).st_dev
+    # Nothing clears these doubts, and a power cut may keep a name without its bytes: so the name has the boot.
+    boot = f"{int(lib.hf_doubt_word()):016x}"
     for each in (way, *way.parents):
         with contextlib.suppress(PermissionError):
             if os.stat(each).st_dev != device:
                 return
-            doubt = None if doubts is None else Doubt(doubts / f"names-{crc32(os.fsencode(each)):08x}")
+            doubt = None if doubts is None else Doubt(doubts / f"names-{boot}-{crc32(os.fsencode(each)):08x}")
             if doubt:
                 raise OSError(errno.EIO, "a sync failed since the machine was started", str(each))
             try:

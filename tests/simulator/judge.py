@@ -52,7 +52,8 @@ class Judge:
         self.skips: dict[int, list[Skip]] = defaultdict(list)
         """Of each session."""
         self.joined: dict[int, int] = {}
-        """Session -> the last message before the start that it was told first, of a receiver-paced source."""
+        """Session -> how many messages there were when it was registered, of a receiver-paced source. Stores that
+        have lost what was in memory may tell it an earlier start; what was sent before is not kept for it."""
 
     def fail(self, *what: object) -> None:
         """Raises BrokenError: the hub stops the seed."""
@@ -154,7 +155,7 @@ class Judge:
         world.note("registered", life.process.name, start)
         if life.start is None:
             if self._is_forgotten(self._source_gone_ns()):
-                self._forget()
+                self._forget_source()
             life.start = start
 
     def sent(self, life: SourceLife, mark: bytes, last: int, size: int) -> None:
@@ -198,8 +199,14 @@ class Judge:
         """What it has sent is wanted no more."""
         world.note("deregisters", life.process.name)
         life.left = True
+        self._forget_source()
+
+    def _forget_source(self) -> None:
+        """Nor what anybody has had of it: who finds it at a store that was not told, or finds the next one, begins
+        anew."""
         self._forget()
-        self.closed.clear()  # nor what anybody has had: who finds it at a store that it did not declare begins anew
+        self.closed.clear()
+        self.joined.clear()
         for receiver in self.receivers:
             receiver.due.clear()
             receiver.started.clear()
@@ -319,8 +326,7 @@ class Judge:
             self._returns(life)
             if self.shape.starts(life.session):
                 self._may_skip(life, source, number)
-            sent_before = (each.order for each in self.messages.values() if 0 <= each.last < number)
-            self.joined.setdefault(life.session, max(sent_before, default=0))
+            self.joined.setdefault(life.session, self.marks)
             life.due.setdefault(source, number)
             missed = [
                 message.mark

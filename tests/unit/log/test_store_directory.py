@@ -10,6 +10,7 @@ import pytest
 import holdfast as hf
 from holdfast.engine.log.store_directory import StoreDirectory
 from holdfast.engine.native import private_directory, sync
+from holdfast.engine.native.core import lib
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,5 +100,10 @@ def test_names_whose_sync_has_failed_stay_in_doubt_until_the_machine_starts_agai
             sync.sync_way(place, doubts)
         assert raised.value.filename == str(tmp_path / fails)
     (doubt,) = doubts.iterdir()
-    doubt.write_bytes(bytes(16))  # of another boot
+    doubt.write_bytes(b"")  # nobody could write the boot into it
+    with pytest.raises(OSError, match="a sync failed since the machine was started"):
+        sync.sync_way(place, doubts)
+    boot = f"{lib.hf_doubt_word():016x}"
+    assert boot in doubt.name
+    doubt.rename(doubts / doubt.name.replace(boot, f"{lib.hf_doubt_word() ^ 4:016x}"))  # a power cut took its bytes
     sync.sync_way(place, doubts)
