@@ -56,7 +56,7 @@ def sync_way(path: Path, doubts: Path | None = None) -> None:
     """
     way = path.resolve()
     device = os.stat(way).st_dev
-    # Nothing clears these doubts, and a power cut may keep a name without its bytes: so the name has the boot.
+    # Nothing clears these doubts, and a power cut may keep a name without its bytes: so that has the boot.
     boot = f"{int(lib.hf_doubt_word()):016x}"
     for each in (way, *way.parents):
         with contextlib.suppress(PermissionError):

@@ -52,8 +52,8 @@ class Judge:
         self.skips: dict[int, list[Skip]] = defaultdict(list)
         """Of each session."""
         self.joined: dict[int, int] = {}
-        """Session -> how many messages there were when it was registered, of a receiver-paced source. Stores that
-        have lost what was in memory may tell it an earlier start; what was sent before is not kept for it."""
+        """Session -> how many messages there were when it was registered, of a receiver-paced source. Stores
+        that have lost what was in memory may tell it an earlier start; that is not kept for it."""
 
     def fail(self, *what: object) -> None:
         """Raises BrokenError: the hub stops the seed."""
@@ -202,8 +202,8 @@ class Judge:
         self._forget_source()
 
     def _forget_source(self) -> None:
-        """Nor what anybody has had of it: who finds it at a store that was not told, or finds the next one, begins
-        anew."""
+        """Nor what anybody has had of it: who finds it at a store that was not told, or finds the next one,
+        begins anew."""
         self._forget()
         self.closed.clear()
         self.joined.clear()
