@@ -303,7 +303,11 @@ def test_a_backup_that_took_the_seat_is_waited_for_also_when_it_was_wiped_and_ra
     monkeypatch.setattr(register, "PATIENCE_S", SHORT)  # a slow machine is not a disk that hangs
     monkeypatch.setattr(SourceRegister.settle, "__defaults__", (SHORT,))
     stores = {name: run_store(name, "disk") for name in "ab"}
-    more = {**options("ab"), "ume_store_group": ["0:1"]}
+    more = {
+        **options("ab"),
+        "ume_store_group": ["0:1"],
+        "ume_registration_interval": 60_000,
+    }  # a has it first, however slow
     with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=more) as src:
         src.wait_registered(SHORT)
         stores["a"].stop()
