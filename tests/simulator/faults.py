@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from simulator import plots, plots_unseen, system
 from simulator.machine import DOMAIN, FIRST_DISK, SHARED
 from simulator.native import lib
+from simulator.older import HEAD_BYTES, head_v1
 from simulator.world import world
 
 if TYPE_CHECKING:
@@ -212,14 +214,16 @@ class Faults:
 
     def replace(self, index: int, by: str) -> None:
         """What is at ``by`` comes in the place of a store's files; nothing, where that is empty."""
-        if index in self.machine.stores:
-            self.kill(self.machine.stores[index])
+        for store in self.machine.on(index):
+            self.kill(store)
         self.machine.judge.before_loss(index)
         lib.sim_copy(by.encode(), f"/disk{index}".encode())
         self.machine.judge.lose(quorum=False)
 
     def forget_state(self, index: int) -> None:
         """A store that does not run loses its state, and keeps its logs."""
+        for store in self.machine.on(index):
+            self.kill(store)
         for name in ("state.0", "state.1"):
             with contextlib.suppress(OSError):
                 system.os.unlink(f"{self.machine.path(index)}/{name}")
@@ -263,6 +267,34 @@ class Faults:
     def step_clock(self) -> None:
         """CLOCK_REALTIME is set, forward or back."""
         lib.sim_real_ns += int((world.random() - 0.5) * 20e9)
+
+    def upgrade(self) -> None:
+        """A store was one of the release before, until now: its heads are in that one's layout."""
+        index = int(world.random() * self.shape.stores)
+        for store in self.machine.on(index):
+            self.kill(store)
+        logs = f"{self.machine.path(index)}/logs"
+        with contextlib.suppress(OSError):  # there are none, or the disk does not work
+            for log in sorted(system.os.listdir(logs)):
+                self._age(f"{logs}/{log}/head")
+        lib.sim_write_back(FIRST_DISK + index, CHANCES[-1])
+
+    def _age(self, path: str) -> None:
+        """Another file: readers have the one that was there open."""
+        with system.File(system.os.open(path, os.O_RDONLY)) as file:
+            older = head_v1(system.os.pread(file.fileno(), HEAD_BYTES, 0))
+        if older is not None:
+            with system.File(system.os.open(f"{path}-old", os.O_RDWR | os.O_CREAT, 0o600)) as file:
+                file.write(older)
+            system.os.replace(f"{path}-old", path)
+
+    def misplace(self) -> None:
+        """A store is started on the directory of another one: it refuses that, and leaves it as it is."""
+        index, place = (int(world.random() * self.shape.stores) for _ in range(2))
+        if index != place and system.os.path.exists(f"{self.machine.path(place)}/state.1"):
+            for store in [*self.machine.on(index), *self.machine.on(place)]:
+                self.kill(store)
+            self.machine.start_store(index, place)
 
     # Healing ------------------------------------------------------------------------------------------------
 

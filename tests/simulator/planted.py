@@ -195,6 +195,12 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "a_source_of_unknown_stores_has_none": (
         Patch("engine/receiver/receiver.py", "info.incarnation > 0 and info.stores:", "info.incarnation > 0:"),
     ),
+    "the_release_before_is_not_read": (
+        Patch("csrc/log/head.c", "return hash == hf_head_v1_hash() ? HF_OK : HF_LAYOUT;", "return HF_LAYOUT;"),
+    ),
+    "any_directory_will_do": (
+        Patch(f"{STORE}/store.py", "state is not None and state.name != self.config.name", "False"),
+    ),
 }
 
 SOUGHT: dict[str, tuple[Patch, ...]] = {
@@ -252,5 +258,7 @@ STAGE = {
     "it_answers_before_the_ring_is_drained": "clogged",
     "it_sends_before_begin_is_durable": "poised",
     "the_state_is_not_synced": "dawn",
+    "the_release_before_is_not_read": "upgrade",
+    "any_directory_will_do": "misplace",
 }
-"""Plots in which these show: seeds that have no such plot are not asked."""
+"""Plots, or faults, in which these show: seeds that have none such are not asked."""

@@ -42,13 +42,13 @@ def _closes(loop: Any, value: bool) -> None:
 TurnLoop.closing = property(_is_closing, _closes)  # type: ignore[assignment]
 
 
-def store(machine: Machine, index: int, process: Process) -> None:
+def store(machine: Machine, index: int, process: Process, directory: str) -> None:
     """As `holdfast store run`."""
     shape = machine.shape
     one = Store(
         StoreConfig(
             name=shape.names[index],
-            directory=machine.path(index),
+            directory=directory,
             domain="d",
             type=shape.levels[index],
             options=shape.store_options(shape.levels[index]),

@@ -31,7 +31,9 @@ FAULTS = (
     "kill_store", "kill_source", "kill_receiver", "kill_all", "stop", "close_source", "close_store", "rival", "power_cut",
     "wipe", "restore", "cut_link", "disk_errors", "disk_away", "full", "hide", "step_clock", "write_back",
 )  # fmt: skip
-"""Methods of faults.Faults."""
+LATER_FAULTS = ("upgrade", "misplace")
+"""Methods of faults.Faults. The later ones are the last dice of a shape: they turn only the seeds that have
+them."""
 FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited", "explicit")
 SENDS = ("send", "send", "batch", "claim", "smart")
 FEATURES = ("paced", "deregister", "lifetimes", "limits", "ages", "proxies", "impatient", "starts", "notify")
@@ -208,7 +210,7 @@ def draw(seed: int) -> Shape:
     levels = tuple(
         "disk" if kind < 0.6 else "memory" if kind < 0.75 else dice.choice(("disk", "memory")) for _ in groups
     )  # fmt: skip
-    return Shape(
+    shape = Shape(
         sizes,
         groups,
         levels,
@@ -226,3 +228,5 @@ def draw(seed: int) -> Shape:
         tuple(feature for feature in FEATURES if dice.random() < 0.3) if dice.random() < 0.4 else (),
         lists,
     )
+    shape.faults += tuple(fault for fault in LATER_FAULTS if dice.random() < 0.2)
+    return shape

@@ -31,7 +31,7 @@ def play_all(asked: Namespace) -> int:
     gc.disable()
     broken, begun = 0, time.process_time()
     seeds = range(asked.first, asked.first + asked.n)
-    for seed in [each for each in seeds if not asked.plot or asked.plot in draw(each).plots]:
+    for seed in [each for each in seeds if not asked.plot or asked.plot in (*draw(each).plots, *draw(each).faults)]:
         try:
             digest = play(seed)
             if asked.digests:
