@@ -26,7 +26,7 @@ from ..native import private_directory
 from ..native.core import CData, ffi, lib
 from ..native.runtime import Path, os
 from ..native.status import check, error_of
-from ..rules.reconcile import BEGINS_MAX, FOR_EVER, LogView, Table, after_begin, newest_table
+from ..rules.reconcile import BEGINS_MAX, FOR_EVER, LogView, Table, after_begin, newest_table, void_from
 from ..rules.reports import agreed_below
 from .believed import tables_by_logs
 from .end import Refusal, open_log
@@ -320,6 +320,11 @@ class Logs:
         elif self.table == self._guess and len(self.table) > 1 and self.table[-2][0] + 1 < self.begun[0]:
             # What began in between is not known. It may have made void what was sent under the one before.
             self.agreed = min(self.agreed, self.table[-2][1])
+
+    def void_from(self, incarnation: int) -> int:
+        """Records of ``incarnation`` are valid below this number, by what can be read now."""
+        self.learn()
+        return void_from(self.table, incarnation)
 
     def _known(self, tables: Sequence[Table]) -> Table:
         """The table that leads to the BEGIN that is known to hold; perhaps only a ring says so yet."""

@@ -223,9 +223,9 @@ class ArrivalFeed:
         self._ended = True
         self._recovering()
 
-    def rebased(self, incarnation: int, start: int) -> None:
-        """What is to be recovered ends where a new incarnation begins."""
-        self._old.stop = min(self._old.stop, start)
-        self._old.begin(incarnation, start)
-        self.live.begin(incarnation, start)
-        self._listener.rebased(incarnation, start)
+    def rebased(self, incarnation: int, start: int, void: int) -> None:
+        """What is to be recovered ends where it is void."""
+        self._old.stop = min(self._old.stop, void)
+        self._old.begin(incarnation, start, void)
+        self.live.begin(incarnation, start, void)
+        self._listener.rebased(incarnation, start, void)

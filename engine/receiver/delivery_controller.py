@@ -80,6 +80,8 @@ class DeliveryController(Counts):
         """Of the newest ring that the receiving thread was sent to."""
         self._begun = 0, 0
         """(incarnation, its first number) that acks are stored under."""
+        self._void = 0
+        """Acks of older incarnations do not count from here on."""
         self.skipped: tuple[int, int] | None = None
         """[first, start): what this start has skipped, as long as nothing was acknowledged since."""
         self.board: Mapping | None = None
@@ -198,6 +200,7 @@ class DeliveryController(Counts):
             return
         assert self.board is not None
         self._begun = self._known_begin()
+        self._void = self._begun[1]
         position = start.sequence_number if self.streaming else low if action.position is None else action.position
         self._open(start.sequence_number, high + 1, skips=position < start.sequence_number)
         self._cover(min(position, high + 1), start.sequence_number)
@@ -308,22 +311,19 @@ class DeliveryController(Counts):
         """The line's ack is of the newest incarnation now. Several may have begun since it was stored: the
         lowest start cuts."""
         assert self.board is not None
-        incarnation, start = self._begun
         under = int(lib.hf_board_line_at(self.board.handle, self.line).ack_stream)
-        cut = min(start, void_from(self.registrar.table(), under))
-        lib.hf_board_rebase(self.board.handle, self.line, incarnation, cut)
+        cut = min(self._begun[1], void_from(self.registrar.table(), under))
+        lib.hf_board_rebase(self.board.handle, self.line, self._begun[0], cut)
 
     def _high(self, low: int) -> int:
-        """Highest number published so far, -1 for none. The ring says it; where there is none, the logs that
-        can be asked may be behind, and what was acknowledged, up to ``low``, was there."""
-        table = self.registrar.table()
-        ends = [(answer.high_sqn, answer.incarnation) for answer in self.registrar.answers()]
+        """Highest number published so far, -1 for none; ``low``: what is below was acknowledged."""
+        logs = [(answer.high_sqn, answer.incarnation) for answer in self.registrar.answers()]
+        return published_end((*self.registrar.table(), self._begun), logs, self._ring(), low) - 1
+
+    def _ring(self) -> tuple[int, int] | None:
+        """Number behind the last message of the newest ring, and its incarnation."""
         header = self.receiver.context.discovery.header(self.uuid)
-        if header is not None and header.next_sqn:
-            ends.append((int(header.next_sqn), int(header.pre.incarnation)))
-        else:
-            ends.append((low, table[-1][0] if table else 0))
-        return published_end(table, ends) - 1
+        return (int(header.next_sqn), int(header.pre.incarnation)) if header is not None and header.next_sqn else None
 
     def _start(self, low: int, high: int) -> Start:
         """docs/semantics.md F.1. Asks the program's callback, for new receivers too."""
@@ -379,16 +379,19 @@ class DeliveryController(Counts):
         """Listener."""
         self.tell(events.EndOfStream(self.topic, self.source))
 
-    def rebased(self, incarnation: int, start: int) -> None:
-        """Listener: acks of what is void now must not count for the numbers of the new incarnation."""
+    def rebased(self, incarnation: int, start: int, void: int) -> None:
+        """Listener: acks of what is void now must not count for the numbers of the new incarnation. Several
+        may begin before one is stored."""
         assert self.window is not None
         self.receiver.settle()
         with self._acking:
             if incarnation > self._begun[0]:
-                self.window.rebase(start)
-                self._begun = incarnation, start
-                if self.skipped is not None and self.skipped[1] > start:
-                    self.skipped = (self.skipped[0], start) if self.skipped[0] < start else None
+                self.window.rebase(void)
+                board = self.board
+                stored = board is None or lib.hf_board_line_at(board.handle, self.line).ack_stream >= self._begun[0]
+                self._begun, self._void = (incarnation, start), void if stored else min(void, self._void)
+                if self.skipped is not None and self.skipped[1] > void:
+                    self.skipped = (self.skipped[0], void) if self.skipped[0] < void else None
 
     def stir(self) -> None:
         """A message was delivered while the context's thread dozed (receiving thread)."""
@@ -436,7 +439,7 @@ class DeliveryController(Counts):
         with self._acking:  # the incarnation and what is acknowledged under it, together
             if self._left or self.receiver.context.fence is not None:
                 return
-            lib.hf_board_rebase(board.handle, self.line, *self._begun)
+            lib.hf_board_rebase(board.handle, self.line, self._begun[0], self._void)
             ack = allowed()
             if ack is not None:
                 window.told(ack)
@@ -456,8 +459,8 @@ class DeliveryController(Counts):
     def published(self, number: int) -> int:
         """Number behind the last one that is known to be published. The logs are read where ``number`` is not
         known without."""
-        feed, known = self.live, [answer.high_sqn for answer in self.registrar.answers()]
-        end = max([feed.next if feed else 0, self.receiver.context.discovery.next_sqn(self.uuid), *known])
+        feed = self.live
+        end = max(feed.next if feed else 0, self._high(0) + 1)
         return max(end, published_below(self._begun, feed.logs.paths)) if feed and number >= end else end
 
     def report(self, now_ns: int) -> None:
@@ -470,9 +473,7 @@ class DeliveryController(Counts):
 
     def lag(self) -> int:
         """Messages published and not delivered yet."""
-        if self.feed is None:
-            return 0
-        return max(0, self.receiver.context.discovery.next_sqn(self.uuid) - self.feed.next)
+        return max(0, published_end((self._begun,), (), self._ring()) - self.feed.next) if self.feed else 0
 
     # The end ------------------------------------------------------------------------------------------------
 
@@ -486,8 +487,7 @@ class DeliveryController(Counts):
         if self._left:
             return
         with self._acking:  # from here on nobody stores an ack: the line may be another one's soon
-            self._left = True
-        self._nameless = False
+            self._left, self._nameless = True, False
         self._say_nameless()
         self._late.close()
         self.registrar.close()

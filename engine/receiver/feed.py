@@ -7,7 +7,8 @@ ring, a source that restarts and a store that is dead are all the same question,
 receiving thread runs this.
 
 A number is never an identity (docs/design.md 13): when a new incarnation begins at or below ``next``, what
-the old one had from there on is void, and the feed goes back to where the new one begins.
+the old one had from there on is void, and the feed goes back to where the new one begins. Several may have
+begun since the feed looked last: what is void begins where the lowest of them does.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ class Listener(Protocol):
     def ended(self) -> None:
         """The source has closed or died, and everything it left is delivered."""
 
-    def rebased(self, incarnation: int, start: int) -> None:
-        """Everything from now on is read under this incarnation, acks too; what was delivered from ``start``
-        on is void."""
+    def rebased(self, incarnation: int, start: int, void: int) -> None:
+        """Everything from now on is read under this incarnation, which begins with ``start``, acks too. What
+        was delivered from ``void`` on is void."""
 
 
 class Feed(Served):
@@ -143,16 +144,19 @@ class Feed(Served):
         self.logs.until = until  # first: a log without its bound would be awaited for ever
         self.logs.paths = tuple(paths)
 
-    def begin(self, incarnation: int, start: int) -> bool:
-        """Takes in BEGIN(incarnation, start): goes back there if need be. False: that was known."""
-        if incarnation <= self._begun[0]:
+    def begin(self, incarnation: int, start: int, void: int = FOR_EVER) -> bool:
+        """Takes in BEGIN(incarnation, start), and what has begun before it: goes back to where the first of
+        them begins, or to ``void``. False: that was known."""
+        under = self._begun[0]
+        if incarnation <= under:
             return False
         self._begun = incarnation, start
         self.logs.begun = max(self.logs.begun, self._begun)
-        if start < self.next:
-            self.seek(start)
+        void = min(void, start, self.logs.void_from(under) if under else FOR_EVER)
+        if void < self.next:
+            self.seek(void)
         self._block.clear()  # it was read under an older one
-        self._listener.rebased(incarnation, start)
+        self._listener.rebased(incarnation, start, void)
         if 0 <= self._ended < incarnation:
             self._ended = -1
             self._listener.resumed()

@@ -58,13 +58,21 @@ def void_from(table: Sequence[BeginOf], incarnation: int) -> int:
     return min((start for number, start in table if number > incarnation), default=FOR_EVER)
 
 
-def published_end(table: Sequence[BeginOf], ends: Iterable[tuple[int, int]]) -> int:
-    """Number behind the last message that is published and not void. ``ends``: of rings and logs, (number
+def published_end(
+    table: Sequence[BeginOf], logs: Iterable[tuple[int, int]], ring: tuple[int, int] | None = None, acked: int = 0
+) -> int:
+    """Number behind the last message that is known to be published and not void. ``logs``, ``ring``: (number
     behind their last one, their incarnation).
 
     A ring that a dead source has left, or a log that missed a BEGIN, goes on above that one's first number.
-    A receiver that started behind these numbers would never have what is sent under them again.
+    A receiver that started behind these numbers would never have what is sent under them again. The ring of
+    the newest incarnation says it all. Where there is none, the logs that can be asked may be behind, and
+    what was ``acked`` was there.
     """
+    newest = max((incarnation for incarnation, _ in table), default=0)
+    ends = [*logs, *([ring] if ring is not None else [])]
+    if ring is None or ring[1] < newest:
+        ends.append((acked, newest))
     return max(min(end, void_from(table, incarnation)) for end, incarnation in ends)
 
 

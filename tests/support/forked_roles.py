@@ -342,7 +342,7 @@ class _Told:
     def ended(self) -> None:
         return
 
-    def rebased(self, incarnation: int, start: int) -> None:
+    def rebased(self, incarnation: int, start: int, void: int) -> None:
         return
 
 

@@ -196,6 +196,7 @@ class Stage:
         self.logs: list[Log] = []
         self.now_ns = 0
         self.told: list[object] = []
+        self.voids: list[int] = []
         """What the feed said, in order; messages among it, as their payload."""
         self.slot = Slot(Gate())
         who = ffi.new("struct hf_identity *", {"role": lib.HF_ROLE_RECEIVER, "bell": self.bells.index})
@@ -256,8 +257,9 @@ class Stage:
         """Listener."""
         self.told.append("ended")
 
-    def rebased(self, incarnation: int, start: int) -> None:
+    def rebased(self, incarnation: int, start: int, void: int) -> None:
         """Listener."""
+        self.voids.append(void)
         self.told.append(("begun", incarnation, start))
 
     def close(self) -> None:

@@ -169,7 +169,7 @@ def test_a_batch_of_the_recovered_part_ends_where_a_new_incarnation_begins(stage
     while stage.slot.entry.sequence_number != 1:
         assert feed.receive(stage.slot)
     Ring(stage, 2, 5)
-    feed.rebased(2, 5)  # as the live part says when it finds the ring
+    feed.rebased(2, 5, 5)  # as the live part says when it finds the ring
     spans = []
     while (view := feed.batch(new_entries(64), 64, 1 << 20)) is not None:
         spans.append((int(view.entries[0].sequence_number), int(view.entries[view.count - 1].sequence_number)))

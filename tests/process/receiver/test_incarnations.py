@@ -35,6 +35,90 @@ def stage(tmp_path: Path, domain: str) -> Iterator[Stage]:
     made.close()
 
 
+def _begun_twice(stage: Stage) -> list[bytes]:
+    """A log in which 2 begins at 5, and 3 at 7, with two messages each; returns those of 2."""
+    log = stage.log("a")
+    log.begin(1, 0)
+    log.plain(0, 4)
+    log.begin(2, 5)
+    log.append(5, [b"new5"], [b"new6"])
+    log.begin(3, 7)
+    return [b"new5", b"new6"]
+
+
+def test_a_receiver_that_missed_two_begins_goes_back_to_the_first(stage: Stage) -> None:
+    """What the first one has made void is sent again under it, below where the second one begins."""
+    told = Told()
+    with hf.Context() as ctx:
+        first = Ring(stage, 1, 0)
+        rcv = ctx.receiver("t", on_event=told)
+        first.send(10)
+        assert take(rcv, 10) == list(range(10))
+        (controller,) = rcv.controllers
+        assert controller.board is not None
+        line = lib.hf_board_line_at(controller.board.handle, controller.line)
+        until("the acks are on the board", lambda: (line.ack, line.ack_stream) == (10, 1))
+        between = _begun_twice(stage)
+        assert controller.feed is not None
+        controller.feed.use_logs([str(stage.logs[-1].path)])
+        first.end()
+        Ring(stage, 3, 7).send(2)
+        found = [rcv.receive(SHORT) for _ in range(4)]
+        assert [bytes(each.data).rstrip() for each in found[:2] if each is not None] == between
+        numbers = [each.sequence_number for each in found if each is not None]
+        assert numbers == [5, 6, 7, 8]
+        for each in found[1:]:
+            assert each is not None
+            each.release()
+        rcv.acknowledge(0)
+        until("the acks went back", lambda: line.ack_stream == 3)
+        assert line.ack == 5, "5 is held"
+        assert found[0] is not None
+        found[0].release()
+        until("all is acknowledged", lambda: line.ack == 9)
+
+
+def test_two_begins_that_only_a_log_tells_void_what_the_first_one_voids(stage: Stage) -> None:
+    behind = stage.log("behind")
+    behind.begin(1, 0)
+    behind.append(0, *([b"old%d" % number] for number in range(10)))
+    feed = stage.open(0, paths=[str(behind.path)])
+    assert stage.drain()[:10] == [b"old%d" % number for number in range(10)]
+    between = _begun_twice(stage)
+    stage.logs[-1].append(7, [b"new7"])
+    feed.use_logs([str(log.path) for log in stage.logs])
+    assert stage.drain()[:5] == [("begun", 3, 7), "began", *between, b"new7"]
+    assert stage.voids[-1] == 5
+
+
+def test_an_acknowledgement_goes_back_to_the_lowest_begin_since_the_last_one(stage: Stage) -> None:
+    """The receiver sees both, one after the other, and acknowledges nothing in between."""
+    with hf.Context(options={"ume_ack_batching_interval": 60_000}) as ctx:
+        first = Ring(stage, 1, 0)
+        rcv = ctx.receiver("t")
+        first.send(10)
+        assert take(rcv, 10) == list(range(10))
+        rcv.acknowledge(0)
+        (controller,) = rcv.controllers
+        assert controller.board is not None
+        line = lib.hf_board_line_at(controller.board.handle, controller.line)
+        assert (line.ack, line.ack_stream) == (10, 1)
+        first.end()
+        second = Ring(stage, 2, 5)
+        second.send(2)
+        held = rcv.receive(SHORT)
+        assert held is not None
+        assert held.sequence_number == 5
+        second.end()
+        Ring(stage, 3, 7).send(2)
+        assert take(rcv, 3) == [6, 7, 8]
+        rcv.acknowledge(0)
+        assert (line.ack, line.ack_stream) == (5, 3), "5 is held"
+        held.release()
+        rcv.acknowledge(0)
+        assert line.ack == 9
+
+
 def test_a_receiver_goes_back_and_so_does_its_acknowledgement(stage: Stage) -> None:
     told = Told()
     with hf.Context() as ctx:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.receiver_line import line_of
-from support.receiving import SESSION, SHORT, Told, acked, send, source, take, until
+from support.receiving import SESSION, SHORT, Told, acked, options, send, source, take, until, until_no_ring
 
 import holdfast as hf
 from holdfast.engine.events import RecoverySequenceNumberInfo
@@ -106,14 +106,65 @@ def test_the_ring_of_a_dead_source_moves_no_start(
     told = Told()
     with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
         src = source(ctx, 7)
-        header = other.discovery.header(src.uuid)
-        assert header is not None
-        header.pre.incarnation, header.next_sqn = 0, 60
-        monkeypatch.setattr(other.discovery, "header", lambda _: header)
+        void_ring(other, src, 60, monkeypatch)
         rcv = other.receiver("quotes", options=asked, on_event=told)
         assert told.wait(events.RegistrationComplete).sequence_number == start
         send(src, 1)
         assert take(rcv, 8 - start) == list(range(start, 8))
+
+
+def void_ring(ctx: hf.Context, of: hf.Source, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``ctx`` finds is a ring that goes on to ``number``, of an incarnation before the newest."""
+    header = ctx.discovery.header(of.uuid)
+    assert header is not None
+    header.pre.incarnation, header.next_sqn = 0, number
+    monkeypatch.setattr(ctx.discovery, "header", lambda _: header)
+
+
+@pytest.mark.parametrize("ring", [False, True], ids=["no ring", "a dead one"])
+def test_what_was_acknowledged_is_not_beyond_what_a_store_that_is_behind_has(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, ring: bool
+) -> None:
+    """It would come again after a clean close."""
+    a, b = run_store("a", "disk"), run_store("b", "disk")
+    told = Told()
+    lists = {"ume_store_name": ["a:0:0", "b:0:1"], "ume_store_group": ["0:1", "1:1"]}
+    with hf.Context() as ctx:
+        src = ctx.source("quotes", options=options(**lists))
+        src.wait_registered(SHORT)
+        send(src, 50)
+        acked({}, 20)
+        until("b has them, too", lambda: all(each.next_sqn == 50 for each in b.store.drainer.repositories.values()))
+        b.stop()
+        send(src, 10)
+        with hf.Context(session_id=SESSION) as first:
+            assert take(first.receiver("quotes"), 37) == list(range(21, 58))
+        with hf.Context(session_id=SESSION) as other:
+            if ring:
+                void_ring(other, src, 70, monkeypatch)
+            src.close()
+            until_no_ring(ctx.domain)
+            a.stop()
+            wipe("a")
+            run_store("b", "disk")
+            rcv = other.receiver("quotes", on_event=told)
+            assert told.wait(events.RegistrationComplete).sequence_number == 58
+            wipe("a")
+            run_store("a", "disk")
+            assert take(rcv, 2) == [58, 59]
+
+
+def test_what_a_begin_has_made_void_cannot_be_acknowledged(store: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/semantics.md G.4: it was not published. What is sent under these numbers now would be skipped."""
+    with hf.Context() as ctx, hf.Context(session_id=SESSION) as other:
+        src = source(ctx, 7)
+        void_ring(other, src, 60, monkeypatch)
+        rcv = other.receiver("quotes", options={"ume_explicit_ack_only": 1})
+        message = rcv.receive(SHORT)
+        assert message is not None
+        with pytest.raises(hf.UsageError, match="49"):
+            message.extract_ack().send(49)
+        assert [each.lag() for each in rcv.controllers] == [0]
 
 
 def test_a_new_receiver_starts_at_the_oldest_and_its_callback_is_called(store: object) -> None:

@@ -76,20 +76,38 @@ def test_records_are_valid_below_the_lowest_start_of_the_later_incarnations(
 
 
 @pytest.mark.parametrize(
-    ("table", "ends", "end"),
+    ("table", "logs", "ring", "end"),
     [
-        (LONG, [(90, 3)], 90),
-        (LONG, [(90, 3), (100, 3)], 100),  # not every store has all of it
-        (LONG, [(60, 3), (100, 1)], 60),  # of the ring that a dead source left: 45 to 99 are void
-        (LONG, [(100, 1), (70, 2)], 70),
-        (LONG, [(30, 3), (100, 1)], 45),  # what it has below BEGIN(2, 45) is good
-        ((), [(7, 1)], 7),  # no stores, or none that knows a BEGIN
+        (LONG, [(90, 3)], None, 90),
+        (LONG, [(90, 3), (100, 3)], None, 100),  # not every store has all of it
+        (LONG, [(60, 3)], (100, 1), 60),  # of the ring that a dead source left: 45 to 99 are void
+        (LONG, [(100, 1), (70, 2)], None, 70),
+        (LONG, [(30, 3)], (100, 1), 45),  # what it has below BEGIN(2, 45) is good
+        ((), [(7, 1)], None, 7),  # no stores, or none that knows a BEGIN
+        ((), [], (7, 1), 7),
+        ((), [], None, 0),
     ],
 )
 def test_what_a_begin_has_made_void_is_not_published(
-    table: tuple[tuple[int, int], ...], ends: list[tuple[int, int]], end: int
+    table: tuple[tuple[int, int], ...], logs: list[tuple[int, int]], ring: tuple[int, int] | None, end: int
 ) -> None:
-    assert published_end(table, ends) == end
+    assert published_end(table, logs, ring) == end
+
+
+@pytest.mark.parametrize(
+    ("ring", "end"),
+    [
+        (None, 58),  # the store that had it is away
+        ((100, 1), 58),  # and a dead source has left this one: it says nothing of what came after BEGIN(2, 45)
+        ((100, 2), 80),
+        ((55, 3), 55),  # nothing is published beyond the newest one
+        ((90, 3), 90),
+    ],
+)
+def test_what_was_acknowledged_was_published_unless_the_newest_ring_knows_better(
+    ring: tuple[int, int] | None, end: int
+) -> None:
+    assert published_end(LONG, [(50, 3)], ring, 58) == end
 
 
 @pytest.mark.parametrize(
