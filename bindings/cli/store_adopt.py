@@ -3,10 +3,11 @@ for."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
-from ..engine.errors import ConfigError, DirectoryInUseError
+from ..engine.errors import ConfigError, DirectoryInUseError, NoDomainError
 from ..engine.log.info_file import read_info
 from ..engine.memory.domain import Domain
 from ..engine.options.store_config import is_store_name
@@ -28,12 +29,19 @@ def adopt(store: str, domain: str | None) -> int:
     else:
         path, name = _place_of(store, domain), store
     try:
-        state = adopt_empty(path, name)
+        state = adopt_empty(path, name, _doubts(domain))
     except DirectoryInUseError as error:
         error.hint = RUNS
         raise
     say(f"store {state.name} ({path}) votes as one that never had a message, from its next start to its end")
     return 0
+
+
+def _doubts(name: str | None) -> Path | None:
+    """Of the domain, if any store has run in it."""
+    with contextlib.suppress(NoDomainError), contextlib.closing(Domain(name, join=False, make=False)) as domain:
+        return domain.doubts
+    return None
 
 
 def _place_of(store: str, name: str | None) -> Path:

@@ -66,9 +66,7 @@ class StoreDirectory:
         self.path = path
         self.read_only = False
         with ExitStack() as opened:
-            directory = open_private(
-                path, links=True, durable=True, hint=f"choose one that uid {os.geteuid()} may write to"
-            )
+            directory = open_private(path, links=True, hint=f"choose one that uid {os.geteuid()} may write to")
             opened.callback(os.close, directory)
             os.close(open_private(path / "logs", at=directory, links=True))
             found = os.fstat(directory)

@@ -8,6 +8,7 @@ domain::
     <domain>/stores/<name>.info    who that store is; stays when it dies
     <domain>/stores/<alias>.*      symbolic links to the two: other names of it, such as 127.0.0.1:PORT
     <domain>/doubts/<uuid>[.<uuid>]  a sync failed in this boot: of a store's state, of a source's log there
+    <domain>/doubts/names-<boot>-<..>  of the names in a directory that leads to a store's
 
 Objects in shared memory are called ``hf.<hash of the directory's device and inode>.<source uuid>.<what>``, so
 that two domains never meet, and a listing by prefix is all the discovery there is: no registry that could

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from .core import lib
 from .runtime import os
@@ -48,31 +48,50 @@ def sync_directory(path: Path) -> None:
 
 def sync_way(path: Path, doubts: Path | None = None) -> None:
     """The names in a directory that has just been made, and those that lead to it from where its file system
-    begins. ``doubts``: where Doubts are kept.
+    begins. ``doubts``: where Doubts are kept, of one domain.
 
     Whoever made it may have been killed before it did this. What another user alone may open, another user
-    has made. Raises OSError: a sync failed; and ever after in this boot for what lies below, because the next
-    sync would say that all is well.
+    has made. Raises OSError: a sync failed; and ever after in this boot and domain for what lies below,
+    because the next sync would say that all is well.
     """
     way = path.resolve()
     device = os.stat(way).st_dev
-    # Nothing clears these doubts, and a power cut may keep a name without its bytes: so that has the boot.
-    boot = f"{int(lib.hf_doubt_word()):016x}"
     for each in (way, *way.parents):
         with contextlib.suppress(PermissionError):
             if os.stat(each).st_dev != device:
                 return
-            doubt = None if doubts is None else Doubt(doubts / f"names-{boot}-{crc32(os.fsencode(each)):08x}")
-            if doubt:
-                raise OSError(errno.EIO, "a sync failed since the machine was started", str(each))
-            try:
-                sync_directory(each)
-            except PermissionError:
-                raise
-            except OSError:
-                if doubt is not None:
-                    doubt.set()
-                raise
+            _sync_names(each, doubts)
+
+
+def _sync_names(path: Path, doubts: Path | None) -> None:
+    if doubts is None:
+        sync_directory(path)
+        return
+    # Nothing clears these doubts, and a power cut may keep a name without its bytes: so that has the boot.
+    boot = f"names-{int(lib.hf_doubt_word()):016x}-"
+    doubt = Doubt(doubts / (boot + hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()))
+    _refuse(doubt, path)
+    try:
+        sync_directory(path)
+    except PermissionError:
+        raise
+    except OSError:
+        doubt.set()
+        with contextlib.suppress(OSError):
+            for name in os.listdir(doubts):
+                if name.startswith("names-") and not name.startswith(boot):  # of an earlier one
+                    os.unlink(doubts / name)
+        raise
+    _refuse(doubt, path)  # the failure may have been told to another process a moment before
+
+
+def _refuse(doubt: Doubt, path: Path) -> None:
+    try:
+        doubts = bool(doubt)
+    except PermissionError as refused:  # that is no directory of another user's
+        raise OSError(errno.EIO, f"nobody knows whether a sync failed: {refused}", str(path)) from refused
+    if doubts:
+        raise OSError(errno.EIO, "a sync failed since the machine was started", str(path))
 
 
 def sync_log_directory(path: Path) -> None:

@@ -76,13 +76,13 @@ class Store:
         with contextlib.ExitStack() as stack:
             self.domain = Domain(config.domain)
             stack.callback(self.domain.close)
+            self.domain.doubts.mkdir(mode=0o700, exist_ok=True)
             self._directories = stack.enter_context(contextlib.ExitStack())
             with _usable(config.directory):
                 self.logs = self._take_directories()
             self._guard = StoreGuard(self.domain, self._locked)
             self._listener = StoreListener(self.domain, config)
             stack.callback(self._listener.close)
-            self.domain.doubts.mkdir(mode=0o700, exist_ok=True)
             sealed = next((each.path for each in self._locked if each.read_only), None)
             self._file = StateFile(self.directory.path, self.domain.doubts, sealed=sealed)
             with _usable(config.directory):
@@ -135,6 +135,7 @@ class Store:
                     f"the logs of {path} lie in {logs.resolve()}, not in {cache}",
                     hint=f"move what is in it to {cache / 'logs'}, then remove {logs}",
                 )
+            _begin_in(cache, self.domain.doubts)
             logs.rmdir()
             logs.symlink_to(cache / "logs")
         return logs
@@ -405,7 +406,7 @@ def _code(request: wire.Request, code: str) -> str:
     return "busy" if isinstance(request, wire.Deregister) else code
 
 
-def _begin_in(directory: Path, doubts: Path | None = None) -> None:
+def _begin_in(directory: Path, doubts: Path | None) -> None:
     """No store has run in this directory yet: a power cut must not take it once messages are stable there."""
     try:
         sync_way(directory, doubts)
@@ -438,21 +439,22 @@ def first_state(name: str) -> State:
     return State(name, secrets.token_bytes(16), 0, secrets.randbelow(2**31) + 1)
 
 
-def adopt_empty(directory: Path, name: str) -> State:
+def adopt_empty(directory: Path, name: str, doubts: Path | None = None) -> State:
     """Lets the store of this directory vote as one that never had a message, from its next start to its end
     (docs/design.md 15).
 
-    ``name``: what it is called, if it has no state at all.
+    ``name``: what it is called, if it has no state at all. ``doubts``: of its domain.
 
     Raises:
         DirectoryInUseError: it runs.
+        ConfigError: the names that lead to it may not be on disk.
         CorruptionError, OSError: its state cannot be read, or not be written.
     """
     with StoreDirectory(directory) as made:
         file = StateFile(directory)
         state = file.load()
         if state is None:
-            _begin_in(made.path)
+            _begin_in(made.path, doubts)
             state = first_state(name)
         state.adopted = state.opened
         file.save(state)

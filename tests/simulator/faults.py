@@ -224,6 +224,7 @@ class Faults:
         """A store that does not run loses its state, and keeps its logs."""
         for store in self.machine.on(index):
             self.kill(store)
+        self.machine.judge.loses_state(index)
         for name in ("state.0", "state.1"):
             with contextlib.suppress(OSError):
                 system.os.unlink(f"{self.machine.path(index)}/{name}")

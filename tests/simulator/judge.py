@@ -107,7 +107,13 @@ class Judge:
                     message.stable and bool(holders[mark]) and self.shape.enough(known, message.life.declared)
                 )
             elif message.kept:
-                message.kept = bool(holders[mark]) or (remembered and self._is_in_ring(message))
+                left = holders[mark] - message.leftover
+                message.kept = bool(left) or (remembered and self._is_in_ring(message))
+
+    def loses_state(self, store: int) -> None:
+        """It keeps its logs, and has forgotten whose they are."""
+        for message in self.messages.values():
+            message.unknown.add(store)
 
     def _is_still_to_be_drained(self, message: Message) -> None:
         """Of a message that is not stable: a ring has it as long as too few stores have had it."""
@@ -438,6 +444,8 @@ class Judge:
     def power_cut(self) -> None:
         """Acknowledgements may go back."""
         self.closed.clear()
+        for message in self.messages.values():
+            message.leftover.update(store for store, level in enumerate(self.shape.levels) if level == "memory")
         self.lose(quorum=True)
 
     # The end ------------------------------------------------------------------------------------------------
@@ -463,4 +471,5 @@ class Judge:
     def _is_left_behind(self, message: Message) -> bool:
         """The stores that have it left are too few to register with, and no later life has declared them: who
         has changed the list has left it there."""
-        return len(self.shape.lists) > 1 and not self.shape.enough(self.holders(message.mark), message.life.declared)
+        known = self.holders(message.mark) - message.unknown
+        return len(self.shape.lists) > 1 and not self.shape.enough(known, message.life.declared)

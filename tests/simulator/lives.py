@@ -74,7 +74,8 @@ class Message:
     """One message, from the moment before it is sent."""
 
     __slots__ = (
-        "first", "had", "kept", "last", "life", "mark", "order", "safe", "sent_ns", "stable", "upto", "volatile",
+        "first", "had", "kept", "last", "leftover", "life", "mark", "order", "safe", "sent_ns", "stable", "unknown", "upto",
+        "volatile",
     )  # fmt: skip
 
     def __init__(self, mark: bytes, life: SourceLife, order: int) -> None:
@@ -85,6 +86,10 @@ class Message:
         """Stores that had it on disk at the last look, and have not lost their files since."""
         self.volatile: set[int] = set()
         """Memory stores that had it at the last look: each knows when it has lost its messages."""
+        self.unknown: set[int] = set()
+        """Stores that have lost their state since: they may have its bytes, and not know whose they are."""
+        self.leftover: set[int] = set()
+        """Memory stores whose power went since: bytes in their files may be of before, and they know it."""
         self.first = self.last = -1
         self.stable = self.kept = False
         self.had: set[int] = set()

@@ -176,7 +176,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
         Patch(
             f"{STORE}/store.py", "                _begin_in(each.path, self.domain.doubts)\n", "                pass\n"
         ),
-        Patch("engine/native/private_directory.py", "    if durable and at is None:\n", "    if False:\n"),
     ),
     "it_sends_before_begin_is_durable": (
         Patch(

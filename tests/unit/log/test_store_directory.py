@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ import holdfast as hf
 from holdfast.engine.log.store_directory import StoreDirectory
 from holdfast.engine.native import private_directory, sync
 from holdfast.engine.native.core import lib
+from holdfast.engine.store.store import adopt_empty
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,24 +39,38 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> Syncs:
     return Syncs(monkeypatch)
 
 
+def made(path: Path) -> None:
+    """As who has no store that syncs the way."""
+    os.close(private_directory.open_private(path, durable=True))
+
+
 def test_each_new_directory_is_on_disk_before_the_next_is_made_in_it(tmp_path: Path, syncs: Syncs) -> None:
-    StoreDirectory(tmp_path / "x" / "y" / "store").close()
+    made(tmp_path / "x" / "y" / "register")
     assert syncs.done == [tmp_path, tmp_path / "x", tmp_path / "x" / "y"]
     syncs.done.clear()
-    StoreDirectory(tmp_path / "x" / "y" / "store").close()
+    made(tmp_path / "x" / "y" / "register")
     assert syncs.done == []
 
 
 @pytest.mark.parametrize("fails", [".", "x"])
 def test_a_directory_whose_name_is_in_doubt_is_not_left_there(tmp_path: Path, syncs: Syncs, fails: str) -> None:
-    """The next start makes it again, and syncs it again: asking twice for the same name says nothing."""
+    """The next one makes it again, and syncs it again: asking twice for the same name says nothing."""
     syncs.fails = {(tmp_path / fails)}
     with pytest.raises(hf.ConfigError, match="planted"):
-        StoreDirectory(tmp_path / "x" / "store")
-    assert not (tmp_path / fails / ("store" if fails == "x" else "x")).exists()
+        made(tmp_path / "x" / "register")
+    assert not (tmp_path / fails / ("register" if fails == "x" else "x")).exists()
     syncs.fails = set()
-    StoreDirectory(tmp_path / "x" / "store").close()
+    made(tmp_path / "x" / "register")
     assert syncs.done[-1] == tmp_path / "x"
+
+
+def test_the_directory_of_a_store_is_made_without_a_sync_that_could_hide_a_failure(
+    tmp_path: Path, syncs: Syncs
+) -> None:
+    """Of the names beside it, a failed one takes some: who asks next is told that all is well. So the one who
+    notes it asks first (sync.sync_way)."""
+    StoreDirectory(tmp_path / "x" / "store").close()
+    assert syncs.done == []
 
 
 def test_a_parent_that_may_be_written_to_and_not_read_is_no_hindrance(
@@ -66,7 +82,7 @@ def test_a_parent_that_may_be_written_to_and_not_read_is_no_hindrance(
         raise PermissionError(errno.EACCES, "planted", str(path))
 
     monkeypatch.setattr(private_directory, "sync_directory", sync_it)
-    StoreDirectory(tmp_path / "x" / "store").close()
+    made(tmp_path / "x" / "store")
     monkeypatch.setattr(sync, "sync_directory", sync_it)
     sync.sync_way(tmp_path / "x" / "store", tmp_path)
 
@@ -107,3 +123,60 @@ def test_names_whose_sync_has_failed_stay_in_doubt_until_the_machine_starts_agai
     assert boot in doubt.name
     doubt.rename(doubts / doubt.name.replace(boot, f"{lib.hf_doubt_word() ^ 4:016x}"))  # a power cut took its bytes
     sync.sync_way(place, doubts)
+
+
+def test_a_failure_that_another_process_is_told_of_meanwhile_counts(
+    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells it once: who comes a moment later is told that all is well."""
+    doubts = tmp_path / "doubts"
+    doubts.mkdir()
+
+    def fails_elsewhere(path: Path) -> None:
+        monkeypatch.setattr(sync, "sync_directory", syncs._sync)
+        syncs.fails = {path}
+        with pytest.raises(OSError, match="planted"):
+            sync.sync_way(path, doubts)
+        syncs.fails = set()
+
+    monkeypatch.setattr(sync, "sync_directory", fails_elsewhere)
+    with pytest.raises(OSError, match="a sync failed since the machine was started"):
+        sync.sync_way(tmp_path, doubts)
+
+
+def test_notes_of_earlier_boots_go_with_the_next_failure(tmp_path: Path, syncs: Syncs) -> None:
+    doubts = tmp_path / "doubts"
+    doubts.mkdir()
+    (doubts / f"names-{lib.hf_doubt_word() ^ 4:016x}-0123456789abcdef").touch()
+    (doubts / "of a store").touch()
+    syncs.fails = {tmp_path}
+    with pytest.raises(OSError, match="planted"):
+        sync.sync_way(tmp_path, doubts)
+    assert sorted(each.name[:23] for each in doubts.iterdir()) == [
+        f"names-{lib.hf_doubt_word():016x}-",
+        "of a store",
+    ]
+
+
+def test_a_note_that_cannot_be_read_is_no_directory_of_another_users(
+    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: sync.Doubt) -> bool:
+        raise PermissionError(errno.EACCES, "planted")
+
+    monkeypatch.setattr(sync.Doubt, "__bool__", refused)
+    with pytest.raises(OSError, match="nobody knows whether a sync failed"):
+        sync.sync_way(tmp_path, tmp_path)
+    assert syncs.done == []
+
+
+def test_an_empty_store_is_not_adopted_where_its_names_are_in_doubt(tmp_path: Path, syncs: Syncs) -> None:
+    doubts, place = tmp_path / "doubts", tmp_path / "store"
+    doubts.mkdir()
+    syncs.fails = {tmp_path}
+    with pytest.raises(OSError, match="planted"):
+        sync.sync_way(tmp_path, doubts)
+    syncs.fails = set()
+    with pytest.raises(hf.ConfigError, match=r"the names that lead to .*store may not be on disk"):
+        adopt_empty(place, "a", doubts)
+    assert not list(place.glob("state.*"))
