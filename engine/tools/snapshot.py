@@ -313,16 +313,18 @@ class _Source:
         for (name, registration_id), group in zip(self.declared.items(), self.groups.of, strict=True):
             uuid = self.uuids.get(name, b"")
             line, store = by_uuid.get(uuid), files.get(uuid)
-            held = store.log_range(self.uuid) if line is None and store is not None else None
-            known = line.ack if line is not None else held[1] if held is not None else None
+            alive = line is not None and line.alive
+            # One that came back when the source had ended has joined no board: its log says where it is.
+            held = store.log_range(self.uuid) if not alive and store is not None else None
+            known = held[1] if held is not None else line.ack if line is not None else None
             at = min(known, self.next) if known is not None else None
             stable, lag = (at - 1, self.next - at) if at is not None else (None, None)
             proxy = store is not None and store.stands_in_for(self.uuid)
-            alive = line.alive if line is not None else False
+            alive = alive or (self.state == "stored" and store is not None and store.state == "running")
             state = "active" if alive else "unknown" if self.state == "nameless" else "down"
             if name in self.idle:
                 state = "idle"
-            elif alive and line is not None and line.catching_up:
+            elif line is not None and line.alive and line.catching_up:
                 state = "catching_up"
             found.append(StorePosition(name, registration_id, stable, lag, alive, group, state, proxy))
         return found

@@ -9,8 +9,9 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import receiving
 from support.command_line import COMMAND, run, until
-from support.receiving import SHORT, send, source, take
+from support.receiving import SHORT, options, send, source, take, until_no_ring
 
 import holdfast as hf
 from holdfast.engine.memory.domain import SHM_DIR, Domain
@@ -31,6 +32,25 @@ def line(program: Program, **wanted: Any) -> dict[str, Any]:
         if wanted.items() <= event.items():
             assert isinstance(event, dict)
             return event
+
+
+def test_a_store_that_came_back_after_its_source_stands_where_its_log_is(run_store: Callable[..., ThreadStore]) -> None:
+    """It has joined no board: the line there is of its life before."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    with hf.Context() as ctx, ctx.source("quotes", options=options(*"abc")) as src:
+        src.wait_registered(SHORT)
+        send(src, 5)
+        stores["b"].stop()
+        send(src, 5)
+        src.close()
+        until_no_ring(ctx.domain)
+        run_store("b", "disk")
+
+        def where() -> list[tuple[str, str, int | None]]:
+            (row,) = snapshot.take(ctx.domain).sources
+            return [(store.name, store.state, store.stable) for store in row.stores]
+
+        receiving.until("it has what the others have", lambda: where() == [(name, "active", 9) for name in "abc"])
 
 
 def test_events_follow_what_comes_goes_and_moves(
