@@ -97,8 +97,8 @@ class Spans:
         bounds = self._bounds
         if low >= high:
             return []
-        if bounds and bounds[-2] <= low <= bounds[-1]:
-            end = bounds[-1]
+        end = self.end_of(low)
+        if bounds and end == self.high:  # it begins in the last interval, or where that ends
             if high <= end:
                 return []
             bounds[-1] = high
@@ -117,8 +117,7 @@ class Spans:
 
     def forget(self, most: int) -> None:
         """Take the lowest intervals out, down to `most` of them."""
-        if len(self._bounds) > 2 * most:
-            del self._bounds[: len(self._bounds) - 2 * most]
+        del self._bounds[: max(len(self._bounds) - 2 * most, 0)]
 
 
 def first_missing(floor: int, needed: int, members: Collection[Holder]) -> int:

@@ -50,6 +50,7 @@ def test_an_empty_interval_is_nothing() -> None:
     assert made.high == 0
     made.remove(0, 10)
     assert made.gaps(2, 5) == [(2, 5)]
+    assert made.gaps(5, 5) == [], "nor does it lack anything"
 
 
 @pytest.mark.parametrize("seed", range(30))
