@@ -126,9 +126,7 @@ def first_missing(floor: int, needed: int, members: Collection[Holder]) -> int:
         return floor
     if len(members) == 1:
         (spans,) = members
-        while (end := spans.end_of(floor)) > floor:
-            floor = end
-        return floor
+        return spans.end_of(floor)
     while True:
         end = sorted((spans.end_of(floor) for spans in members), reverse=True)[needed - 1]
         if end == floor:

@@ -234,7 +234,7 @@ class Retention:
     def release(self, below: int, *, forced: bool = False) -> None:
         """The driver released every number below."""
         low, self.released = self.released, max(self.released, below)
-        if low >= below:
+        if low == self.released:
             return
         going = [(low, below, forced)]
         if forced:

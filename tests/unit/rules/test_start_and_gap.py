@@ -15,6 +15,7 @@ def plain(number: int) -> Start:
 LIMITED = Start(4, limited=True, clamped=False)
 ROWS = {
     "specification example: 7 messages, ack 0, N=2": (1, 6, 2, 1, LIMITED),
+    "same, the newest one alone": (1, 6, 1, 1, Start(5, limited=True, clamped=False)),
     "same, callback sets 2": (1, 6, 2, 2, plain(2)),
     "same, callback wants the stored position: cannot be expressed": (1, 6, 2, 1, LIMITED),
     "no limit": (1, 6, 0, 1, plain(1)),
