@@ -394,6 +394,25 @@ def test_numbers_without_a_record_are_told_as_one_range() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("count", "below", "left"),
+    [
+        (DROP_AT, DROP_AT, DROP_AT),  # so few may stay
+        (DROP_AT + 500, (DROP_AT + 500) // 2, DROP_AT + 500),
+        (DROP_AT + 500, (DROP_AT + 500) // 2 + 1, (DROP_AT + 500) // 2 - 1),
+        (5 * DROP_AT, DROP_AT, 5 * DROP_AT),
+        (5 * DROP_AT, DROP_AT + 1, 4 * DROP_AT - 1),
+    ],
+)
+def test_records_are_forgotten_when_they_are_half_of_all_or_many(count: int, below: int, left: int) -> None:
+    """What is moved up then is no more than what goes, or comes once in many messages."""
+    records = Records()
+    for number in range(count):
+        records.append(Sent(number, number, 1, None))
+    records.drop(below)
+    assert len(records) == left
+
+
 def test_records_do_not_pile_up() -> None:
     kit = Kit(notices={"stability": 2})
     for number in range(5 * DROP_AT):
