@@ -255,7 +255,7 @@ class Retention:
         """Tell whether this number is: of an earlier incarnation, passed by the stores, or marked."""
         if number < self.stable:
             return number not in self.unproven
-        if self.holdings is None or number >= self.next:
+        if self.holdings is None:
             return False
         return number in self._marked or number in self._left or self.holdings.first_unstable(number) > number
 
