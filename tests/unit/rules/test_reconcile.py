@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from holdfast.engine.native.core import lib
+from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.rules.reconcile import (
     BEGINS_MAX,
     DONE,
@@ -38,6 +38,10 @@ def test_the_table_has_as_many_entries_as_a_log_remembers() -> None:
     assert BEGINS_MAX == lib.HF_INCARNATIONS
 
 
+def test_for_ever_is_the_greatest_number_that_a_line_on_the_board_can_say() -> None:
+    assert int(ffi.cast("uint64_t", -1)) == FOR_EVER
+
+
 @pytest.mark.parametrize(
     ("tables", "right"),
     [
@@ -50,6 +54,7 @@ def test_the_table_has_as_many_entries_as_a_log_remembers() -> None:
         ([((4, 0),), LONG], ((4, 0),)),
         ([((2, 45),), ALONE], ((2, 45),)),  # the same BEGIN: the first
         ([ONE, ((1, 0), (2, 51)), ((1, 0), (2, 3)), ((1, 0), (2, 3))], ((1, 0), (2, 3))),  # one number, two BEGINs
+        ([((1, 0), (2, 3)), ((1, 0), (2, 51))], ((1, 0), (2, 51))),  # known as well: the one that makes less void
     ],
 )
 def test_the_newest_table_is_right_as_a_whole(tables: list[tuple[tuple[int, int], ...]], right: object) -> None:
