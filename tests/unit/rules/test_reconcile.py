@@ -182,6 +182,8 @@ def test_a_hole_ends_at_the_ring_or_without_one_where_the_peers_end(held: int, g
         (True, 100, [40], 1, WAIT, StartAt(40)),
         (True, 100, [], 0, StartAt(100), StartAt(100)),
         (False, None, [], 2, DONE, DONE),  # they have no more
+        (False, None, [10, 7], 0, DONE, DONE),  # they end where this one does, or before
+        (False, None, [10], 1, DONE, DONE),
         (False, None, [40], 0, Lost(10, 39), Lost(10, 39)),
         (False, None, [40], 1, WAIT, Hole(10, 39)),
         (True, None, [40], 0, StartAt(40), StartAt(40)),

@@ -8,6 +8,7 @@ from support.registering import INTERVAL, OURS, THEIRS, grant, receiver, source
 from holdfast.engine.errors import RegistrationError
 from holdfast.engine.events.source import RegistrationSuccessFlags
 from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.receiver_registration import ReceiverRegistration
 from holdfast.engine.rules.registration import (
     REFUSED_RETRY_NS,
     REG_ID_MAX,
@@ -157,6 +158,22 @@ def test_a_claimant_that_cannot_reach_a_quorum_leaves_what_it_has(
         assert [a for a in actions if isinstance(a, GiveUp)] == [GiveUp(store, OURS) for store in gives_up]
         again = [a for a in machine.tick(REFUSED_RETRY_NS) if isinstance(a, Ask)]
         assert again == [Ask(store) for store in sorted(in_use + gives_up)]
+
+
+def test_of_two_claimants_with_as_many_stores_none_keeps_them() -> None:
+    """Each has a group of its own, and one group would do."""
+    groups = Groups((2, 2), (0, 0, 1, 1))
+    for machine in (
+        SourceRegistration(groups, INTERVAL, "majority", OURS),
+        ReceiverRegistration(groups, INTERVAL, "majority"),
+    ):
+        for store in range(4):
+            machine.connected(store, 0)
+        for store in (0, 1):
+            machine.granted(store, grant(0), 1)
+        assert GiveUp not in map(type, machine.refused(2, Refusal("reg_id_in_use", "RegID 7 is in use")))
+        said = machine.refused(3, Refusal("reg_id_in_use", "RegID 7 is in use"))
+        assert said[1:] == [GiveUp(0, OURS), GiveUp(1, OURS)]
 
 
 def test_a_grant_that_comes_too_late_to_reach_a_quorum_is_left_at_once() -> None:
