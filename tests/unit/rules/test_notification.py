@@ -421,6 +421,16 @@ def test_records_do_not_pile_up() -> None:
     assert len(kit.notices.records) <= DROP_AT + 1
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_records_wait_for_a_receiver_that_is_there_and_for_none_that_is_gone(there: bool) -> None:
+    kit = Kit(notices={"confirmation": 1})
+    kit.confirm("r", 0)
+    kit.retention.present([receiver("r").uuid] if there else [])
+    kit.send(*[1] * (2 * DROP_AT))
+    kit.store(0, kit.next)
+    assert len(kit.notices.records) == (2 * DROP_AT if there else 0)
+
+
 def test_a_store_or_receiver_that_stands_still_keeps_so_many_records_and_no_more() -> None:
     kit = Kit(3, notices={"stability": 1, "confirmation": 1})
     kit.confirm("r", 0)

@@ -50,21 +50,6 @@ def test_only_the_stores_that_the_source_is_registered_with_are_asked() -> None:
     assert machine.connected(1, 2) == []
 
 
-def test_the_pauses_between_questions_grow_with_each_refusal_and_begin_anew_with_the_link() -> None:
-    full = Refusal("failed", "store a failed to do this: No space left on device")
-    machine = receiver()
-    now = 0
-    for life in range(2):
-        machine.connected(0, now)
-        machine.refused(0, full)
-        for times in (1, 2, 4) if life == 0 else (2, 4):
-            assert Ask(0) not in machine.tick(now + times * REFUSED_RETRY_NS - 1)
-            now += times * REFUSED_RETRY_NS
-            assert Ask(0) in machine.tick(now), (life, times)
-            machine.refused(0, full)
-        machine.disconnected(0)
-
-
 @pytest.mark.parametrize(("position", "told"), [(-1, None), (0, 0), (39, 39), (40, None)])
 def test_what_is_acknowledged_is_told_beside_a_start_that_a_rollback_limit_has_raised(
     position: int, told: int | None

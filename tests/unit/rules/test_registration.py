@@ -316,6 +316,40 @@ def test_an_answer_that_is_older_than_a_greater_one_is_asked_for_again() -> None
     assert machine.granted(0, grant(14, incarnation=1), INTERVAL + 2)[-1] == Open(2, 14)
 
 
+def test_an_answer_that_was_asked_for_behind_the_first_of_the_greatest_ones_is_new_enough() -> None:
+    """Two stores report 50. The third was asked between them, when it could read the log of the first one."""
+    machine = source(3)
+    machine.connected(0, 0)
+    machine.connected(1, 0)
+    machine.granted(0, grant(50, incarnation=1), 1)
+    machine.connected(2, 2)
+    machine.granted(2, grant(45, incarnation=1), 3)
+    assert machine.granted(1, grant(50, incarnation=1), 5)[-1] == Open(2, 50)
+
+
+def test_a_promise_of_the_incarnation_that_is_opened_is_enough() -> None:
+    machine = source()
+    machine.connected(0, 0)
+    assert machine.granted(0, Grant(7, OURS, 5, True, incarnation=2, promised=3), 1)[-1] == Open(3, 5)
+
+
+def test_an_incarnation_that_somebody_has_had_is_not_opened_nor_any_below_it() -> None:
+    machine = source()
+    machine.connected(0, 0)
+    assert machine.granted(0, grant(0), 1)[-1] == Open(1, 0)
+    assert machine.beyond(7, 2) == [Open(7, 0)]
+    assert machine.beyond(5, 3) == [Open(7, 0)], "an older ring says nothing new"
+
+
+def test_begin_tells_the_lives_of_the_stores_that_it_is_asked_for() -> None:
+    machine = source(3)
+    for store, name in enumerate("abc"):
+        machine.connected(store, 0)
+        machine.granted(store, Grant(7, OURS, 0, False, name=name, opened=store + 4), 1)
+    assert machine.lives() == {"a": 4, "b": 5, "c": 6}
+    assert machine.lives({0, 2}) == {"a": 4, "c": 6}
+
+
 def test_an_answer_to_a_question_from_before_the_opening_is_asked_for_again() -> None:
     """It may promise this claimant a later incarnation than the one that it has opened meanwhile, and then
     BEGIN is refused."""
