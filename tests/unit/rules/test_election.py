@@ -101,6 +101,8 @@ def test_begin_tells_of_a_restored_store_the_life_that_it_has_missed_and_of_anot
     """Else nobody would know any more, after a BEGIN that did not reach it, that it has forgotten."""
     answers = {0: grant(20, 2, opened=7, name="a"), 1: grant(50, 4, opened=4, name="b", peers={"a": 9})}
     assert lives(answers, NOTHING, THEIRS) == {"a": 9, "b": 4}
+    answers[2] = grant(50, 4, opened=3, name="c", peers={"a": 8})
+    assert lives(answers, NOTHING, THEIRS) == {"a": 9, "b": 4, "c": 3}, "the last one of those that it has missed"
 
 
 def test_another_source_under_the_same_reg_id_has_no_say() -> None:
