@@ -311,12 +311,14 @@ def test_what_somebody_has_read_counts_also_of_a_store_that_is_excluded() -> Non
     assert found.start_sqn == 9
 
 
-def test_a_store_of_an_older_version_does_not_speak_for_a_log_that_another_one_has_read() -> None:
-    """It tells the farthest that it has read as its own: here the orphan of a store that is away."""
-    orphan = grant(100, 8, begins=((6, 0), (7, 100), (8, 100)), name="b")
+@pytest.mark.parametrize(("b", "c"), ["bc", "BC"])
+def test_a_store_of_an_older_version_does_not_speak_for_a_log_that_another_one_has_read(b: str, c: str) -> None:
+    """It tells the farthest that it has read as its own: here the orphan of a store that is away. A store is
+    known by its own name, whatever the source calls it."""
+    orphan = grant(100, 8, begins=((6, 0), (7, 100), (8, 100)), name=b)
     again = ((6, 0), (7, 100))
-    seen = (Seen("c", "c", LogView(again, 200)), Seen("b", "b", LogView(again, 200)), Seen("a", "a", None, "away"))
-    found = by_name(DOWN, orphan, grant(200, 7, begins=again, name="c", seen=seen))
+    seen = (Seen("c", c, LogView(again, 200)), Seen("b", b, LogView(again, 200)), Seen("a", "a", None, "away"))
+    found = by_name(DOWN, orphan, grant(200, 7, begins=again, name=c, seen=seen))
     assert found is not None
     assert (found.incarnation, found.start_sqn, found.begins) == (9, 200, again)
 
