@@ -16,7 +16,7 @@ from holdfast.engine.events.source import (
     ReclaimedFlags,
     StableFlags,
 )
-from holdfast.engine.rules.notification import DROP_AT, Records, Sent
+from holdfast.engine.rules.notification import DROP_AT, Records, Sent, Unit
 from holdfast.engine.rules.quorum import Groups, Intergroup
 from holdfast.engine.rules.retention import LATE_MAX
 
@@ -421,14 +421,24 @@ def test_records_do_not_pile_up() -> None:
     assert len(kit.notices.records) <= DROP_AT + 1
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_records_wait_for_a_receiver_that_is_there_and_for_none_that_is_gone(there: bool) -> None:
-    kit = Kit(notices={"confirmation": 1})
+@pytest.mark.parametrize("unit", ["fragment", "message", "range"])
+def test_of_no_numbers_nothing_is_told(unit: Unit) -> None:
+    records = Records()
+    records.append(Sent(5, 5, 1, "x"))
+    for low in (5, 6, 9):
+        assert list(records.told(low, low, unit)) == []
+
+
+@pytest.mark.parametrize(("confirmation", "there", "waits"), [(1, True, True), (1, False, False), (0, True, False)])
+def test_records_wait_for_a_receiver_that_is_there_and_whose_confirmations_are_told(
+    confirmation: int, there: bool, waits: bool
+) -> None:
+    kit = Kit(notices={"confirmation": confirmation})
     kit.confirm("r", 0)
     kit.retention.present([receiver("r").uuid] if there else [])
     kit.send(*[1] * (2 * DROP_AT))
     kit.store(0, kit.next)
-    assert len(kit.notices.records) == (2 * DROP_AT if there else 0)
+    assert len(kit.notices.records) == (2 * DROP_AT if waits else 0)
 
 
 def test_a_store_or_receiver_that_stands_still_keeps_so_many_records_and_no_more() -> None:
