@@ -27,4 +27,11 @@ EQUAL: tuple[Equal, ...] = (
         "life > lives[0] → life >= lives[0]",
         "A life that is lives[0] is in lives, so the second condition leaves it out.",
     ),
+    Equal(
+        "engine/rules/quorum.py",
+        "_Group.end_of",
+        "if len(self._rules) == 1:  # what nearly every source has, for each acknowledgement",
+        "1 → 0",
+        "There is always a rule, and the least number of one rule is its number: the branch only saves time.",
+    ),
 )
