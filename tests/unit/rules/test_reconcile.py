@@ -19,6 +19,7 @@ from holdfast.engine.rules.reconcile import (
     Lost,
     StartAt,
     after_begin,
+    forgotten_from,
     lost_acknowledged,
     newest,
     newest_table,
@@ -121,6 +122,24 @@ def test_a_table_keeps_the_newest_and_refuses_what_is_over() -> None:
     assert after_begin(full, full, BEGINS_MAX + 1, 99) == (*full[1:], (BEGINS_MAX + 1, 99))
     with pytest.raises(ValueError, match="incarnation 2 is over: 3 has begun"):
         after_begin(LONG, ONE, 2, 45)
+
+
+FULL = tuple((number, 10 * number) for number in range(10, 10 + BEGINS_MAX))
+
+
+@pytest.mark.parametrize(
+    ("table", "own", "below"),
+    [
+        (FULL, (8, 80), 80),  # 9 is forgotten, and may have made void what it has from 80 on
+        (FULL, (9, 90), FOR_EVER),  # the first entry says what that one did
+        (FULL, (10, 100), FOR_EVER),
+        (FULL[1:], (8, 80), FOR_EVER),  # nothing is forgotten: 9 and 10 never were
+    ],
+)
+def test_behind_a_begin_that_may_be_forgotten_a_log_says_nothing(
+    table: tuple[tuple[int, int], ...], own: tuple[int, int], below: int
+) -> None:
+    assert forgotten_from(table, own) == below
 
 
 @pytest.mark.parametrize(
