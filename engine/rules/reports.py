@@ -275,9 +275,8 @@ def _is_sent(begin: BeginOf, views: Mapping[str, LogView]) -> bool:
 
 def agreed_below(tables: Sequence[Table]) -> int:
     """Number below which all of these tables make the same records void; FOR_EVER for one table."""
-    first = max(
-        (table[0][0] for table in tables if table), default=FOR_EVER
-    )  # what is older a table may have forgotten
+    # What is older a table may have forgotten.
+    first = max((table[0][0] for table in tables if table), default=FOR_EVER)
     begins = [{begin for begin in table if begin[0] >= first} for table in tables]
     every: set[tuple[int, int]] = set().union(*begins)
     return min(
