@@ -74,10 +74,8 @@ class Absences:
             return Look(0, False)
         since = self._since.get(key)
         if since is None or not gone_ns:
-            gone = now.realtime_ns - gone_ns
-            if not gone_ns or gone < 0:
-                gone, gone_ns = 0, now.realtime_ns
-            since = self._since[key] = now.monotonic_ns - gone
+            gone_ns = min(gone_ns or now.realtime_ns, now.realtime_ns)  # in the future: the clock was set back
+            since = self._since[key] = now.monotonic_ns - (now.realtime_ns - gone_ns)
         return Look(gone_ns, after_ns is not None and now.monotonic_ns - since >= after_ns)
 
     def forget(self, key: tuple[bytes, ...]) -> None:

@@ -97,8 +97,8 @@ class Spans:
         bounds = self._bounds
         if low >= high:
             return []
-        if bounds and bounds[-2] <= low <= bounds[-1]:
-            end = bounds[-1]
+        end = self.end_of(low)
+        if bounds and end == self.high:  # it begins in the last interval, or where that ends
             if high <= end:
                 return []
             bounds[-1] = high
@@ -117,8 +117,7 @@ class Spans:
 
     def forget(self, most: int) -> None:
         """Take the lowest intervals out, down to `most` of them."""
-        if len(self._bounds) > 2 * most:
-            del self._bounds[: len(self._bounds) - 2 * most]
+        del self._bounds[: max(len(self._bounds) - 2 * most, 0)]
 
 
 def first_missing(floor: int, needed: int, members: Collection[Holder]) -> int:
@@ -127,9 +126,7 @@ def first_missing(floor: int, needed: int, members: Collection[Holder]) -> int:
         return floor
     if len(members) == 1:
         (spans,) = members
-        while (end := spans.end_of(floor)) > floor:
-            floor = end
-        return floor
+        return spans.end_of(floor)
     while True:
         end = sorted((spans.end_of(floor) for spans in members), reverse=True)[needed - 1]
         if end == floor:

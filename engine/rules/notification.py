@@ -9,7 +9,7 @@ no longer recorded are told as one range, without client data.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -80,7 +80,7 @@ class Records:
         """Forget what lies wholly below, if it is enough to be worth it."""
         sent = self._sent
         if len(sent) > DROP_AT and sent[min(DROP_AT, len(sent) // 2)].last < below:
-            del sent[: bisect_right(sent, below - 1, key=attrgetter("last"))]
+            del sent[: bisect_left(sent, below, key=attrgetter("last"))]
 
     def told(self, low: int, high: int, unit: Unit) -> Iterator[Told]:
         """Yield [low, high) in this unit, in order. A message counts where its last number lies."""
@@ -108,7 +108,7 @@ class Records:
 
     def _pieces(self, low: int, high: int) -> Iterator[tuple[int, int, Sent | None]]:
         """Yield (first, last, record) that together are [low, high)."""
-        i = bisect_right(self._sent, low - 1, key=attrgetter("last"))
+        i = bisect_left(self._sent, low, key=attrgetter("last"))
         while low < high:
             record = self._sent[i] if i < len(self._sent) else None
             if record is None or record.first > low:
@@ -191,7 +191,7 @@ class Notices:
 
     def stable(self, low: int, high: int) -> None:
         """[low, high) became stable, and no event has said so: a range, each message, or each fragment."""
-        if low >= high or self._mode == 0:
+        if self._mode == 0:
             return
         unit: Unit = "fragment" if self.per_store else "message" if self._mode == 2 else "range"
         for told in self.records.told(low, high, unit):

@@ -221,7 +221,7 @@ class StoreSpans:
         self._by_number = {number: self._group(number) for number in groups.numbers}
         deciding = groups.quorate(self.active) if groups.intergroup == "all-active" else groups.numbers
         self._members = [self._by_number[number] for number in deciding]
-        self._needed = len(deciding) or 1  # no group is active: nothing becomes stable
+        self._needed = max(len(deciding), 1)  # no group is active: nothing becomes stable
         if groups.intergroup == "any":
             self._needed = 1
         elif groups.intergroup == "majority":
@@ -238,8 +238,6 @@ class StoreSpans:
     def first_unstable(self, floor: int) -> int:
         """Return the first number from `floor` on that is not stable. What lies below `floor` stays what it
         was."""
-        if len(self._members) == self._needed == 1:
-            return self._members[0].end_of(floor)
         return first_missing(floor, self._needed, self._members)
 
     def unstable(self, low: int, high: int) -> list[Interval]:

@@ -75,7 +75,7 @@ class ReceiverRegistration(Registration):
         """The store answered."""
         entry = self.entries[store]
         entry.phase, entry.grant, entry.refusal, entry.refusals, entry.gone = Phase.ACTIVE, grant, None, 0, False
-        entry.told, entry.same = None, 0
+        entry.told = None
         if not grant.old:
             self._strangers.add(store)
         again = self._unify(now_ns)

@@ -134,7 +134,7 @@ def lost_acknowledged(log: LogView, ack: int, ack_stream: int) -> bool:
 
     A line goes over to an incarnation only when its BEGIN is durable (docs/design.md 15).
     """
-    return log.incarnation > 0 and (log.incarnation, log.next_sqn) < (ack_stream, ack if ack_stream else 0)
+    return log.incarnation > 0 and (log.incarnation, log.next_sqn) < (ack_stream, ack)
 
 
 @dataclass(frozen=True, slots=True)

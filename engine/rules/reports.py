@@ -101,9 +101,7 @@ def known_views(seen: Iterable[Seen], *, own: Mapping[str, Sequence[Seen]] = {})
     views: Views = {}
     for each in seen:
         name = each.name or each.store
-        before = views.get(name)
-        if before is None or (each.view is not None and _extent(each.view) > _extent(before)):
-            views[name] = each.view
+        views[name] = max(filter(None, (views.get(name), each.view)), key=_extent, default=None)
     for name, said in own.items():
         views.update((name, each.view) for each in said if each.name == name)
     return views
@@ -277,7 +275,8 @@ def _is_sent(begin: BeginOf, views: Mapping[str, LogView]) -> bool:
 
 def agreed_below(tables: Sequence[Table]) -> int:
     """Number below which all of these tables make the same records void; FOR_EVER for one table."""
-    first = max((table[0][0] for table in tables if table), default=0)  # what is older a table may have forgotten
+    # What is older a table may have forgotten.
+    first = max((table[0][0] for table in tables if table), default=FOR_EVER)
     begins = [{begin for begin in table if begin[0] >= first} for table in tables]
     every: set[tuple[int, int]] = set().union(*begins)
     return min(

@@ -234,7 +234,7 @@ class Retention:
     def release(self, below: int, *, forced: bool = False) -> None:
         """The driver released every number below."""
         low, self.released = self.released, max(self.released, below)
-        if low >= below:
+        if low == self.released:
             return
         going = [(low, below, forced)]
         if forced:
@@ -255,7 +255,7 @@ class Retention:
         """Tell whether this number is: of an earlier incarnation, passed by the stores, or marked."""
         if number < self.stable:
             return number not in self.unproven
-        if self.holdings is None or number >= self.next:
+        if self.holdings is None:
             return False
         return number in self._marked or number in self._left or self.holdings.first_unstable(number) > number
 

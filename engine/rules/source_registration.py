@@ -294,7 +294,7 @@ class SourceRegistration(Registration):
         if entry.phase is not Phase.ANNOUNCED:
             return []
         entry.phase, entry.gone = Phase.CATCHING_UP if catching_up else Phase.ACTIVE, False
-        entry.told, entry.same, entry.hollow = None, 0, False
+        entry.told, entry.hollow = None, False
         return self._complete(next_sqn, now_ns)
 
     def refused(self, store: int, refusal: reg.Refusal) -> list[Action]:

@@ -39,7 +39,7 @@ def start_number(low: int, high: int, maximum: int, chosen: int) -> Start:
             choose.
     """
     start, limited = max(chosen, 0), False
-    if chosen == low and maximum > 0:
+    if chosen == low:
         start = max(low, limited_low(low, high, maximum))
         limited = start > low
     clamped = start > high + 1

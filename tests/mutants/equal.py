@@ -19,4 +19,19 @@ class Equal(NamedTuple):
     nth: int = 1
 
 
-EQUAL: tuple[Equal, ...] = ()
+EQUAL: tuple[Equal, ...] = (
+    Equal(
+        "engine/rules/election.py",
+        "_missed",
+        "return max((life for life in remembered if life > lives[0] and life not in lives), default=None)",
+        "life > lives[0] → life >= lives[0]",
+        "A life that is lives[0] is in lives, so the second condition leaves it out.",
+    ),
+    Equal(
+        "engine/rules/quorum.py",
+        "_Group.end_of",
+        "if len(self._rules) == 1:  # what nearly every source has, for each acknowledgement",
+        "1 → 0",
+        "There is always a rule, and the least number of one rule is its number: the branch only saves time.",
+    ),
+)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.rules.election import Decision, Written, decide, learners, obstacle
+from holdfast.engine.rules.election import NOTHING, Decision, Written, decide, learners, lives, obstacle
 from holdfast.engine.rules.quorum import Groups
 from holdfast.engine.rules.reconcile import FOR_EVER, LogView
 from holdfast.engine.rules.registration import Grant
@@ -75,7 +75,7 @@ def test_a_directory_that_was_restored_from_a_backup_has_no_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lives", "told", "learns"),
+    ("had", "told", "learns"),
     [
         ([3, 9], 9, False),  # it was not opened since
         ([3, 9, 20], 9, False),
@@ -88,13 +88,21 @@ def test_a_directory_that_was_restored_from_a_backup_has_no_say() -> None:
     ],
 )
 def test_a_directory_that_has_not_had_the_life_that_another_store_remembers_has_no_say(
-    lives: list[int], told: int, learns: bool
+    had: list[int], told: int, learns: bool
 ) -> None:
     answers = {
-        0: grant(20, 2, opened=lives[-1] if lives else 20, lives=lives, name="a"),
+        0: grant(20, 2, opened=had[-1] if had else 20, lives=had, name="a"),
         1: grant(50, 4, opened=4, name="b", peers={"a": told, "c": 7}),
     }
     assert learners(answers) == ({0} if learns else set())
+
+
+def test_begin_tells_of_a_restored_store_the_life_that_it_has_missed_and_of_another_its_own() -> None:
+    """Else nobody would know any more, after a BEGIN that did not reach it, that it has forgotten."""
+    answers = {0: grant(20, 2, opened=7, name="a"), 1: grant(50, 4, opened=4, name="b", peers={"a": 9})}
+    assert lives(answers, NOTHING, THEIRS) == {"a": 9, "b": 4}
+    answers[2] = grant(50, 4, opened=3, name="c", peers={"a": 8})
+    assert lives(answers, NOTHING, THEIRS) == {"a": 9, "b": 4, "c": 3}, "the last one of those that it has missed"
 
 
 def test_another_source_under_the_same_reg_id_has_no_say() -> None:
@@ -220,6 +228,29 @@ def test_a_backup_that_cannot_be_read_is_waited_for_by_name() -> None:
     assert by_name(answer("a", 5, "b9"), DOWN, size=1) == Decision(THEIRS, 2, 9, ONE)
 
 
+def test_no_more_stores_are_named_than_must_be_read() -> None:
+    """0:3 with two backups: of the three that nobody can read, one alone makes nothing stable."""
+    grants = {0: answer("a", 5, "b5 c? d? e?"), 1: answer("b", 5, "a5 c? d? e?")}
+    said = obstacle(Groups((3,), (0,) * 5), {0, 1, 2}, grants, "abcde")
+    assert said is not None
+    assert said.startswith("c (no such directory), d (no such directory) may hold stable messages")
+
+
+def test_what_an_answering_store_has_read_counts_as_its_report() -> None:
+    """b is down. Who starts at the highest number starts behind what a has read of its log."""
+    found = by_name(answer("a", 5, "b9 c5"), DOWN, answer("c", 5, "a5 b?"), behavior="highest")
+    assert found == Decision(THEIRS, 2, 9, ONE)
+
+
+def test_a_list_that_a_store_remembers_counts_for_the_identity_under_which_it_does() -> None:
+    """x was the only store before: nobody can read what it has."""
+    before = Configuration(("x",), Groups.single(1))
+    assert by_name(answer("a", 5, "x?", configuration=before), size=1) is None
+    stranger = grant(3, 1, uuid=OTHER, name="c", configuration=before)
+    found = by_name(answer("a", 5, "b5 c?"), answer("b", 5, "a5 c?"), stranger)
+    assert found == Decision(THEIRS, 2, 5, ONE), "that was the list of another source"
+
+
 def test_who_is_excluded_is_not_waited_for_and_learns_when_it_answers() -> None:
     told = {"excluded": {"b": 4711}, "exclusions": {"b": 4711}}
     assert by_name(answer("a", 5, "b?", **told), DOWN, size=1) == Decision(THEIRS, 2, 5, ONE)
@@ -280,12 +311,14 @@ def test_what_somebody_has_read_counts_also_of_a_store_that_is_excluded() -> Non
     assert found.start_sqn == 9
 
 
-def test_a_store_of_an_older_version_does_not_speak_for_a_log_that_another_one_has_read() -> None:
-    """It tells the farthest that it has read as its own: here the orphan of a store that is away."""
-    orphan = grant(100, 8, begins=((6, 0), (7, 100), (8, 100)), name="b")
+@pytest.mark.parametrize(("b", "c"), ["bc", "BC"])
+def test_a_store_of_an_older_version_does_not_speak_for_a_log_that_another_one_has_read(b: str, c: str) -> None:
+    """It tells the farthest that it has read as its own: here the orphan of a store that is away. A store is
+    known by its own name, whatever the source calls it."""
+    orphan = grant(100, 8, begins=((6, 0), (7, 100), (8, 100)), name=b)
     again = ((6, 0), (7, 100))
-    seen = (Seen("c", "c", LogView(again, 200)), Seen("b", "b", LogView(again, 200)), Seen("a", "a", None, "away"))
-    found = by_name(DOWN, orphan, grant(200, 7, begins=again, name="c", seen=seen))
+    seen = (Seen("c", c, LogView(again, 200)), Seen("b", b, LogView(again, 200)), Seen("a", "a", None, "away"))
+    found = by_name(DOWN, orphan, grant(200, 7, begins=again, name=c, seen=seen))
     assert found is not None
     assert (found.incarnation, found.start_sqn, found.begins) == (9, 200, again)
 
@@ -325,8 +358,8 @@ def test_a_backup_that_the_register_knows_and_that_was_wiped_is_not_taken_for_on
     seen = (Seen("a", "a", LogView(((1, 0),), 0)), Seen("b", "b", None, "not that life"))
     alone = {0: grant(0, 1, begins=((1, 0),), name="a", peers={"a": 1}, seen=seen)}
 
-    def start(lives: dict[str, int]) -> int | None:
-        register = {THEIRS: Written((Configuration(("a", "b"), groups),), lives)}
+    def start(last: dict[str, int]) -> int | None:
+        register = {THEIRS: Written((Configuration(("a", "b"), groups),), last)}
         found = decide(groups, {0}, alone, "majority", OURS, {1}, ("a", "b"), register)
         return found.start_sqn if found is not None else None
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.retention_machine import SECOND, Kit, receiver
+from support.retention_machine import SECOND, Kit, receiver, stable
 
-from holdfast.engine.events.source import MessageReclaimed, ReclaimedFlags
+from holdfast.engine.events.source import MessageReclaimed, ReclaimedFlags, StableFlags
 from holdfast.engine.rules.intervals import Spans
 from holdfast.engine.rules.retention import RECEIVERS_MAX, SPANS_MAX
 
@@ -209,6 +209,18 @@ def test_marks_are_remembered_within_the_same_bound() -> None:
     assert kit.retention.is_stable(count - 1)
     assert len(list(kit.retention._marked)) == SPANS_MAX
     assert kit.retention.mark(1)
+
+
+def test_a_mark_that_is_forgotten_at_once_is_not_told_as_stable() -> None:
+    """The lowest of more intervals than are remembered: it is in flight again."""
+    kit = Kit(notices={"stability": 1})
+    kit.send(*[1] * (2 * SPANS_MAX + 1))
+    for number in range(2, 2 * SPANS_MAX + 1, 2):
+        kit.retention.mark(number)
+    kit.told()
+    assert kit.retention.mark(0)
+    assert stable(kit.told()) == [(0, StableFlags.USER, None)]
+    assert not kit.retention.is_stable(0)
 
 
 def test_spans_forget_the_lowest_first() -> None:

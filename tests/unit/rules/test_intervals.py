@@ -44,12 +44,26 @@ def test_a_hole_stays_until_it_is_filled() -> None:
     assert repr(spans((0, 4), (6, 8))) == "Spans(0..3, 6..7)"
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "parts"),
+    [
+        (1, 9, [(1, 4), (6, 8)]),
+        (3, 7, [(3, 4), (6, 7)]),
+        (4, 6, []),  # the hole
+        (8, 9, []),
+    ],
+)
+def test_of_an_interval_only_what_is_in_the_set_is_a_part(low: int, high: int, parts: list[Interval]) -> None:
+    assert spans((1, 4), (6, 8)).parts(low, high) == parts
+
+
 def test_an_empty_interval_is_nothing() -> None:
     made = spans((7, 3), (4, 4))
     assert not made
     assert made.high == 0
     made.remove(0, 10)
     assert made.gaps(2, 5) == [(2, 5)]
+    assert made.gaps(5, 5) == [], "nor does it lack anything"
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -16,7 +16,7 @@ from holdfast.engine.events.source import (
     ReclaimedFlags,
     StableFlags,
 )
-from holdfast.engine.rules.notification import DROP_AT, Records, Sent
+from holdfast.engine.rules.notification import DROP_AT, Records, Sent, Unit
 from holdfast.engine.rules.quorum import Groups, Intergroup
 from holdfast.engine.rules.retention import LATE_MAX
 
@@ -394,12 +394,51 @@ def test_numbers_without_a_record_are_told_as_one_range() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("count", "below", "left"),
+    [
+        (DROP_AT, DROP_AT, DROP_AT),  # so few may stay
+        (DROP_AT + 500, (DROP_AT + 500) // 2, DROP_AT + 500),
+        (DROP_AT + 500, (DROP_AT + 500) // 2 + 1, (DROP_AT + 500) // 2 - 1),
+        (5 * DROP_AT, DROP_AT, 5 * DROP_AT),
+        (5 * DROP_AT, DROP_AT + 1, 4 * DROP_AT - 1),
+    ],
+)
+def test_records_are_forgotten_when_they_are_half_of_all_or_many(count: int, below: int, left: int) -> None:
+    """What is moved up then is no more than what goes, or comes once in many messages."""
+    records = Records()
+    for number in range(count):
+        records.append(Sent(number, number, 1, None))
+    records.drop(below)
+    assert len(records) == left
+
+
 def test_records_do_not_pile_up() -> None:
     kit = Kit(notices={"stability": 2})
     for number in range(5 * DROP_AT):
         kit.send(1, data=[number])
         kit.store(0, number + 1)
     assert len(kit.notices.records) <= DROP_AT + 1
+
+
+@pytest.mark.parametrize("unit", ["fragment", "message", "range"])
+def test_of_no_numbers_nothing_is_told(unit: Unit) -> None:
+    records = Records()
+    records.append(Sent(5, 5, 1, "x"))
+    for low in (5, 6, 9):
+        assert list(records.told(low, low, unit)) == []
+
+
+@pytest.mark.parametrize(("confirmation", "there", "waits"), [(1, True, True), (1, False, False), (0, True, False)])
+def test_records_wait_for_a_receiver_that_is_there_and_whose_confirmations_are_told(
+    confirmation: int, there: bool, waits: bool
+) -> None:
+    kit = Kit(notices={"confirmation": confirmation})
+    kit.confirm("r", 0)
+    kit.retention.present([receiver("r").uuid] if there else [])
+    kit.send(*[1] * (2 * DROP_AT))
+    kit.store(0, kit.next)
+    assert len(kit.notices.records) == (2 * DROP_AT if waits else 0)
 
 
 def test_a_store_or_receiver_that_stands_still_keeps_so_many_records_and_no_more() -> None:

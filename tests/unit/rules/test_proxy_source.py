@@ -45,6 +45,7 @@ def test_j2_a_source_that_is_forgotten_has_no_proxy() -> None:
     it.due(SOURCE, False, AFTER, 0)
     it.look(SOURCE, due=True, chosen=True)
     assert it.keep({SOURCE}) == []
+    assert it.due(SOURCE, False, AFTER, AFTER), "as long as it is kept its time goes on"
     assert it.keep(set()) == [Change(SOURCE, False, "the source is forgotten")]
     assert it.keep(set()) == []
     assert not it.due(SOURCE, False, AFTER, 5000), "counted anew"

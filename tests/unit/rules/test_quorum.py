@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.rules.quorum import INTERGROUP, INTRAGROUP, Consensus, Groups, Intergroup, Intragroup, quorum
+from holdfast.engine.rules.quorum import (
+    INTERGROUP,
+    INTRAGROUP,
+    NO_GROUPS,
+    Consensus,
+    Groups,
+    Intergroup,
+    Intragroup,
+    quorum,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -94,6 +103,39 @@ def test_a_group_number_that_nobody_uses_is_no_group() -> None:
     assert not made.complete({1, 2})
 
 
+@pytest.mark.parametrize(
+    ("sizes", "of", "intragroup", "intergroup"),
+    [
+        ((2, 1), (0, 0, 1), 0, 0),
+        ((2, 1), (0, 0, 1), 2, 3),
+        ((2, 1), (0, 0, 0, 1, 1), 1, 2),  # with backups
+        ((0, 3), (1, 1, 1), 0, 1),  # a number that nobody uses
+    ],
+)
+def test_groups_that_another_process_tells_are_taken_over(
+    sizes: tuple[int, ...], of: tuple[int, ...], intragroup: int, intergroup: int
+) -> None:
+    assert Groups.told(sizes, of, intragroup, intergroup) == Groups(
+        sizes, of, INTRAGROUP[intragroup], INTERGROUP[intergroup]
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "of", "intragroup", "intergroup"),
+    [
+        ((3, 1), (0, 0, 1), 0, 0),  # a group that has fewer stores than its size
+        ((2,), (0, 0, 1), 0, 0),  # a store of a group that there is not
+        ((2, 0), (0, 0, 1), 0, 0),
+        ((2, 1), (0, 0, 1), 3, 0),  # a behaviour of a later version
+        ((2, 1), (0, 0, 1), 0, 4),
+    ],
+)
+def test_groups_that_contradict_themselves_are_one_group_of_all_stores(
+    sizes: tuple[int, ...], of: tuple[int, ...], intragroup: int, intergroup: int
+) -> None:
+    assert Groups.told(sizes, of, intragroup, intergroup) == Groups.single(3)
+
+
 def test_stores_beyond_the_declared_size_are_backups_in_the_order_of_the_list() -> None:
     made = Groups((2, 1), (0, 1, 0, 0, 1))
     assert made.first_seats() == {0, 2, 1}
@@ -159,6 +201,11 @@ def test_no_number_without_a_report() -> None:
 )
 def test_stable_by_positions_is_the_qth_largest(positions: list[int], size: int, stable: int) -> None:
     assert groups(size).stable_number(dict(enumerate(positions))) == stable
+
+
+def test_what_more_stores_must_have_than_there_are_is_never_stable() -> None:
+    assert Groups((3,), (0,)).stable_number({0: 7}) == 0, "one of a group of three is listed"
+    assert NO_GROUPS.stable_number({}) == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.registering import INTERVAL, OURS, THEIRS, grant, receiver
 
 from holdfast.engine.rules.quorum import Groups
@@ -38,6 +39,38 @@ def test_a_receiver_of_a_source_that_had_no_third_store_from_the_start_completes
     assert machine.granted(1, grant(15, old=True), 1)[-1] == Complete(15, False), (
         "at once: who is not there is not asked"
     )
+
+
+def test_only_the_stores_that_the_source_is_registered_with_are_asked() -> None:
+    machine = receiver(3)
+    machine.expect({0, 1}, 0)
+    assert [machine.connected(store, 0) for store in range(3)] == [[Ask(0)], [Ask(1)], []]
+    assert machine.expect({0, 2}, 1) == [Ask(2)]
+    machine.disconnected(1)
+    assert machine.connected(1, 2) == []
+
+
+@pytest.mark.parametrize(("position", "told"), [(-1, None), (0, 0), (39, 39), (40, None)])
+def test_what_is_acknowledged_is_told_beside_a_start_that_a_rollback_limit_has_raised(
+    position: int, told: int | None
+) -> None:
+    machine = receiver()
+    machine.connected(0, 0)
+    answer = Grant(7, OURS, 40, True, position=position)
+    assert machine.granted(0, answer, 1)[-1] == Complete(40, True, told)
+
+
+def test_a_receiver_does_not_complete_while_somebody_else_has_as_many_stores() -> None:
+    """The last one may still grant that one, which would have more."""
+    machine = ReceiverRegistration(Groups((2, 3), (0, 0, 1, 1, 1)), INTERVAL, "majority")
+    for store in range(5):
+        machine.connected(store, 0)
+    for store in (0, 1):
+        machine.granted(store, grant(5, old=True), 1)
+    for store in (2, 3):
+        machine.refused(store, Refusal("reg_id_in_use", "RegID 7 is in use"))
+    assert not any(isinstance(action, Complete) for action in machine.tick(INTERVAL))
+    assert machine.granted(4, grant(5, old=True), INTERVAL)[-1] == Complete(5, False)
 
 
 def test_a_receiver_of_a_group_with_a_backup_has_all_stores_with_its_seats() -> None:

@@ -30,6 +30,15 @@ def test_stores_that_do_not_know_the_source_are_told_of_as_soon_as_all_have_answ
     assert machine.waiting
 
 
+def test_it_is_told_once_also_when_the_clock_begins() -> None:
+    machine = receiver()
+    machine.connected(0, 0)
+    machine.refused(0, UNKNOWN)
+    assert told(machine, 0) == [{0: UNKNOWN.text}]
+    assert machine.waiting
+    assert told(machine, 1) == []
+
+
 def test_it_is_told_again_every_ten_intervals_as_long_as_it_lasts() -> None:
     machine = receiver()
     machine.connected(0, 0)

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from holdfast.engine.native.core import lib
+from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.rules.reconcile import (
     BEGINS_MAX,
     DONE,
@@ -19,6 +19,7 @@ from holdfast.engine.rules.reconcile import (
     Lost,
     StartAt,
     after_begin,
+    forgotten_from,
     lost_acknowledged,
     newest,
     newest_table,
@@ -38,6 +39,10 @@ def test_the_table_has_as_many_entries_as_a_log_remembers() -> None:
     assert BEGINS_MAX == lib.HF_INCARNATIONS
 
 
+def test_for_ever_is_the_greatest_number_that_a_line_on_the_board_can_say() -> None:
+    assert int(ffi.cast("uint64_t", -1)) == FOR_EVER
+
+
 @pytest.mark.parametrize(
     ("tables", "right"),
     [
@@ -50,6 +55,7 @@ def test_the_table_has_as_many_entries_as_a_log_remembers() -> None:
         ([((4, 0),), LONG], ((4, 0),)),
         ([((2, 45),), ALONE], ((2, 45),)),  # the same BEGIN: the first
         ([ONE, ((1, 0), (2, 51)), ((1, 0), (2, 3)), ((1, 0), (2, 3))], ((1, 0), (2, 3))),  # one number, two BEGINs
+        ([((1, 0), (2, 3)), ((1, 0), (2, 51))], ((1, 0), (2, 51))),  # known as well: the one that makes less void
     ],
 )
 def test_the_newest_table_is_right_as_a_whole(tables: list[tuple[tuple[int, int], ...]], right: object) -> None:
@@ -136,6 +142,24 @@ def test_a_table_keeps_the_newest_and_refuses_what_is_over() -> None:
         after_begin(LONG, ONE, 2, 45)
 
 
+FULL = tuple((number, 10 * number) for number in range(10, 10 + BEGINS_MAX))
+
+
+@pytest.mark.parametrize(
+    ("table", "own", "below"),
+    [
+        (FULL, (8, 80), 80),  # 9 is forgotten, and may have made void what it has from 80 on
+        (FULL, (9, 90), FOR_EVER),  # the first entry says what that one did
+        (FULL, (10, 100), FOR_EVER),
+        (FULL[1:], (8, 80), FOR_EVER),  # nothing is forgotten: 9 and 10 never were
+    ],
+)
+def test_behind_a_begin_that_may_be_forgotten_a_log_says_nothing(
+    table: tuple[tuple[int, int], ...], own: tuple[int, int], below: int
+) -> None:
+    assert forgotten_from(table, own) == below
+
+
 @pytest.mark.parametrize(
     ("own", "peers", "report"),
     [
@@ -195,6 +219,8 @@ def test_a_hole_ends_at_the_ring_or_without_one_where_the_peers_end(held: int, g
         (True, 100, [40], 1, WAIT, StartAt(40)),
         (True, 100, [], 0, StartAt(100), StartAt(100)),
         (False, None, [], 2, DONE, DONE),  # they have no more
+        (False, None, [10, 7], 0, DONE, DONE),  # they end where this one does, or before
+        (False, None, [10], 1, DONE, DONE),
         (False, None, [40], 0, Lost(10, 39), Lost(10, 39)),
         (False, None, [40], 1, WAIT, Hole(10, 39)),
         (True, None, [40], 0, StartAt(40), StartAt(40)),

@@ -8,9 +8,9 @@ from support.registering import INTERVAL, OURS, THEIRS, grant, receiver, source
 from holdfast.engine.errors import RegistrationError
 from holdfast.engine.events.source import RegistrationSuccessFlags
 from holdfast.engine.rules.quorum import Groups
+from holdfast.engine.rules.receiver_registration import ReceiverRegistration
 from holdfast.engine.rules.registration import (
     REFUSED_RETRY_NS,
-    REG_ID_MAX,
     Announce,
     Ask,
     Complete,
@@ -159,6 +159,22 @@ def test_a_claimant_that_cannot_reach_a_quorum_leaves_what_it_has(
         assert again == [Ask(store) for store in sorted(in_use + gives_up)]
 
 
+def test_of_two_claimants_with_as_many_stores_none_keeps_them() -> None:
+    """Each has a group of its own, and one group would do."""
+    groups = Groups((2, 2), (0, 0, 1, 1))
+    for machine in (
+        SourceRegistration(groups, INTERVAL, "majority", OURS),
+        ReceiverRegistration(groups, INTERVAL, "majority"),
+    ):
+        for store in range(4):
+            machine.connected(store, 0)
+        for store in (0, 1):
+            machine.granted(store, grant(0), 1)
+        assert GiveUp not in map(type, machine.refused(2, Refusal("reg_id_in_use", "RegID 7 is in use")))
+        said = machine.refused(3, Refusal("reg_id_in_use", "RegID 7 is in use"))
+        assert said[1:] == [GiveUp(0, OURS), GiveUp(1, OURS)]
+
+
 def test_a_grant_that_comes_too_late_to_reach_a_quorum_is_left_at_once() -> None:
     machine = source(3)
     for store in range(3):
@@ -250,11 +266,11 @@ def test_a_stream_that_could_not_be_created_is_tried_again_after_the_interval(st
     assert machine.tick(7 + INTERVAL) == []
 
 
-@pytest.mark.parametrize("value", [-1, REG_ID_MAX + 1, "7", None, 7.0])
+@pytest.mark.parametrize("value", [-1, 2**32, "7", None, 7.0])
 def test_a2_what_a_program_asks_for_is_a_32_bit_number(value: object) -> None:
     with pytest.raises(RegistrationError, match="RegID"):
         checked_registration_id(value)
-    assert checked_registration_id(REG_ID_MAX) == REG_ID_MAX
+    assert checked_registration_id(2**32 - 1) == 2**32 - 1
     assert checked_registration_id(0) == 0
 
 
@@ -297,6 +313,40 @@ def test_an_answer_that_is_older_than_a_greater_one_is_asked_for_again() -> None
     assert machine.tick(INTERVAL) == [GiveUp(0, OURS), Ask(0)]
     assert machine.tick(INTERVAL + 1) == []
     assert machine.granted(0, grant(14, incarnation=1), INTERVAL + 2)[-1] == Open(2, 14)
+
+
+def test_an_answer_that_was_asked_for_behind_the_first_of_the_greatest_ones_is_new_enough() -> None:
+    """Two stores report 50. The third was asked between them, when it could read the log of the first one."""
+    machine = source(3)
+    machine.connected(0, 0)
+    machine.connected(1, 0)
+    machine.granted(0, grant(50, incarnation=1), 1)
+    machine.connected(2, 2)
+    machine.granted(2, grant(45, incarnation=1), 3)
+    assert machine.granted(1, grant(50, incarnation=1), 5)[-1] == Open(2, 50)
+
+
+def test_a_promise_of_the_incarnation_that_is_opened_is_enough() -> None:
+    machine = source()
+    machine.connected(0, 0)
+    assert machine.granted(0, Grant(7, OURS, 5, True, incarnation=2, promised=3), 1)[-1] == Open(3, 5)
+
+
+def test_an_incarnation_that_somebody_has_had_is_not_opened_nor_any_below_it() -> None:
+    machine = source()
+    machine.connected(0, 0)
+    assert machine.granted(0, grant(0), 1)[-1] == Open(1, 0)
+    assert machine.beyond(7, 2) == [Open(7, 0)]
+    assert machine.beyond(5, 3) == [Open(7, 0)], "an older ring says nothing new"
+
+
+def test_begin_tells_the_lives_of_the_stores_that_it_is_asked_for() -> None:
+    machine = source(3)
+    for store, name in enumerate("abc"):
+        machine.connected(store, 0)
+        machine.granted(store, Grant(7, OURS, 0, False, name=name, opened=store + 4), 1)
+    assert machine.lives() == {"a": 4, "b": 5, "c": 6}
+    assert machine.lives({0, 2}) == {"a": 4, "c": 6}
 
 
 def test_an_answer_to_a_question_from_before_the_opening_is_asked_for_again() -> None:

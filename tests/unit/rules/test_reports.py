@@ -229,6 +229,8 @@ OTHER: Table = ((6, 0), (7, 120))
         # 7 is at one of three, and nothing was sent under it; 6 is, too, but what was sent under it says that
         # it was complete.
         ({"a": LogView(AGAIN, 100), "b": LogView((), 0), "c": LogView((), 0)}, [SIX], FOR_EVER),
+        # The same: a catches up, and has nothing of 6 yet.
+        ({"a": LogView(AGAIN, 0), "b": LogView((), 0), "c": LogView((), 0)}, [SIX], FOR_EVER),
         # None is complete: the newest, as where nothing is declared.
         ({"a": LogView(((6, 0), (7, 0)), 0), "b": LogView((), 0), "c": LogView((), 0)}, [((6, 0), (7, 0))], FOR_EVER),
         ({"a": LogView((), 0), "b": None, "c": None}, [()], FOR_EVER),
@@ -266,4 +268,5 @@ def test_a_begin_counts_by_the_list_that_it_declared_and_without_any_as_it_stand
 def test_what_a_table_has_forgotten_is_no_difference() -> None:
     assert agreed_below([((6, 90), (7, 100)), ((1, 0), (6, 90), (7, 100))]) == FOR_EVER
     assert agreed_below([((6, 0), (8, 100)), ((6, 0), (7, 90))]) == 90
+    assert agreed_below([((6, 90), (8, 100)), ((6, 90), (7, 95))]) == 95, "what is older is an incarnation, no number"
     assert agreed_below([(), AGAIN]) == 0

@@ -158,6 +158,15 @@ def test_d2_row_1_what_was_stable_and_only_retained_is_forced_too_but_not_unprov
     assert list(kit.retention.unproven) == [(2, 3)]
 
 
+def test_d2_row_1_what_nobody_has_confirmed_holds_back_nothing_when_it_is_gone() -> None:
+    kit = Kit(unique_confirmations=1)
+    kit.send(1, 1, 1, 1)
+    kit.store(0, 4)
+    kit.force(2)
+    kit.confirm("r", 4, since=2)
+    assert kit.settled_released == (4, 4)
+
+
 def test_d2_row_2_unstable_after_its_lifetime() -> None:
     kit = Kit(3, lifetime_ns=20 * SECOND, notices={"stability": 2})
     kit.send(2, data="a")
@@ -335,6 +344,26 @@ def test_a_message_sent_in_silence_ages_from_the_first_look_on() -> None:
     assert ages.below(0, 1) == 0
     assert ages.below(60 * SECOND, 2) == 1
     assert ages.below(70 * SECOND, 2) == 2
+
+
+def test_an_age_is_measured_to_one_part_in_256() -> None:
+    ages = Ages(256 * SECOND)
+    assert ages.below(0, 1) == 0
+    ages.below(SECOND, 2)
+    assert ages.below(257 * SECOND - 1, 2) == 1
+    assert ages.below(257 * SECOND, 2) == 2
+    ages = Ages(256 * SECOND)
+    ages.below(0, 1)
+    ages.below(SECOND - 1, 2)
+    assert ages.below(257 * SECOND - 1, 2) == 1, "too soon after the first one for a time of its own"
+
+
+def test_looks_between_two_messages_do_not_make_the_second_one_younger() -> None:
+    ages = Ages(256 * SECOND)
+    ages.below(0, 1)
+    ages.below(SECOND, 1)
+    ages.below(3 * SECOND // 2, 2)
+    assert ages.below(3 * SECOND // 2 + 256 * SECOND, 2) == 2
 
 
 def test_the_fields_of_a_new_source_are_its_start() -> None:

@@ -130,19 +130,31 @@ def test_what_the_look_at_a_whole_log_does_not_find_missing_is_not_asked_for_aga
     assert plan.turn(RETRY_NS + 9) is None
 
 
-def test_what_a_look_finds_missing_or_gives_up_is_not_listed_twice() -> None:
+@pytest.mark.parametrize("found", [Range(40, 70), Range(50, 60), Range(50, 70), Range(40, 60)], ids=str)
+def test_what_a_look_finds_missing_or_gives_up_is_not_listed_twice(found: Range) -> None:
     plan = Plan(0)
     plan.add(A, 0)
     look = plan.turn(0)
     assert look is not None
     plan.lacks(A, Range(50, 60), 1)
-    plan.done(look, (Range(40, 70),), 2)
-    assert plan.turn(2 + RETRY_NS) == for_missing(Range(40, 70))
+    plan.done(look, (found,), 2)
+    assert plan.turn(2 + RETRY_NS) == for_missing(found)
     again = plan.turn(2 + RETRY_NS)
     assert again is not None
     plan.lacks(A, Range(80, 90), 3)
     plan.done(again, WHOLE, 4)
     assert plan.turn(4 + RETRY_NS) == for_missing(*WHOLE)
+
+
+def test_a_loss_of_which_a_look_finds_a_part_is_asked_for_as_a_whole() -> None:
+    for found in (Range(51, 60), Range(50, 59)):
+        plan = Plan(0)
+        plan.add(A, 0)
+        look = plan.turn(0)
+        assert look is not None
+        plan.lacks(A, Range(50, 60), 1)
+        plan.done(look, (found,), 2)
+        assert plan.turn(2 + RETRY_NS) == for_missing(found, Range(50, 60))
 
 
 def test_a_log_that_is_removed_is_not_asked_for() -> None:

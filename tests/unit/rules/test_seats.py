@@ -219,6 +219,14 @@ def test_a_pause_of_everybody_is_nobodys_silence() -> None:
     assert looks == [False] * (SILENCE // LOOK - 1) + [True]
 
 
+def test_of_a_pause_two_looks_count_as_silence() -> None:
+    pulse = Heartbeat(SILENCE, LOOK)
+    assert not pulse.look(5, 0)
+    assert not pulse.look(5, 10**9)
+    looks = [pulse.look(5, 10**9 + i * LOOK) for i in range(1, SILENCE // LOOK - 1)]
+    assert looks == [False] * (SILENCE // LOOK - 3) + [True]
+
+
 # Seats and backups: E.1 -------------------------------------------------------------------------------------
 
 

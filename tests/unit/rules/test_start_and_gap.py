@@ -15,6 +15,7 @@ def plain(number: int) -> Start:
 LIMITED = Start(4, limited=True, clamped=False)
 ROWS = {
     "specification example: 7 messages, ack 0, N=2": (1, 6, 2, 1, LIMITED),
+    "same, the newest one alone": (1, 6, 1, 1, Start(5, limited=True, clamped=False)),
     "same, callback sets 2": (1, 6, 2, 2, plain(2)),
     "same, callback wants the stored position: cannot be expressed": (1, 6, 2, 1, LIMITED),
     "no limit": (1, 6, 0, 1, plain(1)),
@@ -51,7 +52,8 @@ def test_a_number_that_is_simply_not_published_is_awaited_for_ever() -> None:
     gap = Gap(10)
     for now in (0, 1000, 10**12):
         assert gap.verdict(5, [], 0, now) is None
-        assert gap.verdict(5, [3, 5], 2, now) is None, "what lies below is nothing newer"
+        for undecided in (0, 2):
+            assert gap.verdict(5, [3, 5], undecided, now) is None, "what lies below is nothing newer"
 
 
 def test_a_gap_that_a_store_may_still_fill_is_awaited_for_the_patience_and_no_longer() -> None:
