@@ -243,6 +243,8 @@ class Retention:
             for begin, end in self._unstable(self.stable, below):
                 self.unproven.add(begin, end)
             self.stable = max(self.stable, below)
+            if self.holdings is not None:  # what the stores have behind a hole that goes now
+                self._move_stable()
             self._confirmed = max(self._confirmed, below)
             self.settled = max(self.settled, below)
             self._left.remove(0, self.settled)

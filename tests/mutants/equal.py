@@ -34,4 +34,11 @@ EQUAL: tuple[Equal, ...] = (
         "1 → 0",
         "There is always a rule, and the least number of one rule is its number: the branch only saves time.",
     ),
+    Equal(
+        "engine/rules/retention.py",
+        "Retention._may_have_left",
+        "if spans.last_begin > floor:",
+        "spans.last_begin > floor → spans.last_begin >= floor",
+        "True only makes _leave look. A store with an interval that begins at the floor has the floor, too.",
+    ),
 )

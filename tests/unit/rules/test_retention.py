@@ -384,3 +384,16 @@ def test_what_was_given_up_and_is_proven_without_an_ack_of_it_is_told_too(mode: 
     told = [event.sequence_number for event in kinds(kit.go(), MessageStable)]
     assert told == [0, 1]
     assert not kit.retention.unproven
+
+
+def test_what_the_stores_have_behind_a_hole_is_stable_when_the_hole_is_released_by_force() -> None:
+    """Nobody acknowledges it once more."""
+    kit = Kit(unique_confirmations=1, notices={"stability": 1})
+    kit.send(1, 1, 1, 1)
+    kit.store(0, 4, since=2)
+    kit.go()
+    kit.force(2)
+    assert kit.retention.stable == 4
+    kit.confirm("r", 4, since=2)
+    assert kit.settled_released == (4, 4)
+    assert kit.retention.in_flight == 0
