@@ -31,6 +31,9 @@ class Late:
         self._number: int | None = None
         """Written by the receiving thread, taken back by the context's."""
         self._since_ns = 0
+        self._again = False
+        """Where the logs are is to be looked up again: a store that has no seat, and had never run when this
+        receiver was registered, grants nothing. Written as the number is."""
 
     def tell(self, number: int, awaited: Sequence[str]) -> bool:
         """The number is late: these logs may have it. None of them: all can be read, and a store of an
@@ -50,6 +53,7 @@ class Late:
         if not awaited:
             why = "whether it is void depends on a store of an earlier list of this source, which cannot be read"
         text = f"waits for {number}: {why}; if it is gone for good, `holdfast store exclude` its name"
+        self._again = True
         if self._number != number:
             self._number, self._since_ns = number, time.time_ns()
         controller.tell(events.RegistrationError(controller.topic, controller.source, text, ""))
@@ -59,6 +63,9 @@ class Late:
 
     def look(self) -> None:
         """Shows it no longer when delivery has gone on. The context's thread."""
+        if self._again:
+            self._again = False
+            self._controller.found_logs()
         feed = self._controller.feed
         if self._number is not None and (feed is None or feed.next > self._number):
             self.close()

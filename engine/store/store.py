@@ -142,11 +142,6 @@ class Store:
 
     def _load(self) -> State:
         state = self._file.load()
-        if state is not None and state.name != self.config.name:
-            raise ConfigError(
-                f"{self.directory.path} is the directory of store {state.name}, and not of {self.config.name}",
-                hint=f"start it as {state.name}, or give {self.config.name} a directory of its own",
-            )
         if self._file.sealed:
             if state is None:
                 raise ReadOnlyError(str(self._file.sealed))

@@ -6,7 +6,8 @@ from __future__ import annotations
 import errno
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from support.handmade_feed import PATIENCE_S, Log, Stage, numbers
@@ -16,6 +17,7 @@ from support.workers import until
 import holdfast as hf
 from holdfast.engine.log.info_file import had
 from holdfast.engine.log.reader import Block, Logs
+from holdfast.engine.receiver.late import Late
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -155,3 +157,21 @@ def test_a_log_lets_nothing_go_before_it_is_on_disk_what_it_never_had(
 
 def disk_is_full(**_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_who_waits_looks_again_where_the_logs_are(own_domain: str) -> None:
+    """A store without a seat that had never run when the receiver was registered grants nothing, and may have
+    what is waited for: its log is found when it runs."""
+    looked: list[str] = []
+    controller = SimpleNamespace(
+        registrar=SimpleNamespace(stores=[], session_id=0, log_paths=list, earlier_logs=dict),
+        receiver=SimpleNamespace(context=SimpleNamespace(waits=SimpleNamespace(show=lambda *_: None))),
+        tell=lambda _: None, found_logs=lambda: looked.append("logs"), feed=None, topic="t", source="s", uuid=bytes(16),
+    )  # fmt: skip
+    late = Late(cast("Any", controller))
+    late.look()
+    assert looked == []
+    assert late.tell(7, [""])
+    late.look()
+    late.look()
+    assert looked == ["logs"], "once for each time that it is told"

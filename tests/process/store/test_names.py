@@ -155,21 +155,6 @@ def test_other_names_are_no_stores_of_their_own(opened: Callable[..., Store]) ->
     assert sockets() == {"a", "c", PORT}
 
 
-def test_the_directory_of_another_store_is_refused_and_stays_as_it_is(
-    tmp_path: Path, opened: Callable[..., Store]
-) -> None:
-    """Else it would answer under two names, and the store that it belongs to could not start."""
-    opened("a").close()
-    was = {path.name: path.read_bytes() for path in (tmp_path / "store-a").glob("state.*")}
-    with pytest.raises(
-        hf.ConfigError, match=r"store-a is the directory of store a, and not of b; .*start it as a"
-    ) as refused:
-        Store(StoreConfig("b", tmp_path / "store-a", type="memory"))
-    assert refused.value.exit_code == 2
-    assert {path.name: path.read_bytes() for path in (tmp_path / "store-a").glob("state.*")} == was
-    opened("a")
-
-
 def test_logs_may_lie_in_another_directory_and_are_found_from_the_first(
     tmp_path: Path, opened: Callable[..., Store]
 ) -> None:
