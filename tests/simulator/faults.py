@@ -6,10 +6,11 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from simulator import plots, plots_unseen, system
+from simulator import plots, plots_more, plots_unseen, system
 from simulator.machine import DOMAIN, FIRST_DISK, SHARED
 from simulator.native import lib
 from simulator.older import HEAD_BYTES, head_v1
+from simulator.shape import MORE_PLOTS
 from simulator.world import world
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Faults"]
 
-PLOTS = {plot.__name__: plot for plot in (*plots.ALL, *plots_unseen.ALL)}
+PLOTS = {plot.__name__: plot for plot in (*plots.ALL, *plots_unseen.ALL, *plots_more.ALL)}
 EIO = 5
 CHANCES = (0, 40, 128, 220, 256)
 """Of 256: how much of what was not synced a power cut leaves."""
@@ -37,6 +38,8 @@ class Faults:
         self.suspect: set[int] = set()
         """Stores whose disk has failed once: a poisoned log goes on when its store is started again."""
         self.plots = 0
+        self.long = False
+        """The plot that goes on takes as many steps as it needs: a source sends much in it."""
         self._plot: Generator[int, None, None] | None = None
         self._due = 0
 
@@ -100,7 +103,7 @@ class Faults:
             self.plots += 1
             name = self.pick(self.shape.plots)
             world.note("plot", name)
-            self._plot = PLOTS[name](self)
+            self._plot, self.long = PLOTS[name](self), name in MORE_PLOTS
             self._due = int(lib.sim_now_ns)
         elif missing and world.random() < 0.65:
             self.bring_back(*self.pick(missing))
@@ -120,7 +123,7 @@ class Faults:
             wait = next(self._plot, 0)
             self._due = int(lib.sim_now_ns) + wait
             if not wait:
-                self._plot = None
+                self._plot, self.long = None, False
 
     # Faults -------------------------------------------------------------------------------------------------
 
@@ -150,9 +153,12 @@ class Faults:
         if going:
             self.pick(going).stop()
 
-    def close_source(self) -> None:
-        if self.machine.sources:
-            self.machine.closing.add(self.pick(self.machine.sources))
+    def close_program(self) -> None:
+        """A source or a receiver closes, or is deregistered, and its program ends."""
+        machine = self.machine
+        going = [*machine.sources, *(machine.receivers[each] for each in sorted(machine.receivers))]
+        if going:
+            machine.closing.add(self.pick(going))
 
     def close_store(self) -> None:
         """As SIGTERM."""
@@ -214,17 +220,19 @@ class Faults:
 
     def replace(self, index: int, by: str) -> None:
         """What is at ``by`` comes in the place of a store's files; nothing, where that is empty."""
-        for store in self.machine.on(index):
-            self.kill(store)
+        if index in self.machine.stores:
+            self.kill(self.machine.stores[index])
         self.machine.judge.before_loss(index)
         lib.sim_copy(by.encode(), f"/disk{index}".encode())
+        self.machine.judge.told.restored(index)
         self.machine.judge.lose(quorum=False)
 
     def forget_state(self, index: int) -> None:
         """A store that does not run loses its state, and keeps its logs."""
-        for store in self.machine.on(index):
-            self.kill(store)
+        if index in self.machine.stores:
+            self.kill(self.machine.stores[index])
         self.machine.judge.loses_state(index)
+        self.machine.judge.told.restored(index)
         for name in ("state.0", "state.1"):
             with contextlib.suppress(OSError):
                 system.os.unlink(f"{self.machine.path(index)}/{name}")
@@ -250,6 +258,7 @@ class Faults:
                 on.error = EIO
             else:
                 on.read_only = 1
+                self.machine.judge.told.records_nothing(index)
 
     def full(self) -> None:
         """ENOSPC."""
@@ -272,8 +281,8 @@ class Faults:
     def upgrade(self) -> None:
         """A store was one of the release before, until now: its heads are in that one's layout."""
         index = int(world.random() * self.shape.stores)
-        for store in self.machine.on(index):
-            self.kill(store)
+        if index in self.machine.stores:
+            self.kill(self.machine.stores[index])
         logs = f"{self.machine.path(index)}/logs"
         with contextlib.suppress(OSError):  # there are none, or the disk does not work
             for log in sorted(system.os.listdir(logs)):
@@ -289,19 +298,12 @@ class Faults:
                 file.write(older)
             system.os.replace(f"{path}-old", path)
 
-    def misplace(self) -> None:
-        """A store is started on the directory of another one: it refuses that, and leaves it as it is."""
-        index, place = (int(world.random() * self.shape.stores) for _ in range(2))
-        if index != place and system.os.path.exists(f"{self.machine.path(place)}/state.1"):
-            for store in [*self.machine.on(index), *self.machine.on(place)]:
-                self.kill(store)
-            self.machine.start_store(index, place)
-
     # Healing ------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
         """The operator mends all that is broken, and leaves one source; who is missing comes back, some later
         than others."""
+        self.machine.eager = self.machine.usual
         for source in self.machine.sources[1:]:
             self.kill(source)
         for process in world.processes:

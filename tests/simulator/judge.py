@@ -16,6 +16,7 @@ import holdfast
 from simulator.lives import Message, ReceiverLife, Skip, SourceLife
 from simulator.native import lib
 from simulator.shape import AGE_S, LIFETIME_MS, LIMIT, NUMBERS_MAX, RECOVERED
+from simulator.told import Told
 from simulator.world import world
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Judge:
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.shape = machine, machine.shape
+        self.told = Told(self)
         self.messages: dict[bytes, Message] = {}
         self.marks = 0
         """Given out so far: none is used twice."""
@@ -41,9 +43,8 @@ class Judge:
         self.receivers: list[ReceiverLife] = []
         self.consumed: dict[int, set[bytes]] = defaultdict(set)
         """Session -> messages that its programs were done with."""
-        self.told_lost: dict[int, set[int]] = defaultdict(set)
         self.closed: dict[int, set[bytes]] = defaultdict(set)
-        """Session -> what it was done with when it last closed cleanly: that never comes again."""
+        """Session -> what lives of it were done with that have closed cleanly: that never comes again."""
         self.broken = ""
         """What did not hold first."""
         self.failed: list[tuple[Process, BaseException]] = []
@@ -81,7 +82,7 @@ class Judge:
         for message in self.messages.values():
             holders = self.holders(message.mark, durable=True)
             if not message.stable:
-                message.had |= holders
+                message.had |= self.holders(message.mark) if self.shape.on_reception else holders
                 self._is_still_to_be_drained(message)
             message.volatile = {store for store in holders if self.shape.levels[store] == "memory"}
             message.safe = {store for store in holders if store != lost and self.shape.levels[store] == "disk"}
@@ -159,6 +160,7 @@ class Judge:
     def registered(self, life: SourceLife, start: int) -> None:
         """RegistrationComplete."""
         world.note("registered", life.process.name, start)
+        life.named = life.source.uuid.hex()[:12]
         if life.start is None:
             if self._is_forgotten(self._source_gone_ns()):
                 self._forget_source()
@@ -171,7 +173,7 @@ class Judge:
         world.note("sent", life.process.name, mark.decode(), last, size)
         before = max(life.marks, default=None)
         first = message.first = last - max(1, -(-size // self.shape.fragment)) + 1
-        self.bytes += size
+        self.bytes, message.size = self.bytes + size, size
         message.upto, message.sent_ns = self.bytes, int(lib.sim_now_ns)
         if before is not None and first != before + 1:
             self.fail(f"{mark!r} has {first}..{last}, and {before} came before it")
@@ -226,9 +228,16 @@ class Judge:
         for life in self.lives:
             if life.process is process and not life.ended_ns:
                 life.ended_ns = int(lib.sim_now_ns)
+                if life.forced:  # what it has given up last, it may have told nobody
+                    self._gives_up(life)
         for receiver in self.receivers:
             if receiver.process is process and not receiver.ended_ns:
                 receiver.ended_ns = int(lib.sim_now_ns)
+
+    def _gives_up(self, life: SourceLife) -> None:
+        for message in self.messages.values():
+            if message.life is life and not message.stable:
+                message.kept = False
 
     def _source_gone_ns(self) -> int:
         """Since when no source is registered; 0: one is, or none ever was."""
@@ -277,13 +286,23 @@ class Judge:
                 continue
             message.stable = True
             holders = self.holders(message.mark, durable=not self.shape.on_reception) | message.had
-            if not self.shape.enough(holders, life.declared) and not self._is_done_with(message):
+            if (
+                not self.shape.enough(holders, life.declared)
+                and self.keeps(message)
+                and not self._is_done_with(message)
+            ):
                 self.fail(f"{message.mark!r} is called stable, and stores {sorted(holders)} have it")
+            self.told.kept()
 
     def _is_done_with(self, message: Message) -> bool:
         """All receivers that a receiver-paced source waits for have consumed it: stores need not have it."""
         waited = [session for session in self.joined if message.order > self.joined[session]]
         return self.shape.has("paced") and all(self._has_had(message.mark, session) for session in waited)
+
+    def is_let_go(self, message: Message) -> bool:
+        """No receiver that holds messages up waits for it."""
+        waited = [each for each in self.joined if message.order > self.joined[each] and self.shape.pace(each) == 1]
+        return not self.shape.has("paced") or all(self._has_had(message.mark, each) for each in waited)
 
     def _has_had(self, mark: bytes, session: int) -> bool:
         """It was consumed; or a start has skipped it, and the next acknowledgement covers that, unless the
@@ -298,6 +317,7 @@ class Judge:
     def reclaimed(self, life: SourceLife, first: int, last: int, *, forced: bool) -> None:
         """MessageReclaimed."""
         world.note("reclaimed", life.process.name, first, last, forced)
+        life.forced |= forced
         for number in range(first, last + 1) if forced else ():
             if number in life.marks and not self.messages[life.marks[number]].stable:
                 self.messages[life.marks[number]].kept = False
@@ -387,6 +407,8 @@ class Judge:
         if message is None:
             self.fail(f"{life.process.name} got {data!r} as {first}..{last}, which nobody has sent")
             return
+        if message.size not in {0, len(data)} or data.count(b".", len(mark)) != len(data) - len(mark):
+            self.fail(f"{life.process.name} got {mark!r}, and {len(data)} bytes that were not sent so")
         if message.last >= 0 and (message.first, message.last) != (first, last):
             self.fail(f"{mark!r} was sent as {message.first}..{message.last}, and comes as {first}..{last}")
         if not life.ordered:
@@ -396,7 +418,7 @@ class Judge:
         if due is not None and first < due and not newer:
             self.fail(f"{life.process.name} got {first} where {due} was due")
         if due is not None and first > due:
-            self._passes_over(life, due, first - 1)
+            self._passes_over(life, source, due, first - 1)
         if mark in self.closed[life.session] and first < life.chosen.get(source, 2**63):
             self.fail(f"{life.process.name} got {mark!r} again, which it had consumed before it closed")
         life.due[source] = last + 1
@@ -406,29 +428,37 @@ class Judge:
         """The program is done with it, and with what it has skipped."""
         self.acknowledges_skipped(life)
         self.consumed[life.session].add(data[:12])
+        life.had.add(data[:12])
+
+    def not_consumed(self, life: ReceiverLife, had: set[bytes]) -> None:
+        """It has only had these: the others were overwritten while it looked at them."""
+        self.consumed[life.session] &= had
+        life.had &= had
 
     def lost(self, life: ReceiverLife, source: str, first: int | None, last: int) -> None:
         """The program is told that nobody has these."""
-        del source
         world.note("lost", life.process.name, first, last)
         if first is not None and life.ordered:
-            self._passes_over(life, first, last)
-        life.told |= {last} if first is not None else {each for each in life.gaps if each <= last}
+            self._passes_over(life, source, first, last)
+        life.told |= {last}
+        life.burst = max(life.burst, last) if first is None else life.burst
 
-    def _passes_over(self, life: ReceiverLife, first: int, last: int) -> None:
-        """Nobody has these."""
+    def _passes_over(self, life: ReceiverLife, source: str, first: int, last: int) -> None:
+        """Nobody has these of a source."""
         consumed = self.consumed[life.session]
-        there = [each for each in self.messages.values() if each.first <= last and each.last >= first]
+        of = [each for each in self.messages.values() if source.endswith(each.life.named)]
+        there = [each for each in of if each.first <= last and each.last >= first]
         if missed := [each.mark for each in there if each.mark not in consumed and self.is_due(each, life.session)]:
             self.fail(f"{life.process.name} goes on behind {first}..{last}, and {missed} are kept")
-        life.gaps.update(range(first, last + 1))
+        if life.sent_by or not life.new:
+            life.gaps.update(range(first, last + 1))
 
     def left(self, life: ReceiverLife) -> None:
         """It has closed cleanly."""
-        if life.gaps - life.told:
-            self.fail(f"{life.process.name} was never told of {sorted(life.gaps - life.told)}")
+        if life.untold():
+            self.fail(f"{life.process.name} was never told of {life.untold()}")
         if not life.left:
-            self.closed[life.session] |= self.consumed[life.session]
+            self.closed[life.session] |= life.had
 
     def leaves(self, life: ReceiverLife) -> None:
         """It is deregistered."""
@@ -465,8 +495,7 @@ class Judge:
                 lacks = message.mark not in self.consumed[session] and self.is_due(message, session)
                 if lacks and not self._is_left_behind(message):
                     return f"receiver {session} has not had {message.mark!r} ({message.first}..{message.last})"
-        late = [each.process.name for each in self.lives if each.over and each.process.alive]
-        return f"{late[0]} was never told that it is below its flight size" if late else ""
+        return self.told.missing()
 
     def _is_left_behind(self, message: Message) -> bool:
         """The stores that have it left are too few to register with, and no later life has declared them: who

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from simulator.native import lib
+
 if TYPE_CHECKING:
     from simulator.world import Process
 
@@ -18,11 +20,21 @@ class SourceLife:
         self.declared: tuple[int, ...] = ()
         """The stores that it declares."""
         self.source: Any = None
+        self.named = ""
+        """How receivers call it, at its end."""
         self.marks: dict[int, bytes] = {}
         """Number of a fragment -> the message that it is of, as send() has returned it."""
         self.start: int | None = None
         self.said: set[int] = set()
         """Numbers that it has called stable."""
+        self.stored: set[tuple[int, int]] = set()
+        """(store, number) that an event was about."""
+        self.wakeups = 0
+        self.refused = False
+        """A send has found no room, and no Wakeup has come since."""
+        self.begun_ns = int(lib.sim_now_ns)
+        self.forced = False
+        """It has given some up by force."""
         self.begun = self.over = False
         """``over``: it was told that it is over its flight size, and not yet that it is below it again."""
         self.left = self.deregistered = False
@@ -40,8 +52,14 @@ class ReceiverLife:
         """Source -> the number that comes next."""
         self.started: set[str] = set()
         """Sources of which it was told where it starts: perhaps after the first message."""
+        self.had: set[bytes] = set()
+        """Messages that its program was done with."""
+        self.new = True
+        """No store knew it when it was registered: what was gone before its first message is no loss."""
         self.gaps: set[int] = set()
         """Numbers that it went on behind; the program is told why, on another thread, perhaps later."""
+        self.burst = -1
+        """Everything up to it was told at once."""
         self.told: set[int] = set()
         """Of these, the ones that it was told of."""
         self.sent_by: dict[str, int] = {}
@@ -52,6 +70,10 @@ class ReceiverLife:
         """What its start has skipped, until the program has acknowledged that."""
         self.deregistered = self.left = False
         self.ended_ns = 0
+
+    def untold(self) -> list[int]:
+        """Numbers that it went on behind without a word."""
+        return sorted(number for number in self.gaps - self.told if number > self.burst)
 
 
 class Skip:
@@ -74,14 +96,16 @@ class Message:
     """One message, from the moment before it is sent."""
 
     __slots__ = (
-        "first", "had", "kept", "last", "leftover", "life", "mark", "order", "safe", "sent_ns", "stable", "unknown", "upto",
-        "volatile",
+        "begun_ns", "first", "had", "kept", "last", "leftover", "life", "mark", "order", "safe", "sent_ns", "size", "stable",
+        "unknown", "upto", "volatile",
     )  # fmt: skip
 
     def __init__(self, mark: bytes, life: SourceLife, order: int) -> None:
         self.mark, self.life, self.order = mark, life, order
-        self.upto = self.sent_ns = 0
+        self.upto = self.sent_ns = self.size = 0
         """Bytes that were sent up to its end, and when."""
+        self.begun_ns = int(lib.sim_now_ns)
+        """Before it was sent."""
         self.safe: set[int] = set()
         """Stores that had it on disk at the last look, and have not lost their files since."""
         self.volatile: set[int] = set()

@@ -33,8 +33,8 @@ class Machine:
         self.stores: dict[int, Process] = {}
         self.receivers: dict[int, Process] = {}
         self.sources: list[Process] = []
-        self.eager = 0.02
-        """Seconds between two messages of a source, on average; 0: it sends nothing."""
+        self.eager = self.usual = 0.02
+        """Seconds between two messages of a source, on average; 0: it sends nothing. And what is usual."""
         self.calm = False
         self.in_doubt = False
         """A store cannot start before the machine does: the sync of a name has failed."""
@@ -53,17 +53,9 @@ class Machine:
         process.start(lambda: run(process))
         return process
 
-    def start_store(self, index: int, place: int | None = None) -> None:
-        """A store's process begins; ``place``: on the directory of another store."""
-        place = index if place is None else place
-        run = programs.store
-        process = self._begin(self.shape.names[index], lambda process: run(self, index, process, self.path(place)))
-        process.values["place"] = place
-        self.stores[index] = process
-
-    def on(self, place: int) -> list[Process]:
-        """Stores that run on the directory of this one."""
-        return [each for each in self.stores.values() if each.values["place"] == place]
+    def start_store(self, index: int) -> None:
+        """A store's process begins."""
+        self.stores[index] = self._begin(self.shape.names[index], lambda process: programs.store(self, index, process))
 
     def start_source(self) -> None:
         """A program that sends."""

@@ -1,8 +1,10 @@
 """Bugs that the simulator must find, each within 2,000 seeds: a simulator that has not failed is no evidence.
-Each is a patch of the product's own lines."""
+Each is a patch of the product's own lines. planted_ring.py and planted_features.py have more."""
 
 from __future__ import annotations
 
+from simulator.planted_features import FEATURES, SOUGHT_FEATURES
+from simulator.planted_ring import DEATH, RING, SOUGHT_RING
 from simulator.planting import Patch
 
 __all__ = ["PLANTED", "SOUGHT", "STAGE"]
@@ -60,6 +62,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
         ),
     ),
     "it_answers_while_the_owner_lives": (
+        Patch(f"{STORE}/sources.py", "        if owner is not None and owner is not but:\n", "        if False:\n"),
         Patch(
             f"{STORE}/sources.py",
             "        return Held(stream.pid, stream.since_ns) if stream is not None else None\n",
@@ -194,12 +197,15 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "a_source_of_unknown_stores_has_none": (
         Patch("engine/receiver/receiver.py", "info.incarnation > 0 and info.stores:", "info.incarnation > 0:"),
     ),
+    "logs_are_looked_for_once": (
+        Patch("engine/receiver/late.py", "        self._again = True\n", "        self._again = False\n"),
+    ),
     "the_release_before_is_not_read": (
         Patch("csrc/log/head.c", "return hash == hf_head_v1_hash() ? HF_OK : HF_LAYOUT;", "return HF_LAYOUT;"),
     ),
-    "any_directory_will_do": (
-        Patch(f"{STORE}/store.py", "state is not None and state.name != self.config.name", "False"),
-    ),
+    **RING,
+    **DEATH,
+    **FEATURES,
 }
 
 SOUGHT: dict[str, tuple[Patch, ...]] = {
@@ -246,6 +252,8 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
     "an_ack_is_not_clamped": (
         Patch("engine/log/state_file.py", "        return min([ack, *since])\n", "        return ack\n"),
     ),
+    **SOUGHT_RING,
+    **SOUGHT_FEATURES,
 }
 """Bugs that no seed has found yet: what the simulator does not reach. ``hunt`` looks for these, too."""
 
@@ -258,6 +266,5 @@ STAGE = {
     "it_sends_before_begin_is_durable": "poised",
     "the_state_is_not_synced": "dawn",
     "the_release_before_is_not_read": "upgrade",
-    "any_directory_will_do": "misplace",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

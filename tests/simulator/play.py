@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulator import afterlife
 from simulator.faults import Faults
 from simulator.judge import BrokenError
 from simulator.machine import Machine
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["play"]
 
 TROUBLE_STEPS = 600
+LONG_STEPS = 4000
+"""More of trouble, while a plot needs them."""
 STRIKES, PLOT_STRIKES = 0.03, 0.004
 """How often a step is a fault, or somebody's return; and while a plot goes on."""
 QUIET_STEPS = 500
@@ -41,12 +44,15 @@ def play(seed: int, *, story: list[str] | None = None, shape: Shape | None = Non
                 _step(machine)
                 if any(message.stable for message in machine.judge.messages.values()):
                     break
-        for _ in range(steps):
+        for number in range(steps + LONG_STEPS):
+            if number >= steps and not faults.long:
+                break
             if world.random() < (PLOT_STRIKES if faults.plotting else STRIKES):
                 faults.strike()
             faults.turn()
             _step(machine)
         _heal(machine, faults)
+        afterlife.check(machine, lambda: _step(machine))
         return world.digest
     finally:
         world.end()

@@ -3,6 +3,7 @@ use, and tell the judge what they see."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -13,6 +14,7 @@ from holdfast.engine.client.turn_loop import TurnLoop
 from holdfast.engine.options.store_config import StoreConfig
 from holdfast.engine.store.store import Store
 from simulator import system
+from simulator.native import lib
 from simulator.world import world
 
 if TYPE_CHECKING:
@@ -42,13 +44,13 @@ def _closes(loop: Any, value: bool) -> None:
 TurnLoop.closing = property(_is_closing, _closes)  # type: ignore[assignment]
 
 
-def store(machine: Machine, index: int, process: Process, directory: str) -> None:
+def store(machine: Machine, index: int, process: Process) -> None:
     """As `holdfast store run`."""
     shape = machine.shape
     one = Store(
         StoreConfig(
             name=shape.names[index],
-            directory=directory,
+            directory=machine.path(index),
             domain="d",
             type=shape.levels[index],
             options=shape.store_options(shape.levels[index]),
@@ -99,7 +101,7 @@ def _send(judge: Any, life: Any, how: str) -> None:
     size = MARK_BYTES + rng.choice(SIZES if how == "send" else SHORT)
     rows = [mark + b"." * (size - MARK_BYTES) for mark in marks]
     timeout = rng.choice((0, 0.05, 0.5))
-    done = 0
+    done, wakeups = 0, life.wakeups
     try:
         if how == "send":
             last = made.send(rows[0], client_data=marks[0], timeout=timeout)
@@ -113,6 +115,8 @@ def _send(judge: Any, life: Any, how: str) -> None:
             last = claim.sequence_number
         done = len(marks)
     except (holdfast.NotRegisteredError, holdfast.WouldBlockError, holdfast.RegIdInUseError) as error:
+        if isinstance(error, holdfast.WouldBlockError):
+            judge.told.refused(life, wakeups)
         done = error.sent or 0
         last = -1 if error.first_sequence_number is None else error.first_sequence_number + done - 1
     for index, mark in enumerate(marks):
@@ -138,13 +142,26 @@ def _heard(judge: Any, life: Any, event: object) -> None:
     match event:
         case events.source.RegistrationError():
             world.note("refused", life.process.name, event.store, event.text)
+        case events.source.RegistrationSuccess():
+            old = bool(event.flags & events.source.RegistrationSuccessFlags.OLD)
+            judge.told.source_registers(life, event.store[0], event.registration_id, old=old)
         case events.source.RegistrationComplete():
             judge.registered(life, event.sequence_number)
-        case events.source.MessageStable(flags=flags) if flags & events.source.StableFlags.STABLE:
-            judge.stable(life, event.first_sequence_number, event.sequence_number, event.client_data)
+        case events.source.MessageStable(flags=flags):
+            judge.told.stable(life, event, by_store=bool(flags & events.source.StableFlags.STORE))
+            if flags & events.source.StableFlags.STABLE:
+                judge.stable(life, event.first_sequence_number, event.sequence_number, event.client_data)
+        case events.source.MessageNotStable(flags=flags) if flags & events.source.NotStableFlags.TIMEOUT:
+            judge.told.given_up(life, event.first_sequence_number, event.sequence_number)
+        case events.source.Wakeup():
+            judge.told.woken(life)
         case events.source.MessageReclaimed():
             forced = bool((event.flags or 0) & events.source.ReclaimedFlags.FORCED)
             judge.reclaimed(life, event.first_sequence_number, event.sequence_number, forced=forced)
+            if not forced:
+                judge.told.released(life, event.first_sequence_number, event.sequence_number)
+        case events.source.DeregistrationSuccess():
+            judge.told.forgets(event.store[0])
         case events.source.DeliveryConfirmation():
             judge.confirmed(life, event.first_sequence_number, event.sequence_number)
         case events.source.DeregistrationComplete():
@@ -168,7 +185,8 @@ def receiver(machine: Machine, session: int, process: Process) -> None:
             _noticed(judge, life, event)
 
         def think() -> None:
-            if rng.random() < 0.1:
+            hurried = 0 < machine.eager < machine.usual  # then a source goes around its ring meanwhile
+            if rng.random() < (0.6 if hurried else 0.1):
                 system.time.sleep(rng.random() * 0.2)
 
         def taken(message: Any) -> None:
@@ -192,7 +210,8 @@ def receiver(machine: Machine, session: int, process: Process) -> None:
             one = context.receiver(TOPIC, options=options, on_event=heard)
             while not ends():
                 if form == "batch":
-                    _take_batch(judge, life, one.receive_batch(8, timeout=0.1), think)
+                    asked_ns = int(lib.sim_now_ns)
+                    _take_batch(judge, life, one.receive_batch(8, timeout=0.1), asked_ns, think)
                 elif (message := one.receive(timeout=0.1)) is not None:
                     taken(message)
                     if form == "explicit":
@@ -205,23 +224,27 @@ def receiver(machine: Machine, session: int, process: Process) -> None:
     machine.ended(process)
 
 
-def _take_batch(judge: Any, life: Any, batch: Any, think: Callable[[], None]) -> None:
+def _take_batch(judge: Any, life: Any, batch: Any, asked_ns: int, think: Callable[[], None]) -> None:
     """All of a batch, or, where the ring went over it, nothing: it comes again."""
     if batch is None:
         return
-    frames = [
-        (int(frame["first_sequence_number"]), int(frame["sequence_number"]), bytes(batch.payload(index)))
-        for index, frame in enumerate(batch.frames)
-    ]
     source = batch.source
     think()
     had = set(judge.consumed[life.session])
-    for _, _, data in frames:
-        judge.consumes(life, data)
+    frames: list[tuple[int, int, bytes]] = []
     try:
+        frames += [
+            (int(frame["first_sequence_number"]), int(frame["sequence_number"]), bytes(batch.payload(index)))
+            for index, frame in enumerate(batch.frames)
+        ]
+        for _, _, data in frames:
+            judge.consumes(life, data)
         batch.release()
     except holdfast.EvictedError:
-        judge.consumed[life.session] &= had
+        with contextlib.suppress(holdfast.EvictedError):
+            batch.release()
+        judge.not_consumed(life, had)
+        judge.told.evicted(life.process.name, asked_ns, frames, len(batch))
         return
     for first, last, data in frames:
         judge.delivered(life, source, first, last, data)
@@ -238,6 +261,9 @@ def _noticed(judge: Any, life: Any, event: object) -> None:
     match event:
         case events.receiver.RegistrationError():
             world.note("refused", life.process.name, event.store, event.text)
+        case events.receiver.RegistrationSuccess():
+            judge.told.registers(event.store[0], event.receiver_registration_id, f"receiver {life.session}")
+            life.new &= bool(life.started) or not event.flags & events.receiver.RegistrationSuccessFlags.OLD
         case events.receiver.RegistrationComplete():
             judge.starts(life, event.source, event.sequence_number)
         case events.receiver.UnrecoverableLoss():

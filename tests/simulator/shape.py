@@ -15,23 +15,30 @@ SIZES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((1, 1, 1), (1, 1, 1)),
 )  # fmt: skip
 """Declared sizes of the groups, and how many stores are listed in each: one more is a backup."""
+PRIMARY_AND_BACKUP = (1,), (2,)
 FLIGHT_BYTES = 24_000
 """Of a receiver-paced source."""
 LIFETIME_MS = 700
 """How long a source or a receiver is remembered that is gone."""
 LIMIT = 196_992
 """Bytes of a source that a store keeps."""
+PACED_LIMIT = 3 * FLIGHT_BYTES
+"""The same of a receiver-paced source, which asks for less."""
 PATIENCE_MS = 100
 """How long an impatient source waits for the stability of what it retains."""
+PIN_MS = 100
+"""A source waits that long for who looks at a message in its ring."""
+RETAINED_S = 1
+"""A source retains a message that long."""
 AGE_S = 1
 """Seconds that a memory store keeps a message."""
 RECOVERED = 6
 """Numbers that a receiver with a limit asks to recover."""
 FAULTS = (
-    "kill_store", "kill_source", "kill_receiver", "kill_all", "stop", "close_source", "close_store", "rival", "power_cut",
+    "kill_store", "kill_source", "kill_receiver", "kill_all", "stop", "close_program", "close_store", "rival", "power_cut",
     "wipe", "restore", "cut_link", "disk_errors", "disk_away", "full", "hide", "step_clock", "write_back",
 )  # fmt: skip
-LATER_FAULTS = ("upgrade", "misplace")
+LATER_FAULTS = ("upgrade",)
 """Methods of faults.Faults. The later ones are the last dice of a shape: they turn only the seeds that have
 them."""
 FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited", "explicit")
@@ -42,6 +49,10 @@ PLOTS = (
     "poised", "exile", "unseen", "amnesia", "stalled", "relapse", "rejoin", "stateless",
 )  # fmt: skip
 """Functions of plots and plots_unseen."""
+NEEDED = {"glut": ("paced", "limits"), "brimful": ("notify",), "parting": ("deregister",)}
+"""Features without which a plot comes to nothing."""
+MORE_PLOTS = ("rush", "glut", "brimful", "parting")
+"""Of plots_more. They are drawn by themselves: the other seeds stay what they were."""
 
 
 @dataclass
@@ -76,6 +87,15 @@ class Shape:
     def __post_init__(self) -> None:
         self.names = tuple("abcdef"[: len(self.groups)])
         self.lists = self.lists or (tuple(range(len(self.groups))),)
+        if "stateless" in self.plots:  # what is rare is left alone
+            self.plots = tuple(plot for plot in self.plots if plot not in MORE_PLOTS)
+        if "rush" in self.plots:  # what is large goes around the ring soon
+            self.sends, self.flight = "send", 16
+        for plot, needed in NEEDED.items():
+            if plot in self.plots:
+                self.features = tuple(each for each in FEATURES if each in self.features or each in needed)
+        if "glut" in self.plots:  # nothing holds that source back, and its receivers never catch up
+            self.features = tuple(each for each in self.features if each != "notify")
         if self.sends == "smart":  # it has no others
             self.unique, self.mode = 0, None if self.mode in {1, 3} else self.mode
         if self.has("lifetimes") or self.has("ages"):  # what is told by a clock that is set, nobody can judge
@@ -114,9 +134,16 @@ class Shape:
                 if self.has("paced")
                 else {}
             ),
+            **(
+                {"ume_repository_size_limit": PACED_LIMIT, "ume_repository_disk_file_size_limit": PACED_LIMIT}
+                if self.has("paced") and self.has("limits")
+                else {}
+            ),
             **({"ume_repository_ack_on_reception": 1} if self.on_reception else {}),
             **({"ume_state_lifetime": LIFETIME_MS} if self.has("lifetimes") else {}),
             **({"ume_message_stability_lifetime": PATIENCE_MS} if self.has("impatient") else {}),
+            **({"retransmit_retention_age_threshold": RETAINED_S} if self.has("ages") else {}),
+            **({"retransmit_retention_size_limit": self.ring} if "brimful" in self.plots else {}),
             **({"ume_proxy_source": 1} if self.has("proxies") else {}),
             **({"ume_flight_size_behavior": "notify"} if self.has("notify") else {}),
             **(
@@ -153,7 +180,7 @@ class Shape:
         if self.has("ages") and level == "memory":
             options |= {"repository-age-threshold": AGE_S}
         if self.has("proxies"):
-            options |= {"allow-proxy-source": 1}
+            options |= {"allow-proxy-source": 1, "source-activity-timeout": 100}
         return options
 
     def receiver_options(self, session: int) -> dict[str, object]:
@@ -199,8 +226,11 @@ class Shape:
 
 def draw(seed: int) -> Shape:
     """The seed's."""
-    dice = random.Random(f"shape of {seed}")
+    dice, more = random.Random(f"shape of {seed}"), random.Random(f"more of {seed}")
+    plots = (more.choice(MORE_PLOTS),) if more.random() < 0.33 else ()
     sizes, listed = dice.choice(SIZES)
+    if more.random() < 0.05:
+        sizes, listed = PRIMARY_AND_BACKUP
     groups = tuple(group for group, count in enumerate(listed) for _ in range(count))
     lists: tuple[tuple[int, ...], ...] = ()
     if sizes == listed and len(sizes) == 1 and sizes[0] > 1 and dice.random() < 0.3:  # one store is exchanged
@@ -222,7 +252,7 @@ def draw(seed: int) -> Shape:
         1 if dice.random() < 0.25 else 0,
         dice.choice((None, None, 1, 2, 3)),
         tuple(fault for fault in FAULTS if dice.random() < 0.4),
-        tuple(dice.sample(PLOTS, dice.choice((1, 1, 2, 3)))) if dice.random() < 0.85 else (),
+        (tuple(dice.sample(PLOTS, dice.choice((1, 1, 2, 3)))) if dice.random() < 0.85 else ()) + plots,
         tuple(dice.choice(FORMS) for _ in range(2)),
         dice.choice(SENDS),
         tuple(feature for feature in FEATURES if dice.random() < 0.3) if dice.random() < 0.4 else (),

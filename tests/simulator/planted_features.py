@@ -1,0 +1,214 @@
+"""Planted bugs of what only some sources and stores are set to (shape.FEATURES), and of what is told. See
+planted.py."""
+
+from __future__ import annotations
+
+from simulator.planting import Patch
+
+__all__ = ["FEATURES", "SOUGHT_FEATURES"]
+
+PACER = "engine/store/pacer.py"
+NOTICES = "engine/rules/notification.py"
+RETENTION = "engine/rules/retention.py"
+EXPIRY = "engine/store/expiry.py"
+
+FEATURES: dict[str, tuple[Patch, ...]] = {
+    "what_is_gone_is_skipped_in_silence": (
+        Patch(
+            "engine/receiver/delivery_controller.py",
+            "        self.window.lost(first, last)\n        if last",
+            "        self.window.lost(first, last)\n        return\n        if last",
+        ),
+    ),
+    "released_before_it_is_old_enough": (
+        Patch(
+            RETENTION,
+            "return min(self.settled, old) if self.config.age_threshold_ns else self.settled",
+            "return self.settled",
+        ),
+    ),
+    "the_lifetime_begins_with_the_source": (
+        Patch(
+            RETENTION,
+            "        return self._lives.below(now_ns, self.next)\n",
+            "        return self.next * (now_ns > self.config.lifetime_ns > 0)\n",
+        ),
+    ),
+    "given_up_is_told_stable": (
+        Patch(
+            RETENTION,
+            "            return []\n        open_ = Spans()\n        for low, high in self.unproven:",
+            "            return []\n        proven = list(self.unproven)\n        self.unproven = Spans()\n"
+            "        return proven\n        open_ = Spans()\n        for low, high in self.unproven:",
+        ),
+    ),
+    "stable_is_told_twice": (
+        Patch(
+            NOTICES,
+            "                self.queue.append(MessageStable(flags, told.last, told.first, told.client_data, store, name))\n",
+            "                self.queue += [MessageStable(flags, told.last, told.first, told.client_data, store, name)] * 2\n",
+        ),
+    ),
+    "stable_is_told_by_the_first_store": (
+        Patch(
+            NOTICES,
+            "        if not stable:\n            return StableFlags(0)\n",
+            "",
+        ),
+    ),
+    "confirmed_is_what_was_delivered": (
+        Patch(
+            RETENTION,
+            "spans.add(max(since, self.start), min(ack, self.next))",
+            "spans.add(max(since, self.start), min(ack + (ack > since), self.next))",
+        ),
+    ),
+    "nobody_is_woken": (
+        Patch(
+            "engine/rules/flight.py",
+            "        if refused is None or not",
+            "        if True or refused is None or not",
+        ),
+    ),
+    "the_first_ack_lets_go": (
+        Patch(
+            PACER,
+            "turn = self._pacing.turn(self._receivers())",
+            "turn = self._pacing.turn(sorted(self._receivers())[-1:])",
+        ),
+    ),
+    "all_receivers_are_non_blocking": (
+        Patch(
+            PACER,
+            "turn = self._pacing.turn(self._receivers())",
+            "turn = self._pacing.turn([(ack, 2) for ack, _ in self._receivers()])",
+        ),
+    ),
+    "who_has_left_the_board_is_not_waited_for": (
+        Patch(PACER, "            if receiver.paced\n", "            if receiver.paced and receiver.uuid in acks\n"),
+    ),
+    "an_identity_that_is_new_is_not_settled": (
+        Patch(
+            "engine/rules/receiver_registration.py",
+            "        self.identity = self.identity or next(iter(grants.values())).uuid\n",
+            "",
+        ),
+        Patch("engine/rules/receiver_registration.py", "return [said, *self._unify(now_ns)]", "return [said]"),
+    ),
+    "nothing_is_withheld": (
+        Patch(PACER, "        return min(next_sqn, int(self._repository.item.ack_sqn))\n", "        return next_sqn\n"),
+        Patch(
+            "csrc/store/drain.c",
+            "    return item->paced && item->ack_sqn < next ? item->ack_sqn : next;\n",
+            "    return item->paced && item->ack_sqn < next ? next : next;\n",
+        ),
+    ),
+    "everybody_stands_in": (Patch(EXPIRY, "chosen = due and has and elected(", "chosen = due and has or elected("),),
+    "a_proxy_stays": (
+        Patch(
+            "engine/rules/proxy_source.py",
+            "        stands = source in self.standing\n",
+            "        stands = source in self.standing\n        due, chosen = due or stands, chosen or stands\n",
+        ),
+    ),
+    "what_is_not_read_here_is_dead": (
+        Patch(EXPIRY, "        if due and self._lives_elsewhere(source):\n", "        if False:\n"),
+    ),
+    "an_empty_log_stands_in": (
+        Patch(
+            EXPIRY,
+            "            if self._has_begun(source.uuid, Path(info.logs) / source.uuid.hex())\n            and lib",
+            "            if lib",
+        ),
+    ),
+    "a_registration_id_is_given_twice": (
+        Patch(
+            "engine/store/registry.py",
+            "        used = self._used()\n        candidate",
+            "        return self.state.next_registration_id\n        candidate",
+        ),
+    ),
+    "a_board_for_each_incarnation": (
+        Patch(
+            "engine/memory/new_ring.py",
+            "            board = own_board(domain, uuid)\n",
+            "            unlink_object(domain.board_name(uuid))\n            board = own_board(domain, uuid)\n",
+        ),
+    ),
+    "an_incarnation_is_used_twice": (
+        Patch(
+            "engine/rules/election.py",
+            "    incarnation = max(promised, *(grant.incarnation + 1 for grant in grants.values()))\n",
+            "    incarnation = next(iter(grants.values())).incarnation + 1\n",
+        ),
+        Patch(
+            "engine/rules/source_registration.py",
+            "        if unpromised := self._promised_less(incarnation):\n",
+            "        if False:\n            unpromised = []\n",
+        ),
+        Patch("engine/memory/new_ring.py", "max(incarnation, _newest_on(board, domain) + 1)", "incarnation"),
+        Patch(
+            "engine/memory/new_ring.py",
+            "                    config.incarnation += 1\n",
+            "                    unlink_object(name)\n",
+        ),
+        Patch(
+            "engine/store/answers.py",
+            "    if incarnation == source.promised:\n        return claimant in",
+            "    if True:\n        return True or claimant in",
+        ),
+    ),
+}
+
+SOUGHT_FEATURES: dict[str, tuple[Patch, ...]] = {
+    "an_old_ack_goes_up_to_the_oldest": (
+        Patch(
+            "engine/store/receivers.py",
+            "            if not old:\n                receiver.ack = answers",
+            "            receiver.ack = max(receiver.ack, oldest)\n"
+            "            if not old:\n                receiver.ack = answers",
+        ),
+    ),
+    "new_at_a_store_is_new": (
+        Patch("engine/store/registry.py", "timers.lifetime_ms, joined=False)", "timers.lifetime_ms, joined=True)"),
+        Patch("engine/store/answers.py", "if line.number >= ack or line.joined:", "if line.number >= ack:"),
+    ),
+    "whoever_asks_deregisters": (
+        Patch(
+            "engine/store/sources.py",
+            "        if holder is not None or request.incarnation < source.incarnation:\n",
+            "        if False:\n",
+        ),
+    ),
+    "forgotten_and_not_synced": (
+        Patch(
+            "engine/store/holdings.py",
+            "            self.save()\n        except (ReadOnlyError, OSError):  # it is kept, then",
+            "            self.save(sync=False)\n        except (ReadOnlyError, OSError):  # it is kept, then",
+        ),
+    ),
+    "names_go_under_a_successor": (
+        Patch("engine/control/deregistration.py", "        if not self._successor:\n", "        if True:\n"),
+        Patch(
+            "engine/control/deregistration.py",
+            "                if not self._goes_on():\n",
+            "                if True:\n",
+        ),
+    ),
+    "deregistered_by_one_name": (
+        Patch(
+            "engine/store/sources.py",
+            "source = registry.source(request.source) or registry.source(request.uuid)",
+            "source = registry.source(request.source)",
+        ),
+    ),
+}
+"""What a receiver's line on the board says corrects the first two, as long as the board is there. They show
+where a store has dropped what others still keep, and a receiver that had it not is registered again after a
+power cut: the judge asks for little of what stores with a limit keep.
+
+The others are of a source that deregisters. They show where a store answers it late, with a successor there
+already; where its BEGIN is still on the way to a store that knew it by another name; and where the power goes
+before the store's state is synced for another reason. The plot ``parting`` stages that, and seldom enough
+comes so far.
+"""

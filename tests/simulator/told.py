@@ -1,0 +1,161 @@
+"""What programs are told, held against what is true: the part of the judge that hears events and counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from simulator.native import lib
+from simulator.shape import PACED_LIMIT, PATIENCE_MS, PIN_MS, RETAINED_S
+from simulator.world import world
+
+if TYPE_CHECKING:
+    from simulator.judge import Judge
+    from simulator.lives import Message, SourceLife
+
+__all__ = ["Told"]
+
+
+class Told:
+    """Of one seed."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge, self._shape = judge, judge.shape
+        self._ids: dict[str, dict[int, str]] = {}
+        """Store -> RegID -> whose it is."""
+        self._forgotten: dict[str, int] = {}
+        """Store -> when it has told that it has forgotten the source."""
+        self._unrecorded: set[str] = set()
+        """Stores whose disks have been read-only: what they grant then, they say, is not recorded."""
+
+    def _stores(self, index: int) -> str:
+        return self._shape.names[index]
+
+    # Registrations ------------------------------------------------------------------------------------------
+
+    def registers(self, store: str, registration_id: int, who: str) -> None:
+        """RegistrationSuccess: a RegID is one participant's, and nobody else ever gets it."""
+        if store in self._unrecorded:
+            return
+        whose = self._ids.setdefault(store, {}).setdefault(registration_id, who)
+        if whose != who:
+            self._judge.fail(f"store {store} gives RegID {registration_id} to {who}, and it is of {whose}")
+
+    def source_registers(self, life: SourceLife, store: str, registration_id: int, *, old: bool) -> None:
+        """The same, of a source. Who was deregistered there is known no more."""
+        self.registers(store, registration_id, "the source")
+        forgotten = self._forgotten.get(store, 0)
+        others = [each for each in self._judge.lives if each is not life and not each.left]
+        if any(not 0 < each.ended_ns < forgotten for each in others):  # it may have registered since
+            self._forgotten.pop(store, None)
+        elif old and 0 < forgotten < life.begun_ns:
+            self._judge.fail(f"store {store} knows {life.process.name}, and has told that it has forgotten it")
+        if not old:
+            self._forgotten.pop(store, None)
+
+    def forgets(self, store: str) -> None:
+        """DeregistrationSuccess of a source."""
+        self._forgotten[store] = int(lib.sim_now_ns)
+
+    def records_nothing(self, index: int) -> None:
+        """A store's disk is read-only from now on."""
+        self._unrecorded.add(self._stores(index))
+
+    def restored(self, index: int) -> None:
+        """A store's files are others: what it has given and forgotten, it does not know."""
+        self._ids.pop(self._stores(index), None)
+        self._forgotten.pop(self._stores(index), None)
+
+    # Stability ----------------------------------------------------------------------------------------------
+
+    def stable(self, life: SourceLife, event: Any, *, by_store: bool) -> None:
+        """MessageStable: once for each number, and once for each store and number."""
+        numbers = range(event.first_sequence_number, event.sequence_number + 1)
+        if by_store:
+            twice = [number for number in numbers if (event.store_index, number) in life.stored]
+            life.stored.update((event.store_index, number) for number in numbers)
+        else:
+            twice = [number for number in numbers if number in life.said]
+        if twice:
+            self._judge.fail(f"{life.process.name} is told again that {twice} are stable")
+
+    def given_up(self, life: SourceLife, first: int, last: int) -> None:
+        """MessageNotStable, for its lifetime is over: nothing that was called stable, and nothing that was
+        sent a moment ago."""
+        world.note("given up", life.process.name, first, last)
+        if taken := sorted(life.said & set(range(first, last + 1))):
+            self._judge.fail(f"{life.process.name} gives up {taken}, which it has called stable")
+        young = [message for message in self._between(life, first, last) if _age_ns(message) < PATIENCE_MS * 1e6]
+        if young:
+            self._judge.fail(f"{life.process.name} gives up {young[0].mark!r}, which it has just sent")
+
+    def released(self, life: SourceLife, first: int, last: int) -> None:
+        """MessageReclaimed, by no force: it is old enough."""
+        if self._shape.has("ages") and self._shape.sends != "smart":  # it does not look at ages
+            young = [message for message in self._between(life, first, last) if _age_ns(message) < RETAINED_S * 1e9]
+            if young:
+                self._judge.fail(f"{life.process.name} lets {young[0].mark!r} go, which it has just sent")
+
+    def _between(self, life: SourceLife, first: int, last: int) -> list[Message]:
+        marks = [life.marks[number] for number in range(first, last + 1) if number in life.marks]
+        return [self._judge.messages[mark] for mark in marks]
+
+    def kept(self) -> None:
+        """What is called stable, and a receiver-paced source's receivers have not had, fits into a store."""
+        judge = self._judge
+        if not (self._shape.has("limits") and self._shape.has("paced")):
+            return
+        waited = [each for each in judge.messages.values() if each.stable and each.kept and not judge.is_let_go(each)]
+        if (size := sum(message.size for message in waited)) > PACED_LIMIT:
+            judge.fail(f"{size} bytes are called stable that receivers have not had, and stores keep {PACED_LIMIT}")
+
+    # Room ---------------------------------------------------------------------------------------------------
+
+    def woken(self, life: SourceLife) -> None:
+        """Wakeup."""
+        world.note("woken", life.process.name)
+        life.wakeups += 1
+        life.refused = False
+
+    def refused(self, life: SourceLife, wakeups: int) -> None:
+        """A send has raised WouldBlockError; ``wakeups``: before it. One that came meanwhile may be its
+        own."""
+        life.refused = life.wakeups == wakeups
+
+    def missing(self) -> str:
+        """What is still to be told: of numbers that a receiver went on behind, and that there is room again;
+        empty: nothing."""
+        for receiver in self._judge.receivers:
+            if receiver.process.alive and receiver.untold():
+                return f"{receiver.process.name} was not told of {receiver.untold()}"
+        for life in self._judge.lives:
+            if life.over and life.process.alive:
+                return f"{life.process.name} was never told that it is below its flight size"
+        for life in self._judge.lives:
+            if (
+                life.refused
+                and life.process.alive
+                and not life.left
+                and life.marks
+                and life.said.issuperset(life.marks)
+            ):
+                return f"{life.process.name} was refused, and never woken"
+        return ""
+
+    # Views --------------------------------------------------------------------------------------------------
+
+    def evicted(self, name: str, asked_ns: int, frames: list[tuple[int, int, bytes]], count: int) -> None:
+        """A batch of ``count`` messages that was asked for then is void. Its ``frames`` were looked at before
+        the program heard so. The source that wants its room back waits before it writes there."""
+        held = int(lib.sim_now_ns) - asked_ns
+        world.note("evicted", name, held)
+        whole = len(frames) == count and all(self._is_whole(*frame) for frame in frames)
+        if held < PIN_MS * 1e6 and not whole:
+            self._judge.fail(f"{name} has looked at a batch for {held} ns, and it was overwritten")
+
+    def _is_whole(self, first: int, last: int, data: bytes) -> bool:
+        message = self._judge.messages.get(data[:12])
+        return message is not None and message.last in {-1, last} and message.first in {-1, first}
+
+
+def _age_ns(message: Message) -> int:
+    return int(lib.sim_now_ns) - message.begun_ns
