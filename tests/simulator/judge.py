@@ -250,11 +250,13 @@ class Judge:
 
     def keeps(self, message: Message) -> bool:
         """It is still to be had."""
-        if not message.kept or self._is_forgotten(self._source_gone_ns()):
-            return False
+        return message.kept and not self._is_forgotten(self._source_gone_ns()) and not self._is_outgrown(message)
+
+    def _is_outgrown(self, message: Message) -> bool:
+        """Stores may let it go for their limits."""
         if self.shape.has("limits") and not self.shape.has("paced") and self.bytes - message.upto > LIMIT // 4:
-            return False
-        return not (self.shape.has("ages") and int(lib.sim_now_ns) - message.sent_ns > AGE_S * 0.8e9)
+            return True
+        return self.shape.has("ages") and int(lib.sim_now_ns) - message.sent_ns > AGE_S * 0.8e9
 
     def is_due(self, message: Message, session: int) -> bool:
         """A receiver must have it."""
@@ -286,25 +288,17 @@ class Judge:
                 continue
             message.stable = True
             holders = self.holders(message.mark, durable=not self.shape.on_reception) | message.had
-            if (
-                not self.shape.enough(holders, life.declared)
-                and self.keeps(message)
-                and not self._is_done_with(message)
-            ):
+            excused = self._is_outgrown(message) or self._is_done_with(message)
+            if not self.shape.enough(holders, life.declared) and not excused:
                 self.fail(f"{message.mark!r} is called stable, and stores {sorted(holders)} have it")
             self.told.kept()
 
     def _is_done_with(self, message: Message) -> bool:
         """All receivers that a receiver-paced source waits for have consumed it: stores need not have it."""
         waited = [session for session in self.joined if message.order > self.joined[session]]
-        return self.shape.has("paced") and all(self._has_had(message.mark, session) for session in waited)
+        return self.shape.has("paced") and all(self.has_had(message.mark, session) for session in waited)
 
-    def is_let_go(self, message: Message) -> bool:
-        """No receiver that holds messages up waits for it."""
-        waited = [each for each in self.joined if message.order > self.joined[each] and self.shape.pace(each) == 1]
-        return not self.shape.has("paced") or all(self._has_had(message.mark, each) for each in waited)
-
-    def _has_had(self, mark: bytes, session: int) -> bool:
+    def has_had(self, mark: bytes, session: int) -> bool:
         """It was consumed; or a start has skipped it, and the next acknowledgement covers that, unless the
         receiver was new (docs/semantics.md F.1)."""
         message = self.messages[mark]
@@ -312,7 +306,7 @@ class Judge:
 
     def _was_had(self, mark: bytes) -> bool:
         """By any receiver."""
-        return any(self._has_had(mark, session) for session in range(1, self.shape.receivers + 1))
+        return any(self.has_had(mark, session) for session in range(1, self.shape.receivers + 1))
 
     def reclaimed(self, life: SourceLife, first: int, last: int, *, forced: bool) -> None:
         """MessageReclaimed."""

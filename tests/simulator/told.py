@@ -104,9 +104,15 @@ class Told:
         judge = self._judge
         if not (self._shape.has("limits") and self._shape.has("paced")):
             return
-        waited = [each for each in judge.messages.values() if each.stable and each.kept and not judge.is_let_go(each)]
+        waited = [each for each in judge.messages.values() if each.stable and each.kept and not self._is_let_go(each)]
         if (size := sum(message.size for message in waited)) > PACED_LIMIT:
             judge.fail(f"{size} bytes are called stable that receivers have not had, and stores keep {PACED_LIMIT}")
+
+    def _is_let_go(self, message: Message) -> bool:
+        """No receiver that holds messages up waits for it."""
+        judge = self._judge
+        waited = [each for each, since in judge.joined.items() if message.order > since and self._shape.pace(each) == 1]
+        return all(judge.has_had(message.mark, each) for each in waited)
 
     # Room ---------------------------------------------------------------------------------------------------
 
