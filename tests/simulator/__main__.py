@@ -24,6 +24,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("-n", type=int, default=0, help="seeds to play")
     parser.add_argument("-j", type=int, help="processes; the run is recorded")
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--only", nargs="+", type=int, help="play these seeds")
     parser.add_argument("--plant", metavar="BUG", help="one of planted.py; empty for none")
     parser.add_argument("--shrink", action="store_true", help="tell what is left of the seed when nothing is needless")
     parser.add_argument("--plot", help="play only seeds that may have it (plots.py)")

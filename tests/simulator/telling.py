@@ -30,7 +30,7 @@ def play_all(asked: Namespace) -> int:
     gc.freeze()
     gc.disable()
     broken, begun = 0, time.process_time()
-    seeds = range(asked.first, asked.first + asked.n)
+    seeds = asked.only or range(asked.first, asked.first + asked.n)
     for seed in [each for each in seeds if not asked.plot or asked.plot in (*draw(each).plots, *draw(each).faults)]:
         try:
             digest = play(seed)
@@ -43,8 +43,8 @@ def play_all(asked: Namespace) -> int:
                 break
         if seed % COLLECT_EACH == 0:
             gc.collect()
-    spent = (time.process_time() - begun) / max(1, asked.n) * 1e3
-    print(f"{asked.n} seeds, {broken} broken, {spent:.1f} ms of CPU each")
+    spent = (time.process_time() - begun) / max(1, len(seeds)) * 1e3
+    print(f"{len(seeds)} seeds, {broken} broken, {spent:.1f} ms of CPU each")
     return 1 if broken else 0
 
 
