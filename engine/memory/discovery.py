@@ -138,11 +138,6 @@ class Discovery:
         ffi.memmove(out, data, size)
         return out if out.pre.magic else None
 
-    def next_sqn(self, uuid: bytes) -> int:
-        """Number behind the newest message in shared memory, 0 when there is no ring."""
-        header = self.header(uuid)
-        return int(header.next_sqn) if header is not None else 0
-
     def start_sqn(self, uuid: bytes) -> int:
         """First number of the newest ring."""
         header = self.header(uuid)

@@ -66,6 +66,12 @@ class Machine:
         run = programs.receiver
         self.receivers[session] = self._begin(f"receiver{session}", lambda process: run(self, session, process))
 
+    def start_receivers(self) -> None:
+        """All that do not run."""
+        for session in range(1, self.shape.receivers + 1):
+            if session not in self.receivers:
+                self.start_receiver(session)
+
     def ended(self, process: Process) -> None:
         """A program has come to its end by itself, or is killed."""
         process.kill()

@@ -173,9 +173,7 @@ def power(faults: Faults) -> Generator[int, None, None]:
         for source in list(machine.sources):
             faults.kill(source)
         yield some(100, 500)
-        for session in range(1, faults.shape.receivers + 1):
-            if session not in machine.receivers:
-                machine.start_receiver(session)
+        machine.start_receivers()
         yield some(20, 200)
 
 

@@ -54,9 +54,7 @@ def glut(faults: Faults) -> Generator[int, None, None]:
             machine.start_store(index)
         machine.start_source()
     yield some(10, 400)
-    for session in range(1, faults.shape.receivers + 1):
-        if session not in machine.receivers:
-            machine.start_receiver(session)
+    machine.start_receivers()
     yield some(50, 300)
 
 

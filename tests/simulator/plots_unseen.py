@@ -197,9 +197,7 @@ def relapse(faults: Faults) -> Generator[int, None, None]:
     _start(faults, range(faults.shape.stores))
     machine.start_source()
     yield some(200, 900)
-    for session in range(1, faults.shape.receivers + 1):
-        if session not in machine.receivers:
-            machine.start_receiver(session)
+    machine.start_receivers()
     yield some(20, 200)
 
 
@@ -249,9 +247,7 @@ def stateless(faults: Faults) -> Generator[int, None, None]:
         faults.kill(machine.receivers[session])
     _kill_stores(faults, [each for each in range(faults.shape.stores) if each != index])
     _start(faults, [index])
-    for session in range(1, faults.shape.receivers + 1):
-        if session not in machine.receivers:
-            machine.start_receiver(session)
+    machine.start_receivers()
     yield some(20, 300)
     _start(faults, range(faults.shape.stores))
     yield some(20, 300)

@@ -196,8 +196,9 @@ class Stage:
         self.logs: list[Log] = []
         self.now_ns = 0
         self.told: list[object] = []
-        self.voids: list[int] = []
         """What the feed said, in order; messages among it, as their payload."""
+        self.voids: list[int] = []
+        """From where each BEGIN that it told of makes void."""
         self.slot = Slot(Gate())
         who = ffi.new("struct hf_identity *", {"role": lib.HF_ROLE_RECEIVER, "bell": self.bells.index})
         ffi.memmove(who.uuid, secrets.token_bytes(16), 16)

@@ -109,9 +109,8 @@ def test_the_files_that_one_message_enters_are_the_ones_that_the_readme_lists(
         for _ in range(200):
             exchange(src, rcv, entered)
         src.wait_stable(timeout=SHORT)
-        until(
-            "the drain thread goes round", lambda: bool(entered.files["drain"])
-        )  # one round may have taken all of them
+        # One round may have taken all of them.
+        until("the drain thread goes round", lambda: bool(entered.files["drain"]))
         noted[0] = None
         drainer.call(lambda: None)
         until("the store has all", lambda: src.stable_sequence_number == 1199)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.handmade_feed import Ring, Stage
@@ -35,6 +35,13 @@ def stage(tmp_path: Path, domain: str) -> Iterator[Stage]:
     made.close()
 
 
+def own_line(rcv: hf.Receiver) -> Any:
+    """The receiver's own line on its only source's board, as it is at each look."""
+    (controller,) = rcv.controllers
+    assert controller.board is not None
+    return lib.hf_board_line_at(controller.board.handle, controller.line)
+
+
 def _begun_twice(stage: Stage) -> list[bytes]:
     """A log in which 2 begins at 5, and 3 at 7, with two messages each; returns those of 2."""
     log = stage.log("a")
@@ -54,11 +61,10 @@ def test_a_receiver_that_missed_two_begins_goes_back_to_the_first(stage: Stage) 
         rcv = ctx.receiver("t", on_event=told)
         first.send(10)
         assert take(rcv, 10) == list(range(10))
-        (controller,) = rcv.controllers
-        assert controller.board is not None
-        line = lib.hf_board_line_at(controller.board.handle, controller.line)
+        line = own_line(rcv)
         until("the acks are on the board", lambda: (line.ack, line.ack_stream) == (10, 1))
         between = _begun_twice(stage)
+        (controller,) = rcv.controllers
         assert controller.feed is not None
         controller.feed.use_logs([str(stage.logs[-1].path)])
         first.end()
@@ -99,9 +105,7 @@ def test_an_acknowledgement_goes_back_to_the_lowest_begin_since_the_last_one(sta
         first.send(10)
         assert take(rcv, 10) == list(range(10))
         rcv.acknowledge(0)
-        (controller,) = rcv.controllers
-        assert controller.board is not None
-        line = lib.hf_board_line_at(controller.board.handle, controller.line)
+        line = own_line(rcv)
         assert (line.ack, line.ack_stream) == (10, 1)
         first.end()
         second = Ring(stage, 2, 5)
@@ -128,9 +132,7 @@ def test_a_receiver_goes_back_and_so_does_its_acknowledgement(stage: Stage) -> N
         assert take(rcv, 9) == list(range(9))
         held = rcv.receive(SHORT)
         assert held is not None
-        (controller,) = rcv.controllers
-        assert controller.board is not None
-        line = lib.hf_board_line_at(controller.board.handle, controller.line)
+        line = own_line(rcv)
         until("the acks are on the board", lambda: (line.ack, line.ack_stream) == (9, 1))
         first.end()
         assert rcv.receive(timeout=0.05) is None

@@ -18,6 +18,7 @@ from support.workers import until
 import holdfast as hf
 from holdfast.engine.memory.domain import Domain, unlink_object
 from holdfast.engine.native.core import lib
+from holdfast.engine.receiver.delivery_controller import DeliveryController
 from holdfast.engine.receiver.registrar import Registrar
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def test_what_a_receiver_has_acknowledged_was_there_also_where_a_log_is_behind(
         answers = Registrar.answers
         behind = lambda self: [msgspec.structs.replace(one, high_sqn=5) for one in answers(self)]  # noqa: E731
         monkeypatch.setattr(Registrar, "answers", behind)
-        monkeypatch.setattr("holdfast.engine.memory.discovery.Discovery.next_sqn", lambda *_: 0)  # no ring says more
+        monkeypatch.setattr(DeliveryController, "_ring", lambda _: None)  # no ring says more
         events = Events()
         ctx.receiver("quotes", on_event=events)
         assert events.wait("RegistrationComplete").sequence_number == 8

@@ -130,14 +130,20 @@ def test_what_the_look_at_a_whole_log_does_not_find_missing_is_not_asked_for_aga
     assert plan.turn(RETRY_NS + 9) is None
 
 
-@pytest.mark.parametrize("found", [Range(40, 70), Range(50, 60), Range(50, 70), Range(40, 60)], ids=str)
-def test_what_a_look_finds_missing_or_gives_up_is_not_listed_twice(found: Range) -> None:
+def looked_while_it_lost(found: Range) -> Plan:
+    """50 to 59 are lost while somebody looks, who finds this missing."""
     plan = Plan(0)
     plan.add(A, 0)
     look = plan.turn(0)
     assert look is not None
     plan.lacks(A, Range(50, 60), 1)
     plan.done(look, (found,), 2)
+    return plan
+
+
+@pytest.mark.parametrize("found", [Range(40, 70), Range(50, 60), Range(50, 70), Range(40, 60)], ids=str)
+def test_what_a_look_finds_missing_or_gives_up_is_not_listed_twice(found: Range) -> None:
+    plan = looked_while_it_lost(found)
     assert plan.turn(2 + RETRY_NS) == for_missing(found)
     again = plan.turn(2 + RETRY_NS)
     assert again is not None
@@ -148,12 +154,7 @@ def test_what_a_look_finds_missing_or_gives_up_is_not_listed_twice(found: Range)
 
 def test_a_loss_of_which_a_look_finds_a_part_is_asked_for_as_a_whole() -> None:
     for found in (Range(51, 60), Range(50, 59)):
-        plan = Plan(0)
-        plan.add(A, 0)
-        look = plan.turn(0)
-        assert look is not None
-        plan.lacks(A, Range(50, 60), 1)
-        plan.done(look, (found,), 2)
+        plan = looked_while_it_lost(found)
         assert plan.turn(2 + RETRY_NS) == for_missing(found, Range(50, 60))
 
 
