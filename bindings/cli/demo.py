@@ -24,7 +24,7 @@ from ..engine.memory.domain import Domain
 from ..engine.tools import snapshot
 from ..engine.tools.gc import sweep
 from .demo_actor import ENDS, Actor, DemoError
-from .demo_data import flights, save
+from .demo_data import flights, hand_out, save
 from .demo_pipeline import Archiving, archive_is_good, audits_are_good, missing, report_is_good
 from .demo_proof import Proof, digests_of, prove
 from .demo_screen import Screen
@@ -50,6 +50,9 @@ KILLS = (("receiver 1", 0.15, 0.2), ("store b", 0.3, 0.48), ("source", 0.6, 0.0)
 """Who is killed when which part of the records is sent, and which part must be before it comes back."""
 AWAY_S = 1.0
 """It stays away so long at least."""
+COME_IN = 0.7
+"""This part of the records comes in before the source is killed, the rest after it. So it is not yet done,
+however fast it is, or slow the machine."""
 
 
 class Play:
@@ -64,7 +67,8 @@ class Play:
         self.stores = {f"store {name}": folder / name for name in STORES}
         actors = [Actor(name, folder, "store", path.name, path) for name, path in self.stores.items()]
         actors += [Actor(name, folder, "receiver", count, SESSIONS[name], path) for name, path in names.items()]
-        actors.append(Actor("source", folder, "source", folder / "records", rate))
+        self._records = folder / "records"
+        actors.append(Actor("source", folder, "source", self._records, rate))
         self.actors = {actor.name: actor for actor in actors}
         self.archive = Archiving(folder, count) if spark else None
         archive = ("archive",) if spark else ()
@@ -102,6 +106,7 @@ class Play:
         plans = [self._plan(screen)]
         if self.archive is not None:
             plans.append(self.archive.plan(screen, self._is_published))
+        hand_out(int(COME_IN * self.count), self._records)
         for actor in self.actors.values():
             actor.start()
         moved, before = time.monotonic(), dict(self.positions)
@@ -134,8 +139,6 @@ class Play:
             while self.positions["sent"] < part * self.count:
                 yield
             actor = self.actors[name]
-            if actor.done:  # this machine is so slow that it came to its end
-                continue
             bar = "sent" if name == "source" else name
             at, stable = self.positions[bar], self.positions["stable"]
             screen.say(
@@ -143,6 +146,8 @@ class Play:
             )
             screen.mark(bar, f"killed at {at:,}")
             actor.kill()
+            if name == "source":
+                hand_out(self.count, self._records)
             if name == FOR_GOOD:
                 return
             back = time.monotonic() + AWAY_S

@@ -51,14 +51,15 @@ def _die_with(parent: int) -> None:
 
 
 def send(records: Records, rate: float) -> None:
-    """Sends each record once, in order. Its sequence number is its index: so the library knows where to go
-    on."""
+    """Sends each record once, in order, when it has come in. Its sequence number is its index: so the library
+    knows where to go on."""
     with Context(session_id=SOURCE_SESSION) as context:
         source = context.source(TOPIC, options=OPTIONS)
         _registered(source.wait_registered)
         index = first = source.next_sequence_number
         started = time.monotonic()
         while index < len(records):
+            records.wait_for(index)
             if rate and index % PACE == 0:
                 time.sleep(max(0.0, started + (index - first) / rate - time.monotonic()))
             try:

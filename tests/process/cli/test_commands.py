@@ -390,11 +390,12 @@ def test_a_program_that_calls_the_command_keeps_its_own_signals(capsys: pytest.C
 # The demo ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def demo(start: Callable[..., Program], tmp_path: Path) -> Iterator[Program]:
-    """A demo that has begun to send. When it is over nothing of it may be left, in files or in shared
-    memory."""
-    program = start("demo", "--records", "12000", "--rate", "2000", "--no-pipeline", TMPDIR=str(tmp_path))
+@pytest.fixture(params=[2000])
+def demo(request: pytest.FixtureRequest, start: Callable[..., Program], tmp_path: Path) -> Iterator[Program]:
+    """A demo that has begun to send, at this rate. When it is over nothing of it may be left, in files or in
+    shared memory."""
+    rate = str(request.param)
+    program = start("demo", "--records", "12000", "--rate", rate, "--no-pipeline", TMPDIR=str(tmp_path))
     while not re.search("receiver 2 [1-9]", program.line()):
         pass
     (folder,) = tmp_path.iterdir()
@@ -410,6 +411,7 @@ def demo(start: Callable[..., Program], tmp_path: Path) -> Iterator[Program]:
     assert [name for name in os.listdir("/dev/shm") if name.startswith(prefix)] == []
 
 
+@pytest.mark.parametrize("demo", [0], indirect=True)
 def test_the_demo_kills_everybody_loses_nothing_and_cleans_up(demo: Program) -> None:
     code, out, err = demo.end()
     assert code == 0, out + err
