@@ -6,10 +6,11 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from simulator import plots, plots_more, plots_unseen, system
+from simulator import plots, plots_more, plots_unseen, scenes_blind, system
 from simulator.machine import DOMAIN, FIRST_DISK, SHARED
 from simulator.native import lib
 from simulator.older import HEAD_BYTES, head_v1
+from simulator.scenes import SCENES
 from simulator.shape import MORE_PLOTS
 from simulator.world import world
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Faults"]
 
-PLOTS = {plot.__name__: plot for plot in (*plots.ALL, *plots_unseen.ALL, *plots_more.ALL)}
+PLOTS = {plot.__name__: plot for plot in (*plots.ALL, *plots_unseen.ALL, *plots_more.ALL, *scenes_blind.ALL)}
 EIO = 5
 CHANCES = (0, 40, 128, 220, 256)
 """Of 256: how much of what was not synced a power cut leaves."""
@@ -103,7 +104,7 @@ class Faults:
             self.plots += 1
             name = self.pick(self.shape.plots)
             world.note("plot", name)
-            self._plot, self.long = PLOTS[name](self), name in MORE_PLOTS
+            self._plot, self.long = PLOTS[name](self), name in MORE_PLOTS or name in SCENES
             self._due = int(lib.sim_now_ns)
         elif missing and world.random() < 0.65:
             self.bring_back(*self.pick(missing))

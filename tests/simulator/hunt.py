@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from simulator.planted import PLANTED, SOUGHT, STAGE
+from simulator.scenes import SCENES, SHARE
 
 KILLING = Path(__file__).with_name("killing.json")
 TESTS = Path(__file__).resolve().parents[1]
@@ -49,6 +50,8 @@ def broken(bug: str, first: int, count: int) -> tuple[int, str] | None:
 
 def counted(bug: str, played: int) -> int:
     """The number of seeds, of which ``played`` are played for this bug."""
+    if STAGE.get(bug) in SCENES:
+        return int(played / SHARE)
     return played * (ONE_IN if bug in STAGE else 1)
 
 

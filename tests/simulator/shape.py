@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from simulator.scenes import SCENES, SHARE
 
 FRAGMENT = 1024
 """Bytes of payload in a fragment."""
@@ -259,4 +261,7 @@ def draw(seed: int) -> Shape:
         lists,
     )
     shape.faults += tuple(fault for fault in LATER_FAULTS if dice.random() < 0.2)
+    for scene, fixed in SCENES.items():
+        if random.Random(f"{scene} of {seed}").random() < SHARE:
+            return replace(shape, plots=(scene,), **fixed)
     return shape

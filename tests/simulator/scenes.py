@@ -1,0 +1,18 @@
+"""Scenes: each a plot, and the shape of the seeds in which it comes to something. They are for what hardly any
+seed would meet by chance. Every scene has one seed in a hundred for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["SCENES", "SHARE"]
+
+SHARE = 0.01
+
+THREE = {"sizes": (3,), "groups": (0, 0, 0), "levels": ("disk", "disk", "disk"), "lists": ()}
+QUORUM = {**THREE, "intragroup": "quorum"}
+SCENES: dict[str, dict[str, Any]] = {
+    "cloistered": {**QUORUM, "flight": 16, "sends": "send", "features": (), "unique": 0},
+}
+"""Name of the plot -> what replaces the fields of shape.Shape. A scene with stores of its own sets ``sizes``,
+``groups``, ``levels`` and ``lists``."""
