@@ -41,6 +41,8 @@ class Faults:
         self.plots = 0
         self.long = False
         """The plot that goes on takes as many steps as it needs: a source sends much in it."""
+        self.staged = False
+        """A scene goes on: nothing else happens."""
         self._plot: Generator[int, None, None] | None = None
         self._due = 0
 
@@ -104,7 +106,8 @@ class Faults:
             self.plots += 1
             name = self.pick(self.shape.plots)
             world.note("plot", name)
-            self._plot, self.long = PLOTS[name](self), name in MORE_PLOTS or name in SCENES
+            self.staged = name in SCENES
+            self._plot, self.long = PLOTS[name](self), name in MORE_PLOTS or self.staged
             self._due = int(lib.sim_now_ns)
         elif missing and world.random() < 0.65:
             self.bring_back(*self.pick(missing))
@@ -124,7 +127,7 @@ class Faults:
             wait = next(self._plot, 0)
             self._due = int(lib.sim_now_ns) + wait
             if not wait:
-                self._plot, self.long = None, False
+                self._plot, self.long, self.staged = None, False, False
 
     # Faults -------------------------------------------------------------------------------------------------
 

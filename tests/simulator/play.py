@@ -47,7 +47,7 @@ def play(seed: int, *, story: list[str] | None = None, shape: Shape | None = Non
         for number in range(steps + LONG_STEPS):
             if number >= steps and not faults.long:
                 break
-            if world.random() < (PLOT_STRIKES if faults.plotting else STRIKES):
+            if world.random() < (0 if faults.staged else PLOT_STRIKES if faults.plotting else STRIKES):
                 faults.strike()
             faults.turn()
             _step(machine)

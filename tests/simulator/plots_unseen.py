@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
     from simulator.faults import Faults
 
-__all__ = ["ALL"]
+__all__ = ["ALL", "hide", "kill_sources", "kill_stores", "start"]
 
 
-def _kill_sources(faults: Faults) -> None:
+def kill_sources(faults: Faults) -> None:
     for source in list(faults.machine.sources):
         faults.kill(source)
 
 
-def _kill_stores(faults: Faults, which: Iterable[int]) -> None:
+def kill_stores(faults: Faults, which: Iterable[int]) -> None:
     for index in which:
         if index in faults.machine.stores:
             faults.kill(faults.machine.stores[index])
 
 
-def _hide(faults: Faults, disks: Collection[int]) -> None:
+def hide(faults: Faults, disks: Collection[int]) -> None:
     """Nobody who runs finds the files of these stores, except for the store itself."""
     for process in [*faults.machine.stores.values(), *faults.machine.sources]:
         for disk in disks:
@@ -36,17 +36,17 @@ def _hide(faults: Faults, disks: Collection[int]) -> None:
                 lib.sim_processes[process.index].hidden |= 1 << FIRST_DISK + disk
 
 
-def _start(faults: Faults, which: Iterable[int], hidden: Collection[int] = ()) -> None:
+def start(faults: Faults, which: Iterable[int], hidden: Collection[int] = ()) -> None:
     for index in which:
         if index not in faults.machine.stores:
             faults.machine.start_store(index)
-    _hide(faults, hidden)
+    hide(faults, hidden)
 
 
 def poised(faults: Faults) -> Generator[int, None, None]:
     """A source has opened its ring, and its stores stand still before BEGIN reaches them; then it dies."""
     machine = faults.machine
-    _kill_sources(faults)
+    kill_sources(faults)
     yield some(0.1, 100)
     before = rings()
     machine.start_source()
@@ -59,10 +59,10 @@ def poised(faults: Faults) -> Generator[int, None, None]:
         if not machine.stores[index].stopped:
             machine.stores[index].stop()
     yield some(10, 200)
-    _kill_sources(faults)
+    kill_sources(faults)
     if world.random() < 0.8:  # what was sent to them is lost
-        _kill_stores(faults, there)
-    _start(faults, there)
+        kill_stores(faults, there)
+    start(faults, there)
     for index in sorted(machine.stores):
         if machine.stores[index].stopped:
             machine.stores[index].go_on()
@@ -79,29 +79,29 @@ def exile(faults: Faults) -> Generator[int, None, None]:
     cut = 1 + int(world.random() * max(1, len(order) - 1))
     few, rest = order[:cut], order[cut:]
     hidden = [index for index in few if world.random() < 0.6] or few[:1]
-    _kill_stores(faults, rest)
+    kill_stores(faults, rest)
     for _ in range(1 + int(world.random() * 3)):
-        _kill_sources(faults)
+        kill_sources(faults)
         yield some(0.1, 50)
         before = rings()
-        _start(faults, few)
+        start(faults, few)
         machine.start_source()
         for _ in range(2000):
             yield some(0.02, 0.1)
             if rings() > before:
                 break
         yield some(0.01, 0.8)
-        _kill_sources(faults)
-        _kill_stores(faults, few if world.random() < 0.7 else [])
+        kill_sources(faults)
+        kill_stores(faults, few if world.random() < 0.7 else [])
     if world.random() < 0.8:
         faults.power_cut()
-    _kill_stores(faults, few)
-    _start(faults, rest, hidden)
-    _start(faults, [index for index in few if index not in hidden and world.random() < 0.3], hidden)
+    kill_stores(faults, few)
+    start(faults, rest, hidden)
+    start(faults, [index for index in few if index not in hidden and world.random() < 0.3], hidden)
     machine.start_source()
-    _hide(faults, hidden)
+    hide(faults, hidden)
     yield some(200, 900)
-    _start(faults, few)
+    start(faults, few)
     yield some(50, 300)
 
 
@@ -111,14 +111,14 @@ def unseen(faults: Faults) -> Generator[int, None, None]:
     order = list(range(faults.shape.stores))
     world.rng.shuffle(order)
     away, hidden, *rest = [*order, *order[:1]]
-    _kill_stores(faults, [away])
+    kill_stores(faults, [away])
     yield some(50, 400)
     faults.power_cut()
-    _start(faults, [away, *rest], [hidden])
+    start(faults, [away, *rest], [hidden])
     machine.start_source()
-    _hide(faults, [hidden])
+    hide(faults, [hidden])
     yield some(200, 900)
-    _start(faults, [hidden])
+    start(faults, [hidden])
     yield some(50, 300)
 
 
@@ -132,27 +132,27 @@ def amnesia(faults: Faults) -> Generator[int, None, None]:
     lost = faults.pick(others)
     away = faults.pick([index for index in range(faults.shape.stores) if index != lost])
     if world.random() < 0.7:  # it joins late: nobody else is told of its life
-        _kill_sources(faults)
-        _kill_stores(faults, [lost])
+        kill_sources(faults)
+        kill_stores(faults, [lost])
         machine.start_source()
         yield some(80, 300)
-    _start(faults, [lost])
+    start(faults, [lost])
     yield some(1, 100)
-    _kill_stores(faults, [away])
+    kill_stores(faults, [away])
     yield some(20, 200)
     hidden = [index for index in range(faults.shape.stores) if index not in {lost, away}]
     faults.replace(lost, "")
-    _start(faults, [lost], hidden)
+    start(faults, [lost], hidden)
     yield some(0.5, 100)
     if world.random() < 0.5:
         faults.power_cut()
-    _kill_sources(faults)
-    _kill_stores(faults, hidden)
-    _start(faults, [lost, away], hidden)
+    kill_sources(faults)
+    kill_stores(faults, hidden)
+    start(faults, [lost, away], hidden)
     machine.start_source()
-    _hide(faults, hidden)
+    hide(faults, hidden)
     yield some(200, 900)
-    _start(faults, hidden)
+    start(faults, hidden)
     yield some(50, 300)
 
 
@@ -164,7 +164,7 @@ def stalled(faults: Faults) -> Generator[int, None, None]:
     slow = faults.pick(sorted(machine.stores))
     others = [index for index in range(faults.shape.stores) if index != slow]
     if world.random() < 0.7:
-        _kill_stores(faults, [faults.pick(others)] if others else [])
+        kill_stores(faults, [faults.pick(others)] if others else [])
     yield some(1, 100)
     if slow in machine.stores and not machine.stores[slow].stopped:
         process = machine.stores[slow]
@@ -185,16 +185,16 @@ def relapse(faults: Faults) -> Generator[int, None, None]:
     if faults.shape.stores < 2:
         return
     away = {index for index in range(faults.shape.stores) if index == faults.anchor or world.random() < 0.3}
-    _kill_stores(faults, away)
+    kill_stores(faults, away)
     yield some(20, 300)
     for session in sorted(machine.receivers):
         faults.kill(machine.receivers[session])
-    _kill_sources(faults)
+    kill_sources(faults)
     yield some(1, 100)
     for index in range(faults.shape.stores):
         if index not in away:
             faults.replace(index, "")
-    _start(faults, range(faults.shape.stores))
+    start(faults, range(faults.shape.stores))
     machine.start_source()
     yield some(200, 900)
     machine.start_receivers()
@@ -208,7 +208,7 @@ def rejoin(faults: Faults) -> Generator[int, None, None]:
     new = [each for each in range(1, faults.shape.receivers + 1) if each not in joined]
     session = faults.pick(new or [1])
     first, second = (int(world.random() * faults.shape.stores) for _ in range(2))
-    _kill_stores(faults, [first])
+    kill_stores(faults, [first])
     if session in machine.receivers:
         faults.kill(machine.receivers[session])
     yield some(1, 100)
@@ -220,7 +220,7 @@ def rejoin(faults: Faults) -> Generator[int, None, None]:
         yield some(0.05, 0.5)
     yield some(0.05, 100)
     faults.power_cut()
-    _start(faults, [each for each in range(faults.shape.stores) if each != second or world.random() < 0.3])
+    start(faults, [each for each in range(faults.shape.stores) if each != second or world.random() < 0.3])
     machine.start_source()
     yield some(20, 400)
     if session not in machine.receivers:
@@ -235,21 +235,21 @@ def stateless(faults: Faults) -> Generator[int, None, None]:
     if not others:
         return
     index = faults.pick(others)
-    _kill_stores(faults, [index])
+    kill_stores(faults, [index])
     faults.forget_state(index)
     yield some(0.1, 20)
-    _start(faults, [index])
+    start(faults, [index])
     yield some(0.5, 120)
-    _kill_sources(faults)
+    kill_sources(faults)
     if world.random() < 0.7:
         faults.power_cut()
     for session in sorted(machine.receivers):
         faults.kill(machine.receivers[session])
-    _kill_stores(faults, [each for each in range(faults.shape.stores) if each != index])
-    _start(faults, [index])
+    kill_stores(faults, [each for each in range(faults.shape.stores) if each != index])
+    start(faults, [index])
     machine.start_receivers()
     yield some(20, 300)
-    _start(faults, range(faults.shape.stores))
+    start(faults, range(faults.shape.stores))
     yield some(20, 300)
 
 

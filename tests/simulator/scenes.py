@@ -11,8 +11,12 @@ SHARE = 0.01
 
 THREE = {"sizes": (3,), "groups": (0, 0, 0), "levels": ("disk", "disk", "disk"), "lists": ()}
 QUORUM = {**THREE, "intragroup": "quorum"}
+TWO_AND_TWO = {
+    "sizes": (2, 2), "groups": (0, 0, 1, 1), "levels": ("disk",) * 4, "lists": (), "intragroup": "quorum", "intergroup": "any",
+}  # fmt: skip
 SCENES: dict[str, dict[str, Any]] = {
     "cloistered": {**QUORUM, "flight": 16, "sends": "send", "features": (), "unique": 0},
+    "outpost": TWO_AND_TWO,
 }
 """Name of the plot -> what replaces the fields of shape.Shape. A scene with stores of its own sets ``sizes``,
 ``groups``, ``levels`` and ``lists``."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from simulator.machine import FIRST_DISK
 from simulator.native import lib
 from simulator.plots import some
+from simulator.plots_unseen import hide, kill_sources, kill_stores, start
+from simulator.staging import new_ring, settled
 from simulator.world import world
 
 if TYPE_CHECKING:
@@ -21,12 +23,9 @@ def cloistered(faults: Faults) -> Generator[int, None, None]:
     """A store stands still while its source goes around the ring. It does not find the others' files, which
     have what it missed, for longer than it waits."""
     machine = faults.machine
-    if not machine.stores:
-        return
+    yield from settled(faults)
     slow = faults.pick(sorted(machine.stores))
     process = machine.stores[slow]
-    if process.stopped:
-        process.go_on()
     process.stop()
     for index in range(faults.shape.stores):
         if index != slow and world.random() < 0.9:
@@ -39,4 +38,42 @@ def cloistered(faults: Faults) -> Generator[int, None, None]:
     yield some(900, 2000)
 
 
-ALL = (cloistered,)
+def outpost(faults: Faults) -> Generator[int, None, None]:
+    """BEGINs of sources that die at once reach one store of the first group. After a reboot nobody finds its
+    files, and the second group goes on by itself."""
+    machine, pair, rest = faults.machine, [0, 1], [2, 3]
+    world.rng.shuffle(pair)
+    one, other = pair
+    yield from settled(faults)
+    kill_stores(faults, rest)
+    for _ in range(2 + int(world.random() * 2)):
+        kill_sources(faults)
+        yield some(0.1, 50)
+        start(faults, pair, [one])
+        yield from new_ring(faults)
+        waits = machine.stores.get(other) if world.random() < 0.9 else None
+        if waits is not None and not waits.stopped:
+            waits.stop()
+        yield some(1, 60)
+        kill_sources(faults)
+        if waits is not None and waits.alive:  # what is on the way to it is lost
+            faults.kill(waits)
+    kill_stores(faults, pair)
+    faults.power_cut()
+    hidden = [one] if world.random() < 0.8 else pair
+    start(faults, rest, hidden)
+    machine.start_source()
+    hide(faults, hidden)
+    yield some(200, 900)
+    if world.random() < 0.7:
+        kill_sources(faults)
+    for index in range(faults.shape.stores):
+        faults.mend_disk(index)
+    start(faults, pair)
+    yield some(1, 100)
+    if not machine.sources:
+        machine.start_source()
+    yield some(50, 300)
+
+
+ALL = (cloistered, outpost)

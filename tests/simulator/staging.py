@@ -1,0 +1,52 @@
+"""What scenes are made of (scenes.py): each step is a generator, as a plot is one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator import system
+from simulator.plots import some
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from simulator.faults import Faults
+
+__all__ = ["new_ring", "settled", "until"]
+
+LOOKS = 4000
+
+
+def until(true: Callable[[], object], low_ms: float = 0.02, high_ms: float = 0.1) -> Generator[int, None, None]:
+    """Goes on when that is true, or after a long time."""
+    for _ in range(LOOKS):
+        if true():
+            return
+        yield some(low_ms, high_ms)
+
+
+def settled(faults: Faults, count: int = 3) -> Generator[int, None, None]:
+    """Everybody runs, one source sends, and ``count`` of its messages are stable."""
+    machine = faults.machine
+    for index in range(faults.shape.stores):
+        if index not in machine.stores:
+            machine.start_store(index)
+    for source in machine.sources[1:]:
+        faults.kill(source)
+    if not machine.sources:
+        machine.start_source()
+    machine.start_receivers()
+    sender = machine.sources[0]
+    messages = machine.judge.messages
+    yield from until(lambda: sum(m.stable and m.life.process is sender for m in messages.values()) >= count, 1, 5)
+
+
+def new_ring(faults: Faults) -> Generator[int, None, None]:
+    """A source starts, and has opened its ring: BEGIN follows."""
+    before = _rings()
+    faults.machine.start_source()
+    yield from until(lambda: _rings() - before)
+
+
+def _rings() -> set[str]:
+    return {name for name in system.os.listdir("/dev/shm") if ".s" in name}
