@@ -37,8 +37,9 @@ uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t publi
 {
     uint64_t first = published;
     for (int64_t j = i + 1; j < r->count; j++) {
-        if (r->segs[j].state == HF_SEG_GOOD && r->segs[j].first_sqn < first) {
-            first = r->segs[j].first_sqn;
+        const struct hf_seg *s = &r->segs[j];
+        if (s->state == HF_SEG_GOOD && s->first_sqn < first && s->first_sqn < hf_logr_void_from(r, j)) {
+            first = s->first_sqn;
         }
     }
     return first;

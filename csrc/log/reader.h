@@ -88,7 +88,8 @@ uint64_t hf_logr_told_void(const struct hf_logr *r, const struct hf_seg *s, uint
 uint64_t hf_logr_void_from(const struct hf_logr *r, int64_t i);
 /* Position behind the last published byte of segment i. */
 uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end);
-/* What follows segment i in numbers: the lowest first number of a readable one behind it, or what is published. */
+/* What follows segment i in numbers: the lowest first number of a readable one behind it that is not void, or what is
+ * published. */
 uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t published);
 /* The frames of segment i end at `position`, before q->sqn: the answer to the call. */
 int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position);

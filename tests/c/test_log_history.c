@@ -116,6 +116,29 @@ static void a_reader_goes_by_what_other_logs_know(void)
     close(dir);
 }
 
+/* Another BEGIN has made void all that it has from some number on: that is no gap with something behind it. */
+static void segments_that_are_void_follow_nothing(void)
+{
+    enum { LAST = 300 };
+    int dir = fresh("void segments");
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 16384, 0));
+    const struct hf_begin table[] = {{1, 0}, {2, 45}};
+    static uint8_t buf[KIT_BUFFER];
+    uint64_t next;
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
+    kit_append(log, 0, LAST, 64, 1);
+    CHECK(kit_info(log).segments > 2);
+    struct hf_logr *r = kit_reader(dir);
+    CHECK_EQ(hf_logr_learn(r, table, 2), HF_OK);
+    kit_expect(r, 0, 45, 1);
+    for (uint64_t sqn = 45; sqn < LAST; sqn++) {
+        CHECK_EQ(hf_logr_read(r, sqn, buf, sizeof buf, &next), HF_AGAIN);
+    }
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
+}
+
 /* The table is full: what began between this log's last BEGIN and its first entry is forgotten, and may have made void what the log
  * has under that one. */
 static void a_log_that_is_older_than_all_that_is_remembered_gives_what_is_older_than_its_last_begin(void)
@@ -210,6 +233,7 @@ int main(void)
     RUN(a_hole_before_the_begin_is_filled);
     RUN(a_table_replaces_the_one_before_as_a_whole);
     RUN(a_reader_goes_by_what_other_logs_know);
+    RUN(segments_that_are_void_follow_nothing);
     RUN(a_log_that_is_older_than_all_that_is_remembered_gives_what_is_older_than_its_last_begin);
     RUN(an_empty_log_begins_below_the_begin_and_says_so);
     RUN(a_table_out_of_order_is_none);

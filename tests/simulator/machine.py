@@ -35,6 +35,8 @@ class Machine:
         self.sources: list[Process] = []
         self.eager = self.usual = 0.02
         """Seconds between two messages of a source, on average; 0: it sends nothing. And what is usual."""
+        self.declares: tuple[int, ...] | None = None
+        """The stores that a source which starts now declares; None: it chooses."""
         self.calm = False
         self.in_doubt = False
         """A store cannot start before the machine does: the sync of a name has failed."""

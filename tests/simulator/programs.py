@@ -73,6 +73,7 @@ def source(machine: Machine, process: Process) -> None:
     with holdfast.Context("d", session_id=SESSION) as context:
         life = judge.begins(process)
         life.declared = rng.choice(shape.lists)
+        life.declared = machine.declares or life.declared
         make = context.smart_source if shape.sends == "smart" else context.source
         made = make(
             TOPIC, options=shape.source_options(life.declared), on_event=lambda event: _heard(judge, life, event)

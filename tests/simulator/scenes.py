@@ -14,9 +14,13 @@ QUORUM = {**THREE, "intragroup": "quorum"}
 TWO_AND_TWO = {
     "sizes": (2, 2), "groups": (0, 0, 1, 1), "levels": ("disk",) * 4, "lists": (), "intragroup": "quorum", "intergroup": "any",
 }  # fmt: skip
+TWO_LISTS = {
+    "sizes": (3,), "groups": (0,) * 5, "levels": ("disk",) * 5, "lists": ((0, 1, 2), (2, 3, 4)), "intragroup": "quorum",
+}  # fmt: skip
 SCENES: dict[str, dict[str, Any]] = {
     "cloistered": {**QUORUM, "flight": 16, "sends": "send", "features": (), "unique": 0},
     "outpost": TWO_AND_TWO,
+    "roundabout": {**TWO_LISTS, "features": ()},
 }
 """Name of the plot -> what replaces the fields of shape.Shape. A scene with stores of its own sets ``sizes``,
 ``groups``, ``levels`` and ``lists``."""
