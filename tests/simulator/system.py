@@ -171,7 +171,7 @@ class Os:
         for name in dir(real):
             if name.startswith(("O_", "R_OK", "W_OK", "X_OK", "F_OK")):
                 setattr(self, name, getattr(real, name))
-        self.environ = {"HOLDFAST_DIR": "/run/holdfast"}
+        self.environ = {"XDG_RUNTIME_DIR": "/run"}
         self.path = Paths()
 
     def register_at_fork(self, **_: object) -> None:
