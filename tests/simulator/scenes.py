@@ -1,5 +1,5 @@
-"""Scenes: each a plot, and the shape of the seeds in which it comes to something. They are for what hardly any
-seed would meet by chance. Every scene has one seed in a hundred for itself."""
+"""Scenes: each a plot, and the shape of the seeds in which it comes to something. They are for what hardly
+any seed would meet by chance. Every scene has one seed in a hundred for itself."""
 
 from __future__ import annotations
 
