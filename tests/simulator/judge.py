@@ -179,8 +179,9 @@ class Judge:
             self.fail(f"{mark!r} has {first}..{last}, and {before} came before it")
         for number in range(first, last + 1):
             life.marks[number] = mark
-        message.kept = True
-        rivals = [each for each in self.lives if each is not life and each.begun and each.process.alive]
+        message.kept = not life.careless
+        others = [each for each in self.lives if each is not life and not (each.careless or life.careless)]
+        rivals = [each for each in others if each.begun and each.process.alive]
         if self.shape.lists[1:]:  # where no declared store knows a source, it is a new one (engine/log/register.py)
             rivals = [each for each in rivals if each.source.uuid == life.source.uuid]
         life.begun = True
@@ -286,7 +287,7 @@ class Judge:
             message = self.messages[life.marks[number]]
             if message.stable or not life.said.issuperset(range(message.first, message.last + 1)):
                 continue
-            message.stable = True
+            message.stable, message.kept = True, message.kept or life.careless
             holders = self.holders(message.mark, durable=not self.shape.on_reception) | message.had
             excused = self._is_outgrown(message) or self._is_done_with(message)
             if not self.shape.enough(holders, life.declared) and not excused:

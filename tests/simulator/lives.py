@@ -38,6 +38,8 @@ class SourceLife:
         self.begun = self.over = False
         """``over``: it was told that it is over its flight size, and not yet that it is below it again."""
         self.left = self.deregistered = False
+        self.careless = False
+        """Its process has dropped its own lock: it may go on for a moment, and another one may have begun."""
         self.ended_ns = 0
         """When its process ended; 0: it lives."""
 

@@ -20,6 +20,7 @@ TWO_LISTS = {
 SCENES: dict[str, dict[str, Any]] = {
     "cloistered": {**QUORUM, "flight": 16, "sends": "send", "features": (), "unique": 0},
     "outpost": TWO_AND_TWO,
+    "careless": {**QUORUM, "flight": 16, "features": (), "unique": 0},
     "roundabout": {**TWO_LISTS, "features": ()},
 }
 """Name of the plot -> what replaces the fields of shape.Shape. A scene with stores of its own sets ``sizes``,

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulator import system
+from simulator.native import lib
 from simulator.plots import some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from simulator.faults import Faults
+    from simulator.world import Process
 
-__all__ = ["new_ring", "settled", "until"]
+__all__ = ["drop_lock", "new_ring", "settled", "until"]
 
 LOOKS = 4000
 
@@ -46,6 +48,13 @@ def new_ring(faults: Faults) -> Generator[int, None, None]:
     before = _rings()
     faults.machine.start_source()
     yield from until(lambda: _rings() - before)
+
+
+def drop_lock(faults: Faults, source: Process) -> None:
+    """A source's process reads all files of its domain's directory: so it drops its own lock."""
+    if source.alive:
+        faults.machine.judge.told.careless(source)
+        lib.sim_drop_process_locks(source.index)
 
 
 def _rings() -> set[str]:

@@ -11,6 +11,7 @@ from simulator.world import world
 if TYPE_CHECKING:
     from simulator.judge import Judge
     from simulator.lives import Message, SourceLife
+    from simulator.world import Process
 
 __all__ = ["Told"]
 
@@ -51,6 +52,12 @@ class Told:
             self._judge.fail(f"store {store} knows {life.process.name}, and has told that it has forgotten it")
         if not old:
             self._forgotten.pop(store, None)
+
+    def careless(self, process: Process) -> None:
+        """It has dropped its own lock. What it sends from now on, nobody need have drained."""
+        world.note("careless", process.name)
+        for life in self._judge.lives:
+            life.careless |= life.process is process
 
     def forgets(self, store: str) -> None:
         """DeregistrationSuccess of a source."""

@@ -100,6 +100,7 @@ int64_t sim_device_of(int fd);
 /* fcntl and flock: `lock` is a struct flock. */
 int64_t sim_lock(int fd, int command, void *lock);
 int64_t sim_flock(int fd, int operation);
+void sim_drop_process_locks(int process);
 
 /* A mounted device at this path; made. */
 int64_t sim_mount(const char *path, int device, uint32_t mode);
@@ -139,6 +140,5 @@ void sim_locks_begin(void);
 void sim_maps_begin(void);
 void sim_drop_inode_locks(const struct inode *file, int process);
 void sim_drop_open_locks(uint64_t opened);
-void sim_drop_process_locks(int process);
 uint64_t sim_opened(int fd);
 #endif
