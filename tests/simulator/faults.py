@@ -6,7 +6,16 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from simulator import plots, plots_more, plots_unseen, scenes_blind, scenes_claims, scenes_lists, system
+from simulator import (
+    plots,
+    plots_more,
+    plots_unseen,
+    scenes_blind,
+    scenes_claims,
+    scenes_lists,
+    scenes_receivers,
+    system,
+)
 from simulator.machine import DOMAIN, FIRST_DISK, SHARED
 from simulator.native import lib
 from simulator.older import HEAD_BYTES, head_v1
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Faults"]
 
-SOURCES = (plots, plots_unseen, plots_more, scenes_blind, scenes_claims, scenes_lists)
+SOURCES = (plots, plots_unseen, plots_more, scenes_blind, scenes_claims, scenes_lists, scenes_receivers)
 PLOTS = {plot.__name__: plot for each in SOURCES for plot in each.ALL}
 EIO = 5
 CHANCES = (0, 40, 128, 220, 256)

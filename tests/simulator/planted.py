@@ -203,12 +203,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "the_release_before_is_not_read": (
         Patch("csrc/log/head.c", "return hash == hf_head_v1_hash() ? HF_OK : HF_LAYOUT;", "return HF_LAYOUT;"),
     ),
-    **RING,
-    **DEATH,
-    **FEATURES,
-}
-
-SOUGHT: dict[str, tuple[Patch, ...]] = {
     "an_earlier_life_was_granted_nothing": (
         Patch(f"{RULES}/receiver_registration.py", "if knowing else self._promised(grants)", "if True else {}"),
     ),
@@ -229,11 +223,17 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
             "        if False:\n            self._known",
         ),
     ),
-    "an_empty_memory_log_votes": (
-        Patch(f"{STORE}/repository.py", "            source.learner |= source.incarnation > 0\n", "            pass\n"),
-    ),
     "an_ack_of_another_incarnation_counts": (
         Patch("engine/source/settlement.py", "elif copy.ack_stream == self._incarnation:", "else:"),
+    ),
+    **RING,
+    **DEATH,
+    **FEATURES,
+}
+
+SOUGHT: dict[str, tuple[Patch, ...]] = {
+    "an_empty_memory_log_votes": (
+        Patch(f"{STORE}/repository.py", "            source.learner |= source.incarnation > 0\n", "            pass\n"),
     ),
     "a_promise_is_not_kept": (
         Patch(
@@ -266,5 +266,10 @@ STAGE = {
     "it_sends_before_begin_is_durable": "poised",
     "the_state_is_not_synced": "dawn",
     "the_release_before_is_not_read": "upgrade",
+    "an_earlier_life_was_granted_nothing": "newcomer",
+    "ignorance_becomes_lost": "cloistered",
+    "an_orphan_voids": "outpost",
+    "the_register_is_lost": "roundabout",
+    "an_ack_of_another_incarnation_counts": "careless",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

@@ -27,8 +27,9 @@ def until(true: Callable[[], object], low_ms: float = 0.02, high_ms: float = 0.1
         yield some(low_ms, high_ms)
 
 
-def settled(faults: Faults, count: int = 3) -> Generator[int, None, None]:
-    """Everybody runs, one source sends, and ``count`` of its messages are stable."""
+def settled(faults: Faults, count: int = 3, *, receivers: bool = True) -> Generator[int, None, None]:
+    """Everybody runs, one source sends, and ``count`` of its messages are stable. Without ``receivers`` those
+    that do not run stay where they are."""
     machine = faults.machine
     for index in range(faults.shape.stores):
         if index not in machine.stores:
@@ -37,7 +38,8 @@ def settled(faults: Faults, count: int = 3) -> Generator[int, None, None]:
         faults.kill(source)
     if not machine.sources:
         machine.start_source()
-    machine.start_receivers()
+    if receivers:
+        machine.start_receivers()
     sender = machine.sources[0]
     messages = machine.judge.messages
     yield from until(lambda: sum(m.stable and m.life.process is sender for m in messages.values()) >= count, 1, 5)
