@@ -235,16 +235,6 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
     "an_empty_memory_log_votes": (
         Patch(f"{STORE}/repository.py", "            source.learner |= source.incarnation > 0\n", "            pass\n"),
     ),
-    "a_promise_is_not_kept": (
-        Patch(
-            f"{STORE}/answers.py",
-            "    if incarnation == source.promised:\n        return claimant in",
-            "    if True:\n        return True or claimant in",
-        ),
-    ),
-    "a_missed_begin_does_not_matter": (
-        Patch(f"{STORE}/answers.py", "    if missed and facts.next_sqn > start:\n", "    if False:\n"),
-    ),
     "a_line_counts_from_the_beginning": (
         Patch("engine/log/board_line.py", "self.index), number, FOR_EVER)", "self.index), 0, FOR_EVER)"),
     ),
@@ -255,7 +245,13 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
     **SOUGHT_RING,
     **SOUGHT_FEATURES,
 }
-"""Bugs that no seed has found yet: what the simulator does not reach. ``hunt`` looks for these, too."""
+"""Bugs that no seed has found yet: what the simulator does not reach. ``hunt`` looks for these, too.
+
+A store that takes a BEGIN which it has not promised, or which was built without one that it has messages of,
+is not among them. Alone neither does harm: whose grant still counts is connected, and holds the session there;
+the ring of who is taken for dead goes before the next one is granted; and a ring's number is above all that
+the board has seen. ``an_incarnation_is_used_twice`` breaks the promise and the last of these.
+"""
 
 STAGE = {
     "a_source_of_unknown_stores_has_none": "stateless",
