@@ -247,8 +247,8 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
 }
 """Bugs that no seed has found yet: what the simulator does not reach. ``hunt`` looks for these, too.
 
-A store that takes a BEGIN which it has not promised, or which was built without one that it has messages of,
-is not among them. Alone neither does harm: whose grant still counts is connected, and holds the session there;
+Not among them is a store that takes a BEGIN which it has not promised, or which was built without one that it
+has messages of. Alone neither does harm: whose grant still counts is connected, and holds the session there;
 the ring of who is taken for dead goes before the next one is granted; and a ring's number is above all that
 the board has seen. ``an_incarnation_is_used_twice`` breaks the promise and the last of these.
 """
