@@ -23,6 +23,22 @@ uint64_t hf_logr_void_from(const struct hf_logr *r, int64_t i)
     return hf_logr_told_void(r, &r->segs[i], hf_void_from(r->segs, r->count, i, r->begins, r->begin_count));
 }
 
+uint64_t hf_logr_missed_from(const struct hf_logr *r)
+{
+    uint64_t own = r->begin_count > 0 ? r->begins[r->begin_count - 1].incarnation : 0, first = UINT64_MAX;
+    for (int64_t i = 0; i < r->count; i++) { /* its table may be damaged */
+        if (r->segs[i].state == HF_SEG_GOOD && r->segs[i].incarnation > own) {
+            own = r->segs[i].incarnation;
+        }
+    }
+    for (int64_t j = 0; j < r->told_count; j++) {
+        if (r->told[j].incarnation > own && r->told[j].start_sqn < first) {
+            first = r->told[j].start_sqn;
+        }
+    }
+    return first;
+}
+
 uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end)
 {
     const struct hf_seg *s = &r->segs[i];

@@ -86,6 +86,9 @@ uint64_t hf_logr_forgotten_from(const struct hf_logr *r);
 uint64_t hf_logr_told_void(const struct hf_logr *r, const struct hf_seg *s, uint64_t own);
 /* The first number that is void in segment i, by this log's table or by the one that was told. */
 uint64_t hf_logr_void_from(const struct hf_logr *r, int64_t i);
+/* The first number of those BEGINs that were told and that this log has missed: what it has from there on is void, and it may get
+ * the others' yet. UINT64_MAX: it has missed none. */
+uint64_t hf_logr_missed_from(const struct hf_logr *r);
 /* Position behind the last published byte of segment i. */
 uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end);
 /* What follows segment i in numbers: the lowest first number of a readable one behind it that is not void, or what is

@@ -136,6 +136,18 @@ static void segments_that_are_void_follow_nothing(void)
     }
     hf_logr_close(r);
     hf_log_close(log);
+    char first[32];
+    hf_seg_name(first, 0);
+    CHECK(unlinkat(dir, first, 0) == 0); /* its first file is gone: what else it lacks, it has not lost */
+    r = kit_reader(dir);
+    CHECK_EQ(hf_logr_learn(r, table, 2), HF_OK);
+    CHECK_EQ(hf_logr_read(r, 10, buf, sizeof buf, &next), HF_DAMAGED);
+    CHECK_EQ(next, 45);
+    CHECK_EQ(hf_logr_read(r, 45, buf, sizeof buf, &next), HF_AGAIN);
+    CHECK_EQ(hf_logr_learn(r, table, 0), HF_OK);
+    CHECK_EQ(hf_logr_read(r, 10, buf, sizeof buf, &next), HF_DAMAGED);
+    CHECK(next > 45);
+    hf_logr_close(r);
     close(dir);
 }
 
