@@ -14,6 +14,7 @@ from simulator import (
     scenes_claims,
     scenes_lists,
     scenes_receivers,
+    scenes_ring,
     system,
 )
 from simulator.machine import DOMAIN, FIRST_DISK, SHARED
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Faults"]
 
-SOURCES = (plots, plots_unseen, plots_more, scenes_blind, scenes_claims, scenes_lists, scenes_receivers)
+SOURCES = (plots, plots_unseen, plots_more, scenes_blind, scenes_claims, scenes_lists, scenes_receivers, scenes_ring)
 PLOTS = {plot.__name__: plot for each in SOURCES for plot in each.ALL}
 EIO = 5
 CHANCES = (0, 40, 128, 220, 256)
@@ -317,7 +318,7 @@ class Faults:
     def heal(self) -> None:
         """The operator mends all that is broken, and leaves one source; who is missing comes back, some later
         than others."""
-        self.machine.eager = self.machine.usual
+        self.machine.eager, self.machine.asking = self.machine.usual, True
         for source in self.machine.sources[1:]:
             self.kill(source)
         for process in world.processes:

@@ -117,8 +117,9 @@ class Judge:
             message.unknown.add(store)
 
     def _is_still_to_be_drained(self, message: Message) -> None:
-        """Of a message that is not stable: a ring has it as long as too few stores have had it."""
-        if not self.keeps(message) or self.shape.has("paced") or message.last < 0:
+        """Of a message that is not stable: a ring has it as long as too few stores have had it. A source that
+        gives up by force tells so later."""
+        if not self.keeps(message) or self.shape.has("paced") or message.last < 0 or message.life.forced:
             return
         if not self._is_in_ring(message) and not self.shape.enough(message.had, message.life.declared):
             self.fail(f"the ring with {message.mark!r} has gone, and only {sorted(message.had)} have had it")

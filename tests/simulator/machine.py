@@ -37,6 +37,8 @@ class Machine:
         """Seconds between two messages of a source, on average; 0: it sends nothing. And what is usual."""
         self.declares: tuple[int, ...] | None = None
         """The stores that a source which starts now declares; None: it chooses."""
+        self.asking = True
+        """Receivers that take batches ask for the next one."""
         self.calm = False
         self.in_doubt = False
         """A store cannot start before the machine does: the sync of a name has failed."""

@@ -4,7 +4,7 @@ Each is a patch of the product's own lines. planted_ring.py and planted_features
 from __future__ import annotations
 
 from simulator.planted_features import FEATURES, SOUGHT_FEATURES
-from simulator.planted_ring import DEATH, RING, SOUGHT_RING
+from simulator.planted_ring import DEATH, RING
 from simulator.planting import Patch
 
 __all__ = ["PLANTED", "SOUGHT", "STAGE"]
@@ -203,6 +203,16 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "the_release_before_is_not_read": (
         Patch("csrc/log/head.c", "return hash == hf_head_v1_hash() ? HF_OK : HF_LAYOUT;", "return HF_LAYOUT;"),
     ),
+    "a_line_counts_from_the_beginning": (
+        Patch("engine/log/board_line.py", "self.index), number, FOR_EVER)", "self.index), 0, FOR_EVER)"),
+    ),
+    "what_is_lost_is_a_silent_jump": (Patch(f"{STORE}/repository.py", "        self.lacks_below(gap.last + 1)\n", ""),),
+    "an_empty_memory_log_votes": (
+        Patch(f"{STORE}/repository.py", "            source.learner |= source.incarnation > 0\n", "            pass\n"),
+    ),
+    "an_ack_is_not_clamped": (
+        Patch("engine/log/state_file.py", "        return min([ack, *since])\n", "        return ack\n"),
+    ),
     "an_earlier_life_was_granted_nothing": (
         Patch(f"{RULES}/receiver_registration.py", "if knowing else self._promised(grants)", "if True else {}"),
     ),
@@ -232,17 +242,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
 }
 
 SOUGHT: dict[str, tuple[Patch, ...]] = {
-    "an_empty_memory_log_votes": (
-        Patch(f"{STORE}/repository.py", "            source.learner |= source.incarnation > 0\n", "            pass\n"),
-    ),
-    "a_line_counts_from_the_beginning": (
-        Patch("engine/log/board_line.py", "self.index), number, FOR_EVER)", "self.index), 0, FOR_EVER)"),
-    ),
-    "what_is_lost_is_a_silent_jump": (Patch(f"{STORE}/repository.py", "        self.lacks_below(gap.last + 1)\n", ""),),
-    "an_ack_is_not_clamped": (
-        Patch("engine/log/state_file.py", "        return min([ack, *since])\n", "        return ack\n"),
-    ),
-    **SOUGHT_RING,
     **SOUGHT_FEATURES,
 }
 """Bugs that no seed has found yet: what the simulator does not reach. ``hunt`` looks for these, too.
@@ -267,5 +266,11 @@ STAGE = {
     "an_orphan_voids": "outpost",
     "the_register_is_lost": "roundabout",
     "an_ack_of_another_incarnation_counts": "careless",
+    "a_line_counts_from_the_beginning": "brimful",
+    "what_is_lost_is_a_silent_jump": "brimful",
+    "pins_are_looked_at_before_the_trail_is_stored": "verge",
+    "a_reader_pins_and_does_not_look": "verge",
+    "an_empty_memory_log_votes": "emptied",
+    "an_ack_is_not_clamped": "rewound",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

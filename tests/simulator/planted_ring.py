@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from simulator.planting import Patch
 
-__all__ = ["DEATH", "RING", "SOUGHT_RING"]
+__all__ = ["DEATH", "RING"]
 
 READER = "csrc/stream/reader.c"
 SEND = "csrc/stream/send.c"
@@ -112,6 +112,23 @@ RING: dict[str, tuple[Patch, ...]] = {
             "    if (copied < 0) {",
         ),
     ),
+    "pins_are_looked_at_before_the_trail_is_stored": (
+        Patch(
+            SEND,
+            "    mark_released(s, released);\n",
+            "    int held = pinned(s, s->admit - ring_bytes, trail);\n"
+            "    " + WAITS + "    mark_released(s, released);\n",
+        ),
+        Patch(
+            SEND,
+            "    if (pinned(s, s->admit - ring_bytes, trail)) {\n        s->grant = trail;",
+            "    if (held) {\n        s->grant = trail;",
+        ),
+    ),
+    "a_reader_pins_and_does_not_look": (
+        Patch(READER, "    if (hf_after(hf_load_seq_cst_u64(&r->ring.header->trail), position)) {", "    if (0) {"),
+        Patch(READER, "    if (count > 0 && hf_ring_passed(&ring, r->position)) {", "    if (0) {"),
+    ),
 }
 
 DEATH: dict[str, tuple[Patch, ...]] = {
@@ -147,25 +164,3 @@ DEATH: dict[str, tuple[Patch, ...]] = {
         ),
     ),
 }
-
-SOUGHT_RING: dict[str, tuple[Patch, ...]] = {
-    "pins_are_looked_at_before_the_trail_is_stored": (
-        Patch(
-            SEND,
-            "    mark_released(s, released);\n",
-            "    int held = pinned(s, s->admit - ring_bytes, trail);\n"
-            "    " + WAITS + "    mark_released(s, released);\n",
-        ),
-        Patch(
-            SEND,
-            "    if (pinned(s, s->admit - ring_bytes, trail)) {\n        s->grant = trail;",
-            "    if (held) {\n        s->grant = trail;",
-        ),
-    ),
-    "a_reader_pins_and_does_not_look": (
-        Patch(READER, "    if (hf_after(hf_load_seq_cst_u64(&r->ring.header->trail), position)) {", "    if (0) {"),
-        Patch(READER, "    if (count > 0 && hf_ring_passed(&ring, r->position)) {", "    if (0) {"),
-    ),
-}
-"""They show where a receiver looks at messages for a while that lie where its source goes on next: within the
-eighth of a ring that a source is given at a time. Hardly any view of a seed lies there."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 TOPIC, SESSION = "prices", 7
 MARK_BYTES = 12
 GIVES_UP_S = 2.0
+ASKS_AGAIN_S = 0.0001
 SIZES = (0, 0, 0, 50, 1500, 5000, 14000)
 """Bytes behind the mark."""
 SHORT = (0, 0, 50, 900)
@@ -211,6 +212,8 @@ def receiver(machine: Machine, session: int, process: Process) -> None:
             one = context.receiver(TOPIC, options=options, on_event=heard)
             while not ends():
                 if form == "batch":
+                    while not machine.asking:
+                        system.time.sleep(ASKS_AGAIN_S)
                     asked_ns = int(lib.sim_now_ns)
                     _take_batch(judge, life, one.receive_batch(8, timeout=0.1), asked_ns, think)
                 elif (message := one.receive(timeout=0.1)) is not None:

@@ -18,12 +18,19 @@ TWO_LISTS = {
     "sizes": (3,), "groups": (0,) * 5, "levels": ("disk",) * 5, "lists": ((0, 1, 2), (2, 3, 4)), "intragroup": "quorum",
 }  # fmt: skip
 ANY_OF_TWO = {"sizes": (1, 1), "groups": (0, 1), "levels": ("disk", "disk"), "lists": (), "intergroup": "any"}
+ALONE: dict[str, Any] = {
+    "sizes": (1,), "groups": (0,), "lists": (), "receivers": 1, "faults": (), "features": (), "unique": 0, "mode": None,
+}  # fmt: skip
+"""One store and one receiver, and nothing else happens."""
 SCENES: dict[str, dict[str, Any]] = {
     "cloistered": {**QUORUM, "flight": 16, "sends": "send", "features": (), "unique": 0},
     "outpost": TWO_AND_TWO,
     "careless": {**QUORUM, "flight": 16, "features": (), "unique": 0},
     "newcomer": {**ANY_OF_TWO, "features": ("paced",), "receivers": 2},
     "roundabout": {**TWO_LISTS, "features": ()},
+    "emptied": {**QUORUM, "levels": ("disk", "memory", "memory"), "features": ()},
+    "rewound": {**QUORUM, "features": (), "faults": (), "unique": 0},
+    "verge": {**ALONE, "levels": ("memory",), "flight": 16, "forms": ("batch", "batch"), "sends": "send"},
 }
 """Name of the plot -> what replaces the fields of shape.Shape. A scene with stores of its own sets ``sizes``,
 ``groups``, ``levels`` and ``lists``."""
