@@ -12,6 +12,7 @@ from simulator import (
     plots_unseen,
     scenes_blind,
     scenes_claims,
+    scenes_leaving,
     scenes_lists,
     scenes_receivers,
     system,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Faults"]
 
-SOURCES = (plots, plots_unseen, plots_more, scenes_blind, scenes_claims, scenes_lists, scenes_receivers)
+SOURCES = (plots, plots_unseen, plots_more, scenes_blind, scenes_claims, scenes_leaving, scenes_lists, scenes_receivers)
 PLOTS = {plot.__name__: plot for each in SOURCES for plot in each.ALL}
 EIO = 5
 CHANCES = (0, 40, 128, 220, 256)

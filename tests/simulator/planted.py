@@ -271,5 +271,9 @@ STAGE = {
     "an_orphan_voids": "outpost",
     "the_register_is_lost": "roundabout",
     "an_ack_of_another_incarnation_counts": "careless",
+    "whoever_asks_deregisters": "overdue",
+    "names_go_under_a_successor": "overdue",
+    "deregistered_by_one_name": "renamed",
+    "forgotten_and_not_synced": "rises",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

@@ -10,6 +10,7 @@ __all__ = ["SCENES", "SHARE"]
 SHARE = 0.01
 
 THREE = {"sizes": (3,), "groups": (0, 0, 0), "levels": ("disk", "disk", "disk"), "lists": ()}
+ONE = {"sizes": (1,), "groups": (0,), "levels": ("disk",), "lists": ()}
 QUORUM = {**THREE, "intragroup": "quorum"}
 TWO_AND_TWO = {
     "sizes": (2, 2), "groups": (0, 0, 1, 1), "levels": ("disk",) * 4, "lists": (), "intragroup": "quorum", "intergroup": "any",
@@ -24,6 +25,9 @@ SCENES: dict[str, dict[str, Any]] = {
     "careless": {**QUORUM, "flight": 16, "features": (), "unique": 0},
     "newcomer": {**ANY_OF_TWO, "features": ("paced",), "receivers": 2},
     "roundabout": {**TWO_LISTS, "features": ()},
+    "overdue": {**ONE, "features": ("deregister",), "unique": 0},
+    "renamed": {**QUORUM, "features": ("deregister",), "unique": 0},
+    "rises": {**ONE, "features": ("deregister",), "unique": 0},
 }
 """Name of the plot -> what replaces the fields of shape.Shape. A scene with stores of its own sets ``sizes``,
 ``groups``, ``levels`` and ``lists``."""
