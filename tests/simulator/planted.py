@@ -3,7 +3,7 @@ Each is a patch of the product's own lines. planted_ring.py and planted_features
 
 from __future__ import annotations
 
-from simulator.planted_features import FEATURES, SOUGHT_FEATURES
+from simulator.planted_features import FEATURES
 from simulator.planted_ring import DEATH, RING, SOUGHT_RING
 from simulator.planting import Patch
 
@@ -253,7 +253,6 @@ SOUGHT: dict[str, tuple[Patch, ...]] = {
         Patch("engine/log/state_file.py", "        return min([ack, *since])\n", "        return ack\n"),
     ),
     **SOUGHT_RING,
-    **SOUGHT_FEATURES,
 }
 """Bugs that no seed has found yet: what the simulator does not reach. ``hunt`` looks for these, too."""
 
@@ -275,5 +274,7 @@ STAGE = {
     "names_go_under_a_successor": "overdue",
     "deregistered_by_one_name": "renamed",
     "forgotten_and_not_synced": "rises",
+    "an_old_ack_goes_up_to_the_oldest": "outgrown",
+    "new_at_a_store_is_new": "stranger",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from simulator.planting import Patch
 
-__all__ = ["FEATURES", "SOUGHT_FEATURES"]
+__all__ = ["FEATURES"]
 
 PACER = "engine/store/pacer.py"
 NOTICES = "engine/rules/notification.py"
@@ -187,9 +187,6 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
             "            self.save(sync=False)\n        except (ReadOnlyError, OSError):  # it is kept, then",
         ),
     ),
-}
-
-SOUGHT_FEATURES: dict[str, tuple[Patch, ...]] = {
     "an_old_ack_goes_up_to_the_oldest": (
         Patch(
             "engine/store/receivers.py",
@@ -203,7 +200,11 @@ SOUGHT_FEATURES: dict[str, tuple[Patch, ...]] = {
         Patch("engine/store/answers.py", "if line.number >= ack or line.joined:", "if line.number >= ack:"),
     ),
 }
-"""What a receiver's line on the board says corrects the first two, as long as the board is there. They show
-where a store has dropped what others still keep, and a receiver that had it not is registered again after a
-power cut: the judge asks for little of what stores with a limit keep.
+"""The last six are of what is left behind, and show in scenes_leaving.py.
+
+What is forgotten is saved twice: when the logs are gone, a save brings the one before it to disk
+(StateFile.save). So it matters that the first one is synced only where the disk goes before that. What a
+receiver's line on the board says corrects what a store has granted wrongly, with the next save of
+acknowledgements at the latest: the one shows after a power cut, which takes the board, the other before that
+save.
 """

@@ -19,6 +19,7 @@ TWO_LISTS = {
     "sizes": (3,), "groups": (0,) * 5, "levels": ("disk",) * 5, "lists": ((0, 1, 2), (2, 3, 4)), "intragroup": "quorum",
 }  # fmt: skip
 ANY_OF_TWO = {"sizes": (1, 1), "groups": (0, 1), "levels": ("disk", "disk"), "lists": (), "intergroup": "any"}
+LIMITED = {"features": ("limits",), "flight": 16, "sends": "send", "forms": ("receive", "limited"), "unique": 0}
 SCENES: dict[str, dict[str, Any]] = {
     "cloistered": {**QUORUM, "flight": 16, "sends": "send", "features": (), "unique": 0},
     "outpost": TWO_AND_TWO,
@@ -28,6 +29,8 @@ SCENES: dict[str, dict[str, Any]] = {
     "overdue": {**ONE, "features": ("deregister",), "unique": 0},
     "renamed": {**QUORUM, "features": ("deregister",), "unique": 0},
     "rises": {**ONE, "features": ("deregister",), "unique": 0},
+    "outgrown": {**ONE, **LIMITED},
+    "stranger": {**ANY_OF_TWO, **LIMITED},
 }
 """Name of the plot -> what replaces the fields of shape.Shape. A scene with stores of its own sets ``sizes``,
 ``groups``, ``levels`` and ``lists``."""

@@ -4,12 +4,14 @@ plots.py."""
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
 from simulator import system
 from simulator.machine import FIRST_DISK
 from simulator.native import lib
 from simulator.plots import rings, some
+from simulator.shape import LIMIT
 from simulator.world import world
 
 if TYPE_CHECKING:
@@ -153,10 +155,66 @@ def _state(faults: Faults, index: int) -> list[bytes]:
     found = []
     for slot in range(2):
         with contextlib.suppress(OSError):
-            fd = system.os.open(f"{faults.machine.path(index)}/state.{slot}", system.os.O_RDONLY)
+            fd = system.os.open(f"{faults.machine.path(index)}/state.{slot}", os.O_RDONLY)
             with system.File(fd) as file:
                 found.append(file.read())
     return found
 
 
-ALL = (overdue, renamed, rises)
+def outgrown(faults: Faults) -> Generator[int, None, None]:
+    """A receiver is away until its stores have let go what it has not had; then the power goes."""
+    machine = faults.machine
+    _all_run(faults)
+    machine.start_receivers()
+    yield from _until(lambda: len(machine.judge.consumed[1]) > 0, 0.1, 2)
+    for session in sorted(machine.receivers):
+        if session == 1 or world.random() < 0.7:
+            faults.kill(machine.receivers[session])
+    yield from _flood(faults)
+    faults.power_cut()
+    _all_run(faults)
+    yield some(0.1, 50)
+    machine.start_receivers()
+    yield some(50, 300)
+
+
+def stranger(faults: Faults) -> Generator[int, None, None]:
+    """A store that has lost its files hears of a receiver, which dies before it has heard where it starts,
+    and comes again. What that was away for, the stores have let go."""
+    machine = faults.machine
+    _all_run(faults)
+    machine.start_receivers()
+    yield from _until(lambda: len(machine.judge.consumed[1]) > 0, 0.1, 2)
+    if 1 in machine.receivers:
+        faults.kill(machine.receivers[1])
+    lost = faults.pick([index for index in range(faults.shape.stores) if index != faults.anchor])
+    faults.replace(lost, "")
+    yield from _flood(faults)
+    _all_run(faults)
+    yield some(100, 400)
+    for _ in range(1 + int(world.random() * 3)):
+        before = _state(faults, lost)
+        if 1 not in machine.receivers:
+            machine.start_receiver(1)
+        yield from _until(lambda: _state(faults, lost) != before, 0.001, 0.01)  # noqa: B023
+        if 1 in machine.receivers:
+            faults.kill(machine.receivers[1])
+        if world.random() < 0.2:
+            faults.power_cut()
+            _all_run(faults)
+        yield some(0.01, 100)
+    machine.start_receivers()
+    yield some(50, 300)
+
+
+def _flood(faults: Faults) -> Generator[int, None, None]:
+    """A source sends more than a store keeps."""
+    machine, judge = faults.machine, faults.machine.judge
+    enough = judge.bytes + int((1 + world.random()) * LIMIT)
+    machine.eager = 0.0005
+    yield from _until(lambda: judge.bytes > enough or not machine.sources, 0.5, 2)
+    machine.eager = machine.usual
+    yield some(1, 100)
+
+
+ALL = (overdue, renamed, rises, outgrown, stranger)

@@ -10,7 +10,7 @@ from simulator.world import world
 
 if TYPE_CHECKING:
     from simulator.judge import Judge
-    from simulator.lives import Message, SourceLife
+    from simulator.lives import Message, ReceiverLife, SourceLife
     from simulator.world import Process
 
 __all__ = ["Told"]
@@ -40,6 +40,19 @@ class Told:
         whose = self._ids.setdefault(store, {}).setdefault(registration_id, who)
         if whose != who:
             self._judge.fail(f"store {store} gives RegID {registration_id} to {who}, and it is of {whose}")
+
+    def goes_on(self, life: ReceiverLife, source: str, number: int) -> None:
+        """RegistrationComplete: a store knows the receiver, so it starts where an earlier life has come to at
+        most. What was let go since comes as a loss."""
+        judge = self._judge
+        form = self._shape.forms[life.session - 1]
+        if life.new or source in life.started or form in {"arrival", "batch"}:  # a batch is told when it is let go
+            return
+        if self._shape.has("starts") or self._shape.has("paced"):
+            return
+        due = [each.due[source] for each in judge.receivers if each.session == life.session and source in each.due]
+        if due and number > max(due):
+            judge.fail(f"{life.process.name} starts at {number}, and {max(due)} was due to it")
 
     def source_registers(self, life: SourceLife, store: str, registration_id: int, *, old: bool) -> None:
         """The same, of a source. Who was deregistered there is known no more."""
