@@ -167,6 +167,9 @@ def outgrown(faults: Faults) -> Generator[int, None, None]:
     _all_run(faults)
     machine.start_receivers()
     yield from _until(lambda: len(machine.judge.consumed[1]) > 0, 0.1, 2)
+    yield some(900, 1500)  # the store saves what it has acknowledged, and syncs that later
+    for index in sorted(machine.stores):
+        lib.sim_write_back(FIRST_DISK + index, faults.pick((128, 256, 256)))
     for session in sorted(machine.receivers):
         if session == 1 or world.random() < 0.7:
             faults.kill(machine.receivers[session])
