@@ -205,6 +205,7 @@ class Faults:
         lib.sim_power_cut(self.pick(CHANCES))
         lib.sim_reboot()
         self.machine.judge.power_cut()
+        self.machine.judge.told.power_cut()
 
     def write_back(self) -> None:
         """The kernel writes some pages by itself."""

@@ -25,6 +25,8 @@ class Told:
         """Store -> RegID -> whose it is."""
         self._forgotten: dict[str, int] = {}
         """Store -> when it has told that it has forgotten the source."""
+        self._before_cut = 0
+        """Lives of receivers before the last power cut."""
         self._unrecorded: set[str] = set()
         """Stores whose disks have been read-only: what they grant then, they say, is not recorded."""
 
@@ -50,9 +52,18 @@ class Told:
             return
         if self._shape.has("starts") or self._shape.has("paced"):
             return
+        since = [
+            each for each in judge.receivers[self._before_cut :] if each.session == life.session and each is not life
+        ]
+        if any(source not in each.due for each in since):  # new to stores that had not saved it: it never heard so
+            return
         due = [each.due[source] for each in judge.receivers if each.session == life.session and source in each.due]
         if due and number > max(due):
             judge.fail(f"{life.process.name} starts at {number}, and {max(due)} was due to it")
+
+    def power_cut(self) -> None:
+        """Stores may have forgotten that a receiver had joined."""
+        self._before_cut = len(self._judge.receivers)
 
     def source_registers(self, life: SourceLife, store: str, registration_id: int, *, old: bool) -> None:
         """The same, of a source. Who was deregistered there is known no more."""
