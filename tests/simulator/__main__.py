@@ -67,7 +67,7 @@ def main() -> int:
     if asked.plant:
         from simulator import planted, planting
 
-        planting.plant(asked.plant, {**planted.PLANTED, **planted.SOUGHT}[asked.plant])
+        planting.plant(asked.plant, planted.PLANTED[asked.plant])
     import simulator.boot  # noqa: F401  # first: what is imported from here on has the simulated world below it
     from simulator import telling
 

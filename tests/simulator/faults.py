@@ -12,6 +12,7 @@ from simulator import (
     plots_unseen,
     scenes_blind,
     scenes_claims,
+    scenes_leaving,
     scenes_lists,
     scenes_receivers,
     scenes_ring,
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Faults"]
 
-SOURCES = (plots, plots_unseen, plots_more, scenes_blind, scenes_claims, scenes_lists, scenes_receivers, scenes_ring)
+SCENERY = (scenes_blind, scenes_claims, scenes_leaving, scenes_lists, scenes_receivers, scenes_ring)
+SOURCES = (plots, plots_unseen, plots_more, *SCENERY)
 PLOTS = {plot.__name__: plot for each in SOURCES for plot in each.ALL}
 EIO = 5
 CHANCES = (0, 40, 128, 220, 256)
@@ -205,6 +207,7 @@ class Faults:
         lib.sim_power_cut(self.pick(CHANCES))
         lib.sim_reboot()
         self.machine.judge.power_cut()
+        self.machine.judge.told.power_cut()
 
     def write_back(self) -> None:
         """The kernel writes some pages by itself."""

@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from simulator.planted import PLANTED, SOUGHT, STAGE
+from simulator.planted import PLANTED, STAGE
 from simulator.scenes import SCENES, SHARE
 
 KILLING = Path(__file__).with_name("killing.json")
@@ -75,7 +75,7 @@ def main(bugs: list[str]) -> int:
             if found is not None:
                 known[bug] = found[0]
             print(f"{bug:45}", *(found or ("not found",)), flush=True)
-    KILLING.write_text(json.dumps({bug: known[bug] for bug in (*PLANTED, *SOUGHT) if bug in known}, indent=1) + "\n")
+    KILLING.write_text(json.dumps({bug: known[bug] for bug in PLANTED if bug in known}, indent=1) + "\n")
     return missing > 0
 
 

@@ -1,13 +1,19 @@
 """Bugs that the simulator must find, each within 2,000 seeds: a simulator that has not failed is no evidence.
-Each is a patch of the product's own lines. planted_ring.py and planted_features.py have more."""
+Each is a patch of the product's own lines. planted_ring.py and planted_features.py have more.
+
+Not among them is a store that takes a BEGIN which it has not promised, or which was built without one that it
+has messages of. Alone neither does harm: whose grant still counts is connected, and holds the session there;
+the ring of who is taken for dead goes before the next one is granted; and a ring's number is above all that
+the board has seen. ``an_incarnation_is_used_twice`` breaks the promise and the last of these.
+"""
 
 from __future__ import annotations
 
-from simulator.planted_features import FEATURES, SOUGHT_FEATURES
+from simulator.planted_features import FEATURES
 from simulator.planted_ring import DEATH, RING
 from simulator.planting import Patch
 
-__all__ = ["PLANTED", "SOUGHT", "STAGE"]
+__all__ = ["PLANTED", "STAGE"]
 
 RULES = "engine/rules"
 STORE = "engine/store"
@@ -241,17 +247,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     **FEATURES,
 }
 
-SOUGHT: dict[str, tuple[Patch, ...]] = {
-    **SOUGHT_FEATURES,
-}
-"""Bugs that no seed has found yet: what the simulator does not reach. ``hunt`` looks for these, too.
-
-Not among them is a store that takes a BEGIN which it has not promised, or which was built without one that it
-has messages of. Alone neither does harm: whose grant still counts is connected, and holds the session there;
-the ring of who is taken for dead goes before the next one is granted; and a ring's number is above all that
-the board has seen. ``an_incarnation_is_used_twice`` breaks the promise and the last of these.
-"""
-
 STAGE = {
     "a_source_of_unknown_stores_has_none": "stateless",
     "a_dead_ring_is_unlinked_too_soon": "disaster",
@@ -272,5 +267,11 @@ STAGE = {
     "a_reader_pins_and_does_not_look": "verge",
     "an_empty_memory_log_votes": "emptied",
     "an_ack_is_not_clamped": "rewound",
+    "whoever_asks_deregisters": "overdue",
+    "names_go_under_a_successor": "overdue",
+    "deregistered_by_one_name": "renamed",
+    "forgotten_and_not_synced": "rises",
+    "an_old_ack_goes_up_to_the_oldest": "outgrown",
+    "new_at_a_store_is_new": "stranger",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from simulator.planting import Patch
 
-__all__ = ["FEATURES", "SOUGHT_FEATURES"]
+__all__ = ["FEATURES"]
 
 PACER = "engine/store/pacer.py"
 NOTICES = "engine/rules/notification.py"
@@ -158,33 +158,11 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
             "    if True:\n        return True or claimant in",
         ),
     ),
-}
-
-SOUGHT_FEATURES: dict[str, tuple[Patch, ...]] = {
-    "an_old_ack_goes_up_to_the_oldest": (
-        Patch(
-            "engine/store/receivers.py",
-            "            if not old:\n                receiver.ack = answers",
-            "            receiver.ack = max(receiver.ack, oldest)\n"
-            "            if not old:\n                receiver.ack = answers",
-        ),
-    ),
-    "new_at_a_store_is_new": (
-        Patch("engine/store/registry.py", "timers.lifetime_ms, joined=False)", "timers.lifetime_ms, joined=True)"),
-        Patch("engine/store/answers.py", "if line.number >= ack or line.joined:", "if line.number >= ack:"),
-    ),
     "whoever_asks_deregisters": (
         Patch(
             "engine/store/sources.py",
             "        if holder is not None or request.incarnation < source.incarnation:\n",
             "        if False:\n",
-        ),
-    ),
-    "forgotten_and_not_synced": (
-        Patch(
-            "engine/store/holdings.py",
-            "            self.save()\n        except (ReadOnlyError, OSError):  # it is kept, then",
-            "            self.save(sync=False)\n        except (ReadOnlyError, OSError):  # it is kept, then",
         ),
     ),
     "names_go_under_a_successor": (
@@ -202,13 +180,31 @@ SOUGHT_FEATURES: dict[str, tuple[Patch, ...]] = {
             "source = registry.source(request.source)",
         ),
     ),
+    "forgotten_and_not_synced": (
+        Patch(
+            "engine/store/holdings.py",
+            "            self.save()\n        except (ReadOnlyError, OSError):  # it is kept, then",
+            "            self.save(sync=False)\n        except (ReadOnlyError, OSError):  # it is kept, then",
+        ),
+    ),
+    "an_old_ack_goes_up_to_the_oldest": (
+        Patch(
+            "engine/store/receivers.py",
+            "            if not old:\n                receiver.ack = answers",
+            "            receiver.ack = max(receiver.ack, oldest)\n"
+            "            if not old:\n                receiver.ack = answers",
+        ),
+    ),
+    "new_at_a_store_is_new": (
+        Patch("engine/store/registry.py", "timers.lifetime_ms, joined=False)", "timers.lifetime_ms, joined=True)"),
+        Patch("engine/store/answers.py", "if line.number >= ack or line.joined:", "if line.number >= ack:"),
+    ),
 }
-"""What a receiver's line on the board says corrects the first two, as long as the board is there. They show
-where a store has dropped what others still keep, and a receiver that had it not is registered again after a
-power cut: the judge asks for little of what stores with a limit keep.
+"""The last six are of what is left behind, and show in scenes_leaving.py.
 
-The others are of a source that deregisters. They show where a store answers it late, with a successor there
-already; where its BEGIN is still on the way to a store that knew it by another name; and where the power goes
-before the store's state is synced for another reason. The plot ``parting`` stages that, and seldom enough
-comes so far.
+What is forgotten is saved twice: when the logs are gone, a save brings the one before it to disk
+(StateFile.save). So it matters that the first one is synced only where the disk goes before that. What a
+receiver's line on the board says corrects what a store has granted wrongly, with the next save of
+acknowledgements at the latest: the one shows after a power cut, which takes the board, the other before that
+save.
 """

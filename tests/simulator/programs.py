@@ -269,6 +269,7 @@ def _noticed(judge: Any, life: Any, event: object) -> None:
             judge.told.registers(event.store[0], event.receiver_registration_id, f"receiver {life.session}")
             life.new &= bool(life.started) or not event.flags & events.receiver.RegistrationSuccessFlags.OLD
         case events.receiver.RegistrationComplete():
+            judge.told.goes_on(life, event.source, event.sequence_number)
             judge.starts(life, event.source, event.sequence_number)
         case events.receiver.UnrecoverableLoss():
             judge.lost(life, event.source, event.sequence_number, event.sequence_number)

@@ -10,6 +10,7 @@ __all__ = ["SCENES", "SHARE"]
 SHARE = 0.01
 
 THREE = {"sizes": (3,), "groups": (0, 0, 0), "levels": ("disk", "disk", "disk"), "lists": ()}
+ONE = {"sizes": (1,), "groups": (0,), "levels": ("disk",), "lists": ()}
 QUORUM = {**THREE, "intragroup": "quorum"}
 TWO_AND_TWO = {
     "sizes": (2, 2), "groups": (0, 0, 1, 1), "levels": ("disk",) * 4, "lists": (), "intragroup": "quorum", "intergroup": "any",
@@ -22,6 +23,7 @@ ALONE: dict[str, Any] = {
     "sizes": (1,), "groups": (0,), "lists": (), "receivers": 1, "faults": (), "features": (), "unique": 0, "mode": None,
 }  # fmt: skip
 """One store and one receiver, and nothing else happens."""
+LIMITED = {"features": ("limits",), "flight": 16, "sends": "send", "forms": ("receive", "limited"), "unique": 0}
 SCENES: dict[str, dict[str, Any]] = {
     "cloistered": {**QUORUM, "flight": 16, "sends": "send", "features": (), "unique": 0},
     "outpost": TWO_AND_TWO,
@@ -31,6 +33,11 @@ SCENES: dict[str, dict[str, Any]] = {
     "emptied": {**QUORUM, "levels": ("disk", "memory", "memory"), "features": ()},
     "rewound": {**QUORUM, "features": (), "faults": (), "unique": 0},
     "verge": {**ALONE, "levels": ("memory",), "flight": 16, "forms": ("batch", "batch"), "sends": "send"},
+    "overdue": {**ONE, "features": ("deregister",), "unique": 0},
+    "renamed": {**QUORUM, "features": ("deregister",), "unique": 0},
+    "rises": {**ONE, "features": ("deregister",), "unique": 0},
+    "outgrown": {**ONE, **LIMITED},
+    "stranger": {**ANY_OF_TWO, **LIMITED},
 }
 """Name of the plot -> what replaces the fields of shape.Shape. A scene with stores of its own sets ``sizes``,
 ``groups``, ``levels`` and ``lists``."""

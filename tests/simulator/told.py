@@ -10,7 +10,7 @@ from simulator.world import world
 
 if TYPE_CHECKING:
     from simulator.judge import Judge
-    from simulator.lives import Message, SourceLife
+    from simulator.lives import Message, ReceiverLife, SourceLife
     from simulator.world import Process
 
 __all__ = ["Told"]
@@ -25,6 +25,8 @@ class Told:
         """Store -> RegID -> whose it is."""
         self._forgotten: dict[str, int] = {}
         """Store -> when it has told that it has forgotten the source."""
+        self._before_cut = 0
+        """Lives of receivers before the last power cut."""
         self._unrecorded: set[str] = set()
         """Stores whose disks have been read-only: what they grant then, they say, is not recorded."""
 
@@ -40,6 +42,28 @@ class Told:
         whose = self._ids.setdefault(store, {}).setdefault(registration_id, who)
         if whose != who:
             self._judge.fail(f"store {store} gives RegID {registration_id} to {who}, and it is of {whose}")
+
+    def goes_on(self, life: ReceiverLife, source: str, number: int) -> None:
+        """RegistrationComplete: a store knows the receiver, so it starts where an earlier life has come to at
+        most. What was let go since comes as a loss."""
+        judge = self._judge
+        form = self._shape.forms[life.session - 1]
+        if life.new or source in life.started or form in {"arrival", "batch"}:  # a batch is told when it is let go
+            return
+        if self._shape.has("starts") or self._shape.has("paced"):
+            return
+        since = [
+            each for each in judge.receivers[self._before_cut :] if each.session == life.session and each is not life
+        ]
+        if any(source not in each.due for each in since):  # new to stores that had not saved it: it never heard so
+            return
+        due = [each.due[source] for each in judge.receivers if each.session == life.session and source in each.due]
+        if due and number > max(due):
+            judge.fail(f"{life.process.name} starts at {number}, and {max(due)} was due to it")
+
+    def power_cut(self) -> None:
+        """Stores may have forgotten that a receiver had joined."""
+        self._before_cut = len(self._judge.receivers)
 
     def source_registers(self, life: SourceLife, store: str, registration_id: int, *, old: bool) -> None:
         """The same, of a source. Who was deregistered there is known no more."""
