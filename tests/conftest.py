@@ -31,7 +31,7 @@ for variable in ("HOLDFAST_DOMAIN", "LBM_DEFAULT_CONFIG_FILE", "LBM_XML_CONFIG_F
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-UNMEASURED = {Path(__file__).parent / name for name in ("model", "simulation", "simulator")}
+UNMEASURED = {Path(__file__).parent / name for name in ("model", "simulator")}
 
 _numbers = itertools.count()
 

@@ -2,9 +2,9 @@
 
 .PHONY: simulate night evidence mutants torture-spark busy
 
-simulate: N = 1000000
-simulate: $(CORE) ## a million seeds of the simulated machine (N=..., JOBS=...)
-	PYTHONPATH=tests $(PY) -m simulation -n $(N) -j $(JOBS)
+simulate: N = 10000
+simulate: $(CORE) ## 10,000 seeds of the product in a simulated world (N=..., JOBS=...)
+	PYTHONPATH=tests $(PY) -m simulator -n $(N) -j $(JOBS)
 
 PART = cuts
 MINUTES = 150

@@ -121,18 +121,13 @@ HARNESSES = (
         nights={"fuzz": Night(f"{MAKE} fuzz S=300", "mutants", 2_000_000_000)},
     ),
     Harness(
-        "simulation", "protocol machines under a simulated clock, disk and scheduler",
-        ("{py} -m simulation -n 10000 -j {jobs}",), {"seeds": 10_000},
-        nights={"seeds": Night("{py} -m simulation --first {done} -n 100000 -j {jobs}", "seeds", 1_000_000)},
-    ),
-    Harness(
         "simulator", "the product itself over a simulated kernel, disks that lie, and a scheduler",
         ("{py} -m simulator -n 10000 -j {jobs}",), {"seeds": 10_000},
         nights={"simulator": Night("{py} -m simulator --first {done} -n 50000 -j {jobs}", "seeds", 1_000_000)},
     ),
     Harness(
         "simulator_planted", "the same with a bug planted in the product's lines, each found within 2,000 seeds",
-        (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=60, beside=True,
+        (_pytest("simulator_planted", "tests/simulator/test_planted.py", "planted_bug"),), planted=77, beside=True,
     ),
     Harness(
         "mutants", "rules with one operator changed, each of which a unit test or a seed of the simulator must notice",
@@ -179,10 +174,6 @@ HARNESSES = (
     Harness(
         "models", "Spin models of ring, board, BEGIN and register, whole state space, and their mutants",
         (_pytest("models", "tests/models", "broken_protocol"),), {"states": 69_000_000}, 80, beside=True,
-    ),
-    Harness(
-        "simulation_planted", "the same with a bug planted, each found within 4,000 seeds",
-        (_pytest("simulation_planted", "tests/simulation/test_planted.py", "planted_bug"),), planted=55, beside=True,
     ),
     Harness(
         "limits",

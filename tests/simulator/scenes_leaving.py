@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["ALL"]
 
 LOOKS = 4000
-"""A scene waits for a moment with so many looks at most."""
+"""A scene waits for a moment with this number of looks at most."""
 
 
 def _until(holds: Callable[[], bool], low_ms: float = 0.02, high_ms: float = 0.1) -> Generator[int, None, None]:
