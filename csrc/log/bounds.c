@@ -12,6 +12,17 @@ uint64_t hf_logr_forgotten_from(const struct hf_logr *r)
     return forgot ? own->start_sqn : UINT64_MAX;
 }
 
+uint64_t hf_logr_holds_below(const struct hf_logr *r)
+{
+    uint64_t own = r->begin_count > 0 ? r->begins[r->begin_count - 1].incarnation : 0, first = hf_logr_forgotten_from(r);
+    for (int64_t j = 0; r->begins_whole && j < r->told_count; j++) {
+        if (r->told[j].incarnation > own && r->told[j].start_sqn < first) {
+            first = r->told[j].start_sqn;
+        }
+    }
+    return first;
+}
+
 uint64_t hf_logr_told_void(const struct hf_logr *r, const struct hf_seg *s, uint64_t own)
 {
     uint64_t told = hf_void_tail(s, r->told, (uint64_t)r->told_count, own), forgotten = hf_logr_forgotten_from(r);
@@ -21,22 +32,6 @@ uint64_t hf_logr_told_void(const struct hf_logr *r, const struct hf_seg *s, uint
 uint64_t hf_logr_void_from(const struct hf_logr *r, int64_t i)
 {
     return hf_logr_told_void(r, &r->segs[i], hf_void_from(r->segs, r->count, i, r->begins, r->begin_count));
-}
-
-uint64_t hf_logr_missed_from(const struct hf_logr *r)
-{
-    uint64_t own = r->begin_count > 0 ? r->begins[r->begin_count - 1].incarnation : 0, first = UINT64_MAX;
-    for (int64_t i = 0; i < r->count; i++) { /* its table may be damaged */
-        if (r->segs[i].state == HF_SEG_GOOD && r->segs[i].incarnation > own) {
-            own = r->segs[i].incarnation;
-        }
-    }
-    for (int64_t j = 0; j < r->told_count; j++) {
-        if (r->told[j].incarnation > own && r->told[j].start_sqn < first) {
-            first = r->told[j].start_sqn;
-        }
-    }
-    return first;
 }
 
 uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end)
@@ -53,9 +48,8 @@ uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t publi
 {
     uint64_t first = published;
     for (int64_t j = i + 1; j < r->count; j++) {
-        const struct hf_seg *s = &r->segs[j];
-        if (s->state == HF_SEG_GOOD && s->first_sqn < first && s->first_sqn < hf_logr_void_from(r, j)) {
-            first = s->first_sqn;
+        if (r->segs[j].state == HF_SEG_GOOD && r->segs[j].first_sqn < first) {
+            first = r->segs[j].first_sqn;
         }
     }
     return first;
@@ -78,5 +72,5 @@ int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_reque
     if (hf_logr_missing_behind(r, i, position, q->end)) {
         return HF_DAMAGED;
     }
-    return *q->next < q->published ? HF_GONE : HF_AGAIN;
+    return *q->next < q->published || q->limited ? HF_GONE : HF_AGAIN;
 }

@@ -39,13 +39,6 @@ static int64_t before_all(struct hf_logr *r, const struct hf_request *q)
     }
     uint64_t position = r->head->oldest_position, oldest = r->head->oldest_sqn;
     *q->next = hf_logr_first_behind(r, -1, q->published);
-    uint64_t missed = hf_logr_missed_from(r);
-    if (*q->next > missed) {
-        if (q->sqn >= missed) {
-            return HF_AGAIN; /* it may get them yet */
-        }
-        *q->next = missed;
-    }
     return q->sqn >= oldest && hf_logr_missing_behind(r, -1, position, q->end) ? HF_DAMAGED : HF_GONE;
 }
 
@@ -169,13 +162,9 @@ int64_t hf_logr_here(struct hf_logr *r, const struct hf_request *q)
     if (i < 0) {
         return before_all(r, q);
     }
-    if (q->sqn >= hf_logr_forgotten_from(r)) { /* no answer for good: it is behind, whatever follows in it */
-        return q->fresh ? HF_AGAIN : HF_LOGR_RETRY;
-    }
     uint64_t void_from = hf_logr_void_from(r, i);
     if (q->sqn >= void_from) {
-        int64_t status = hf_logr_beyond(r, i, q, i + 1 < r->count ? r->segs[i + 1].base : q->end);
-        return hf_logr_lacks(status) && q->sqn >= hf_logr_missed_from(r) ? HF_AGAIN : status;
+        return hf_logr_beyond(r, i, q, i + 1 < r->count ? r->segs[i + 1].base : q->end);
     }
     int64_t status = open_segment(r, i);
     if (status != HF_OK) {

@@ -70,7 +70,7 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
         if (sqn >= q.published) {
             return HF_AGAIN;
         }
-        if (sqn < oldest) {
+        if (sqn < oldest && r->told_count == 0) {
             *next = oldest;
             return HF_GONE;
         }
@@ -81,14 +81,22 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
             }
             q.fresh = 1;
         }
+        uint64_t holds = hf_logr_holds_below(r);
+        int behind = sqn >= holds; /* no answer for good, whatever follows in it; but a fill may be of what is valid there */
+        if (sqn < oldest && !behind) {
+            *next = oldest < holds ? oldest : holds;
+            return HF_GONE;
+        }
+        q.limited = holds < q.published;
+        q.published = q.limited ? holds : q.published;
         if (hf_logr_fill_goes_on(r, sqn)) {
             int64_t got = hf_logr_fill_more(r, &q);
             if (got != HF_AGAIN) {
                 return got;
             }
         }
-        status = hf_logr_here(r, &q);
-        if (hf_logr_lacks(status)) {
+        status = behind ? HF_AGAIN : hf_logr_here(r, &q);
+        if (behind || hf_logr_lacks(status)) {
             status = q.fresh ? hf_logr_fill(r, &q, status) : HF_LOGR_RETRY;
         }
         if (status != HF_LOGR_RETRY) {

@@ -54,7 +54,8 @@ struct hf_logr {
 struct hf_request {
     uint64_t sqn;
     uint64_t end;       /* published position */
-    uint64_t published; /* published next number */
+    uint64_t published; /* published next number, as far as this log holds */
+    int limited;        /* it holds no farther, and more is published */
     int fresh;          /* the list was made during this call */
     uint8_t *buf;
     uint64_t capacity;
@@ -82,17 +83,16 @@ int64_t hf_logr_bounds(struct hf_logr *r, uint64_t sqn, uint64_t *next_sqn, uint
 
 /* From this number on nobody knows what of this log holds; UINT64_MAX: it is known. */
 uint64_t hf_logr_forgotten_from(const struct hf_logr *r);
+/* Below this number this log says what it has and lacks. From there on its own messages are void, by a BEGIN that was told and that
+ * it has missed, or nobody knows: it may get the others' yet. UINT64_MAX: there is no such number, or its own table is damaged. */
+uint64_t hf_logr_holds_below(const struct hf_logr *r);
 /* `own`, or the first number of s that the table which was told makes void, if that is lower. */
 uint64_t hf_logr_told_void(const struct hf_logr *r, const struct hf_seg *s, uint64_t own);
 /* The first number that is void in segment i, by this log's table or by the one that was told. */
 uint64_t hf_logr_void_from(const struct hf_logr *r, int64_t i);
-/* The first number of those BEGINs that were told and that this log has missed: what it has from there on is void, and it may get
- * the others' yet. UINT64_MAX: it has missed none. */
-uint64_t hf_logr_missed_from(const struct hf_logr *r);
 /* Position behind the last published byte of segment i. */
 uint64_t hf_logr_upper(const struct hf_logr *r, int64_t i, uint64_t end);
-/* What follows segment i in numbers: the lowest first number of a readable one behind it that is not void, or what is
- * published. */
+/* What follows segment i in numbers: the lowest first number of a readable one behind it, or what is published. */
 uint64_t hf_logr_first_behind(const struct hf_logr *r, int64_t i, uint64_t published);
 /* The frames of segment i end at `position`, before q->sqn: the answer to the call. */
 int64_t hf_logr_beyond(const struct hf_logr *r, int64_t i, const struct hf_request *q, uint64_t position);

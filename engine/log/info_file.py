@@ -228,13 +228,13 @@ def never_held(log: Path) -> bool:
     return view.next_sqn == 0 and not (kept is not None and kept.learner)
 
 
-def lacks(log: Path, number: int, begun: BeginOf) -> bool:
+def lacks(log: Path, number: int, table: Iterable[BeginOf]) -> bool:
     """The store of this log has no message ``number``, as its files say, and gets it by itself from nowhere
     but its peers.
 
-    It has not begun with its source, or not with the incarnation that the number is of, ``begun``: a backup
-    that has lost its seat, for example. Ask after the ring: what that has written over, a store that begins
-    now does not find there.
+    It has not begun with its source, or not with the incarnation that the number is of, by the ``table`` that
+    holds: a backup that has lost its seat, for example. Ask after the ring: what that has written over, a
+    store that begins now does not find there.
 
     False where the files do not say it: the store's directory is not there, or cannot be read.
     """
@@ -247,7 +247,7 @@ def lacks(log: Path, number: int, begun: BeginOf) -> bool:
     newest = view.begins[-1][0] if not isinstance(view, Unknown) and view.begins else 0
     if not newest:
         return not kept.incarnation
-    return number >= begun[1] and max(newest, kept.incarnation) < begun[0]
+    return max(newest, kept.incarnation) < max((each for each, start in table if start <= number), default=0)
 
 
 def had(log: Path, number: int) -> bool:

@@ -353,7 +353,7 @@ class Feed(Served):
 
     def _may_have(self, path: str) -> bool:
         """This log, which cannot be read or is behind, may have ``next``, or get it."""
-        return not lacks(Path(path), self._next, self._begun)
+        return not lacks(Path(path), self._next, [*self.logs.table, self._begun])
 
     def _is_settled(self) -> bool:
         """A store had ``next`` and has let it go, or its operator has marked it: who else may have it is not

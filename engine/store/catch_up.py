@@ -18,7 +18,6 @@ from ..log.believed import newest_of
 from ..log.end import Walk, is_stuck
 from ..log.info_file import lacks
 from ..log.reader import Block, Logs
-from ..native.core import lib
 from ..native.runtime import Path, os
 from ..rules.reconcile import DONE, FOR_EVER, WAIT, CatchUpRule, Hole, Lost, StartAt
 from ..rules.resting import LOOK_NS
@@ -128,15 +127,13 @@ class CatchUp:
                 filled += size
                 continue
             step = self._machine.missing(self.held, goal, logs.behind, logs.undecided + stuck, now_ns)
-            begun = repository.table[-1]
+            table = repository.table
             if (
                 isinstance(step, Hole)
                 and not stuck
-                and all(lacks(Path(path), self.held, begun) for path in logs.awaited)
+                and all(lacks(Path(path), self.held, table) for path in logs.awaited)
             ):
                 step = Lost(step.first, step.last)
-            if isinstance(step, Lost) and lib.HF_HOLE in logs.refused:  # a peer knew of a store that may have them
-                step = Hole(step.first, step.last)
             if step == WAIT:
                 self.waits = True
                 return False

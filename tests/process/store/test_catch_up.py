@@ -370,21 +370,21 @@ def test_what_a_store_out_of_reach_may_have_becomes_a_hole_and_is_filled_when_it
     until("it is filled", lambda: kept(behind.stores["c"]) == behind.sent)
 
 
-@pytest.mark.parametrize(("recorded", "becomes"), [(Log.lost, lib.HF_LOST), (Log.hole, lib.HF_HOLE)])
-def test_what_every_store_lacks_is_a_loss_unless_one_says_that_another_may_have_it(
-    behind: Behind, lines: Callable[[str], Any], hidden: list[Path], recorded: Callable[..., None], becomes: int
+def test_what_every_store_was_read_for_and_lacks_becomes_a_loss(
+    behind: Behind, lines: Callable[[str], Any], hidden: list[Path]
 ) -> None:
     for path in hidden:
         log = Log(path, bytes.fromhex(path.name))
         path.chmod(0o700)
         log.begin(1, 0)
         log.plain(0, 9)
-        recorded(log, 10, len(behind.sent) - 1)
+        log.lost(10, len(behind.sent) - 1)
         log.close()
     behind.returns()
     behind.catches_up()
     start = lines("c").from_sqn
-    assert answer(log_of(behind.stores["c"].store.directory.path), 10) == (becomes, start)
+    assert 10 < start < len(behind.sent)
+    assert answer(log_of(behind.stores["c"].store.directory.path), 10) == (lib.HF_LOST, start)
     show(hidden)
 
 
