@@ -258,6 +258,7 @@ STAGE = {
     "the_release_before_is_not_read": "upgrade",
     "an_earlier_life_was_granted_nothing": "newcomer",
     "ignorance_becomes_lost": "cloistered",
+    "the_lowest_log_is_believed": "laggard",
     "an_orphan_voids": "outpost",
     "the_register_is_lost": "roundabout",
     "an_ack_of_another_incarnation_counts": "careless",

@@ -27,6 +27,7 @@ LIMITED = {"features": ("limits",), "flight": 16, "sends": "send", "forms": ("re
 SCENES: dict[str, dict[str, Any]] = {
     "cloistered": {**QUORUM, "flight": 16, "sends": "send", "features": (), "unique": 0},
     "outpost": TWO_AND_TWO,
+    "laggard": {**QUORUM, "features": (), "unique": 0},
     "careless": {**QUORUM, "flight": 16, "features": (), "unique": 0},
     "newcomer": {**ANY_OF_TWO, "features": ("paced",), "receivers": 2},
     "roundabout": {**TWO_LISTS, "features": ()},

@@ -76,4 +76,27 @@ def outpost(faults: Faults) -> Generator[int, None, None]:
     yield some(50, 300)
 
 
-ALL = (cloistered, outpost)
+def laggard(faults: Faults) -> Generator[int, None, None]:
+    """A store misses what becomes stable, and finds nobody's files when it is back. Of those that have it,
+    one answers, or both."""
+    machine, stores = faults.machine, range(faults.shape.stores)
+    yield from settled(faults)
+    late = faults.pick(stores)
+    others = [index for index in stores if index != late]
+    kill_stores(faults, [late])
+    yield some(50, 300)
+    kill_sources(faults)
+    yield some(50, 400)
+    gone = faults.pick(others)
+    if world.random() < 0.8:
+        kill_stores(faults, [gone])
+    start(faults, [late])
+    for index in others:
+        lib.sim_processes[machine.stores[late].index].hidden |= 1 << FIRST_DISK + index
+    machine.start_source()
+    yield some(200, 900)
+    start(faults, [gone])
+    yield some(50, 300)
+
+
+ALL = (cloistered, outpost, laggard)
