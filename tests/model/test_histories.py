@@ -300,7 +300,7 @@ def test_the_histories_find_a_planted_bug_of_the_register(
 def test_an_orphan_hides_nothing_from_readers(monkeypatch: pytest.MonkeyPatch, lists: list[Declared]) -> None:
     """Where nothing is promised it can be the newest BEGIN, beside what became stable without it."""
     nothing_is_promised(monkeypatch)
-    some(lambda choices: lives(lists, 7, choices, (), reads=True), range(2000))
+    some(lambda choices: lives(lists, 7, choices, (), reads=True), range(500))
 
 
 def beside_an_orphan() -> World:

@@ -12,26 +12,16 @@ from simulator.machine import FIRST_DISK
 from simulator.native import lib
 from simulator.plots import rings, some
 from simulator.shape import LIMIT
+from simulator.staging import until
 from simulator.world import world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from simulator.faults import Faults
     from simulator.lives import SourceLife
 
 __all__ = ["ALL"]
-
-LOOKS = 4000
-"""A scene waits for a moment with this number of looks at most."""
-
-
-def _until(holds: Callable[[], bool], low_ms: float = 0.02, high_ms: float = 0.1) -> Generator[int, None, None]:
-    """Waits for a moment."""
-    for _ in range(LOOKS):
-        if holds():
-            return
-        yield some(low_ms, high_ms)
 
 
 def _life(faults: Faults) -> SourceLife | None:
@@ -60,14 +50,14 @@ def overdue(faults: Faults) -> Generator[int, None, None]:
     has been there; then the store starts again."""
     machine = faults.machine
     _all_run(faults)
-    yield from _until(lambda: (life := _life(faults)) is not None and bool(life.said), 0.1, 1)
+    yield from until(lambda: (life := _life(faults)) is not None and bool(life.said), 0.1, 1)
     life = _life(faults)
     if life is None or not machine.stores:
         return
     leaving = life.process
     faults.kill(machine.stores[0])
     machine.closing.add(leaving)
-    yield from _until(lambda: life.left or not leaving.alive)
+    yield from until(lambda: life.left or not leaving.alive)
     if not leaving.alive:
         return
     yield some(0.01, 20)
@@ -77,14 +67,14 @@ def overdue(faults: Faults) -> Generator[int, None, None]:
     if not machine.stores:
         machine.start_store(0)
     machine.start_source()
-    yield from _until(lambda: (next_ := _life(faults)) is not None and bool(next_.said))
+    yield from until(lambda: (next_ := _life(faults)) is not None and bool(next_.said))
     yield some(0.01, 30)
     if world.random() < 0.3:
         for source in machine.sources[1:]:
             faults.kill(source)
     if leaving.alive and leaving.stopped:
         leaving.go_on()
-    yield from _until(lambda: life.deregistered or not leaving.alive, 0.1, 1)
+    yield from until(lambda: life.deregistered or not leaving.alive, 0.1, 1)
     yield some(0.1, 20)
     if world.random() < 0.6 and 0 in machine.stores:
         faults.kill(machine.stores[0])
@@ -100,7 +90,7 @@ def renamed(faults: Faults) -> Generator[int, None, None]:
     machine = faults.machine
     others = [index for index in range(faults.shape.stores) if index != faults.anchor]
     _all_run(faults)
-    yield from _until(lambda: (life := _life(faults)) is not None and bool(life.said), 0.1, 1)
+    yield from until(lambda: (life := _life(faults)) is not None and bool(life.said), 0.1, 1)
     for source in list(machine.sources):
         faults.kill(source)
     lost = faults.pick(others)  # it will know the source by what that proposes
@@ -110,17 +100,17 @@ def renamed(faults: Faults) -> Generator[int, None, None]:
     before = rings()
     machine.start_source()
     leaving, store = machine.sources[0], machine.stores.get(lost)
-    yield from _until(lambda: rings() > before, 0.005, 0.03)
+    yield from until(lambda: rings() > before, 0.005, 0.03)
     yield some(0.001, 0.3)
     if store is None or not store.alive or store.stopped or not leaving.alive:
         return
     store.stop()
     machine.closing.add(leaving)
-    yield from _until(lambda: (life := _life(faults)) is None or life.left)
+    yield from until(lambda: (life := _life(faults)) is None or life.left)
     yield some(0.01, 50)
     if store.alive and store.stopped:
         store.go_on()
-    yield from _until(lambda: not leaving.alive, 0.1, 1)
+    yield from until(lambda: not leaving.alive, 0.1, 1)
     if world.random() < 0.3:
         faults.power_cut()
     _all_run(faults)
@@ -131,19 +121,19 @@ def rises(faults: Faults) -> Generator[int, None, None]:
     """A source is deregistered, a disk goes in that very moment, and then the power."""
     machine = faults.machine
     _all_run(faults)
-    yield from _until(lambda: (life := _life(faults)) is not None and bool(life.said), 0.1, 1)
+    yield from until(lambda: (life := _life(faults)) is not None and bool(life.said), 0.1, 1)
     life = _life(faults)
     if life is None:
         return
     index = faults.pick(range(faults.shape.stores))
     machine.closing.add(life.process)
-    yield from _until(lambda: life.left or not life.process.alive, 0.001, 0.01)
+    yield from until(lambda: life.left or not life.process.alive, 0.001, 0.01)
     before = _state(faults, index)
-    yield from _until(lambda: _state(faults, index) != before, 0.0001, 0.001)
+    yield from until(lambda: _state(faults, index) != before, 0.0001, 0.001)
     if world.random() < 0.8:
         faults.suspect.add(index)
         lib.sim_devices[FIRST_DISK + index].error = 5
-    yield from _until(lambda: life.deregistered or not life.process.alive)
+    yield from until(lambda: life.deregistered or not life.process.alive)
     faults.mend_disk(index)
     faults.power_cut()
     _all_run(faults)
@@ -166,7 +156,7 @@ def outgrown(faults: Faults) -> Generator[int, None, None]:
     machine = faults.machine
     _all_run(faults)
     machine.start_receivers()
-    yield from _until(lambda: len(machine.judge.consumed[1]) > 0, 0.1, 2)
+    yield from until(lambda: len(machine.judge.consumed[1]) > 0, 0.1, 2)
     yield some(900, 1500)  # the store saves what it has acknowledged, and syncs that later
     for index in sorted(machine.stores):
         lib.sim_write_back(FIRST_DISK + index, faults.pick((128, 256, 256)))
@@ -187,7 +177,7 @@ def stranger(faults: Faults) -> Generator[int, None, None]:
     machine = faults.machine
     _all_run(faults)
     machine.start_receivers()
-    yield from _until(lambda: len(machine.judge.consumed[1]) > 0, 0.1, 2)
+    yield from until(lambda: len(machine.judge.consumed[1]) > 0, 0.1, 2)
     if 1 in machine.receivers:
         faults.kill(machine.receivers[1])
     lost = faults.pick([index for index in range(faults.shape.stores) if index != faults.anchor])
@@ -199,7 +189,7 @@ def stranger(faults: Faults) -> Generator[int, None, None]:
         before = _state(faults, lost)
         if 1 not in machine.receivers:
             machine.start_receiver(1)
-        yield from _until(lambda: _state(faults, lost) != before, 0.001, 0.01)  # noqa: B023
+        yield from until(lambda: _state(faults, lost) != before, 0.001, 0.01)  # noqa: B023
         if 1 in machine.receivers:
             faults.kill(machine.receivers[1])
         if world.random() < 0.2:
@@ -215,7 +205,7 @@ def _flood(faults: Faults) -> Generator[int, None, None]:
     machine, judge = faults.machine, faults.machine.judge
     enough = judge.bytes + int((1 + world.random()) * LIMIT)
     machine.eager = 0.0005
-    yield from _until(lambda: judge.bytes > enough or not machine.sources, 0.5, 2)
+    yield from until(lambda: judge.bytes > enough or not machine.sources, 0.5, 2)
     machine.eager = machine.usual
     yield some(1, 100)
 

@@ -48,21 +48,20 @@ def test_a_store_whose_sync_failed_goes_on_when_it_is_started_again(call: str, t
         def states() -> dict[str, int]:
             return {at.name: at.stat().st_ino for at in (tmp_path / "store").glob("state.[01]")}
 
-        while len(states()) < 2:  # so both are known before anything fails
-            before = states()
-            scene.store.start()
-            until("its directory is on disk", lambda before=before: states().keys() > before.keys())
-            scene.kill(scene.store)
+        scene.store.start()
+        until("its directory is on disk", states)
+        scene.kill(scene.store)
         files = states()
-        scene.store.start(f"{name}=errno:EIO@{number}")
-        scene.start(scene.source, scene.receiver)
         struck: set[str] = set()
 
         def fails() -> bool:
             """It is noted; or it was, for a moment that nobody saw: the state is another file now."""
             struck.update(at.name for at in doubts.iterdir()) if doubts.is_dir() else None
-            return bool(struck) or states() != files
+            return bool(struck) or any(files.setdefault(name, inode) != inode for name, inode in states().items())
 
+        scene.store.start(f"{name}=errno:EIO@{number}")
+        until("both files of its state are known", lambda: fails() or len(files) == 2)
+        scene.start(scene.source, scene.receiver)
         until("a sync fails", fails, scene.look)
         scene.kill(scene.store)
         left = {at.name for at in doubts.iterdir()}
