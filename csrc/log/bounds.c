@@ -14,7 +14,8 @@ uint64_t hf_logr_forgotten_from(const struct hf_logr *r)
 
 uint64_t hf_logr_holds_below(const struct hf_logr *r)
 {
-    uint64_t own = r->begin_count > 0 ? r->begins[r->begin_count - 1].incarnation : 0, first = hf_logr_forgotten_from(r);
+    uint64_t own = r->begin_count > 0 ? r->begins[r->begin_count - 1].incarnation : 0,
+             first = hf_logr_forgotten_from(r);
     for (int64_t j = 0; r->begins_whole && j < r->told_count; j++) {
         if (r->told[j].incarnation > own && r->told[j].start_sqn < first) {
             first = r->told[j].start_sqn;

@@ -26,6 +26,16 @@ static int64_t ask(struct hf_logr *r, uint64_t sqn, uint64_t *next)
     return hf_logr_read(r, sqn, buf, sizeof buf, next);
 }
 
+/* [first, behind) as a tool copies them from a peer that has `incarnation`. */
+static void fill(int dir, uint64_t incarnation, uint64_t first, uint64_t behind)
+{
+    struct hf_fill *made;
+    uint64_t next, bytes = kit_block(buf, first, behind - first, 64, incarnation);
+    CHECK_EQ(hf_fill_create(dir, kit_uuid, incarnation, first, behind, &made), HF_OK);
+    CHECK(hf_fill_append(made, buf, bytes, &next) > 0);
+    CHECK_EQ(hf_fill_commit(made), HF_OK);
+}
+
 /* This log lost 100..; a tool filled it from a peer that had begun 2 at 45 already (repair.py: "by the newest table").
  * The fill is of incarnation 2, valid by the table that is told: it must be given. */
 static void a_fill_of_the_newer_incarnation_is_read(void)
@@ -43,11 +53,7 @@ static void a_fill_of_the_newer_incarnation_is_read(void)
     CHECK(n > 3);
     hf_seg_list_free(segs, n);
     remove_between(dir, first, behind);
-    struct hf_fill *fill;
-    CHECK_EQ(hf_fill_create(dir, kit_uuid, 2, first, behind, &fill), HF_OK);
-    uint64_t bytes = kit_block(buf, first, behind - first, 64, 2);
-    CHECK(hf_fill_append(fill, buf, bytes, &next) > 0);
-    CHECK_EQ(hf_fill_commit(fill), HF_OK);
+    fill(dir, 2, first, behind);
     CHECK_EQ(hf_fill_prune(dir), 0);
     struct hf_logr *r = kit_reader(dir);
     CHECK_EQ(hf_logr_learn(r, table, 2), HF_OK);
@@ -159,62 +165,40 @@ static void damage_stays_damage_where_the_table_is_damaged_too(void)
 
 /* Away while 2 began at 45 and 3 at 80; 45..79 were repaired from a peer. What it took of 3 was never stable, and the
  * source began 4 at 80 while this store was away. 45..79 are valid, stable and here. */
-static void a_fill_of_a_recorded_hole_is_read(void)
+static void a_fill_before_what_is_void_is_read(const char *name, int recorded)
 {
-    int dir = kit_subdirectory(root, "hole");
+    int dir = kit_subdirectory(root, name);
     struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 16384, 0));
     const struct hf_begin own[] = {{1, 0}, {2, 45}, {3, 80}}, told[] = {{1, 0}, {2, 45}, {3, 80}, {4, 80}};
     uint64_t next;
     CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
-    kit_append(log, 0, 45, 64, 1);
+    kit_append(log, 0, recorded ? 45 : 61, 64, 1);
     CHECK_EQ(hf_log_begins(log, own, 3), HF_OK);
-    if (hf_log_hole(log, 45, 79) == HF_ROLL) {
+    if (recorded && hf_log_hole(log, 45, 79) == HF_ROLL) {
         CHECK_EQ(hf_log_roll(log), HF_OK);
         CHECK_EQ(hf_log_hole(log, 45, 79), HF_OK);
     }
     kit_append(log, 80, 40, 64, 3);
     hf_log_close(log);
-    struct hf_fill *fill;
-    CHECK_EQ(hf_fill_create(dir, kit_uuid, 2, 45, 80, &fill), HF_OK);
-    uint64_t bytes = kit_block(buf, 45, 35, 64, 2);
-    CHECK(hf_fill_append(fill, buf, bytes, &next) > 0);
-    CHECK_EQ(hf_fill_commit(fill), HF_OK);
+    fill(dir, 2, 45, 80);
     struct hf_logr *r = kit_reader(dir);
     CHECK(ask(r, 50, &next) > 0);
-    hf_logr_close(r);
-    r = kit_reader(dir);
     CHECK_EQ(hf_logr_learn(r, told, 4), HF_OK);
     CHECK(ask(r, 50, &next) > 0);
     hf_logr_close(r);
 }
 
-/* The same without a HOLE record: the first of the new incarnation leaves the hole. */
-static void a_fill_of_the_hole_before_an_incarnation_is_read(void)
+static void a_fill_of_a_recorded_hole_is_read(void)
 {
-    int dir = kit_subdirectory(root, "hole2");
-    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 16384, 0));
-    const struct hf_begin own[] = {{1, 0}, {2, 45}, {3, 80}}, told[] = {{1, 0}, {2, 45}, {3, 80}, {4, 80}};
-    uint64_t next;
-    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
-    kit_append(log, 0, 61, 64, 1);
-    CHECK_EQ(hf_log_begins(log, own, 3), HF_OK);
-    kit_append(log, 80, 40, 64, 3);
-    hf_log_close(log);
-    struct hf_fill *fill;
-    CHECK_EQ(hf_fill_create(dir, kit_uuid, 2, 45, 80, &fill), HF_OK);
-    uint64_t bytes = kit_block(buf, 45, 35, 64, 2);
-    CHECK(hf_fill_append(fill, buf, bytes, &next) > 0);
-    CHECK_EQ(hf_fill_commit(fill), HF_OK);
-    struct hf_logr *r = kit_reader(dir);
-    CHECK(ask(r, 50, &next) > 0);
-    hf_logr_close(r);
-    r = kit_reader(dir);
-    CHECK_EQ(hf_logr_learn(r, told, 4), HF_OK);
-    CHECK(ask(r, 50, &next) > 0);
-    hf_logr_close(r);
+    a_fill_before_what_is_void_is_read("recorded", 1);
 }
 
-/* The same, and what was missing was filled. */
+static void a_fill_of_the_hole_that_an_incarnation_leaves_is_read(void)
+{
+    a_fill_before_what_is_void_is_read("left", 0);
+}
+
+/* As a step over a gap, and what was missing was filled. */
 static void a_fill_of_missing_segments_is_read(void)
 {
     int dir = kit_subdirectory(root, "step2");
@@ -227,11 +211,7 @@ static void a_fill_of_missing_segments_is_read(void)
     kit_append(log, 45, 655, 64, 1);
     hf_log_close(log);
     remove_between(dir, 45, 200);
-    struct hf_fill *fill;
-    CHECK_EQ(hf_fill_create(dir, kit_uuid, 2, 45, 200, &fill), HF_OK);
-    uint64_t bytes = kit_block(buf, 45, 155, 64, 2);
-    CHECK(hf_fill_append(fill, buf, bytes, &next) > 0);
-    CHECK_EQ(hf_fill_commit(fill), HF_OK);
+    fill(dir, 2, 45, 200);
     struct hf_logr *r = kit_reader(dir);
     CHECK_EQ(hf_logr_learn(r, table, 3), HF_OK);
     CHECK(ask(r, 50, &next) > 0);
@@ -247,7 +227,7 @@ int main(void)
     RUN(a_step_over_a_gap_stops_at_a_missed_begin);
     RUN(damage_stays_damage_where_the_table_is_damaged_too);
     RUN(a_fill_of_a_recorded_hole_is_read);
-    RUN(a_fill_of_the_hole_before_an_incarnation_is_read);
+    RUN(a_fill_of_the_hole_that_an_incarnation_leaves_is_read);
     RUN(a_fill_of_missing_segments_is_read);
     return 0;
 }

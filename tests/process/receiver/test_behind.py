@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from support.handmade_feed import Log
+
 
 @pytest.fixture
 def stage(tmp_path: Path, domain: str) -> Iterator[Stage]:
@@ -22,9 +24,8 @@ def stage(tmp_path: Path, domain: str) -> Iterator[Stage]:
     made.close()
 
 
-def test_what_a_fill_has_is_not_told_as_lost(stage: Stage) -> None:
-    """b was away when 2 began at 45. 70 rotted there, and `holdfast store repair` copied it from a. Then it
-    rots at a."""
+def behind(stage: Stage) -> Log:
+    """b has 0..149 of incarnation 1, in three segments, and has heard of no other one."""
     b = stage.kept("b", incarnation=1)
     b.begin(1, 0)
     b.plain(0, 49)
@@ -32,6 +33,22 @@ def test_what_a_fill_has_is_not_told_as_lost(stage: Stage) -> None:
     b.plain(50, 99)
     b.roll()
     b.plain(100, 149)
+    return b
+
+
+def drained(stage: Stage, turns: int = 0) -> list[object]:
+    """What is told, now and after each of some patiences; not that nothing more comes."""
+    told = stage.drain()
+    for _ in range(turns):
+        stage.now_ns += PATIENCE_S * 10**9
+        told += stage.drain()
+    return [each for each in told if each != "ended"]
+
+
+def test_what_a_fill_has_is_not_told_as_lost(stage: Stage) -> None:
+    """b was away when 2 began at 45. 70 rotted there, and `holdfast store repair` copied it from a. Then it
+    rots at a."""
+    b = behind(stage)
     b.flip(b"70")
     a = stage.kept("a", incarnation=2)
     a.begin(1, 0)
@@ -43,23 +60,13 @@ def test_what_a_fill_has_is_not_told_as_lost(stage: Stage) -> None:
     assert [tuple(each) for each in repair.filled] == [(70, 71)]
     a.flip(b"70")
     stage.open(60, begun=(2, 45))
-    told = stage.drain()
-    stage.now_ns += PATIENCE_S * 10**9
-    told += stage.drain()
-    assert [each for each in told if not isinstance(each, bytes) and each != "ended"] == []
-    assert [each for each in told if each != "ended"] == numbers(60, 149)
+    assert drained(stage, 1) == numbers(60, 149)
 
 
 def test_who_is_two_begins_behind_and_has_void_segments_is_not_waited_for(stage: Stage) -> None:
     """b, a backup without a seat, knows 1 only. 60 of 2 is damaged at a, the only other store. b's 60 is
     void."""
-    b = stage.kept("b", incarnation=1)
-    b.begin(1, 0)
-    b.plain(0, 49)
-    b.roll()
-    b.plain(50, 99)
-    b.roll()
-    b.plain(100, 149)
+    behind(stage)
     a = stage.kept("a", incarnation=3)
     a.begin(1, 0)
     a.plain(0, 44)
@@ -69,11 +76,7 @@ def test_who_is_two_begins_behind_and_has_void_segments_is_not_waited_for(stage:
     a.plain(80, 149)
     a.flip(b"60")
     stage.open(50, begun=(3, 80))
-    told = stage.drain()
-    for _ in range(5):
-        stage.now_ns += PATIENCE_S * 10**9
-        told += stage.drain()
-    assert [each for each in told if each != "ended"] == [*numbers(50, 59), ("lost", 60, 60), *numbers(61, 149)]
+    assert drained(stage, 5) == [*numbers(50, 59), ("lost", 60, 60), *numbers(61, 149)]
 
 
 def test_damage_with_a_damaged_table_is_told(stage: Stage) -> None:
@@ -121,9 +124,6 @@ def test_what_was_let_go_while_void_is_not_gone(stage: Stage) -> None:
     away = a.path.with_name("away")
     a.path.rename(away)
     stage.open(50, begun=(2, 45))  # 0..49 are acknowledged
-    told = stage.drain()
-    stage.now_ns += PATIENCE_S * 10**9
-    told += stage.drain()
-    assert [each for each in told if each != "ended"] == []
+    assert drained(stage, 1) == []
     away.rename(a.path)
-    assert [each for each in stage.drain() if each != "ended"] == numbers(50, 149)
+    assert drained(stage) == numbers(50, 149)
