@@ -60,6 +60,8 @@ static void a_fill_of_the_newer_incarnation_is_read(void)
     int64_t got = ask(r, first, &next);
     CHECK(got > 0);
     CHECK_EQ(kit_verify(buf, got, first, 2), behind);
+    hf_logr_close(r);
+    close(dir);
 }
 
 /* The first segments are gone and the told table is full: from the log's own BEGIN (40) on nobody knows what is void. */
@@ -87,6 +89,8 @@ static void what_is_forgotten_is_not_stepped_over(void)
     CHECK(ten != HF_AGAIN);
     CHECK(to <= 40); /* 40.. is what nobody knows */
     CHECK_EQ(fifty, HF_AGAIN);
+    hf_logr_close(r);
+    close(dir);
 }
 
 /* Retention let go what BEGIN(2, 45) has made void meanwhile: this log never had those numbers of 2. */
@@ -107,6 +111,9 @@ static void what_was_let_go_and_is_void_is_not_gone(void)
     CHECK_EQ(ten, HF_GONE);
     CHECK(to <= 45);
     CHECK_EQ(fifty, HF_AGAIN);
+    hf_logr_close(r);
+    hf_log_close(log);
+    close(dir);
 }
 
 /* Void by the log's own table, and behind it only what a missed BEGIN has made void: the step over stops at that BEGIN. */
@@ -128,6 +135,8 @@ static void a_step_over_a_gap_stops_at_a_missed_begin(void)
     int64_t got = ask(r, 50, &next);
     CHECK(got == HF_DAMAGED || got == HF_GONE);
     CHECK(next <= 200); /* 200.. are 3's: it may get them yet */
+    hf_logr_close(r);
+    close(dir);
 }
 
 /* The head's table is damaged, and so is the only segment of the newest incarnation: the numbers were here. */
@@ -148,6 +157,7 @@ static void damage_stays_damage_where_the_table_is_damaged_too(void)
     char name[HF_SEGMENT_NAME];
     hf_seg_name(name, segs[n - 1].base);
     CHECK_EQ(segs[n - 1].incarnation, 2);
+    hf_seg_list_free(segs, n);
     int seg = openat(dir, name, O_RDWR);
     memset(buf, 0x55, 4096);
     CHECK_EQ(pwrite(seg, buf, 4096, 0), 4096);
@@ -161,6 +171,8 @@ static void damage_stays_damage_where_the_table_is_damaged_too(void)
     CHECK_EQ(hf_logr_learn(r, table, 2), HF_OK);
     CHECK_EQ(ask(r, 50, &next), HF_DAMAGED);
     hf_log_close(log);
+    hf_logr_close(r);
+    close(dir);
 }
 
 /* Away while 2 began at 45 and 3 at 80; 45..79 were repaired from a peer. What it took of 3 was never stable, and the
@@ -186,6 +198,7 @@ static void a_fill_before_what_is_void_is_read(const char *name, int recorded)
     CHECK_EQ(hf_logr_learn(r, told, 4), HF_OK);
     CHECK(ask(r, 50, &next) > 0);
     hf_logr_close(r);
+    close(dir);
 }
 
 static void a_fill_of_a_recorded_hole_is_read(void)
@@ -216,6 +229,7 @@ static void a_fill_of_missing_segments_is_read(void)
     CHECK_EQ(hf_logr_learn(r, table, 3), HF_OK);
     CHECK(ask(r, 50, &next) > 0);
     hf_logr_close(r);
+    close(dir);
 }
 
 int main(void)
