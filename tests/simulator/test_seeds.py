@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-PIECE, PIECES = 200, 10
+PIECE, PIECES = 200, 5
 
 
 def simulator(*arguments: str) -> tuple[int, str]:
