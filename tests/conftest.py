@@ -65,6 +65,7 @@ def domain() -> Iterator[str]:
         from support.leftovers import remove_objects
 
         remove_objects(directory)
+        shutil.rmtree(directory, ignore_errors=True)  # this process forgets it then: it may join 1,024
 
 
 @pytest.fixture(scope="session", autouse=True)

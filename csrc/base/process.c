@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -37,7 +36,6 @@ struct self {
     pthread_mutex_t mutex; /* guards everything here except registered_token */
     struct joined registry[DIRECTORIES];
     uint32_t registered;
-    uint32_t forget_at; /* so many registered, and those that are gone are looked for; 0: FORGET_AT */
     uint32_t claims;
     uint64_t registered_token; /* of the process that registered for membarrier: a forked child registers itself */
     /* The token's word: a page of its own that the kernel wipes in a forked child, whoever forks and however. Where there
@@ -246,49 +244,34 @@ static struct joined *find_locked(const struct stat *directory)
     return NULL;
 }
 
-/* The directory is removed: no path leads to the one that the lock file lay in. 0: it may be there. */
+/* The directory is removed, and the lock file with it: /proc says where it lay. 0: it may be there. */
 static int is_gone(const struct joined *joined)
 {
-    static const char end[] = " (deleted)"; /* of a removed file's name in /proc */
-    char name[PATH_BYTES], path[PATH_MAX + sizeof end];
+    enum { TAIL = sizeof "/processes/0123456789ab (deleted)" - 1 };
+    char name[PATH_BYTES], path[4096];
+    struct stat file, now;
     snprintf(name, sizeof name, "/proc/self/fd/%d", joined->fd);
-    ssize_t length = readlink(name, path, sizeof path - 1);
-    if (length < (ssize_t)sizeof end) {
+    ssize_t length = readlink(name, path, sizeof path);
+    if (length <= TAIL || fstat(joined->fd, &file) != 0 || file.st_nlink > 0) {
         return 0;
     }
-    path[length] = 0;
-    if (strcmp(path + length - (sizeof end - 1), end) != 0) {
-        return 0;
-    }
-    for (int up = 0; up < 2; up++) { /* processes/TOKEN */
-        char *last = strrchr(path, '/');
-        if (last == NULL || last == path) {
-            return 0;
-        }
-        *last = 0;
-    }
-    struct stat now;
-    int there = stat(path, &now) == 0;
-    return there ? now.st_dev != joined->device || now.st_ino != joined->inode : errno == ENOENT || errno == ENOTDIR;
+    path[length - TAIL] = 0;
+    return stat(path, &now) != 0 ? errno == ENOENT : now.st_dev != joined->device || now.st_ino != joined->inode;
 }
 
 /* Closing a lock file drops its lock, which nobody can ask for any more. */
 static void forget_gone(void)
 {
-    uint32_t at = self->forget_at != 0 ? self->forget_at : FORGET_AT, kept = 0;
-    if (self->registered < at) {
-        return;
-    }
+    uint32_t kept = 0;
     for (uint32_t i = 0; i < self->registered; i++) {
-        if (is_gone(&self->registry[i])) {
-            close(self->registry[i].fd);
+        const struct joined each = self->registry[i];
+        if (is_gone(&each)) {
+            close(each.fd);
         } else {
-            self->registry[kept++] = self->registry[i];
+            self->registry[kept++] = each;
         }
     }
     self->registered = kept;
-    at = 2 * kept > FORGET_AT ? 2 * kept : FORGET_AT;
-    self->forget_at = at < DIRECTORIES ? at : DIRECTORIES;
 }
 
 static int64_t join_locked(int domain_fd, const struct stat *directory)
@@ -298,7 +281,9 @@ static int64_t join_locked(int domain_fd, const struct stat *directory)
     if (joined != NULL) {
         return check_locked(joined);
     }
-    forget_gone();
+    if (self->registered % FORGET_AT == 0) {
+        forget_gone();
+    }
     if (self->registered == DIRECTORIES) {
         return HF_FULL;
     }
