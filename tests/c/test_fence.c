@@ -1,4 +1,4 @@
-/* test_fence.c: a process finds out that its lock is gone. */
+/* test_fence.c: a process finds out that its lock is gone, and forgets directories that are. */
 #include "base/process.h"
 #include "base/status.h"
 #include "check.h"
@@ -124,6 +124,37 @@ static void a_living_process_has_a_pid_and_a_dead_one_none(void)
     munmap(other, sizeof(*other));
 }
 
+static void join_and_remove(void *argument)
+{
+    (void)argument;
+    CHECK_EQ(hf_process_join(domain), HF_OK);
+    int first = -1;
+    for (int i = 0; i < 3000; i++) {
+        char name[32], path[64];
+        snprintf(name, sizeof(name), "short%d", i);
+        CHECK(mkdirat(domain, name, 0700) == 0);
+        int fd = openat(domain, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        CHECK(fd >= 0);
+        first = i == 0 ? fd : first;
+        CHECK_EQ(hf_process_join(fd), HF_OK);
+        snprintf(path, sizeof(path), "processes/%012llx", (unsigned long long)(hf_process_token() >> 16));
+        CHECK(unlinkat(fd, path, 0) == 0);
+        if (i > 1) { /* of the first two directories only the lock file is gone */
+            CHECK(unlinkat(fd, "processes", AT_REMOVEDIR) == 0);
+            close(fd);
+            CHECK(unlinkat(domain, name, AT_REMOVEDIR) == 0);
+        }
+        CHECK(fd < 600);
+    }
+    CHECK_EQ(hf_process_check(domain), HF_OK);
+    CHECK_EQ(hf_process_check(first), HF_OK);
+}
+
+static void directories_that_are_removed_are_forgotten(void)
+{
+    check_exited(check_fork(join_and_remove, NULL));
+}
+
 int main(void)
 {
     domain = check_directory();
@@ -132,5 +163,6 @@ int main(void)
     RUN(a_lock_is_held_by_who_took_it);
     RUN(a_note_replaces_the_one_before);
     RUN(a_living_process_has_a_pid_and_a_dead_one_none);
+    RUN(directories_that_are_removed_are_forgotten);
     return 0;
 }

@@ -315,37 +315,6 @@ static void a_process_joins_1024_directories_at_most(void)
     check_exited(check_fork(join_many, NULL));
 }
 
-static void join_and_remove(void *argument)
-{
-    (void)argument;
-    CHECK_EQ(hf_process_join(domain), HF_OK);
-    int first = -1;
-    for (int i = 0; i < 3000; i++) {
-        char name[32], path[64];
-        snprintf(name, sizeof(name), "short%d", i);
-        CHECK(mkdirat(domain, name, 0700) == 0);
-        int fd = openat(domain, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        CHECK(fd >= 0);
-        first = i == 0 ? fd : first;
-        CHECK_EQ(hf_process_join(fd), HF_OK);
-        snprintf(path, sizeof(path), "processes/%012llx", (unsigned long long)(hf_process_token() >> 16));
-        CHECK(unlinkat(fd, path, 0) == 0);
-        if (i > 1) { /* of the first two directories only the lock file is gone */
-            CHECK(unlinkat(fd, "processes", AT_REMOVEDIR) == 0);
-            close(fd);
-            CHECK(unlinkat(domain, name, AT_REMOVEDIR) == 0);
-        }
-        CHECK(fd < 600);
-    }
-    CHECK_EQ(hf_process_check(domain), HF_OK);
-    CHECK_EQ(hf_process_check(first), HF_OK);
-}
-
-static void directories_that_are_removed_are_forgotten(void)
-{
-    check_exited(check_fork(join_and_remove, NULL));
-}
-
 static void join_without_standard_streams(void *argument)
 {
     struct story *story = argument;
@@ -509,7 +478,6 @@ int main(void)
     RUN(fork_beside_a_joining_thread_leaves_no_locked_mutex);
     RUN(without_lock_file_pid_and_start_decide);
     RUN(a_process_joins_1024_directories_at_most);
-    RUN(directories_that_are_removed_are_forgotten);
     RUN(lock_file_never_takes_the_place_of_a_standard_stream);
     RUN(process_whose_main_thread_left_still_has_a_start_time);
     RUN(start_time_survives_a_hostile_process_name);
