@@ -70,7 +70,8 @@ def flights(count: int | None = None) -> list[bytes]:
 
 
 def save(records: Sequence[bytes], path: Path) -> None:
-    """Writes records for :class:`Records`: the bytes in ``path``, where each begins in ``path``.index."""
+    """Writes records for :class:`Records`: the bytes in ``path``, where each begins in ``path``.index. All of
+    them have come in."""
     offsets = array("Q", [0])
     at = 0
     for record in records:
@@ -78,10 +79,11 @@ def save(records: Sequence[bytes], path: Path) -> None:
         offsets.append(at)
     path.write_bytes(b"".join(records))
     path.with_suffix(".index").write_bytes(offsets.tobytes())
+    hand_out(len(records), path)
 
 
 def hand_out(count: int, path: Path) -> None:
-    """Says that the first ``count`` of the records saved in ``path`` have come in."""
+    """Says that the first ``count`` of the records saved in ``path`` have come in, and no others yet."""
     written = path.with_suffix(".new")
     written.write_text(str(count))
     os.replace(written, path.with_suffix(".come"))
