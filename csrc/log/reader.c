@@ -82,8 +82,8 @@ int64_t hf_logr_read(struct hf_logr *r, uint64_t sqn, uint8_t *buf, uint64_t cap
             q.fresh = 1;
         }
         uint64_t holds = hf_logr_holds_below(r);
-        int behind =
-            sqn >= holds; /* no answer for good, whatever follows in it; but a fill may be of what is valid there */
+        /* Behind, there is no answer for good, whatever follows in this log; but a fill may be of what is valid there. */
+        int behind = sqn >= holds;
         if (sqn < oldest && !behind) {
             *next = oldest < holds ? oldest : holds;
             return HF_GONE;

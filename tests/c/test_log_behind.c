@@ -116,21 +116,29 @@ static void what_was_let_go_and_is_void_is_not_gone(void)
     close(dir);
 }
 
-/* Void by the log's own table, and behind it only what a missed BEGIN has made void: the step over stops at that BEGIN. */
-static void a_step_over_a_gap_stops_at_a_missed_begin(void)
+static const struct hf_begin three[] = {{1, 0}, {2, 45}, {3, 200}};
+
+/* A log that has missed the last of `three`, and whose files from 45 to 200 or so are gone. */
+static int without_its_middle(const char *name)
 {
-    int dir = kit_subdirectory(root, "step");
+    int dir = kit_subdirectory(root, name);
     struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 16384, 0));
-    const struct hf_begin table[] = {{1, 0}, {2, 45}, {3, 200}};
-    uint64_t next;
     CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
     kit_append(log, 0, 60, 64, 1);
     CHECK_EQ(hf_log_begin(log, 2, 45), HF_OK);
     kit_append(log, 45, 655, 64, 1);
     hf_log_close(log);
     remove_between(dir, 45, 200);
+    return dir;
+}
+
+/* Void by the log's own table, and behind it only what a missed BEGIN has made void: the step over stops at that BEGIN. */
+static void a_step_over_a_gap_stops_at_a_missed_begin(void)
+{
+    int dir = without_its_middle("step");
+    uint64_t next;
     struct hf_logr *r = kit_reader(dir);
-    CHECK_EQ(hf_logr_learn(r, table, 3), HF_OK);
+    CHECK_EQ(hf_logr_learn(r, three, 3), HF_OK);
     CHECK_EQ(ask(r, 200, &next), HF_AGAIN);
     int64_t got = ask(r, 50, &next);
     CHECK(got == HF_DAMAGED || got == HF_GONE);
@@ -214,19 +222,11 @@ static void a_fill_of_the_hole_that_an_incarnation_leaves_is_read(void)
 /* As a step over a gap, and what was missing was filled. */
 static void a_fill_of_missing_segments_is_read(void)
 {
-    int dir = kit_subdirectory(root, "step2");
-    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_MEMORY, 16384, 16384, 0));
-    const struct hf_begin table[] = {{1, 0}, {2, 45}, {3, 200}};
+    int dir = without_its_middle("step2");
     uint64_t next;
-    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
-    kit_append(log, 0, 60, 64, 1);
-    CHECK_EQ(hf_log_begin(log, 2, 45), HF_OK);
-    kit_append(log, 45, 655, 64, 1);
-    hf_log_close(log);
-    remove_between(dir, 45, 200);
     fill(dir, 2, 45, 200);
     struct hf_logr *r = kit_reader(dir);
-    CHECK_EQ(hf_logr_learn(r, table, 3), HF_OK);
+    CHECK_EQ(hf_logr_learn(r, three, 3), HF_OK);
     CHECK(ask(r, 50, &next) > 0);
     hf_logr_close(r);
     close(dir);

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from simulator.faults import Faults
 
-__all__ = ["ALL", "rings", "some"]
+__all__ = ["ALL", "ring_names", "rings", "some"]
 
 
 def some(low_ms: float, high_ms: float) -> int:
@@ -61,9 +61,14 @@ def blind(faults: Faults) -> Generator[int, None, None]:
         machine.start_store(victim)
 
 
+def ring_names() -> set[str]:
+    """Of those in shared memory."""
+    return {name for name in system.os.listdir("/dev/shm") if ".s" in name}
+
+
 def rings() -> int:
     """How many are in shared memory."""
-    return sum(".s" in name for name in system.os.listdir("/dev/shm"))
+    return len(ring_names())
 
 
 def orphan(faults: Faults) -> Generator[int, None, None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simulator import system
 from simulator.native import ffi
-from simulator.plots import rings, some
+from simulator.plots import ring_names, rings, some
 from simulator.plots_unseen import hide, kill_sources, kill_stores, start
 from simulator.world import world
 
@@ -26,7 +26,7 @@ HEADER_BYTES = 4096
 
 def _trail_and_tail() -> tuple[int, int] | None:
     """Of the newest ring: what may be overwritten lies below the one, and the source stands at the other."""
-    names = sorted(name for name in system.os.listdir("/dev/shm") if ".s" in name)
+    names = sorted(ring_names())
     if not names:
         return None
     with system.File(system.os.open(f"/dev/shm/{names[-1]}", os.O_RDONLY)) as file:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulator import system
 from simulator.native import lib
-from simulator.plots import some
+from simulator.plots import ring_names, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -47,9 +46,9 @@ def settled(faults: Faults, count: int = 3, *, receivers: bool = True) -> Genera
 
 def new_ring(faults: Faults) -> Generator[int, None, None]:
     """A source starts, and has opened its ring: BEGIN follows."""
-    before = _rings()
+    before = ring_names()
     faults.machine.start_source()
-    yield from until(lambda: _rings() - before)
+    yield from until(lambda: ring_names() - before)
 
 
 def drop_lock(faults: Faults, source: Process) -> None:
@@ -57,7 +56,3 @@ def drop_lock(faults: Faults, source: Process) -> None:
     if source.alive:
         faults.machine.judge.told.careless(source)
         lib.sim_drop_process_locks(source.index)
-
-
-def _rings() -> set[str]:
-    return {name for name in system.os.listdir("/dev/shm") if ".s" in name}
