@@ -3,6 +3,7 @@
 
 A walk verifies up to a whole segment, 64 MiB. Nobody does that twice: where one reader of this process has
 got, the next one of the same log goes on. And no drain thread does it first: a thread of its own walks ahead.
+A disk that fails between that walk and the look that it was for is met by who looks: then that thread hangs.
 """
 
 from __future__ import annotations

@@ -71,8 +71,10 @@ def test_a_store_serves_others_while_a_walk_hangs_and_then_goes_on_without_that_
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SOURCE) as src:
         everywhere(src)
         sent = send(src, 10)
-    stores["b"].stop()
+    for store in stores.values():  # else a walk that was over before the disk hung lets its store read there
+        store.stop()
     disk.hang(tmp_path / "store-b")
+    stores = {name: run_store(name, "disk") for name in "ac"}
     with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=SOURCE) as src:
         assert disk.hangs.wait(SHORT)
         with ctx.source("trades", options={**SOURCE, "ume_store_name": ["a", "c"]}) as other:
