@@ -222,10 +222,12 @@ class Domain:
         name of a source's."""
         return f"{self.prefix}{uuid.hex()}.c{life}"
 
-    def memory_logs(self, store: str) -> Path:
-        """Directory of a memory store's logs: shared memory, so it outlives every process but not the
-        boot."""
-        return SHM_DIR / f"{self.prefix}logs.{store}"
+    def memory_logs(self, store: str, uuid: bytes) -> Path:
+        """Directory of a memory store's logs: shared memory, so it outlives every process but not the boot.
+
+        It is the one store's that has this ``uuid``. Another one may have the name next.
+        """
+        return SHM_DIR / f"{self.prefix}logs.{store}.{uuid.hex()}"
 
     @property
     def bells_name(self) -> str:

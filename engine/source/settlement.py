@@ -33,6 +33,15 @@ LINE_FLAGS = (
 )
 
 
+class _Keeper(NamedTuple):
+    """Whose line it is: a store's, in the process that the source has registered with. Who is started on the
+    directory of another one has that one's line, under a name of its own."""
+
+    uuid: bytes
+    process: int
+    """The upper bits of its owner word."""
+
+
 class _Watched:
     """The line of one store, as it was found."""
 
@@ -95,7 +104,7 @@ class Settlement:
         """As the core knows them."""
         self._confirming = self.notices.confirms or conditions.unique_confirmations > 0
         self._handle, self._board, self._domain_fd, self._incarnation = handle, board, domain_fd, incarnation
-        self._uuids: dict[int, bytes] = {}
+        self._keepers: dict[int, _Keeper] = {}
         self._watched: dict[int, _Watched] = {}
         self._receivers: dict[int, tuple[int, int, int]] = {}
         """Line -> (owner, from, ack) of a receiver, as last read."""
@@ -259,18 +268,22 @@ class Settlement:
 
     # The board ----------------------------------------------------------------------------------------------
 
-    def find_store(self, store: int, uuid: bytes) -> bool:
-        """This store counts from now on: its line is on the board. True: it is the first one."""
+    def find_store(self, store: int, uuid: bytes, token: int) -> bool:
+        """This store counts from now on: its line is on the board. True: it is the first one.
+
+        ``token``: of its process. No line counts for two.
+        """
         with self.lock:
-            first = not self._uuids
-            self._uuids[store] = uuid
+            first = not self._keepers
+            self._keepers = {other: known for other, known in self._keepers.items() if known.uuid != uuid}
+            self._keepers[store] = _Keeper(uuid, token >> 16)
             self._find_lines()
         return first
 
     @property
     def begun(self) -> bool:
         """A store has said that BEGIN is durable there."""
-        return bool(self._uuids)
+        return bool(self._keepers)
 
     def registered(self, seated: Collection[int], active: Collection[int]) -> None:
         """The stores that have a seat now, and those of them that the source is registered with."""
@@ -315,8 +328,9 @@ class Settlement:
         return readings, lost
 
     def _find_lines(self) -> None:
-        """Which line belongs to which store. A store keeps its line; the owner's word tells that somebody
-        else has it."""
+        """Which line belongs to which store. What a process has said counts when it has let it go,
+        too. Another owner is the store that has started again, or one on its directory: it counts
+        when the source has registered with it."""
         count = lib.hf_board_read(self._board.handle, self._domain_fd, 0, self._views, lib.HF_BOARD_LINES)
         found = {}
         for i in range(count):
@@ -324,7 +338,10 @@ class Settlement:
             if view.line.role == lib.HF_ROLE_STORE:
                 at = lib.hf_board_line_at(self._board.handle, view.index)
                 found[bytes(ffi.buffer(view.line.uuid))] = _Watched(int(view.index), at, int(view.line.owner))
-        self._watched = {store: found[uuid] for store, uuid in self._uuids.items() if uuid in found}
+        lines = ((store, keeper, found.get(keeper.uuid)) for store, keeper in self._keepers.items())
+        self._watched = {
+            store: line for store, keeper, line in lines if line and line.owner >> 16 in {0, keeper.process}
+        }
 
     def _read_receivers(self) -> list[_Reading]:
         """Those that confirm, on whatever line: a receiver comes without a word."""

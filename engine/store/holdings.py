@@ -106,7 +106,7 @@ class Holdings:
         self.bells = bells
         options = topics.store.options
         self.drainer = Drainer(bells, STRATEGIES[options.wait_strategy], options.holdfast_scrub_interval)
-        self._memory = domain.memory_logs(name)
+        self._memory = domain.memory_logs(name, state.uuid)
         self._file = file
         self._places: dict[bytes, tuple[int, int]] = {}
         """Source uuid -> device and inode of the directory of its log, when it was opened."""

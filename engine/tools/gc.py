@@ -237,12 +237,20 @@ class _Sweep:
     # Stores -------------------------------------------------------------------------------------------------
 
     def _memory_logs(self, item: ObjectName) -> Item | None:
-        name = item.name.removeprefix(f"{self.domain.prefix}logs.")
-        store = next((store for store in self.stores if store.name == name), None)
+        name, store = self._whose(item.name.removeprefix(f"{self.domain.prefix}logs."))
         if not self._store_is_gone(store):
             return None
         why = f"messages of memory store {name}, which does not run"
         return self._item(item, self.everything, why if self.everything else f"{why} (removed by --all)")
+
+    def _whose(self, logs: str) -> tuple[str, StoreFiles | None]:
+        """What the store was called that made these logs, and the store. Up to 0.1 their name had no uuid."""
+        name, _, uuid = logs.rpartition(".")
+        if re.fullmatch("[0-9a-f]{32}", uuid):
+            known = (store for store in self.stores if store.info is not None and store.info.uuid.hex() == uuid)
+        else:
+            name, known = logs, (store for store in self.stores if store.name == logs)
+        return name, next(known, None)
 
     def _store_is_gone(self, store: StoreFiles | None) -> bool:
         """Proved. A store that starts holds its directory's lock before it makes anything, and writes its

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -244,6 +245,32 @@ class Faults:
         lib.sim_copy(by.encode(), f"/disk{index}".encode())
         self.machine.judge.told.restored(index)
         self.machine.judge.lose(quorum=False)
+
+    def swap(self) -> None:
+        """Two stores are started each on the other one's directory: nothing is lost by that."""
+        shape = self.shape
+        alike = [
+            pair
+            for pair in itertools.combinations(shape.lists[0], 2)
+            if all(len({of[index] for index in pair}) == 1 for of in (shape.groups, shape.levels))
+        ]
+        if not alike or shape.lists[1:] or self.saved:  # a life that does not declare one has no say in what it had
+            return
+        both = self.pick(alike)
+        if any(map(self.is_bad, both)):
+            return
+        for index in both:
+            if index in self.machine.stores:
+                self.kill(self.machine.stores[index])
+        self.machine.judge.before_loss()
+        lib.sim_mount(b"/between", 0, 0o755)
+        one, other = (self.machine.disk(index).encode() for index in both)
+        for source, target in ((one, b"/between"), (other, one), (b"/between", other), (b"", b"/between")):
+            assert lib.sim_copy(source, target) == 0, target
+        self.anchor = sum(both) - self.anchor if self.anchor in both else self.anchor
+        for message in self.machine.judge.messages.values():
+            message.swapped(*both)
+        self.machine.judge.told.swapped(*both)
 
     def forget_state(self, index: int) -> None:
         """A store that does not run loses its state, and keeps its logs."""

@@ -120,3 +120,10 @@ class Message:
         self.stable = self.kept = False
         self.had: set[int] = set()
         """Stores that had it before their files were destroyed."""
+
+    def swapped(self, one: int, other: int) -> None:
+        """What one store has, the other one has from now on."""
+        for stores in (self.safe, self.volatile, self.unknown, self.leftover):
+            both = stores & {one, other}
+            if len(both) == 1:
+                stores ^= {one, other}

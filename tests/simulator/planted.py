@@ -17,6 +17,7 @@ __all__ = ["PLANTED", "STAGE"]
 
 RULES = "engine/rules"
 STORE = "engine/store"
+SETTLEMENT = "engine/source/settlement.py"
 
 PLANTED: dict[str, tuple[Patch, ...]] = {
     "half_is_a_quorum": (Patch(f"{RULES}/quorum.py", "    return size // 2 + 1\n", "    return (size + 1) // 2\n"),),
@@ -239,8 +240,15 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "        if False:\n            self._known",
         ),
     ),
-    "an_ack_of_another_incarnation_counts": (
-        Patch("engine/source/settlement.py", "elif copy.ack_stream == self._incarnation:", "else:"),
+    "an_ack_of_another_incarnation_counts": (Patch(SETTLEMENT, "elif copy.ack_stream == self._incarnation:", "else:"),),
+    "a_line_counts_for_two": (
+        Patch(SETTLEMENT, " if line and line.owner >> 16 in {0, keeper.process}", " if line"),
+        Patch(SETTLEMENT, " if known.uuid != uuid}", "}"),
+    ),
+    "memory_logs_are_called_after_the_store": (
+        Patch(
+            "engine/store/holdings.py", "domain.memory_logs(name, state.uuid)", "domain.memory_logs(name, bytes(16))"
+        ),
     ),
     **RING,
     **DEATH,
@@ -274,5 +282,7 @@ STAGE = {
     "forgotten_and_not_synced": "rises",
     "an_old_ack_goes_up_to_the_oldest": "outgrown",
     "new_at_a_store_is_new": "stranger",
+    "a_line_counts_for_two": "swap",
+    "memory_logs_are_called_after_the_store": "swap",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

@@ -43,6 +43,8 @@ FAULTS = (
 LATER_FAULTS = ("upgrade",)
 """Methods of faults.Faults. The later ones are the last dice of a shape: they turn only the seeds that have
 them."""
+LAST_FAULTS = ("swap",)
+"""The same, each with dice of its own."""
 FORMS = ("receive", "receive", "batch", "callback", "arrival", "limited", "explicit")
 SENDS = ("send", "send", "batch", "claim", "smart")
 FEATURES = ("paced", "deregister", "lifetimes", "limits", "ages", "proxies", "impatient", "starts", "notify")
@@ -261,6 +263,7 @@ def draw(seed: int) -> Shape:
         lists,
     )
     shape.faults += tuple(fault for fault in LATER_FAULTS if dice.random() < 0.2)
+    shape.faults += tuple(fault for fault in LAST_FAULTS if random.Random(f"{fault} in {seed}").random() < 0.2)
     for scene, fixed in SCENES.items():
         if random.Random(f"{scene} of {seed}").random() < SHARE:
             return replace(shape, plots=(scene,), **fixed)

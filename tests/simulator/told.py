@@ -96,6 +96,15 @@ class Told:
         self._ids.pop(self._stores(index), None)
         self._forgotten.pop(self._stores(index), None)
 
+    def swapped(self, *both: int) -> None:
+        """Each of two stores has the other one's files."""
+        one, other = map(self._stores, both)
+        for known in (self._ids, self._forgotten):
+            there: dict[str, Any] = {one: known.pop(other, None), other: known.pop(one, None)}
+            known.update({store: what for store, what in there.items() if what is not None})
+        if len(self._unrecorded & {one, other}) == 1:
+            self._unrecorded ^= {one, other}
+
     # Stability ----------------------------------------------------------------------------------------------
 
     def stable(self, life: SourceLife, event: Any, *, by_store: bool) -> None:

@@ -63,7 +63,7 @@ class Scene:
         self.workers = [self.store, self.source, *self.receivers]
         self.rows = [Rows(path, self.content) for path in paths]
         self.traces = Traces(domain)
-        self.logs = self.traces.domain.memory_logs("a") if kind == "memory" else where / "store" / "logs"
+        self.logs = where / "store" / "logs"
         self.log: Log | None = None
         self.lets_go = False
         """The store does, of what is old."""

@@ -180,7 +180,7 @@ class Episode:
         self.domain, self.tally, self.mutant = domain, tally, mutant
         uuid = pick.randbytes(16)
         disk, retained = pick.random() < 0.5, pick.random() < 0.5
-        log = (directory if disk else domain.memory_logs("t")) / uuid.hex()
+        log = (directory if disk else domain.memory_logs("t", uuid)) / uuid.hex()
         log.mkdir(mode=0o700, parents=True)
         self._rows_read, rows_write = os.pipe()
         os.set_blocking(self._rows_read, False)

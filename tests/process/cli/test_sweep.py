@@ -280,7 +280,7 @@ def test_a_dead_store_without_a_directory_is_forgotten_by_the_operator_alone(emp
 
 def test_the_logs_of_a_dead_memory_store_go_with_the_operators_word(empty: Domain, tmp_path: Path) -> None:
     store_died(empty, tmp_path / "a")
-    logs = empty.memory_logs("a")
+    logs = empty.memory_logs("a", b"a" * 16)
     (logs / "log").mkdir(parents=True)
     (logs / "log" / "seg-0").write_bytes(bytes(300))
     (found,) = [item for item in sweep(empty) if item.kind == "logs"]

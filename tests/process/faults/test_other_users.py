@@ -159,7 +159,7 @@ def test_who_reads_on_after_the_name_is_gone_is_let(domain_here: Domain) -> None
 def odd_names(domain: Domain) -> list[Path]:
     uuids = [bytes([number]) * 16 for number in range(6)]
     names = [domain.stream_name(uuid, 1) for uuid in uuids] + [domain.board_name(uuid) for uuid in uuids]
-    names += [domain.channel_name(uuid, 1) for uuid in uuids] + [domain.memory_logs(f"s{n}").name for n in range(6)]
+    names += [domain.channel_name(uuid, 1) for uuid in uuids] + [domain.memory_logs("s", uuid).name for uuid in uuids]
     return [SHM_DIR / name for name in names]
 
 
@@ -283,13 +283,19 @@ def stored(run_store: Callable[..., ThreadStore]) -> tuple[ThreadStore, Path]:
         src.wait_registered(SHORT)
         src.send(b"kept")
         src.wait_stable(timeout=SHORT)
-    return store, store.store.domain.memory_logs("a")
+    return store, memory_logs(store)
+
+
+def memory_logs(store: ThreadStore) -> Path:
+    return store.store.domain.memory_logs("a", store.store.state.uuid)
 
 
 def test_a_memory_store_takes_no_directory_of_another_users(
-    run_store: Callable[..., ThreadStore], domain_here: Domain
+    run_store: Callable[..., ThreadStore],
 ) -> None:
-    place = domain_here.memory_logs("a")
+    store = run_store()
+    place = memory_logs(store)
+    store.stop()
     stranger("directory", place)
     (place / "planted").touch()
     stored(run_store)
@@ -299,14 +305,13 @@ def test_a_memory_store_takes_no_directory_of_another_users(
 
 
 def test_who_is_not_root_is_told_whose_directory_it_is(
-    run_store: Callable[..., ThreadStore], domain_here: Domain, monkeypatch: pytest.MonkeyPatch
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(holdings, "evict", lambda _: False)
-    stranger("directory", domain_here.memory_logs("a"))
-    run_store()
+    stranger("directory", memory_logs(run_store()))
     with hf.Context() as ctx:
         src = ctx.source("quotes", options={**OPTIONS, "ume_store_name": ["a:0:0"]})
-        with pytest.raises(hf.RegistrationError, match=f"logs.a belongs to uid {STRANGER}, not to 0"):
+        with pytest.raises(hf.RegistrationError, match=f"logs.a.[0-9a-f]+ belongs to uid {STRANGER}, not to 0"):
             src.wait_registered(SHORT)
 
 

@@ -128,7 +128,7 @@ def test_i2_one_store_keeps_topics_on_disk_and_in_memory(start: Callable[..., Th
     with hf.Context(session_id=5) as ctx:
         for name in ("disk", "memory"):
             sent(ctx, name, name.encode())
-        memory = store.store.domain.memory_logs("a")
+        memory = store.store.domain.memory_logs("a", store.store.state.uuid)
         for name, level in (("disk", lib.HF_LEVEL_DISK), ("memory", lib.HF_LEVEL_MEMORY)):
             repo = repository(store, name)
             assert (repo.source.repository, repo.level) == (name, level)
@@ -151,7 +151,7 @@ def test_i2_a_memory_log_is_made_again_when_the_memory_was_emptied(start: Callab
     with hf.Context(session_id=5) as ctx:
         src = sent(ctx, "m", b"0", b"1")
         src.close()
-        memory = store.store.domain.memory_logs("a")
+        memory = store.store.domain.memory_logs("a", store.store.state.uuid)
         store.stop()
         shutil.rmtree(memory)
         store = start(topic("m", repository_type="memory"))
@@ -164,7 +164,7 @@ def test_i2_a_memory_log_is_found_when_a_reboot_has_made_the_domain_anew(start: 
     with hf.Context(session_id=5) as ctx:
         src = sent(ctx, "m", b"0", b"1")
         src.close()
-        memory, link = store.store.domain.memory_logs("a"), repository(store, "m").path
+        memory, link = store.store.domain.memory_logs("a", store.store.state.uuid), repository(store, "m").path
         store.stop()
         shutil.rmtree(memory)
         link.unlink()

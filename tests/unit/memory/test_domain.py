@@ -147,7 +147,7 @@ def test_a_path_that_is_too_long_for_a_socket_is_refused(tmp_path: Path, monkeyp
 
 def test_names_in_shared_memory_say_what_they_are_and_others_are_nobodys(own: Domain) -> None:
     names = [own.stream_name(UUID, 12), own.board_name(UUID), own.channel_name(UUID, 3), own.bells_name]
-    parsed = [own.parse(name) for name in [*names, own.memory_logs("a").name]]
+    parsed = [own.parse(name) for name in [*names, own.memory_logs("a", b"a" * 16).name]]
     assert [(it.kind, it.uuid, it.incarnation) for it in parsed if it is not None] == [
         ("stream", UUID, 12), ("board", UUID, 0), ("channel", UUID, 3), ("bells", b"", 0), ("logs", b"", 0),
     ]  # fmt: skip

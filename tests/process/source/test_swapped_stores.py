@@ -1,0 +1,84 @@
+"""Stores that are started under other names than before: no copy of a message counts for two of them, and
+each keeps its messages for itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from process.conftest import ThreadStore
+from support.three_stores import SHORT, SOURCE, everywhere, send
+from support.workers import Worker, until
+
+import holdfast as hf
+from holdfast.engine.store.store import StoreConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+BOTH: dict[str, Any] = {**SOURCE, "ume_store_name": ["a:0:0", "b:0:0"]}
+
+
+@pytest.fixture
+def run_process(tmp_path: Path, own_domain: str) -> Iterator[Callable[[str, str], Worker]]:
+    """Starts a store in a process of its own, by name, on this directory: a line tells by its owner's process
+    who has it."""
+    started: list[Worker] = []
+
+    def run(name: str, directory: str) -> Worker:
+        started.append(Worker("store", tmp_path, domain=own_domain, name=name, directory=str(tmp_path / directory)))
+        return started[-1].start().wait_ready()
+
+    yield run
+    for worker in started:
+        worker.discard()
+
+
+def test_a_store_on_the_directory_of_another_one_does_not_count_for_both(
+    run_process: Callable[[str, str], Worker],
+) -> None:
+    """It has that one's line on the board, and the source has not heard that this one is gone for good."""
+    stores = [run_process("a", "store-a"), run_process("b", "store-b")]
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=BOTH) as src:
+        everywhere(src)
+        send(src, 1)
+        for store in stores:
+            store.discard()
+        src.send(b"1")
+        run_process("a", "store-b")
+        until("a has it", lambda: src.stats().stores["a"].stable_sequence_number == 1)
+        assert src.stats().stores["b"].stable_sequence_number == 0
+        with pytest.raises(hf.StabilityTimeout):
+            src.wait_stable(timeout=0)
+        run_process("b", "store-a")
+        src.wait_stable(timeout=SHORT)
+
+
+def test_a_memory_store_leaves_alone_what_another_one_of_its_name_keeps(tmp_path: Path) -> None:
+    """That one has another name now. Its messages lie where it has put them first."""
+    started: list[ThreadStore] = []
+
+    def run(name: str, directory: str) -> ThreadStore:
+        started.append(ThreadStore(StoreConfig(name, tmp_path / directory, type="memory")))
+        return started[-1]
+
+    def sent(*names: str) -> None:
+        options = {**SOURCE, "ume_store_name": [f"{name}:0:0" for name in names]}
+        with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=options) as src:
+            everywhere(src)
+            send(src, 1)
+
+    try:
+        first = run("a", "first")
+        sent("a")
+        first.stop()
+        stores = [run("z", "first"), run("a", "second")]
+        sent("z", "a")
+        assert [len(each.store.state.sources) for each in stores] == [1, 1]
+        logs = [next(each.store.logs.iterdir()) for each in stores]
+        assert logs[0].name == logs[1].name, "it is the same source"
+        assert logs[0].resolve() != logs[1].resolve()
+    finally:
+        for store in started:
+            store.stop()
