@@ -140,6 +140,15 @@ class Retention:
                 proven = _without(proven, fresh)  # of those the store's event has told
             self._tell_proven(proven)
 
+    def replaced(self, store: int) -> None:
+        """Take in that another copy stands where the store's was, or none: what it has counts anew. What is
+        stable stays so."""
+        assert self.holdings is not None
+        had = self._had[store]
+        for low, high in [*self.unproven.parts(self.start, had), *self._unstable(self.stable, had)]:
+            self.holdings.stores[store].remove(low, high)
+        self._had[store] = min(had, self.stable)
+
     def _lost(self, store: int, low: int, high: int) -> None:
         """Told of what is not stable without this store: the others' copies are as good."""
         open_ = [*self.unproven.parts(low, high), *self._unstable(max(low, self.stable), high)]

@@ -321,7 +321,7 @@ class SourceSession:
                 if (
                     settlement is not None
                     and welcome is not None
-                    and (settlement.find_store(store, welcome.uuid, welcome.token) or news)
+                    and (settlement.find_store(store, welcome.uuid) or news)
                 ):
                     self._write_sri()  # not before: without BEGIN receivers stay with what was before this incarnation
                 begun = self.machine.begun(store, self.next_sequence_number, now, catching_up=answer.catching_up)

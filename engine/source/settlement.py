@@ -33,15 +33,6 @@ LINE_FLAGS = (
 )
 
 
-class _Keeper(NamedTuple):
-    """Whose line it is: a store's, in the process that the source has registered with. Who is started on the
-    directory of another one has that one's line, under a name of its own."""
-
-    uuid: bytes
-    process: int
-    """The upper bits of its owner word."""
-
-
 class _Watched:
     """The line of one store, as it was found."""
 
@@ -104,7 +95,9 @@ class Settlement:
         """As the core knows them."""
         self._confirming = self.notices.confirms or conditions.unique_confirmations > 0
         self._handle, self._board, self._domain_fd, self._incarnation = handle, board, domain_fd, incarnation
-        self._keepers: dict[int, _Keeper] = {}
+        self._uuids: dict[int, bytes] = {}
+        self._gone: set[int] = set()
+        """Stores whose line is another one's now."""
         self._watched: dict[int, _Watched] = {}
         self._receivers: dict[int, tuple[int, int, int]] = {}
         """Line -> (owner, from, ack) of a receiver, as last read."""
@@ -268,22 +261,32 @@ class Settlement:
 
     # The board ----------------------------------------------------------------------------------------------
 
-    def find_store(self, store: int, uuid: bytes, token: int) -> bool:
+    def find_store(self, store: int, uuid: bytes) -> bool:
         """This store counts from now on: its line is on the board. True: it is the first one.
 
-        ``token``: of its process. No line counts for two.
+        A store that is started on another one's directory has that one's line, which counts for one of them.
+        What was counted for the other one, or for the directory before, and is not stable yet, has to be said
+        again.
         """
         with self.lock:
-            first = not self._keepers
-            self._keepers = {other: known for other, known in self._keepers.items() if known.uuid != uuid}
-            self._keepers[store] = _Keeper(uuid, token >> 16)
+            first = not self._uuids
+            others = [other for other, known in self._uuids.items() if known == uuid and other != store]
+            for other in others:
+                del self._uuids[other]
+                self.acks[other] = 0
+            if self._uuids.setdefault(store, uuid) != uuid:
+                self._uuids[store] = uuid
+                others.append(store)
+            for other in others:
+                self.retention.replaced(other)
+            self._gone = (self._gone | set(others)) - {store}
             self._find_lines()
         return first
 
     @property
     def begun(self) -> bool:
         """A store has said that BEGIN is durable there."""
-        return bool(self._keepers)
+        return bool(self._uuids)
 
     def registered(self, seated: Collection[int], active: Collection[int]) -> None:
         """The stores that have a seat now, and those of them that the source is registered with."""
@@ -293,9 +296,9 @@ class Settlement:
 
     def beats(self) -> dict[int, tuple[int, bool]]:
         """Store index -> the heartbeat on its line, and whether the store says there that it is catching
-        up."""
+        up. One whose line is another one's stands still."""
         with self.lock:
-            return {
+            return dict.fromkeys(self._gone, (0, False)) | {
                 store: (int(line.at.heartbeat_ns), bool(line.at.flags & lib.HF_LINE_CATCHING_UP))
                 for store, line in self._watched.items()
             }
@@ -328,9 +331,8 @@ class Settlement:
         return readings, lost
 
     def _find_lines(self) -> None:
-        """Which line belongs to which store. What a process has said counts when it has let it go,
-        too. Another owner is the store that has started again, or one on its directory: it counts
-        when the source has registered with it."""
+        """Which line belongs to which store. A store keeps its line; the owner's word tells that somebody
+        else has it."""
         count = lib.hf_board_read(self._board.handle, self._domain_fd, 0, self._views, lib.HF_BOARD_LINES)
         found = {}
         for i in range(count):
@@ -338,10 +340,7 @@ class Settlement:
             if view.line.role == lib.HF_ROLE_STORE:
                 at = lib.hf_board_line_at(self._board.handle, view.index)
                 found[bytes(ffi.buffer(view.line.uuid))] = _Watched(int(view.index), at, int(view.line.owner))
-        lines = ((store, keeper, found.get(keeper.uuid)) for store, keeper in self._keepers.items())
-        self._watched = {
-            store: line for store, keeper, line in lines if line and line.owner >> 16 in {0, keeper.process}
-        }
+        self._watched = {store: found[uuid] for store, uuid in self._uuids.items() if uuid in found}
 
     def _read_receivers(self) -> list[_Reading]:
         """Those that confirm, on whatever line: a receiver comes without a word."""

@@ -237,20 +237,28 @@ class _Sweep:
     # Stores -------------------------------------------------------------------------------------------------
 
     def _memory_logs(self, item: ObjectName) -> Item | None:
-        name, store = self._whose(item.name.removeprefix(f"{self.domain.prefix}logs."))
-        if not self._store_is_gone(store):
+        """Up to 0.1 their name had no uuid, and did not follow a store that was renamed."""
+        name, _, uuid = item.name.removeprefix(f"{self.domain.prefix}logs.").rpartition(".")
+        if re.fullmatch("[0-9a-f]{32}", uuid):
+            own = [store for store in self.stores if store.info is not None and store.info.uuid.hex() == uuid]
+            if not own and self.populated:
+                why = f"messages of memory store {name} in a directory that is gone (removed by --all when nobody lives here)"
+                return self._item(item, False, why)
+        else:
+            name = f"{name}.{uuid}".removeprefix(".")
+            own = [store for store in self.stores if store.name == name]
+            if self._is_in_use(SHM_DIR / item.name):
+                return None
+        if not all(map(self._store_is_gone, own)) or not (own or self._store_is_gone(None)):
             return None
         why = f"messages of memory store {name}, which does not run"
         return self._item(item, self.everything, why if self.everything else f"{why} (removed by --all)")
 
-    def _whose(self, logs: str) -> tuple[str, StoreFiles | None]:
-        """What the store was called that made these logs, and the store. Up to 0.1 their name had no uuid."""
-        name, _, uuid = logs.rpartition(".")
-        if re.fullmatch("[0-9a-f]{32}", uuid):
-            known = (store for store in self.stores if store.info is not None and store.info.uuid.hex() == uuid)
-        else:
-            name, known = logs, (store for store in self.stores if store.name == logs)
-        return name, next(known, None)
+    def _is_in_use(self, logs: Path) -> bool:
+        """A store that runs has a log here, whatever it is called now."""
+        alive = [store.info for store in self.stores if store.info is not None and not self._store_is_gone(store)]
+        links = [link for info in alive for link in Path(info.logs).glob("*") if link.is_symlink()]
+        return any(link.readlink().parent == logs for link in links)
 
     def _store_is_gone(self, store: StoreFiles | None) -> bool:
         """Proved. A store that starts holds its directory's lock before it makes anything, and writes its

@@ -241,10 +241,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
         ),
     ),
     "an_ack_of_another_incarnation_counts": (Patch(SETTLEMENT, "elif copy.ack_stream == self._incarnation:", "else:"),),
-    "a_line_counts_for_two": (
-        Patch(SETTLEMENT, " if line and line.owner >> 16 in {0, keeper.process}", " if line"),
-        Patch(SETTLEMENT, " if known.uuid != uuid}", "}"),
-    ),
+    "a_line_counts_for_two": (Patch(SETTLEMENT, "if known == uuid and other != store]", "if False]"),),
     "memory_logs_are_called_after_the_store": (
         Patch(
             "engine/store/holdings.py", "domain.memory_logs(name, state.uuid)", "domain.memory_logs(name, bytes(16))"

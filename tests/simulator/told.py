@@ -27,6 +27,8 @@ class Told:
         """Store -> when it has told that it has forgotten the source."""
         self._before_cut = 0
         """Lives of receivers before the last power cut."""
+        self._moved: set[int] = set()
+        """Stores whose directory was replaced: what was stable there may be told again."""
         self._unrecorded: set[str] = set()
         """Stores whose disks have been read-only: what they grant then, they say, is not recorded."""
 
@@ -95,6 +97,7 @@ class Told:
         """A store's files are others: what it has given and forgotten, it does not know."""
         self._ids.pop(self._stores(index), None)
         self._forgotten.pop(self._stores(index), None)
+        self._moved.add(index)
 
     def swapped(self, *both: int) -> None:
         """Each of two stores has the other one's files."""
@@ -104,6 +107,7 @@ class Told:
             known.update({store: what for store, what in there.items() if what is not None})
         if len(self._unrecorded & {one, other}) == 1:
             self._unrecorded ^= {one, other}
+        self._moved.update(both)
 
     # Stability ----------------------------------------------------------------------------------------------
 
@@ -111,7 +115,8 @@ class Told:
         """MessageStable: once for each number, and once for each store and number."""
         numbers = range(event.first_sequence_number, event.sequence_number + 1)
         if by_store:
-            twice = [number for number in numbers if (event.store_index, number) in life.stored]
+            moved = life.declared[event.store_index] in self._moved
+            twice = [number for number in numbers if (event.store_index, number) in life.stored and not moved]
             life.stored.update((event.store_index, number) for number in numbers)
         else:
             twice = [number for number in numbers if number in life.said]

@@ -48,10 +48,45 @@ def test_a_store_on_the_directory_of_another_one_does_not_count_for_both(
         src.send(b"1")
         run_process("a", "store-b")
         until("a has it", lambda: src.stats().stores["a"].stable_sequence_number == 1)
-        assert src.stats().stores["b"].stable_sequence_number == 0
+        assert src.stats().stores["b"].stable_sequence_number == -1
         with pytest.raises(hf.StabilityTimeout):
             src.wait_stable(timeout=0)
         run_process("b", "store-a")
+        src.wait_stable(timeout=SHORT)
+
+
+def test_what_a_directory_was_counted_for_under_one_name_it_does_not_count_for_under_another(
+    run_process: Callable[[str, str], Worker],
+) -> None:
+    stores = {name: run_process(name, f"store-{name}") for name in "ab"}
+    with hf.Context(session_id=7) as ctx, ctx.source("quotes", options=BOTH) as src:
+        everywhere(src)
+        send(src, 1)
+        stores["b"].discard()
+        src.send(b"1")
+        until("a has it", lambda: src.stats().stores["a"].stable_sequence_number == 1)
+        stores["a"].discard()
+        run_process("b", "store-a")
+        until("b has it", lambda: src.stats().stores["b"].stable_sequence_number == 1)
+        with pytest.raises(hf.StabilityTimeout):
+            src.wait_stable(timeout=0)
+        run_process("a", "store-b")
+        src.wait_stable(timeout=SHORT)
+
+
+def test_a_sequential_source_that_waits_hears_a_store_that_has_started_again(
+    run_process: Callable[[str, str], Worker],
+) -> None:
+    """It looks at the board, and at nothing else, while it waits."""
+    store = run_process("a", "store-a")
+    options = {**SOURCE, "ume_store_name": ["a:0:0"]}
+    sequential = {"operational_mode": "sequential"}
+    with hf.Context(session_id=7, options=sequential) as ctx, ctx.source("quotes", options=options) as src:
+        src.wait_registered(SHORT)
+        send(src, 1)
+        store.discard()
+        src.send(b"1")
+        run_process("a", "store-a")
         src.wait_stable(timeout=SHORT)
 
 

@@ -235,6 +235,32 @@ def test_what_the_store_lost_stays_unproven() -> None:
 # E.2, E.4: who must have it ---------------------------------------------------------------------------------
 
 
+def test_a_store_that_is_another_one_has_what_it_says_anew_and_nothing_stable_goes_back() -> None:
+    kit = Kit(3)
+    kit.send(1, 1, 1, 1)
+    kit.store(0, 4)
+    kit.store(1, 2)
+    retention = kit.retention
+    retention.replaced(0)
+    assert (retention.stable, retention.is_stable(2)) == (2, False)
+    kit.store(1, 4)
+    assert kit.settled_released == (2, 2), "what was counted for the one before counts no more"
+    kit.store(0, 3)
+    assert kit.settled_released == (3, 3)
+
+
+def test_what_was_given_up_is_not_proved_by_a_store_that_is_another_one() -> None:
+    kit = Kit(3)
+    kit.send(1, 1, 1)
+    kit.store(0, 3)
+    kit.retention.release(2, forced=True)
+    kit.retention.replaced(0)
+    kit.store(1, 3)
+    assert not kit.retention.is_stable(0)
+    kit.store(0, 3)
+    assert kit.retention.is_stable(0)
+
+
 def test_e2_all_active_waits_for_every_registered_store_and_at_least_a_quorum() -> None:
     kit = Kit(3, intragroup="all-active")
     kit.send(1)
