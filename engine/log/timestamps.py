@@ -3,8 +3,10 @@ restore-last, I.3 age threshold)."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ..rules import chosen_start
 from .info_file import log_range
 from .reader import Block, Logs
 
@@ -35,14 +37,7 @@ def first_since(path: Path, age_ns: int) -> int | None:
 
 def first_sent_since(logs: Logs, block: Block, low: int, high: int, time_ns: int) -> int:
     """As :func:`first_since`, in [low, high), for a time (CLOCK_REALTIME); ``high``: there is none."""
-    while low < high:
-        middle = (low + high) // 2
-        sent = _sent(logs, block, middle, high)
-        if sent is not None and sent[1] < time_ns:
-            low = sent[0] + 1
-        else:
-            high = middle
-    return low
+    return chosen_start.first_sent_since(partial(_sent, logs, block), low, high, time_ns)
 
 
 def _sent(logs: Logs, block: Block, number: int, stop: int) -> tuple[int, int] | None:
