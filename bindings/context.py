@@ -3,17 +3,19 @@ messages."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .config import Configuration
 from .engine.client.context import Context as Driver
 from .engine.options.resolve import as_given
+from .engine.receiver.start import check_start
 from .limited_receiver import LimitedReceiver
 from .receiver import Receiver
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from .message import Message
 
@@ -61,16 +63,32 @@ class Context(Driver):
         options: Mapping[str, object] | None = None,
         on_message: Callable[[Message], object] | None = None,
         on_event: Callable[[Any], object] | None = None,
+        start: Literal["earliest", "latest"] | int | datetime | None = None,
+        reset: bool = False,
     ) -> Receiver:
         """A receiver of ``topic``, or of every topic in which ``pattern`` is found (how: ``pattern_type``).
 
+        ``start`` says where it begins with each source with which its session has no position yet::
+
+            ctx.receiver("quotes", start="latest")  # what is published from now on
+            ctx.receiver("quotes", start="earliest")  # all that stores keep
+            ctx.receiver("quotes", start=1000)  # number 1000 of each source, or the oldest behind it
+            ctx.receiver("quotes", start=datetime.now(timezone.utc) - timedelta(hours=1))
+
+        A number or a time that lies ahead means "latest". With ``reset`` a session that has a position goes
+        to ``start``, too. What it goes back over is delivered again. What it skips is acknowledged by the
+        program's next acknowledgement, or by ``acknowledge_skipped()``; else the next start has it.
+
         Raises:
-            ConfigError: a bad topic, pattern or option.
+            ConfigError: a bad topic, pattern, option or start; a datetime without a time zone; ``reset``
+                without ``start``; ``start`` beside ``ume_recovery_sequence_number_info_function``, or beside
+                ``use_late_join`` 0 unless it is "latest".
         """
         found = self.options_for(
             "receiver", options, topic if pattern is None else pattern, wildcard=pattern is not None
         )
         kind = LimitedReceiver if found.ume_application_outstanding_maximum else Receiver
-        receiver = kind(self, topic, pattern, found, on_message, on_event)
+        chosen = check_start(start, found, reset=reset)
+        receiver = kind(self, topic, pattern, found, on_message, on_event, chosen)
         self.add_receiver(receiver)
         return receiver

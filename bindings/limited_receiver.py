@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .engine.options.resolve import Options
     from .engine.receiver.ack_window import Window
     from .engine.receiver.delivery_controller import DeliveryController
+    from .engine.rules.chosen_start import ChosenStart
     from .message import Message
 
 __all__ = ["LimitedReceiver"]
@@ -32,10 +33,10 @@ class LimitedReceiver(Receiver):
 
     def __init__(
         self, context: Context, topic: str | None, pattern: str | None, options: Options,
-        on_message: Callable[[Message], object] | None, on_event: Callable[[Any], object] | None,
+        on_message: Callable[[Message], object] | None, on_event: Callable[[Any], object] | None, chosen: ChosenStart | None,
     ) -> None:  # fmt: skip
         self._outstanding = Outstanding(options.ume_application_outstanding_maximum, context.wake)
-        super().__init__(context, topic, pattern, options, on_message, on_event)
+        super().__init__(context, topic, pattern, options, on_message, on_event, chosen)
 
     @property
     def outstanding(self) -> int:

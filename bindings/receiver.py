@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .engine.options.resolve import Options
     from .engine.receiver.delivery_controller import DeliveryController
     from .engine.receiver.feed import View
+    from .engine.rules.chosen_start import ChosenStart
     from .message import Message
 
 __all__ = ["Receiver", "ReceiverStats"]
@@ -44,9 +45,9 @@ class Receiver(Driver):
 
     def __init__(
         self, context: Context, topic: str | None, pattern: str | None, options: Options,
-        on_message: Callable[[Message], object] | None, on_event: Callable[[Any], object] | None,
+        on_message: Callable[[Message], object] | None, on_event: Callable[[Any], object] | None, chosen: ChosenStart | None,
     ) -> None:  # fmt: skip
-        super().__init__(context, topic, pattern, options, on_event)
+        super().__init__(context, topic, pattern, options, on_event, chosen)
         self.pool = MessagePool(self)
         self.entries = EntriesPool()
         self._on_message = on_message

@@ -35,6 +35,7 @@ BESIDE = {
     "engine/receiver/late.py": "process/receiver/test_late.py",
     "engine/receiver/ports.py": "process/receiver/test_recovery.py",
     "engine/receiver/receiver.py": "process/receiver/test_consumption.py process/receiver/test_wildcard.py",
+    "engine/receiver/start.py": "process/receiver/test_chosen_start.py process/receiver/test_recovery.py",
     "engine/source/publisher.py": "process/source/test_flight_size.py process/source/test_semantics.py",
     "engine/source/registration_events.py": "process/source/test_registration.py process/source/test_groups.py",
     "engine/source/settlement.py": "process/source/test_semantics.py process/source/test_flight_size.py",

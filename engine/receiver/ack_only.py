@@ -166,7 +166,7 @@ class _AckOnly(DeliveryController):
         with self._acking:
             if self._left or self.receiver.context.fence is not None:
                 return
-            self._begun = max(self._begun, self._known_begin())
+            self._begun = max(self._begun, self.known_begin())
             self._rebase()
             wanted = self._read_below.get(self.uuid, 0)
             if wanted > self.acked:

@@ -7,11 +7,9 @@ receiving thread's. Registration with the source's stores is registrar.py's.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from ..errors import TurnHeldError
-from ..events import info as callbacks
 from ..events import receiver as events
 from ..log.info_file import published_below
 from ..log.reader import FOR_EVER, Logs
@@ -24,11 +22,12 @@ from ..options.receiver_paced import BLOCKING
 from ..printable import printable
 from ..rules.quorum import Groups
 from ..rules.reconcile import published_end, void_from
-from ..rules.start_and_gap import Gap, Start, limited_low, start_number
+from ..rules.start_and_gap import Gap
 from .arrival_order import ArrivalFeed, ArrivalWindow
 from .feed import Feed
 from .late import Late
 from .registrar import Registrar
+from .start import start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,13 +36,12 @@ if TYPE_CHECKING:
     from ..control.link import StoreLink
     from ..memory.discovery import Found
     from ..rules import registration as reg
+    from ..rules.start_and_gap import Start
     from .ack_window import Window
     from .feed import Listener
     from .ports import ReceiverPort
 
 __all__ = ["DeliveryController"]
-
-_log = logging.getLogger("holdfast")
 
 
 class DeliveryController(Counts):
@@ -187,6 +185,7 @@ class DeliveryController(Counts):
         """Takes a board line, decides where to start, and lets the receiving thread in."""
         try:
             self._join()
+            self._begun = self.known_begin()  # first: what begins meanwhile is gone back to
             low = action.sequence_number
             high = self._high(low)
             start = self._start(low, high)
@@ -199,7 +198,6 @@ class DeliveryController(Counts):
             self.fail(error)
             return
         assert self.board is not None
-        self._begun = self._known_begin()
         self._void = self._begun[1]
         position = start.sequence_number if self.streaming else low if action.position is None else action.position
         self._open(start.sequence_number, high + 1, skips=position < start.sequence_number)
@@ -242,7 +240,7 @@ class DeliveryController(Counts):
         assert self.board is not None
         receiver, board = self.receiver, self.board
         context = receiver.context
-        logs, until = self._logs()
+        logs, until = self.logs()
         patience_ns = receiver.options.retransmit_request_message_timeout * 1_000_000
         new = not any(answer.old or answer.kept_for for answer in self.registrar.answers())
 
@@ -264,7 +262,7 @@ class DeliveryController(Counts):
             self.window = receiver.new_window(start)
             self.feed = self.live = feed(self, self.line, start, FOR_EVER)
 
-    def _logs(self) -> tuple[list[str], dict[str, int]]:
+    def logs(self) -> tuple[list[str], dict[str, int]]:
         """The source's logs, another one first for each receiver: the reading spreads over the stores' disks.
         Those of stores of earlier lists come last; below which number these count."""
         paths, earlier = self.registrar.log_paths(), self.registrar.earlier_logs()
@@ -274,9 +272,9 @@ class DeliveryController(Counts):
     def found_logs(self) -> None:
         """A store has granted: where its log is, is known now."""
         if self.feed is not None:
-            self.feed.use_logs(*self._logs())
+            self.feed.use_logs(*self.logs())
 
-    def _known_begin(self) -> tuple[int, int]:
+    def known_begin(self) -> tuple[int, int]:
         """The BEGIN that the start was chosen under: the newest that holds by the stores' answers, or the
         ring's without any."""
         table = self.registrar.table()
@@ -327,30 +325,7 @@ class DeliveryController(Counts):
 
     def _start(self, low: int, high: int) -> Start:
         """docs/semantics.md F.1. Asks the program's callback, for new receivers too."""
-        options = self.receiver.options
-        late_join = options.use_late_join and options.ume_use_store and self.found.late_join
-        if not late_join:
-            return Start(high + 1, limited=False, clamped=False)
-        maximum = options.retransmit_request_maximum
-        if self.streaming:
-            low = self.receiver.context.discovery.start_sqn(self.uuid)
-        chosen = low
-        function = options.ume_recovery_sequence_number_info_function
-        if function is not None:
-            session = self.registrar.source_session_id()
-            flags = callbacks.RecoveryInfoFlags.SRC_SID if session else callbacks.RecoveryInfoFlags(0)
-            info = callbacks.RecoverySequenceNumberInfo(
-                flags, low, limited_low(low, high, maximum), high, self.source, self.client_data, session
-            )
-            function(info)
-            chosen = int(info.low_sequence_number)
-        start = start_number(low, high, maximum, chosen)
-        if start.clamped:
-            _log.warning(
-                "%s: low sequence number %d is beyond the newest, %d: starts at %d, no messages will be recovered",
-                self.source, chosen, high, start.sequence_number,
-            )  # fmt: skip
-        return start
+        return start_of(self, low, high)
 
     # What a feed tells: the receiving thread ----------------------------------------------------------------
 

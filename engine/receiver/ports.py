@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from ..control.host import Host
     from ..control.link import StoreLink
     from ..memory.discovery import Found
+    from ..memory.mapping import Mapping
     from ..memory.sri import SriWatch
     from ..options.resolve import Options
     from ..rules import registration as reg
+    from ..rules.chosen_start import ChosenStart, Published
+    from ..rules.reconcile import Table
     from .ack_window import Window
     from .arrival_order import ArrivalFeed
     from .feed import Feed
@@ -27,6 +30,8 @@ class ReceiverPort(Protocol):
 
     context: Host
     options: Options
+    chosen: ChosenStart | None
+    made: Published | None
 
     def new_window(self, start: int) -> Window:
         """What remembers the deliveries from one more source."""
@@ -51,6 +56,7 @@ class RegistrarPort(Protocol):
     """The registration of one source, for what shows what it waits for."""
 
     session_id: int
+    proposal: bytes
 
     @property
     def stores(self) -> Sequence[NamedStore]:
@@ -61,6 +67,15 @@ class RegistrarPort(Protocol):
 
     def earlier_logs(self) -> dict[str, tuple[str, int]]:
         """The source's log at stores that are declared no more."""
+
+    def answers(self) -> list[wire.ReceiverGranted]:
+        """What was granted."""
+
+    def table(self) -> Table:
+        """The BEGINs that hold."""
+
+    def source_session_id(self) -> int:
+        """The source's session ID, 0 for none."""
 
 
 class NamedStore(Protocol):
@@ -83,6 +98,8 @@ class DeliveryPort(Protocol):
     source: str
     client_data: object
     failure: Exception | None
+    streaming: bool
+    board: Mapping | None
     line: int
     watch: SriWatch
     feed: Feed | ArrivalFeed | None
@@ -96,6 +113,12 @@ class DeliveryPort(Protocol):
 
     def fail(self, error: Exception) -> None:
         """Registration failed for good."""
+
+    def logs(self) -> tuple[list[str], dict[str, int]]:
+        """The source's logs, and below which number those of earlier lists count."""
+
+    def known_begin(self) -> tuple[int, int]:
+        """The newest BEGIN that holds."""
 
     def found_logs(self) -> None:
         """A store has granted: where its log is, is known now."""

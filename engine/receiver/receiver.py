@@ -26,6 +26,7 @@ from ..native.waiting import STRATEGIES
 from ..rules.quorum import Groups
 from .ack_window import AckWindow, ExplicitWindow
 from .delivery_controller import DeliveryController
+from .start import published_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..control.host import Host
     from ..control.link import StoreLink
     from ..options.resolve import Options
+    from ..rules.chosen_start import ChosenStart
     from .ack_window import Window
 
 __all__ = ["Receiver"]
@@ -55,7 +57,7 @@ class Receiver(Gate):
 
     def __init__(
         self, context: Host, topic: str | None, pattern: str | None, options: Options,
-        on_event: Callable[[Any], object] | None,
+        on_event: Callable[[Any], object] | None, chosen: ChosenStart | None = None,
     ) -> None:  # fmt: skip
         if (topic is None) == (pattern is None):
             raise ConfigError("a receiver has a topic or a pattern, not both", hint="ctx.receiver('quotes')")
@@ -70,6 +72,9 @@ class Receiver(Gate):
         took."""
         self.matches = _matcher(topic, pattern, options.pattern_type)
         """Tells whether the receiver wants a topic."""
+        self.chosen = chosen
+        """Where the program wants it to start."""
+        self.made = published_now(context.discovery, self.matches) if chosen is not None else None
         self._all: dict[bytes, DeliveryController] = {}
         self._asked: dict[StoreLink, int] = {}
         """Store -> id of the welcome under which it was asked for sources."""
