@@ -30,6 +30,12 @@ Options = Annotated[
     list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option; repeatable")
 ]
 Session = Annotated[str | None, typer.Option("--session", metavar="N", help="Session ID: go on where it left off")]
+SendSession = Annotated[
+    str | None,
+    typer.Option(
+        "--session", metavar="N", help="Session ID to go on as; 0 = none (default: one of this user and the topic)"
+    ),
+]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="S", min=0, help="Seconds to wait for a store to answer")]
 SourceId = Annotated[
@@ -213,19 +219,23 @@ def send(
             help="A store; repeatable (default: those of -o or --config, else all that run)",
         ),
     ] = None,
-    session: Session = None,
+    session: SendSession = None,
+    exclusive: Annotated[
+        bool, typer.Option("--exclusive", help="Refuse while another process sends as this one would")
+    ] = False,
     timeout: Timeout = 30,
     domain: Domain = None,
     options: Options = None,
     config: Config = None,
     application: Application = None,
 ) -> int:
-    """Send lines as messages, and return when all of them are stable."""
+    """Send lines as messages, and return when all of them are stable. What one user sends to a topic, also in
+    several runs, keeps its order."""
     from .options import Membership
     from .send import send_lines
 
     member = Membership(domain, session, config, application)
-    return send_lines(topic, file, rate, stores or [], timeout, member, options or [])
+    return send_lines(topic, file, rate, stores or [], timeout, member, options or [], exclusive)
 
 
 @app.command()

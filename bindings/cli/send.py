@@ -1,8 +1,12 @@
-"""``holdfast send``: one message per line."""
+"""``holdfast send``: one message per line.
+
+Nothing is joined or registered before the first line is there: who waits at an empty pipe holds nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import time
@@ -11,10 +15,12 @@ from typing import TYPE_CHECKING
 from ..engine.errors import ConfigError, NotRegisteredError
 from ..engine.memory.domain import Domain
 from ..engine.tools.snapshot import running_stores
+from .lines import say
 from .options import Membership, pairs
+from .send_identity import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
     from ..engine.source.source import Source
@@ -26,22 +32,37 @@ TELL_NS = 100_000_000
 
 
 def send_lines(
-    topic: str, file: str | None, rate: float, stores: list[str], timeout: float, member: Membership, options: list[str]
+    topic: str,
+    file: str | None,
+    rate: float,
+    stores: list[str],
+    timeout: float,
+    member: Membership,
+    options: list[str],
+    exclusive: bool,
 ) -> int:
     """Sends every line without its newline. A store that goes away is waited for, ``timeout`` seconds at
     most."""
     given = pairs(options)
-    with _input(file) as lines, member.context() as context:
-        if stores or not context.options_for("source", given, topic).stores:
-            given["ume_store_name"] = [f"{name}:0:0" for name in _stores(member.domain, stores)]
-        source = context.source(topic, options=given)
-        source.wait_registered(timeout)
-        sender = _Sender(source, rate, timeout)
-        with _progress(file) as tell:
-            sender.run(lines, tell)
-        source.wait_stable(timeout=timeout)
-        said = f"sent {sender.count:,} messages, {sender.bytes:,} bytes to {topic!r} in {sender.seconds:.3f} s"
-        print(f"{said}; stable at {', '.join(sorted(source.registration_ids))}", file=sys.stderr)
+    defaults = member.defaults()
+    settled = member.settled("source", given, topic, defaults)
+    named = member.session is not None or "ume_session_id" in given
+    who = identity(topic, settled, named=named, exclusive=exclusive)
+    with _input(file) as lines:
+        first = lines.readline()
+        if not first:
+            say(f"sent 0 messages, 0 bytes to {topic!r}", error=True)
+            return 0
+        with member.joined(defaults) as context:
+            if stores or not settled.stores:
+                given["ume_store_name"] = [f"{name}:0:0" for name in _stores(member.domain, stores)]
+            source = who.source(context, given, timeout)
+            sender = _Sender(source, rate, timeout)
+            with _progress(file) as tell:
+                sender.run(itertools.chain([first], lines), tell)
+            source.wait_stable(timeout=timeout)
+            said = f"sent {sender.count:,} messages, {sender.bytes:,} bytes to {topic!r} in {sender.seconds:.3f} s"
+            print(f"{said}; stable at {', '.join(sorted(source.registration_ids))}", file=sys.stderr)
     return 0
 
 
@@ -89,7 +110,7 @@ class _Sender:
         self._pause = 1 / rate if rate else 0.0
         self._timeout = timeout
 
-    def run(self, lines: BinaryIO, tell: Callable[[int, int], None]) -> None:
+    def run(self, lines: Iterable[bytes], tell: Callable[[int, int], None]) -> None:
         """Until the end of input. ``tell`` gets messages and bytes of input so far, now and then."""
         send, pause = self._source.send, self._pause
         started = time.monotonic()
