@@ -170,20 +170,37 @@ def store_exclude(
 
 @store_app.command("deregister")
 def store_deregister(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A store that runs")],
-    source: SourceId,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A store that runs")] = None,
+    source: Annotated[
+        int | None,
+        typer.Option("--source", metavar="REGID", min=1, max=2**32 - 1, help="The source's RegID at this store"),
+    ] = None,
     receiver: Annotated[
         int | None, typer.Option("--receiver", metavar="REGID", min=1, max=2**32 - 1, help="Only this one")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also while a living process holds it, which is told")] = False,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="At all stores, every source that nobody holds; needs --older-than")
+    ] = False,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="Whose last message is: 12h, 7d, 2w")
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Of --finished, only this one")] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Also while a living process holds it, which is told; with --finished, what is owed, too"
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Of --finished, only say what would go")] = False,
     timeout: Timeout = 30,
     domain: Domain = None,
 ) -> int:
     """Make a store forget a source and all of its messages; with --receiver, one receiver and its
-    acknowledgement."""
-    from .operate import deregister
+    acknowledgement; with --finished, all stores what is finished, old, and owed to nobody."""
+    from .operate import Deregistration, deregister_as_asked
 
-    return deregister(name, source, receiver or 0, force, timeout, domain)
+    wanted = Deregistration(name, source, receiver, older_than, topic, finished, force, dry_run)
+    return deregister_as_asked(wanted, timeout, domain)
 
 
 @store_app.command("mark")

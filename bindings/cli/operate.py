@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..engine.control import wire
@@ -9,11 +10,45 @@ from ..engine.control.request import FIRST, ask
 from ..engine.errors import ConfigError, RegIdInUseError
 from ..engine.memory.domain import Domain
 from .lines import say
+from .store_finished import deregister_finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["deregister", "mark", "numbers"]
+__all__ = ["Deregistration", "deregister", "deregister_as_asked", "mark", "numbers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deregistration:
+    """What ``store deregister`` was given."""
+
+    store: str | None
+    source: int | None
+    receiver: int | None
+    older: str | None
+    topic: str | None
+    finished: bool
+    force: bool
+    dry_run: bool
+
+
+def deregister_as_asked(wanted: Deregistration, timeout: float, name: str | None) -> int:
+    """One source or receiver at one store, or at all stores what is finished. Raises ConfigError: neither, or
+    both."""
+    if wanted.finished:
+        if wanted.store is not None or wanted.source or wanted.receiver:
+            raise ConfigError("--finished is about all stores and sources", hint="leave NAME, --source, --receiver out")
+        if wanted.older is None:
+            raise ConfigError("--finished needs --older-than", hint="--older-than 7d; --dry-run only says what goes")
+        force, dry = wanted.force, wanted.dry_run
+        return deregister_finished(wanted.older, wanted.topic, timeout, name, force=force, dry_run=dry)
+    if wanted.older is not None or wanted.topic is not None or wanted.dry_run:
+        raise ConfigError("--older-than, --topic and --dry-run are of --finished", hint="add it, or leave them out")
+    if wanted.store is None or wanted.source is None:
+        raise ConfigError(
+            "a store's NAME and --source REGID are needed", hint="holdfast stat shows them; or --finished"
+        )
+    return deregister(wanted.store, wanted.source, wanted.receiver or 0, wanted.force, timeout, name)
 
 
 def deregister(store: str, source: int, receiver: int, force: bool, timeout: float, name: str | None) -> int:

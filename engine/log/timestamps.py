@@ -11,9 +11,10 @@ from .info_file import log_range
 from .reader import Block, Logs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["first_sent_since", "first_since"]
+__all__ = ["first_sent_since", "first_since", "last_sent"]
 
 
 def first_since(path: Path, age_ns: int) -> int | None:
@@ -31,6 +32,17 @@ def first_since(path: Path, age_ns: int) -> int | None:
         if newest is None:
             return None
         return first_sent_since(logs, block, low, high, newest[1] - age_ns)
+    finally:
+        logs.close()
+
+
+def last_sent(paths: Sequence[str], following: int) -> int | None:
+    """When the message before number ``following`` was sent (CLOCK_REALTIME), by whichever of these logs has
+    it; None: it can be read in none."""
+    logs, block = Logs(list(paths)), Block()
+    try:
+        found = _sent(logs, block, following - 1, following)
+        return found[1] if found is not None else None
     finally:
         logs.close()
 

@@ -1,0 +1,153 @@
+"""Which sources of a domain are finished and may be forgotten: nobody holds one, it has no ring, its last
+message is old, and whoever has registered has acknowledged all of it.
+
+Read-only, from the same files as ``stat``. What cannot be known keeps a source: a store on its record that
+does not run, a log that cannot be read, the age of its last message. The operator may give up what receivers
+still have to get; what is not known nobody can give up here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..log.catalog import TopicSource, topic_sources
+from ..log.info_file import read_info
+from ..log.timestamps import last_sent
+from ..native.runtime import Path, os, time
+from . import snapshot
+
+if TYPE_CHECKING:
+    from ..memory.domain import Domain
+    from .snapshot import ReceiverRow, SourceRow, StoreFiles
+
+__all__ = ["Candidate", "candidates"]
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One source that stores keep, and whether it may go."""
+
+    topic: str
+    uuid: str
+    registration_ids: dict[str, int]
+    """Store -> its RegID there."""
+    oldest: int
+    next: int
+    """The numbers that can be read are ``oldest`` .. ``next - 1``."""
+    bytes: int
+    """Of its logs on disk or in memory, at all stores together."""
+    age_ns: int | None
+    """Of its last message, or since nobody holds it where none is left; None: not known."""
+    owed: tuple[str, ...]
+    """Receivers that have not acknowledged all of it, and how much they lack."""
+    keep: str
+    """Why it stays; empty: it may go."""
+
+
+def candidates(domain: Domain, older_ns: int, topic: str | None, *, force: bool) -> list[Candidate]:
+    """Every source that a store keeps (of ``topic``), by topic and age, the oldest first.
+
+    ``force``: also one that a receiver still has to get messages of, that nobody has ever registered with, or
+    that a living receiver has registered with.
+
+    Raises:
+        SystemCallError: a store's directory is there, and this process cannot open it.
+    """
+    look = _Look(domain, older_ns, topic, force=force)
+    return sorted(look.found(), key=lambda each: (each.topic, -(each.age_ns or 0), each.uuid))
+
+
+class _Look:
+    """One look at a domain."""
+
+    def __init__(self, domain: Domain, older_ns: int, topic: str | None, *, force: bool) -> None:
+        self._domain, self._older_ns, self._topic, self._force = domain, older_ns, topic, force
+        self._now_ns = time.time_ns()
+        self._files: list[StoreFiles] = snapshot.store_files(domain)
+        self._seen = snapshot.take(domain)
+        self._running = {row.name for row in self._seen.stores if row.state == "running" and not row.read_only}
+        wanted = None if topic is None else topic.__eq__
+        self._kept = {source.uuid: source for source in topic_sources(str(domain.path), wanted=wanted)}
+
+    def found(self) -> list[Candidate]:
+        return [self._candidate(row) for row in self._seen.sources if self._topic in {None, row.topic}]
+
+    def _candidate(self, row: SourceRow) -> Candidate:
+        receivers = [each for each in self._seen.receivers if each.source_uuid == row.uuid]
+        owed = tuple(f"{_called(each)} lacks {each.lag:,} numbers" for each in receivers if each.lag)
+        kept = self._kept.get(row.uuid)
+        oldest, following = (kept.oldest, kept.any_next) if kept is not None else (row.next, row.next)
+        age = self._age(row, kept) if kept is not None else None
+        why = (
+            self._unfinished(row, kept)
+            or self._young(age)
+            or ("" if self._force else self._needed(row, receivers, owed))
+        )
+        size = sum(_bytes(Path(log.path)) for log in kept.logs) if kept is not None else 0
+        return Candidate(row.topic, row.uuid, row.registration_ids, oldest, following, size, age, owed, why)
+
+    def _unfinished(self, row: SourceRow, kept: TopicSource | None) -> str:
+        """Why nobody can say that it is finished, or forget it everywhere."""
+        if row.state in {"live", "nameless"}:
+            return f"process {row.pid} holds it"
+        if row.state != "stored":
+            return f"its ring is there still ({row.state})"
+        if kept is None:
+            return "no log of it can be read"
+        if kept.away:
+            return f"not all of its stores can be read: {', '.join(map(str, kept.away))}"
+        silent = sorted(self._concerned(row, kept) - self._running)
+        return f"store {', '.join(silent)} may have it too, and takes no request now" if silent else ""
+
+    def _concerned(self, row: SourceRow, kept: TopicSource) -> set[str]:
+        """The stores that keep it, and those on its record that nobody has given up, by their own names."""
+        given_up = {name for store in self._files if store.listed for name in store.listed.excluded}
+        record = set()
+        for name in kept.stores:
+            info = read_info(self._domain, name)  # it may have been declared by another name, such as its port
+            record.add(info.name if info is not None else name)
+        return {*row.registration_ids, *(log.store for log in kept.logs), *(record - given_up)}
+
+    def _age(self, row: SourceRow, kept: TopicSource) -> int | None:
+        if kept.oldest < kept.any_next:
+            sent = last_sent([log.path for log in kept.logs], kept.any_next)
+            return self._now_ns - sent if sent is not None else None
+        states = [store.source(bytes.fromhex(row.uuid)) for store in self._files]
+        gone = [state.gone_ns for state in states if state is not None]
+        return self._now_ns - max(gone) if gone and all(gone) else None
+
+    def _young(self, age: int | None) -> str:
+        if age is None:
+            return "nobody knows how old its last message is"
+        return "" if age > self._older_ns else "its last message is not that old"
+
+    def _needed(self, row: SourceRow, receivers: list[ReceiverRow], owed: tuple[str, ...]) -> str:
+        """Who may still want it."""
+        waiting = [f"process {each.pid}" for each in self._seen.waiting if each.source == row.uuid]
+        living = [f"{_called(each)} of process {each.pid}" for each in receivers if each.alive]
+        if owed:
+            return "; ".join(owed)
+        if waiting:
+            return f"a receiver waits for its stores: {', '.join(waiting)}"
+        if living:
+            return f"it has a receiver that lives: {', '.join(living)}"
+        return "" if receivers else "nobody has ever registered with it"
+
+
+def _called(receiver: ReceiverRow) -> str:
+    if receiver.session_id:
+        return f"session {receiver.session_id:#x}"
+    return f"receiver {receiver.registration_id} without a session"
+
+
+def _bytes(log: Path) -> int:
+    """What a log takes; a file that has gone meanwhile takes nothing."""
+    found = 0
+    try:
+        with os.scandir(log) as entries:
+            for entry in entries:
+                found += entry.stat().st_blocks * 512
+    except FileNotFoundError:
+        pass
+    return found
