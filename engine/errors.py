@@ -9,9 +9,12 @@ because they travel between processes.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from .printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 EXCERPT_HALF = 50
 """Letters of a line that are shown on each side of a wrong place."""
@@ -415,6 +418,35 @@ class TurnHeldError(Error):
         hint = f"let it go on (kill -CONT {pid}) or end it (kill -KILL {pid})" if pid else "see holdfast doctor"
         super().__init__(f"{who} stands still while it is its turn {what}; others wait for it", hint=hint)
         self.pid = pid
+
+
+class AwayStore(Protocol):
+    """A store that cannot be read now (engine/log/sight.py); its text says why."""
+
+    @property
+    def store(self) -> str:
+        """Its name."""
+
+
+class StoresAwayError(Error):
+    """What should be read is at no store that can be read now, and others are away: nobody knows whether it
+    is lost.
+
+    Nothing is left out, and nothing is acknowledged, before that is known. `stores` are their names.
+    """
+
+    code = "HF_STORES_AWAY"
+    hint = (
+        "start these stores, or mount their directories, and read again; holdfast store exclude NAME gives up one that "
+        "will not come back"
+    )
+    retriable = True
+    exit_code = 3
+
+    def __init__(self, what: str, away: Sequence[AwayStore] = (), *, hint: str | None = None) -> None:
+        named = ", ".join(map(str, away))
+        super().__init__(f"{what}, and these stores cannot be read: {named}" if named else what, hint=hint)
+        self.stores = tuple(each.store for each in away)
 
 
 class CallableStoreError(Error):

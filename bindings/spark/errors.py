@@ -3,14 +3,7 @@ text."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..engine.errors import Error
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..engine.log.sight import Away
+from ..engine.errors import Error, StoresAwayError
 
 __all__ = ["DataLossError", "MalformedError", "PlacementError", "StoresAwayError"]
 
@@ -32,28 +25,6 @@ class DataLossError(Error):
         self.first = first
         self.last = last
         self.why = why
-
-
-class StoresAwayError(Error):
-    """What a query should read is at no store that can be read now, and others are away: nobody knows whether
-    it is lost.
-
-    ``failOnDataLoss`` makes no difference: nothing is left out, and nothing is acknowledged, before that is
-    known.
-    """
-
-    code = "HF_STORES_AWAY"
-    hint = (
-        "start these stores, or mount their directories, and run the query again; holdfast store exclude NAME gives up one that "
-        "will not come back"
-    )
-    retriable = True
-    exit_code = 3
-
-    def __init__(self, what: str, away: Sequence[Away] = (), *, hint: str | None = None) -> None:
-        named = ", ".join(map(str, away))
-        super().__init__(f"{what}, and these stores cannot be read: {named}" if named else what, hint=hint)
-        self.stores = tuple(each.store for each in away)
 
 
 class MalformedError(Error):

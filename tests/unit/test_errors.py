@@ -9,6 +9,7 @@ import errno
 import pytest
 
 from holdfast.engine import errors
+from holdfast.engine.log.sight import Away
 from holdfast.engine.native import status
 from holdfast.engine.native.core import ffi, lib
 
@@ -38,6 +39,7 @@ SAMPLES: list[tuple[errors.Error, str, bool, int]] = [
     (errors.ForkedHandleError(), "HF_FORKED", False, 2),
     (errors.FencedError("/run/x"), "HF_FENCED", False, 1),
     (errors.TurnHeldError("on the board of x", 42), "HF_AGAIN", True, 1),
+    (errors.StoresAwayError("numbers 5..9", [Away("b", 10, "it is not there")]), "HF_STORES_AWAY", True, 3),
     (errors.CallableStoreError("a Context lives here"), "HF_CALLABLE_STORE", False, 2),
 ]
 
@@ -72,6 +74,9 @@ def test_errors_name_values_limits_and_places() -> None:
     assert "ring_size" in str(errors.MessageTooLargeError(10, 5, "ring_size"))
     assert "123" in str(errors.RegIdInUseError(7, 123, 1.5))
     assert "42" in str(errors.DirectoryInUseError(42))
+    away = errors.StoresAwayError("numbers 5..9 are nowhere", [Away("b", 10, "it is not there")])
+    assert "5..9 are nowhere, and these stores cannot be read: b (it is not there); start" in str(away)
+    assert away.stores == ("b",)
 
 
 def every_status() -> list[tuple[str, int]]:
