@@ -128,7 +128,7 @@ class Context:
             ConfigError: a bad topic or option.
         """
         self.check_usable()
-        _check_topic(topic)
+        check_topic(topic)
         session = SourceSession(self, topic, self.options_for("source", options, topic), on_event)
         source = Source(session)
         self._add_source(session)
@@ -148,7 +148,7 @@ class Context:
             ConfigError: a bad topic or option, or one that asks for what a smart source has not got.
         """
         self.check_usable()
-        _check_topic(topic)
+        check_topic(topic)
         found = self.options_for("source", options, topic)
         settled = self.options_for("source", smart_options(topic, options or {}, found), topic)
         session = SourceSession(self, topic, settled, on_event)
@@ -175,7 +175,7 @@ class Context:
         """Takes a receiver in (the binding's ``receiver`` makes it)."""
         self.check_usable()  # before the lock: in a forked child nobody would ever let it go
         if receiver.topic is not None:
-            _check_topic(receiver.topic)
+            check_topic(receiver.topic)
         with self._loop.lock:
             self.check_usable()  # as in _add_source
             _warn(receiver.options, receiver.name)
@@ -429,6 +429,7 @@ def _warn(options: Options, name: str) -> None:
         _log.warning("%s of %r: %s", options.scope, name, warning)
 
 
-def _check_topic(topic: object) -> None:
+def check_topic(topic: object) -> None:
+    """Raises ConfigError where no source can have this topic."""
     if not isinstance(topic, str) or not topic or len(topic.encode()) > lib.HF_TOPIC_MAX - 1 or "\0" in topic:
         raise ConfigError(f"topic {topic!r}", hint=f"a string of 1 to {lib.HF_TOPIC_MAX - 1} bytes without NUL")

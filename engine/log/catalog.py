@@ -41,7 +41,7 @@ from .state_file import SourceState
 from .timestamps import first_sent_since
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 __all__ = [
     "StoreLog",
@@ -50,6 +50,7 @@ __all__ = [
     "directory_uuid",
     "first_number_since",
     "logs_away",
+    "suffice",
     "topic_sources",
 ]
 
@@ -94,6 +95,8 @@ class TopicSource(msgspec.Struct, frozen=True):
     """On record: those that may have messages of it (engine/log/sight.py)."""
     away: tuple[Away, ...] = ()
     """Of these, the ones that cannot be read now: what nobody else has they may have."""
+    stable_below: int = FOR_EVER
+    """From here on no number is stable, whatever the stores have that are away; ``any_next`` at least."""
 
     @property
     def key(self) -> str:
@@ -218,9 +221,11 @@ def _source(keepers: list[Keeper], record: Recorder) -> TopicSource | None:
     known = {store.name: source for store, source in keepers}
     declared = [_called(name, newest, [store for store, _ in keepers]) for name in newest.stores] or sorted(known)
     first = next((known[name] for name in declared if name in known), newest)
+    stores, away = record(keepers, {log.store for log in kept}, tables)
     return TopicSource(
         newest.topic, uuid, first.registration_id, newest.session_id, kept, oldest,
-        _quorum_next(newest, declared, known, kept), following, *record(keepers, {log.store for log in kept}, tables),
+        _quorum_next(newest, declared, known, kept), following, stores, away,
+        _stable_below(newest, declared, known, away, following),
     )  # fmt: skip
 
 
@@ -271,12 +276,7 @@ def _valid(log: _Log, table: Table, agreed: int) -> StoreLog:
 def _quorum_next(
     newest: SourceState, declared: Sequence[str], known: dict[str, SourceState], logs: Sequence[StoreLog]
 ) -> int:
-    groups = Groups.single(len(declared))
-    if len(newest.groups) == len(declared):
-        groups = Groups.told(newest.sizes, newest.groups, newest.intragroup, newest.intergroup)
-    holdings = StoreSpans(_least(groups))
-    everyone = range(groups.stores)
-    holdings.seat(everyone, everyone)  # a backup that has it counts: who has a seat now, only the source knows
+    holdings = _holdings(_groups(newest, declared))
     retained = Spans()
     for log in logs:
         retained.add(log.oldest, log.next)
@@ -287,6 +287,47 @@ def _quorum_next(
         for begin, end in retained.gaps(0, retained.high):
             spans.add(begin, end)
     return holdings.first_unstable(min((following.get(name, 0) for name in waited), default=0))
+
+
+def _groups(newest: SourceState, declared: Sequence[str]) -> Groups:
+    if len(newest.groups) == len(declared):
+        return Groups.told(newest.sizes, newest.groups, newest.intragroup, newest.intergroup)
+    return Groups.single(len(declared))
+
+
+def _holdings(groups: Groups) -> StoreSpans:
+    """Of the stores of these groups, still empty."""
+    holdings = StoreSpans(_least(groups))
+    everyone = range(groups.stores)
+    holdings.seat(everyone, everyone)  # a backup that has it counts: who has a seat now, only the source knows
+    return holdings
+
+
+def suffice(groups: Groups, stores: Sequence[str], names: Collection[str]) -> bool:
+    """Whether those of ``stores`` that are among ``names`` can have made something stable alone."""
+    holdings = _holdings(groups)
+    for name, spans in zip(stores, holdings.stores, strict=True):
+        spans.add(0, 1 if name in names else 0)
+    return holdings.first_unstable(0) > 0
+
+
+def _stable_below(
+    newest: SourceState, declared: Sequence[str], known: dict[str, SourceState], away: Sequence[Away], following: int
+) -> int:
+    """See TopicSource. ``following``: behind it no store in sight has anything.
+
+    A store that knows what it acknowledged, and is in sight, has nothing more. One that was wiped does not
+    know: only where all are in sight is that no question. A store of an earlier list was perhaps enough then.
+    """
+    if not away:
+        return following
+    absent = {each.store: each.below for each in away}
+    holdings = _holdings(_groups(newest, declared))
+    for name, spans in zip(declared, holdings.stores, strict=True):
+        if name in absent or name not in known or known[name].learner:
+            spans.add(following, max(absent.get(name, FOR_EVER), following))
+    earlier = [below for name, below in absent.items() if name not in declared]
+    return max(holdings.first_unstable(following), *earlier, following)
 
 
 def _least(groups: Groups) -> Groups:

@@ -58,6 +58,8 @@ class Records:
         values, crc: which of the columns that cost something are made.
         stores: read only from the logs of these, and still nothing that another one of ``logs`` knows to be
             void.
+        begun: a BEGIN (incarnation, its first number) that holds, as a ring says: what it makes void is not
+            read.
 
     Raises:
         UsageError: a range that is none, or no log that may be read.
@@ -65,7 +67,7 @@ class Records:
 
     def __init__(
         self, logs: Sequence[StoreLog], first: int, stop: int, *, values: bool = True, crc: bool = False,
-        stores: Sequence[str] = (),
+        stores: Sequence[str] = (), begun: tuple[int, int] = (0, 0),
     ) -> None:  # fmt: skip
         if not 0 <= first <= stop < 2**63:
             raise UsageError(f"numbers {first}..{stop - 1} are no range", hint="0 <= first <= stop < 2^63")
@@ -82,6 +84,7 @@ class Records:
         self._gap: Gap | None = None
         """Found, and not told yet: what was read before it comes first."""
         self._logs = Logs(list(self._stores))
+        self._logs.begun = begun
         if len(paths) < len(self._stores):
             self._logs.learn()
             self._logs.paths = paths
@@ -90,6 +93,16 @@ class Records:
     def number(self) -> int:
         """The next one to be read."""
         return self._number
+
+    @property
+    def incarnation(self) -> int:
+        """The newest that has begun, as far as it is known; 0: none."""
+        return self._logs.begun[0]
+
+    def seek(self, number: int) -> None:
+        """Goes on at ``number``, in the range: what lies before it was read elsewhere."""
+        self._number, self._gap = number, None
+        self._block.clear()
 
     def close(self) -> None:
         """Unmaps the logs; what was read stays. A later read opens them again."""

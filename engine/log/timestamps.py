@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["first_sent_since", "first_since", "last_sent"]
+__all__ = ["first_sent", "first_sent_since", "first_since", "last_sent"]
 
 
 def first_since(path: Path, age_ns: int) -> int | None:
@@ -28,7 +28,7 @@ def first_since(path: Path, age_ns: int) -> int | None:
     logs, block = Logs([str(path)]), Block()
     try:
         low, high = found or (0, 0)
-        newest = _sent(logs, block, high - 1, high) if low < high else None
+        newest = first_sent(logs, block, high - 1, high) if low < high else None
         if newest is None:
             return None
         return first_sent_since(logs, block, low, high, newest[1] - age_ns)
@@ -41,7 +41,7 @@ def last_sent(paths: Sequence[str], following: int) -> int | None:
     it; None: it can be read in none."""
     logs, block = Logs(list(paths)), Block()
     try:
-        found = _sent(logs, block, following - 1, following)
+        found = first_sent(logs, block, following - 1, following)
         return found[1] if found is not None else None
     finally:
         logs.close()
@@ -49,10 +49,10 @@ def last_sent(paths: Sequence[str], following: int) -> int | None:
 
 def first_sent_since(logs: Logs, block: Block, low: int, high: int, time_ns: int) -> int:
     """As :func:`first_since`, in [low, high), for a time (CLOCK_REALTIME); ``high``: there is none."""
-    return chosen_start.first_sent_since(partial(_sent, logs, block), low, high, time_ns)
+    return chosen_start.first_sent_since(partial(first_sent, logs, block), low, high, time_ns)
 
 
-def _sent(logs: Logs, block: Block, number: int, stop: int) -> tuple[int, int] | None:
+def first_sent(logs: Logs, block: Block, number: int, stop: int) -> tuple[int, int] | None:
     """Number and time of the first readable message from ``number`` on, below ``stop``; the number is its
     last one."""
     while number < stop:
