@@ -46,6 +46,7 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from .engine.options.store_config import StoreConfig
     from .engine.options.topic_rules import TopicOptions
+    from .reading import read
     from .stores.callable_store import store_main, store_main_shutdown
     from .stores.spawn import StoreProcess, spawn_store
 
@@ -94,27 +95,29 @@ __all__ = [
     "UsageError",
     "WouldBlockError",
     "events",
+    "read",
     "spawn_store",
     "store_main",
     "store_main_shutdown",
 ]
 
-_STORES = {
+_LATE = {
     "StoreConfig": ".engine.options.store_config",
     "StoreProcess": ".stores.spawn",
     "TopicOptions": ".engine.options.topic_rules",
+    "read": ".reading",
     "spawn_store": ".stores.spawn",
     "store_main": ".stores.callable_store",
     "store_main_shutdown": ".stores.callable_store",
 }
-"""Name -> module. A program that only sends and receives needs no store: these are imported when they are
+"""Name -> module. A program that only sends and receives needs none of it: these are imported when they are
 asked for."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _STORES:
+    if name not in _LATE:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(_STORES[name], __name__), name)
+    found = globals()[name] = getattr(import_module(_LATE[name], __name__), name)
     return found

@@ -110,7 +110,22 @@ class Columns:
     crc: NDArray[np.int64] | None
     """(n,) CRC-32C of the payload, 0 .. 2^32 - 1; the same at every store. None when it was not asked for."""
     store: str
-    """Name of the store whose log they come from."""
+    """Name of the store whose log they come from; empty: they come from a ring."""
+
+    def frames(self) -> NDArray[Any]:
+        """(n,) array of layout.ENTRY, read-only; offsets count in ``values``, and no flag is set. With
+        values."""
+        import numpy as np
+
+        made = np.zeros(self.count, layout.ENTRY)
+        made["sequence_number"] = self.sequence_number
+        made["first_sequence_number"] = self.first_sequence_number
+        made["timestamp_ns"] = self.timestamp_ns
+        made["offset"] = self.offsets[:-1]
+        made["length"] = np.diff(self.offsets)
+        made["fragments"] = self.sequence_number - self.first_sequence_number + 1
+        made.flags.writeable = False
+        return made
 
 
 class ColumnsMaker:

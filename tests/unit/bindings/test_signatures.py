@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         (hf.Receiver.close, "timeout"),
         (Ack.send, "sqn"),
         (hf.StabilityTimeout, "sqn stable * reclaimed"),
+        (hf.read, "topic start end domain"),
         (hf.spawn_store, "config timeout"),
         (hf.store_main, "argv"),
     ],
