@@ -444,6 +444,26 @@ def test_logs_that_are_none_are_refused(shelves: Shelves) -> None:
             Records(look(shelves).logs, 0, 1).read(rows, max_bytes)
 
 
+def test_what_a_later_begin_makes_void_is_not_read_as_soon_as_a_ring_tells_of_it(shelves: Shelves) -> None:
+    (log,) = opened(shelves, "a")
+    log.plain(0, 9)
+    logs = look(shelves).logs
+    assert texts(everything(Records(logs, 0, 10))) == numbers(0, 9)
+    made = Records(logs, 0, 10, begun=(2, 5))
+    assert texts(everything(made))[:5] == numbers(0, 4)
+    assert not set(numbers(5, 9)) & set(texts(everything(Records(logs, 0, 10, begun=(2, 5)))))
+    assert made.incarnation == 2
+
+
+def test_it_goes_on_where_it_is_told_to(shelves: Shelves) -> None:
+    (log,) = opened(shelves, "a")
+    log.plain(0, 9)
+    records = Records(look(shelves).logs, 0, 10)
+    assert records.read(2) is not None
+    records.seek(7)
+    assert texts(everything(records)) == numbers(7, 9)
+
+
 def test_an_empty_range_has_nothing(shelves: Shelves) -> None:
     opened(shelves, "a")
     assert everything(Records(look(shelves).logs, 3, 3)) == []

@@ -19,6 +19,7 @@ from support.topic_reading import numbers, payloads
 import holdfast as hf
 from holdfast.engine.log.catalog import topic_sources
 from holdfast.engine.log.column_reader import Columns, Gap, Records
+from holdfast.engine.log.reader import Block
 from holdfast.engine.log.ring_copy import RingCopy
 from holdfast.engine.memory.domain import domain_directory
 from holdfast.engine.memory.mapping import attach_board, read_lines
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
     from support.stalled_store import Scene
-
-    from holdfast.engine.log.reader import Block
 
     Run = Callable[..., ThreadStore]
 
@@ -98,6 +97,10 @@ def test_a_source_without_stores_is_read_from_its_ring_as_far_as_that_goes(caplo
         (batch, *_) = hf.read("ticks", 398)
         assert bytes(batch.payload(0)) == b"398" * 300
         assert numbers(hf.read("ticks", when(found[0], "ticks"))) == found
+        (name,) = [item.name for item in ctx.domain.objects() if item.kind == "stream"]
+        ring = RingCopy.attach(name)
+        assert ring is not None
+        assert ring.first_since(0, 0, Block(), 400) == found[0], "what lies before it is gone"
         src.send(bytes(10_000))  # 400..402
         with caplog.at_level("WARNING"):
             assert numbers(hf.read("ticks", 399, 402)) == [399]

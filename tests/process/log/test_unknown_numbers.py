@@ -4,6 +4,7 @@ not silence, unless nobody else can have them."""
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -234,6 +235,7 @@ def test_what_was_let_go_is_no_question_and_what_was_never_there_is(
     else:
         assert until_error(hf.read("quotes"))[0] == []
         assert until_error(hf.read("quotes", 2))[0] == []
+        assert until_error(hf.read("quotes", datetime(1970, 1, 1, tzinfo=UTC)))[0] == []
     assert numbers(hf.read("quotes", 5)) == list(range(5, 10))
 
 
