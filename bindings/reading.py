@@ -99,6 +99,7 @@ def read(
 
     ::
 
+        from datetime import UTC, datetime, timedelta
         import holdfast as hf
 
         for batch in hf.read("quotes", start=datetime.now(UTC) - timedelta(hours=1)):

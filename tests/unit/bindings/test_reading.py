@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import subprocess
 import sys
+import textwrap
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -97,6 +99,18 @@ def test_a_batch_has_what_a_receivers_batch_has(batch: hf.Batch) -> None:
     assert repr(batch) == "<Batch ticks 0..5, 4 messages read>"
     with pytest.raises(IndexError):
         batch.payload(4)
+
+
+def test_the_example_runs(made: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("HOLDFAST_DOMAIN", made)
+    text = inspect.getdoc(hf.read) or ""
+    lines = text.partition("::\n")[2].partition("Args:")[0]
+    with hf.Context() as ctx:
+        src = ctx.source("quotes")
+        src.wait_registered(SHORT)
+        src.send(b"one")
+        exec(compile(textwrap.dedent(lines), "example", "exec"), {})
+    assert capsys.readouterr().out.endswith(" [0] b'one'\n")
 
 
 def test_to_release_a_batch_changes_nothing(batch: hf.Batch) -> None:
