@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         (hf.Context, "domain session_id * name application config options"),
         (hf.Context.source, "topic * options on_event"),
         (hf.Context.smart_source, "topic * options on_event"),
-        (hf.Context.receiver, "topic * pattern options on_message on_event"),
+        (hf.Context.receiver, "topic * pattern options on_message on_event start reset"),
         (hf.Context.poll, "timeout"),
         (hf.Context.close, "timeout"),
         (hf.Source.wait_registered, "timeout"),
