@@ -474,15 +474,15 @@ class Receiver(Driver):
 
     def _close(self, timeout: float | None) -> None:
         super().close(timeout)
-        self.wake()
-        if not self._task_waits:  # which sees nothing of an eventfd that is closed, and closes it itself
-            self._close_eventfd()
+        self._close_eventfd()
 
     def _close_eventfd(self) -> None:
-        with contextlib.nullcontext() if self.context.forked else self.context.turning():  # nobody wakes meanwhile
-            fd, self._eventfd = self._eventfd, -1
-            if fd >= 0:
-                os.close(fd)
+        """A task that waits sees nothing of an eventfd that is closed: it is woken, and closes it itself."""
+        with contextlib.nullcontext() if self.context.forked else self.context.turning():  # nobody else meanwhile
+            self.wake()
+            if self._eventfd >= 0 and not self._task_waits:
+                os.close(self._eventfd)
+                self._eventfd = -1
 
     def __enter__(self) -> Self:
         return self

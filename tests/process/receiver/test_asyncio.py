@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,6 +48,30 @@ def test_closing_ends_the_wait_of_a_task(run_store: Callable[..., ThreadStore], 
             await rcv.receive_async()
 
     awaiting(run_store, work)
+
+
+def test_a_receiver_is_woken_while_nobody_can_close_its_eventfd(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another file's a moment later."""
+    alone: list[bool] = []
+    write = os.eventfd_write
+
+    async def work(rcv: hf.Receiver, _: hf.Source, task: asyncio.Task[object]) -> None:
+        lock = rcv.context.turning()
+
+        def eventfd_write(fd: int, value: int) -> None:
+            alone.append(lock._is_owned())  # type: ignore[attr-defined]  # an RLock
+            write(fd, value)
+
+        monkeypatch.setattr(os, "eventfd_write", eventfd_write)
+        await asyncio.to_thread(rcv.close)
+        with pytest.raises(hf.ClosedError):
+            await asyncio.wait_for(task, SHORT)
+
+    awaiting(run_store, work)
+    assert alone
+    assert all(alone)
 
 
 def test_a_second_task_is_refused_and_the_first_gets_the_message(run_store: Callable[..., ThreadStore]) -> None:
