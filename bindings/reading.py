@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Never, SupportsIndex
 
 from .batch import Batch
@@ -12,6 +11,7 @@ from .engine.errors import ConfigError, UsageError
 from .engine.log.columns import read_only_bytes
 from .engine.log.topic_reader import Sent, TopicReader
 from .engine.printable import printable
+from .engine.rules.chosen_start import datetime_ns, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["read"]
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NUMBERS_END = 2**63
 
 
@@ -157,18 +156,10 @@ def _edge(name: str, given: object) -> Edge:
     if given is None:
         return None
     if isinstance(given, datetime):
-        if given.tzinfo is None or given.utcoffset() is None:
-            raise ConfigError(
-                f"{name}={given.isoformat()} has no time zone",
-                hint="datetime.now(UTC), or .astimezone() for local time",
-            )
-        return Sent(1000 * ((given - EPOCH) // timedelta(microseconds=1)))
-    try:
-        if isinstance(given, bool):
-            raise TypeError
-        number = operator.index(given)  # type: ignore[arg-type]  # what is none raises
-    except TypeError:
-        raise ConfigError(f"{name}={given!r}", hint="a number, a datetime with a time zone, or None") from None
+        return Sent(datetime_ns(name, given))
+    number = whole_number(given)
+    if number is None:
+        raise ConfigError(f"{name}={given!r}", hint="a number, a datetime with a time zone, or None")
     if not 0 <= number < NUMBERS_END:
         raise ConfigError(f"{name}={number} is no sequence number", hint="0 to 2^63 - 1; None for all")
     return number

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 
     from .reconcile import BeginOf
 
-__all__ = ["ChosenStart", "Published", "chosen_number", "first_sent_since", "latest_number", "parsed_start"]
+__all__ = [
+    "ChosenStart",
+    "Published",
+    "chosen_number",
+    "datetime_ns",
+    "first_sent_since",
+    "latest_number",
+    "parsed_start",
+    "whole_number",
+]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HINT = '"earliest", "latest", a sequence number, or a datetime with a time zone'
@@ -60,19 +69,29 @@ def parsed_start(start: object, *, reset: bool) -> ChosenStart | None:
             raise ConfigError("reset=True without start", hint=f"say where to go with start=: {HINT}")
         return None
     if isinstance(start, datetime):
-        if start.utcoffset() is None:
-            hint = "datetime.now(timezone.utc), or start.astimezone() for the time zone of this host"
-            raise ConfigError(f"start {start!r} has no time zone", hint=hint)
-        return ChosenStart("time", (start - EPOCH) // timedelta(microseconds=1) * 1000, reset)
+        return ChosenStart("time", datetime_ns("start", start), reset)
     if start == "earliest" or start == "latest":
         return ChosenStart("earliest" if start == "earliest" else "latest", 0, reset)
-    try:
-        number = -1 if isinstance(start, bool) else operator.index(start)  # type: ignore[arg-type]  # or it raises
-    except TypeError:
-        number = -1
-    if number < 0:
+    number = whole_number(start)
+    if number is None or number < 0:
         raise ConfigError(f"start {start!r}", hint=HINT)
     return ChosenStart(number, 0, reset)
+
+
+def datetime_ns(name: str, given: datetime) -> int:
+    """The time of argument ``name``, ns since 1970 UTC. Raises ConfigError: it has no time zone."""
+    if given.utcoffset() is None:
+        hint = f"datetime.now(UTC), or {name}.astimezone() for the time zone of this host"
+        raise ConfigError(f"{name}={given.isoformat()} has no time zone", hint=hint)
+    return (given - EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def whole_number(given: object) -> int | None:
+    """An int, or what stands for one, such as numpy's; None: it is none."""
+    try:
+        return None if isinstance(given, bool) else operator.index(given)  # type: ignore[arg-type]  # or it raises
+    except TypeError:
+        return None
 
 
 def chosen_number(

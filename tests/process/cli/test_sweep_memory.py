@@ -6,33 +6,18 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-import pytest
-from process.conftest import ThreadStore
 from support.three_stores import SHORT, SOURCE, send
 
 import holdfast as hf
 from holdfast.engine.log.info_file import StoreInfo, write_info
 from holdfast.engine.memory.domain import SHM_DIR, Domain
-from holdfast.engine.store.store import StoreConfig
 from holdfast.engine.tools.gc import Item, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[[str, str], ThreadStore]]:
-    """Starts a memory store, by name, on this directory."""
-    started: list[ThreadStore] = []
-
-    def start(name: str, directory: str) -> ThreadStore:
-        started.append(ThreadStore(StoreConfig(name, tmp_path / directory, type="memory")))
-        return started[-1]
-
-    yield start
-    for store in started:
-        store.stop()
+    from process.conftest import ThreadStore
 
 
 def logs_swept(domain: str) -> list[Item]:
@@ -49,38 +34,38 @@ def sent(name: str) -> None:
 
 
 def test_a_store_that_was_renamed_and_moved_keeps_its_messages(
-    run: Callable[[str, str], ThreadStore], own_domain: str, tmp_path: Path
+    run_store: Callable[..., ThreadStore], own_domain: str, tmp_path: Path
 ) -> None:
     """It has left an info file under the name before, whose process is dead and whose directory is gone."""
-    before = run("a", "first")
+    before = run_store("a", directory="first")
     sent("a")
     before.stop()
     (tmp_path / "first").rename(tmp_path / "second")
-    store = run("z", "second")
+    store = run_store("z", directory="second")
     sent("z")
     assert logs_swept(own_domain) == []
     assert all((log / "head").exists() for log in store.store.logs.iterdir())
 
 
 def test_messages_of_a_directory_that_is_gone_are_listed_while_somebody_lives(
-    run: Callable[[str, str], ThreadStore], own_domain: str, tmp_path: Path
+    run_store: Callable[..., ThreadStore], own_domain: str, tmp_path: Path
 ) -> None:
-    lost = run("a", "first")
+    lost = run_store("a", directory="first")
     sent("a")
     uuid = lost.store.state.uuid.hex()
     lost.stop()
     shutil.rmtree(tmp_path / "first")
-    run("a", "first")
+    run_store("a", directory="first")
     (found,) = logs_swept(own_domain)
     assert (found.path.endswith(f".logs.a.{uuid}"), found.remove) == (True, False)
     assert found.why.startswith("messages of memory store a in a directory that is gone")
 
 
 def test_a_name_of_the_release_before_is_whose_links_lead_there(
-    run: Callable[[str, str], ThreadStore], own_domain: str, tmp_path: Path
+    run_store: Callable[..., ThreadStore], own_domain: str, tmp_path: Path
 ) -> None:
     """A store was called a then, and is z now; another one was called a since, and is dead."""
-    store = run("z", "first")
+    store = run_store("z", directory="first")
     sent("z")
     store.stop()
     (log,) = store.store.logs.iterdir()
@@ -89,7 +74,7 @@ def test_a_name_of_the_release_before_is_whose_links_lead_there(
     name = log.name
     log.unlink()
     log.symlink_to(older / name)
-    again = run("z", "first")
+    again = run_store("z", directory="first")
     write_info(
         again.store.domain, StoreInfo("a", b"a" * 16, str(tmp_path / "a"), str(tmp_path / "a"), "memory", 2**22, 1, 1)
     )

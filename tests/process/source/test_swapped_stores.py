@@ -6,16 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from process.conftest import ThreadStore
 from support.three_stores import SHORT, SOURCE, everywhere, send
 from support.workers import Worker, until
 
 import holdfast as hf
-from holdfast.engine.store.store import StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from process.conftest import ThreadStore
 
 BOTH: dict[str, Any] = {**SOURCE, "ume_store_name": ["a:0:0", "b:0:0"]}
 
@@ -90,13 +90,8 @@ def test_a_sequential_source_that_waits_hears_a_store_that_has_started_again(
         src.wait_stable(timeout=SHORT)
 
 
-def test_a_memory_store_leaves_alone_what_another_one_of_its_name_keeps(tmp_path: Path) -> None:
+def test_a_memory_store_leaves_alone_what_another_one_of_its_name_keeps(run_store: Callable[..., ThreadStore]) -> None:
     """That one has another name now. Its messages lie where it has put them first."""
-    started: list[ThreadStore] = []
-
-    def run(name: str, directory: str) -> ThreadStore:
-        started.append(ThreadStore(StoreConfig(name, tmp_path / directory, type="memory")))
-        return started[-1]
 
     def sent(*names: str) -> None:
         options = {**SOURCE, "ume_store_name": [f"{name}:0:0" for name in names]}
@@ -104,16 +99,12 @@ def test_a_memory_store_leaves_alone_what_another_one_of_its_name_keeps(tmp_path
             everywhere(src)
             send(src, 1)
 
-    try:
-        first = run("a", "first")
-        sent("a")
-        first.stop()
-        stores = [run("z", "first"), run("a", "second")]
-        sent("z", "a")
-        assert [len(each.store.state.sources) for each in stores] == [1, 1]
-        logs = [next(each.store.logs.iterdir()) for each in stores]
-        assert logs[0].name == logs[1].name, "it is the same source"
-        assert logs[0].resolve() != logs[1].resolve()
-    finally:
-        for store in started:
-            store.stop()
+    first = run_store("a", directory="first")
+    sent("a")
+    first.stop()
+    stores = [run_store("z", directory="first"), run_store("a", directory="second")]
+    sent("z", "a")
+    assert [len(each.store.state.sources) for each in stores] == [1, 1]
+    logs = [next(each.store.logs.iterdir()) for each in stores]
+    assert logs[0].name == logs[1].name, "it is the same source"
+    assert logs[0].resolve() != logs[1].resolve()
