@@ -126,8 +126,7 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     """The BEGINs that lead to it, oldest first: a store that missed one learns it from the next Begin
     (docs/design.md 13)."""
     votes: bool = True
-    """False: it has lost what it once acknowledged, as a wiped log: it learns, and decides nothing
-    (docs/design.md 15)."""
+    """False: it has lost what it once acknowledged: it learns, and decides nothing (docs/design.md 15)."""
     empty_votes: bool = False
     """The operator said so, although it knows nothing (`holdfast store adopt-empty`)."""
     opened: int = 0
@@ -138,8 +137,7 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     """Of RegistrationSuccess, besides OLD: RPP, NOACKS."""
     lives: list[int] = []
     """The last ones that its directory has had, oldest first: one that a peer remembers and that is not among
-    them was another directory's, so this one was restored from a backup. Empty: all numbers up to
-    ``opened``."""
+    them was another directory's, so this one was restored. Empty: all up to ``opened``."""
     promised: Number = 0
     """The incarnation that this claimant may open here: BEGINs below it are refused, also after a crash."""
     logs: list[PeerLog] = []
@@ -188,8 +186,9 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     learns: list[Number] = []
     """Exclusions of this store by the operator: it has no say before it has caught up."""
     others: dict[str, Number] = {}
-    """Stores of earlier lists -> the number below which these may have messages of this source, and nobody
-    else."""
+    """Stores of earlier lists -> the number below which only these may have messages of this source."""
+    counted: Number = 0
+    """The newest incarnation of this store's log when it was counted for the opening; 0: it was not."""
 
 
 class Begun(msgspec.Struct, tag="begun", frozen=True):

@@ -86,6 +86,13 @@ class Grant:
     kept_for: bool = False
     """To a receiver: as wire.ReceiverGranted says."""
 
+    @property
+    def begun(self) -> int:
+        """The newest incarnation of the store's own log; ``incarnation`` is that of the farthest it can
+        read. 0: it says nothing of its own one."""
+        views = (each.view for each in self.seen if self.name and each.name == self.name)
+        return next((view.incarnation for view in views if view is not None), 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

@@ -339,7 +339,7 @@ class SourceSession:
             grant.uuid if grant is not None else b"", list(machine.begins), machine.lives(),
             list(machine.groups.sizes), list(machine.groups.of), INTRAGROUP.index(machine.groups.intragroup),
             INTERGROUP.index(machine.groups.intergroup), self._proposal, machine.exclusions(store),
-            earlier_stores(machine.register, machine.uuid, machine.start_sqn),
+            earlier_stores(machine.register, machine.uuid, machine.start_sqn), machine.counted.get(store, 0),
         )  # fmt: skip
 
         def answered(answer: wire.Answer) -> None:

@@ -12,7 +12,8 @@ Invariants:
    declares;
  - a RegID has one holder: a living process that holds it refuses everybody else;
  - the incarnation that a claimant was promised is opened by nobody else, and none below it;
- - a BEGIN that was built without one that has messages here is refused: it would void them.
+ - a BEGIN that was built without one that has messages here is refused: it would void them. Not where what
+   this log says was among what decided it.
 """
 
 from __future__ import annotations
@@ -328,7 +329,10 @@ def decide_begin(request: wire.Begin, source: SourceState, facts: BeginFacts) ->
     if request.incarnation < begun:
         return busy(f"incarnation {request.incarnation} is over: {begun} has begun")
     missed = begun not in {request.incarnation, *(begin[0] for begin in request.begins)}
-    if missed and facts.next_sqn > start:
+    # Where this log was among those that decided the opening, its messages were counted. A restored
+    # store may know a BEGIN that no newer table has any more, and asking again would change nothing.
+    counted = begun > 0 and request.counted == begun
+    if missed and not counted and facts.next_sqn > start:
         if len(request.begins) == BEGINS_MAX and request.begins[0][0] > begun:
             return _too_old(request.id, source, start, facts)
         return busy(f"incarnation {request.incarnation} was built without {begun}, which has messages")

@@ -247,6 +247,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "engine/store/holdings.py", "domain.memory_logs(name, state.uuid)", "domain.memory_logs(name, bytes(16))"
         ),
     ),
+    "whose_log_was_counted_is_not_told": (Patch("engine/source/session.py", "machine.counted.get(store, 0)", "0"),),
     **RING,
     **DEATH,
     **FEATURES,
@@ -280,6 +281,7 @@ STAGE = {
     "an_old_ack_goes_up_to_the_oldest": "outgrown",
     "new_at_a_store_is_new": "stranger",
     "a_line_counts_for_two": "swap",
+    "whose_log_was_counted_is_not_told": "parting",
     "memory_logs_are_called_after_the_store": "swap",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

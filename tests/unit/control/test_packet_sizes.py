@@ -91,7 +91,7 @@ EACH: list[Any] = [
     granted(*(wire.PeerLog(name, name, -1, [], LONG) for name in names(LOGS))),
     wire.Begin(
         ID, UUID, MOST, MOST, filled(255), STORES, UUID, BEGINS, numbered(STORES_MAX), SIZES, GROUPS, 3, 3, UUID,
-        [MOST] * 2 * STORES_MAX, numbered(register.OTHERS_MAX, 100),
+        [MOST] * 2 * STORES_MAX, numbered(register.OTHERS_MAX, 100), MOST,
     ),
     wire.Begun(ID, MOST, True),
     wire.RegisterReceiver(ID, UUID, TOPIC, U32, SESSION_MAX, UUID, True, MOST, MOST, 2, UUID),

@@ -9,6 +9,7 @@ from holdfast.engine.errors import RegistrationError
 from holdfast.engine.events.source import RegistrationSuccessFlags
 from holdfast.engine.rules.quorum import Groups
 from holdfast.engine.rules.receiver_registration import ReceiverRegistration
+from holdfast.engine.rules.reconcile import LogView
 from holdfast.engine.rules.registration import (
     REFUSED_RETRY_NS,
     Announce,
@@ -23,6 +24,7 @@ from holdfast.engine.rules.registration import (
     Unresponsive,
     checked_registration_id,
 )
+from holdfast.engine.rules.reports import Seen
 from holdfast.engine.rules.source_registration import SourceRegistration
 
 
@@ -402,3 +404,33 @@ def test_b1_in_the_first_interval_also_a_store_that_refuses_is_waited_for() -> N
     assert machine.refusal() is None
     assert [each for each in machine.tick(INTERVAL - 1) if isinstance(each, Open)] == []
     assert machine.tick(INTERVAL)[-1] == Open(1, 0)
+
+
+def seen(name: str, *begins: tuple[int, int]) -> Seen:
+    return Seen(str("abc".index(name)), name, LogView(begins, 9))
+
+
+def test_begin_says_which_logs_decided_it() -> None:
+    """Store 2 answered after the opening: nobody has counted what it has."""
+    machine = source(3)
+    views = (seen("a", (1, 0), (3, 5)), seen("b", (1, 0)), seen("c", (1, 0)))
+    for store in (0, 1, 2):
+        machine.connected(store, 0)
+    for store, name in ((0, "a"), (1, "b")):
+        machine.granted(store, Grant(7, OURS, 9, True, 3, begins=((1, 0), (3, 5)), name=name, seen=views), 1)
+    opened = [action for action in machine.tick(INTERVAL + 1) if isinstance(action, Open)]
+    assert opened
+    machine.opened(4, 9, INTERVAL + 2)
+    machine.granted(2, Grant(7, OURS, 9, True, 3, begins=((1, 0), (3, 5)), name="c", seen=views), INTERVAL + 3)
+    assert machine.counted == {0: 3, 1: 1}, "each one's own log, not the farthest that it has read"
+
+
+def test_a_store_that_knows_the_source_by_another_identity_is_not_counted() -> None:
+    machine = source(2)
+    views = (seen("a", (1, 0)), seen("b", (1, 0)))
+    for store in (0, 1):
+        machine.connected(store, 0)
+    machine.granted(0, Grant(7, OURS, 9, True, 1, begins=((1, 0),), name="a", seen=views), 1)
+    other = Grant(7, THEIRS, 9, True, 0, name="b", seen=(seen("b", (1, 0)),), empty_votes=True)
+    assert [each for each in machine.granted(1, other, 2) if isinstance(each, Open)]
+    assert machine.counted == {0: 1}

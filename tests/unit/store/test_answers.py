@@ -209,6 +209,20 @@ def test_a_begin_does_not_void_messages_that_it_does_not_know_of(following: int,
     assert isinstance(found, TakePart) is taken
 
 
+@pytest.mark.parametrize(("counted", "taken"), [(0, False), (1, False), (2, True)])
+def test_a_begin_that_its_log_was_counted_for_is_taken_though_no_table_has_its_newest_one(
+    counted: int, taken: bool
+) -> None:
+    """A restored directory: its incarnation 2 is in nobody's table, and asking again would change nothing."""
+    found = begin(begins(begins=[(1, 0)], counted=counted), promised())
+    assert isinstance(found, TakePart) is taken
+    assert taken or (found.code == "busy" and "built without 2" in found.text)
+
+
+def test_a_log_that_knows_no_begin_is_counted_by_nobody() -> None:
+    assert begin(begins(begins=[(1, 0)]), promised(), replace(FREE, begins=())).code == "busy"
+
+
 @pytest.mark.parametrize(
     ("first", "entries", "code"),
     [(3, BEGINS_MAX, "unusable_log"), (3, BEGINS_MAX - 1, "busy"), (1, BEGINS_MAX, "busy")],
