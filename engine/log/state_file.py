@@ -137,6 +137,16 @@ class SourceState(msgspec.Struct):
     declared: int = 0
     """The incarnation whose BEGIN named ``stores``. Its peers may have told it of a later one, whose list it
     does not know."""
+    shelved: int = -1
+    """The incarnation under which its log was closed until somebody asks for it (engine/store/shelf.py); -1: it is
+    open."""
+    shelved_next: int = 0
+    """Number behind the last message of a log that is shelved."""
+
+    @property
+    def is_shelved(self) -> bool:
+        """Nothing has begun since."""
+        return self.shelved == self.incarnation
 
     def promise(self, claimant: bytes, seen: int, least: int) -> bool:
         """Promises ``claimant`` an incarnation: greater than all that were ``seen`` or promised to others,

@@ -92,6 +92,11 @@ class Plan:
         """A log is not kept any more."""
         self._logs.pop(uuid, None)
 
+    def is_settled(self, uuid: bytes) -> bool:
+        """The log was looked through since it was added, and lacks nothing."""
+        log = self._logs.get(uuid)
+        return log is not None and not log.urgent and not log.missing
+
     def known(self) -> list[bytes]:
         """The logs that were added."""
         return list(self._logs)

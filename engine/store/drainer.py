@@ -19,7 +19,7 @@ from ..rules.scrub_schedule import Range
 from .scrub import Scrub
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ..memory.mapping import Bells
     from .pacer import Pacer
@@ -146,6 +146,20 @@ class Drainer:
         if repository is not None:
             with repository.files:
                 repository.close()
+
+    def take_out(self, uuids: Collection[bytes], over: Callable[[Repository], bool]) -> list[Repository]:
+        """Those of ``uuids`` that are in order, looked through, and ``over``: nobody but the caller has them
+        from now on. Never on the drain thread, which asks ``over``."""
+
+        def take() -> list[Repository]:
+            settled = [uuid for uuid in uuids if uuid in self.repositories and self._is_settled(uuid)]
+            return [self.repositories.pop(uuid) for uuid in settled if over(self.repositories[uuid])]
+
+        return self.call(take)
+
+    def _is_settled(self, uuid: bytes) -> bool:
+        broken = uuid in self.failures or uuid in self._retry_ns
+        return not broken and (not self.repositories[uuid].level or self._scrub.is_settled(uuid))
 
     def repair(self, uuid: bytes, first: int, following: int) -> None:
         """Numbers ``first`` .. ``following - 1`` were recorded as lost: the helper thread asks the other
@@ -384,7 +398,7 @@ class Drainer:
             with repo.files:
                 if self._stopping:
                     return
-                if repo.log:
+                if repo.log and (repo.stream is not None or repo.catch_up is not None):  # else it takes nothing
                     self._prepare_one(repo)
 
     @staticmethod

@@ -75,6 +75,8 @@ class Expiry:
         changed = False
         seen = self._holdings.drain_thread(self._see)
         for source in list(self._holdings.state.sources):
+            if self._stays(source):
+                continue
             lives, lines = seen.get(source.uuid, (False, {}))
             changed |= self._look(source, lives, lines, Now(time.monotonic_ns(), time.time_ns()))
         kept = {source.uuid for source in self._holdings.state.sources}
@@ -101,6 +103,18 @@ class Expiry:
                 found[source.uuid] = repository.owner_lives(), repository.line.receivers() if source.receivers else {}
         return found
 
+    def _stays(self, source: SourceState) -> bool:
+        """Its log is shelved, so nobody holds it or a receiver of it; that is known, and none is ever
+        forgotten."""
+        if not source.is_shelved:
+            return False
+        options = self._holdings.rules(source).options
+        lifetimes = [(source.gone_ns, source.state_lifetime or options.source_state_lifetime)]
+        lifetimes += [
+            (each.gone_ns, each.state_lifetime or options.receiver_state_lifetime) for each in source.receivers
+        ]
+        return all(gone_ns and not lifetime for gone_ns, lifetime in lifetimes)
+
     def _look(self, source: SourceState, lives: bool, lines: dict[bytes, CData], now: Now) -> bool:
         key = (source.uuid,)
         held = lives or self._sources.connected(source)
@@ -121,7 +135,9 @@ class Expiry:
             self._look_at_proxy(source, held, own.activity_ms, now)
         changed = gone_ns != source.gone_ns
         source.gone_ns = gone_ns
-        known = self._holdings.repository(source.uuid) is not None  # else nobody has looked who has a line
+        known = (
+            source.is_shelved or self._holdings.repository(source.uuid) is not None
+        )  # else nobody has looked who has a line
         for receiver in list(source.receivers) if known else []:
             changed |= self._look_at_receiver(source, receiver, lines.get(receiver.uuid), now)
         return changed
@@ -187,6 +203,9 @@ class Expiry:
         own = Timers(options.receiver_activity_timeout, options.receiver_state_lifetime)
         after = forget_after_ns(Timers(receiver.activity_timeout, receiver.state_lifetime), own)
         gone_ns, over = self._absences.look(key, held, receiver.gone_ns, after, now)
+        if over and source.is_shelved:  # with the log, its line on the board is looked at
+            self._holdings.ensure_repository(source)
+            over = False
         if over:
             _log.info("%s: gone for its lifetime", called(receiver.registration_id, receiver.session_id))
             self._absences.forget(key)

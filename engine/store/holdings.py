@@ -23,7 +23,7 @@ from ..log.timestamps import first_since
 from ..memory.domain import evict
 from ..native.core import CData, ffi, lib
 from ..native.private_directory import open_log, open_private
-from ..native.runtime import os, shutil
+from ..native.runtime import os, shutil, time
 from ..native.waiting import STRATEGIES
 from ..options.receiver_paced import Terms, agree
 from ..options.topic_rules import kept_type
@@ -108,6 +108,7 @@ class Holdings:
         self.drainer = Drainer(bells, STRATEGIES[options.wait_strategy], options.holdfast_scrub_interval)
         self._memory = domain.memory_logs(name, state.uuid)
         self._file = file
+        self._used_ns: dict[bytes, int] = {}
         self._places: dict[bytes, tuple[int, int]] = {}
         """Source uuid -> device and inode of the directory of its log, when it was opened."""
         self.read_only: ReadOnlyError | None = None
@@ -119,10 +120,14 @@ class Holdings:
             self.read_only = ReadOnlyError(str(file.sealed), since_start=True)
 
     def open(self) -> None:
-        """Opens every log, before the drain thread runs; ends what a crash left half removed."""
+        """Opens every log that is not shelved, before the drain thread runs; ends what a crash left half
+        removed."""
         for uuid in [] if self.sealed else list(self.state.going):
             self._remove(uuid)
+        ringed = {item.uuid for item in self.domain.objects() if item.kind == "stream"}
         for source in self.state.sources:
+            if source.is_shelved and source.uuid not in ringed and self._stays_shelved(source):
+                continue
             try:
                 self._restore(source)
             except (Error, OSError) as error:  # it is tried again when somebody asks for this source
@@ -130,6 +135,10 @@ class Holdings:
         learns = any(source.learner for source in self.state.sources)
         if learns and not self.sealed:  # on disk before its log can look whole again
             self.save()
+
+    def _stays_shelved(self, source: SourceState) -> bool:
+        """Its log is there, and what the topic says asks for nothing at a start."""
+        return (self.logs / source.uuid.hex() / "head").exists() and self.rules(source).restore_last == 0
 
     def _restore(self, source: SourceState) -> None:
         repository = self._open(source)
@@ -191,10 +200,11 @@ class Holdings:
             UnusableLogError: the log is there, and takes nothing any more.
             Error, OSError: it cannot be opened now.
         """
+        self._used_ns[source.uuid] = time.monotonic_ns()
         found = self.repository(source.uuid)
         if found is None:
             try:
-                found = self.drain_thread(lambda: self._open(source))
+                found = self.drain_thread(lambda: self._take_up(source))
             except (
                 SystemCallError,
                 SharedMemoryFullError,
@@ -206,10 +216,27 @@ class Holdings:
             self.drainer.want_spares()
         return found
 
+    def _take_up(self, source: SourceState) -> Repository:
+        """As a start of the store does. The drain thread."""
+        was_shelved = source.is_shelved
+        repository = self._open(source)
+        if was_shelved:
+            try:
+                repository.resume()
+            except (Error, OSError) as error:  # it is tried again (Drainer)
+                self.drainer.say(source.uuid, error)
+        return repository
+
+    def used_ns(self, uuid: bytes) -> int:
+        """When somebody asked for this source's log; 0: nobody since the store began. CLOCK_MONOTONIC."""
+        return self._used_ns.get(uuid, 0)
+
     def held(self, source: SourceState) -> int:
         """Number behind the last message of a source; 0 if its log cannot be opened."""
         repository = self.repository(source.uuid)
-        return self.drain_thread(lambda: repository.next_sqn) if repository is not None else 0
+        if repository is None:
+            return source.shelved_next if source.is_shelved else 0
+        return self.drain_thread(lambda: repository.next_sqn)
 
     def let_go_by_age(self) -> None:
         """What is older than its topic's repository-age-threshold (docs/semantics.md I.3), of repositories in
@@ -271,6 +298,7 @@ class Holdings:
                 repository.close()
                 raise
         self.drainer.repositories[source.uuid] = repository
+        source.shelved = -1
         return repository
 
     def _terms(self, source: SourceState) -> Terms | None:
@@ -372,6 +400,7 @@ class Holdings:
 
     def _remove(self, uuid: bytes, *, names: bool = True) -> None:
         self._places.pop(uuid, None)
+        self._used_ns.pop(uuid, None)
         path = self.logs / uuid.hex()
         try:
             elsewhere = [path.readlink()] if path.is_symlink() else []  # a store that was moved into this domain

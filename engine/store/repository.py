@@ -82,8 +82,8 @@ class Repository:
         """Number behind the last one that this store never had; the state brings it to disk."""
         self.pacer: Pacer | None = None
         """Of a receiver-paced source: set once, before anything is drained."""
-        self._stale, self._resting = StaleRings(domain), Resting()
-        self._looking: Walk | None = None
+        self.stale, self._resting = StaleRings(domain), Resting()
+        self.looking: Walk | None = None  # into the peers' logs
         try:
             view = log_view(path)
         except Error:
@@ -269,10 +269,10 @@ class Repository:
     def _take_up(self) -> None:
         """Older streams are over: only their names are left to care for. A newer one has not begun here."""
         for item in self.streams():
-            if item.name in self._stale or item.incarnation > self.source.incarnation:
+            if item.name in self.stale or item.incarnation > self.source.incarnation:
                 continue
             if item.incarnation < self.source.incarnation:
-                self._stale.pass_over(item)
+                self.stale.pass_over(item)
                 continue
             try:
                 self._adopt(self.table)
@@ -338,10 +338,10 @@ class Repository:
 
     def look_again(self, now_ns: int) -> None:
         """No stream is read: do the peers have more (engine/rules/resting.py)?"""
-        held, rest, looking = self.next_sqn, self._resting, self._looking
+        held, rest, looking = self.next_sqn, self._resting, self.looking
         if looking is not None:
             if looking.over():
-                self._looking = None
+                self.looking = None
                 if held < self.report().end:
                     self.resume()
         elif not rest.due(held, now_ns):
@@ -349,7 +349,7 @@ class Repository:
         elif rest.told(self.line.told_by_peers()):
             self.resume()
         elif rest.into_logs(now_ns):
-            self._looking = Walk(self.peers())
+            self.looking = Walk(self.peers())
 
     # Catching up --------------------------------------------------------------------------------------------
 
@@ -482,14 +482,14 @@ class Repository:
     def leave(self) -> None:
         """Lets the drained stream of an owner go that is dead or has closed it."""
         assert self.stream is not None
-        self._stale.leave(self.stream)
+        self.stale.leave(self.stream)
         self._detach()
         self.tidy()
 
     def tidy(self) -> None:
         """Removes the names of left streams whose end a quorum holds."""
-        if self._stale:
-            self._stale.tidy(self.line.views())
+        if self.stale:
+            self.stale.tidy(self.line.views())
 
     def beat(self, now_ns: int) -> None:
         """The log goes on: a source sees that neither store nor disk stands (docs/semantics.md B.4)."""

@@ -62,6 +62,11 @@ class Scrub:
         looked = self._hurried if self._turn.urgent else self._looked
         return max(self._copied.wait_ns(now), looked.wait_ns(now)) / 1e9
 
+    def is_settled(self, uuid: bytes) -> bool:
+        """The log has been looked through, and nothing is asked for. Any thread."""
+        turn = self._turn
+        return self._plan.is_settled(uuid) and self.losses.empty() and (turn is None or turn.uuid != uuid)
+
     def step(self, repositories: Mapping[bytes, Repository]) -> None:
         """Does one block's work, if any is due. ``repositories``: the store's, now."""
         now = time.monotonic_ns()

@@ -40,6 +40,7 @@ from .holdings import Holdings, UnusableLogError
 from .listener import StoreListener
 from .operator import OperatorDesk
 from .receivers import ReceiverDesk
+from .shelf import Shelf
 from .sources import SourceDesk
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class Store:
         self.sources = SourceDesk(self.holdings, self._clients)
         self.operator = OperatorDesk(self.holdings, self._clients, self.sources, self.receivers)
         self._expiry = Expiry(self.holdings, self.sources, self.receivers, self._stands_in)
+        self._shelf = Shelf(self.holdings, self._clients)
         self._stop = threading.Event()
         self._waker, self._waked = socket.socketpair()
         self._selector.register(self._waked, selectors.EVENT_READ, "stop")
@@ -199,7 +201,7 @@ class Store:
 
     def _left_s(self) -> float:
         """Until something is due."""
-        due_s = min(self._saved_at + SAVE_ACKS_S, self._expiry.due_s, self._deaf_until or math.inf)
+        due_s = min(self._saved_at + SAVE_ACKS_S, self._expiry.due_s, self._shelf.due_s, self._deaf_until or math.inf)
         return max(0.0, due_s - time.monotonic())
 
     def _look_after(self) -> None:
@@ -213,6 +215,7 @@ class Store:
                 self._look_for_logs()
                 self._bells_name.look(time.monotonic_ns())
             self._expiry.turn()
+            self._shelf.turn()
         except ReadOnlyError:  # the holdings have told it
             return
         except (Error, OSError) as error:

@@ -1,0 +1,194 @@
+"""Logs of sources that are over: closed until somebody asks for them. A store may keep thousands, and those
+cost it no descriptor, no memory and next to no time. The store's control thread.
+
+A log is shelved when all of it is there, and nobody needs it open:
+ - no ring of its source is left, neither to be read nor as a name in shared memory;
+ - it lacks nothing that it knows of, and has been looked through and compared with its peers;
+ - nobody holds the source, or a receiver of it, and what these have acknowledged is in the state.
+
+The state says that it is shelved, and under which incarnation: a BEGIN that comes later takes it down,
+whatever a crash leaves. Who asks for the source has its log opened, as at a start of the store. A reader
+finds a shelved log as it finds that of a store which does not run: its head is a lower bound, and the end is
+walked to.
+
+What a crash leaves: a log that was closed and is not yet said to be shelved, which the next start opens; or
+one that was opened again and still is said to be shelved. Nothing comes into that without a BEGIN but what
+peers have, and the rounds find it: after each start, and every holdfast-scrub-interval, each shelved log is
+opened, compared and looked through once, a few a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..errors import Error
+from ..log.info_file import read_info
+from ..log.stale_rings import unlink_unused
+from ..native.core import lib
+from ..native.runtime import time
+
+if TYPE_CHECKING:
+    from ..log.state_file import SourceState
+    from .clients import Clients
+    from .holdings import Holdings
+    from .repository import Repository
+
+__all__ = ["Shelf"]
+
+_log = logging.getLogger("holdfast.store")
+
+LOOK_NS = 1_000_000_000
+"""How often it is looked which logs may be shelved: sooner where IDLE_MAX more have been opened."""
+IDLE_NS = 10_000_000_000
+"""So long nobody has asked for a log that is shelved: a program that ends and starts again finds it open."""
+IDLE_MAX = 16
+"""With more idle logs than this, those that were asked for first are shelved at once."""
+PATIENCE_NS = 60_000_000_000
+"""A log whose peers cannot all be read is shelved after so long: the rounds look at them again."""
+ROUND_MAX = 4
+"""Logs that are opened in a look, for a round."""
+
+
+class Shelf:
+    """See the module."""
+
+    def __init__(self, holdings: Holdings, clients: Clients) -> None:
+        self._holdings = holdings
+        self._clients = clients
+        self._interval_ns = int(holdings.topics.store.options.holdfast_scrub_interval) * 1_000_000_000
+        self._round: deque[bytes] = deque(source.uuid for source in holdings.state.sources if source.is_shelved)
+        self._next_round_ns = time.monotonic_ns() + self._interval_ns
+        self._due_ns = 0
+        self._open = 0
+        """Logs that were left open at the last look."""
+
+    @property
+    def due_s(self) -> float:
+        """When :meth:`turn` does something, CLOCK_MONOTONIC; ``inf``: never, it writes nothing."""
+        return math.inf if self._holdings.sealed else self._due_ns / 1e9
+
+    def turn(self) -> None:
+        """Shelves what may be shelved, and goes on with the round, if it is time."""
+        now, open_ = time.monotonic_ns(), self._holdings.drainer.repositories
+        if self._holdings.sealed or (now < self._due_ns and len(open_) < self._open + IDLE_MAX):
+            return
+        self._due_ns = now + LOOK_NS
+        self._put_away(now)
+        self._open = len(open_)
+        self._go_round(now)
+
+    # Putting away -------------------------------------------------------------------------------------------
+
+    def _put_away(self, now_ns: int) -> None:
+        holdings = self._holdings
+        held = {key.source for client in self._clients for key in client.holds}
+        idle = [
+            repository
+            for repository in list(holdings.drainer.repositories.values())
+            if repository.source.uuid not in held and self._may_be_shelved(repository)
+        ]
+        idle.sort(key=lambda repository: holdings.used_ns(repository.source.uuid))
+        wanted: dict[bytes, bool] = {}
+        """Of each log that may go: whether its peers are waited for."""
+        for place, repository in enumerate(idle):
+            rests_ns, crowded = now_ns - holdings.used_ns(repository.source.uuid), place < len(idle) - IDLE_MAX
+            if crowded or rests_ns >= IDLE_NS:
+                wanted[repository.source.uuid] = not crowded and rests_ns < PATIENCE_NS
+        if not wanted:
+            return
+        taken = holdings.drainer.take_out(wanted, lambda each: _is_over(each, patient=wanted[each.source.uuid]))
+        shelved = [repository.source for repository in taken if self._close(repository)]
+        if shelved:
+            holdings.save(sync=False)
+        for source in shelved:
+            self._remove_board(source)
+
+    def _may_be_shelved(self, repository: Repository) -> bool:
+        """What it is set to keep needs nobody who looks after it."""
+        source = repository.source
+        options = self._holdings.rules(source).options
+        ages = source.repository == "memory" and options.repository_age_threshold
+        stands_in = source.proxy and options.allow_proxy_source
+        outlives = repository.level == lib.HF_LEVEL_DISK or source.repository == "memory"  # its head, all that it holds
+        return outlives and source.paced is None and not ages and not stands_in and not source.learner
+
+    def _close(self, repository: Repository) -> bool:
+        """Nobody else has this repository any more."""
+        source = repository.source
+        with repository.files:
+            following = repository.next_sqn
+            status = lib.hf_log_rest(repository.log)
+            repository.close()
+        if status != lib.HF_OK:  # it is not said to be shelved: who asks for it opens it, and meets what is wrong
+            _log.warning("%s: closed, and not shelved: %s", repository.path, lib.hf_status_name(status))
+            return False
+        source.shelved, source.shelved_next = source.incarnation, following
+        return True
+
+    def _remove_board(self, source: SourceState) -> None:
+        """The last store that closes its log takes the board away: what was on it is in the states.
+
+        Not while a store is away that may have to take in what receivers have acknowledged.
+        """
+        holdings = self._holdings
+        others = [name for name in [*source.stores, *source.others] if name != holdings.name]
+        if others and (source.receivers or not all(map(self._runs, others))):
+            return
+        try:
+            unlink_unused(holdings.domain, source.uuid)
+        except (OSError, Error) as error:  # `holdfast gc` finds it
+            _log.debug("%s: its board stays: %s", source.uuid.hex(), error)
+
+    def _runs(self, name: str) -> bool:
+        domain, info = self._holdings.domain, read_info(self._holdings.domain, name)
+        return info is not None and lib.hf_process_alive(domain.fd, info.token, info.pid, info.start) == 1
+
+    # The rounds ---------------------------------------------------------------------------------------------
+
+    def _go_round(self, now_ns: int) -> None:
+        holdings = self._holdings
+        if not self._round and self._interval_ns and now_ns >= self._next_round_ns:
+            self._round.extend(source.uuid for source in holdings.state.sources if source.is_shelved)
+            self._next_round_ns = now_ns + self._interval_ns
+        for _ in range(min(ROUND_MAX, len(self._round))):
+            source = holdings.registry.source(self._round.popleft())
+            if source is None or not source.is_shelved or holdings.repository(source.uuid) is not None:
+                continue
+            try:
+                holdings.ensure_repository(source)
+            except (Error, OSError) as error:  # said once; the next round tries again, and who asks for it
+                holdings.drainer.say(source.uuid, error)
+
+
+def _is_over(repository: Repository, *, patient: bool) -> bool:
+    """All of its source is there, and nobody needs it. The drain thread. ``patient``: nor may its peers have
+    more, as far as they can be read."""
+    read = repository.stream is None and repository.item.status in {lib.HF_OK, lib.HF_CLOSED}
+    return read and _is_whole(repository, patient) and _is_free(repository) and not repository.streams()
+
+
+def _is_whole(repository: Repository, patient: bool) -> bool:
+    if repository.catch_up is not None or repository.looking is not None or repository.stale:
+        return False
+    if repository.unsure or repository.losses or repository.lost_below != repository.lost_on_disk:
+        return False
+    return repository.caught_up or not patient or not repository.peers()
+
+
+def _is_free(repository: Repository) -> bool:
+    """No receiver that lives is on the board, and the state has what those have acknowledged that were."""
+    fd, lines = repository.domain.fd, repository.line.receivers()
+    for view in lines.values():
+        line = view.line
+        alive = lib.hf_process_alive(fd, line.owner, line.owner_pid, line.owner_start)
+        if line.state == lib.HF_LINE_ACTIVE and alive != 0:
+            return False
+    acks, end = repository.acks()
+    return all(
+        min(acks[each.uuid].number, max(each.ack, end)) <= each.ack
+        for each in repository.source.receivers
+        if each.uuid in acks
+    )

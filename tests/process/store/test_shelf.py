@@ -1,0 +1,238 @@
+"""Logs of sources that are over are closed, and opened again for who asks (engine/store/shelf.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.leftovers import objects_of
+from support.three_stores import everywhere, send
+from support.workers import until
+
+import holdfast as hf
+from holdfast.engine.log.state_file import StateFile
+from holdfast.engine.store import shelf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from process.conftest import ThreadStore
+
+    from holdfast.engine.log.state_file import SourceState
+
+SHORT = 90.0
+SOURCE: dict[str, Any] = {
+    "ring_size": 1 << 17,
+    "fragment_size": 4096,
+    "ume_registration_interval": 100,
+    "ume_store_check_interval": 50,
+}
+ROOM_MAX = 40_000
+"""Bytes of disk of a log of a few short messages."""
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log is shelved as soon as it may be."""
+    monkeypatch.setattr(shelf, "IDLE_NS", 0)
+    monkeypatch.setattr(shelf, "LOOK_NS", 10_000_000)
+
+
+def over(ctx: hf.Context, session: int, count: int = 3, stores: str = "a") -> bytes:
+    """A source that has sent so many messages, and has ended: its identity."""
+    with ctx.source("quotes", options={**SOURCE, "ume_session_id": session, "ume_store_name": list(stores)}) as src:
+        everywhere(src)
+        send(src, count)
+        return src.uuid
+
+
+def kept(store: ThreadStore, uuid: bytes) -> SourceState:
+    return next(source for source in store.store.state.sources if source.uuid == uuid)
+
+
+def is_shelved(store: ThreadStore, uuid: bytes) -> bool:
+    return store.store.holdings.repository(uuid) is None and kept(store, uuid).is_shelved
+
+
+def shelved(store: ThreadStore, *uuids: bytes) -> None:
+    until("their logs are shelved", lambda: all(is_shelved(store, uuid) for uuid in uuids))
+
+
+def open_files() -> list[str]:
+    """Paths of what this process has open, or mapped."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # of the listing itself
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [*found, *Path("/proc/self/maps").read_text().splitlines()]
+
+
+def room(store: ThreadStore, uuid: bytes) -> int:
+    log = store.store.logs / uuid.hex()
+    return sum(file.stat().st_blocks * 512 for file in log.iterdir())
+
+
+def taken(ctx: hf.Context, count: int, **options: Any) -> list[bytes]:
+    with ctx.receiver("quotes", options=options) as rcv:
+        found = []
+        for _ in range(count):
+            message = rcv.receive(timeout=SHORT)
+            assert message is not None, f"no message came after {found}"
+            with message:
+                found.append(bytes(message))
+        return found
+
+
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_a_source_that_is_over_costs_no_descriptor_and_little_room(
+    run_store: Callable[..., ThreadStore], kind: str
+) -> None:
+    store = run_store("a", kind)
+    with hf.Context() as ctx:
+        uuids = [over(ctx, session) for session in range(1, 6)]
+        shelved(store, *uuids)
+        until(
+            "their boards have gone", lambda: not [name for name in objects_of(ctx.domain.path) if name.endswith(".b")]
+        )
+        assert not [path for path in open_files() if any(uuid.hex() in path for uuid in uuids)]
+        assert all(room(store, uuid) <= ROOM_MAX for uuid in uuids)
+        assert sorted(taken(ctx, 15)) == sorted([b"0", b"1", b"2"] * 5)
+        shelved(store, *uuids)
+
+
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_its_next_life_goes_on_where_it_ended(run_store: Callable[..., ThreadStore], kind: str) -> None:
+    store = run_store("a", kind)
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        shelved(store, uuid)
+        with ctx.source("quotes", options={**SOURCE, "ume_session_id": 7, "ume_store_name": "a"}) as src:
+            everywhere(src)
+            assert (src.uuid, src.next_sequence_number) == (uuid, 3)
+            assert kept(store, uuid).shelved == -1
+            send(src, 2)
+        shelved(store, uuid)
+        assert kept(store, uuid).shelved_next == 5
+        assert taken(ctx, 5) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_a_store_that_starts_leaves_it_closed(run_store: Callable[..., ThreadStore], kind: str) -> None:
+    store = run_store("a", kind)
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        shelved(store, uuid)
+        store.stop()
+        opened: list[bytes] = []
+        store = run_store("a", kind)
+        opened += store.store.drainer.repositories
+        assert opened == []
+        assert taken(ctx, 3) == [b"0", b"1", b"2"]
+
+
+def test_what_a_session_has_acknowledged_stays(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7, 5)
+        assert taken(ctx, 2, ume_session_id=9) == [b"0", b"1"]
+        shelved(store, uuid)
+        assert [receiver.ack for receiver in kept(store, uuid).receivers] == [2]
+        store.stop()
+        run_store("a", "disk")
+        assert taken(ctx, 3, ume_session_id=9) == [b"2", b"3", b"4"]
+
+
+def test_a_log_that_a_receiver_holds_stays_open(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as ctx, ctx.receiver("quotes") as rcv:
+        uuid = over(ctx, 7)
+        first = rcv.receive(timeout=SHORT)
+        assert first is not None
+        other = over(ctx, 8)
+        for _ in range(5):
+            assert rcv.receive(timeout=SHORT) is not None
+        looked = store.store._shelf._due_ns
+        until("it was looked", lambda: store.store._shelf._due_ns > looked)
+        assert {uuid, other} <= set(store.store.drainer.repositories)
+
+
+def test_more_than_a_few_do_not_wait_for_their_time(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "IDLE_NS", 10**18)
+    monkeypatch.setattr(shelf, "LOOK_NS", 10**18)
+    monkeypatch.setattr(shelf, "IDLE_MAX", 3)
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        uuids = [over(ctx, session, 1) for session in range(1, 13)]
+        until("the first are shelved", lambda: is_shelved(store, uuids[0]))
+        assert not is_shelved(store, uuids[-1])
+
+
+def test_a_store_that_was_away_finds_what_its_peers_have(
+    run_store: Callable[..., ThreadStore],
+) -> None:
+    """Source and store b had shelved it; the source lived once more while b was away."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7, 3, "abc")
+        shelved(stores["b"], uuid)
+        stores["b"].stop()
+        with ctx.source("quotes", options={**SOURCE, "ume_session_id": 7, "ume_store_name": list("abc")}) as src:
+            src.wait_registered(SHORT)
+            send(src, 4)
+        for name in "ac":
+            shelved(stores[name], uuid)
+        b = run_store("b", "disk")
+        assert kept(b, uuid).is_shelved, "its state says nothing of that life"
+        until("b has it", lambda: b.store.holdings.held(kept(b, uuid)) == 7)
+        shelved(b, uuid)
+        assert kept(b, uuid).shelved_next == 7
+
+
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_a_log_that_was_removed_is_not_shelved(run_store: Callable[..., ThreadStore], kind: str) -> None:
+    store = run_store("a", kind)
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        shelved(store, uuid)
+        store.stop()
+        shutil.rmtree((store.store.logs / uuid.hex()).resolve())
+        again = run_store("a", kind)
+        assert uuid in again.store.drainer.repositories
+        assert kept(again, uuid).learner, "it knows that it has lost something"
+
+
+def test_its_state_is_on_disk_with_what_it_says(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        shelved(store, uuid)
+        state = StateFile(store.store.directory.path).load()
+        assert state is not None
+        assert [(each.uuid, each.is_shelved, each.shelved_next) for each in state.sources] == [(uuid, True, 3)]
+
+
+def test_what_is_shelved_is_forgotten_when_it_is_told(run_store: Callable[..., ThreadStore]) -> None:
+    """Its lifetime is over; or its source, or the operator, deregisters it."""
+    store = run_store(
+        "a", "disk", **{"source-state-lifetime": 50, "source-activity-timeout": 20, "source-check-interval": 5}
+    )
+    with hf.Context() as ctx:
+        over(ctx, 7)
+        until("it is forgotten", lambda: store.store.state.sources == [] and not list(store.store.logs.iterdir()))
+
+
+def test_a_receiver_of_a_shelved_source_is_forgotten_after_its_lifetime(run_store: Callable[..., ThreadStore]) -> None:
+    store = run_store(
+        "a", "disk", **{"receiver-state-lifetime": 50, "receiver-activity-timeout": 20, "source-check-interval": 5}
+    )
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7)
+        taken(ctx, 1, ume_session_id=9)
+        until("its receiver is forgotten", lambda: kept(store, uuid).receivers == [])
+        shelved(store, uuid)
