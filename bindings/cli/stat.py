@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..engine.memory.domain import Domain
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from ..engine.control.waits import Wait
 
 __all__ = ["show", "table"]
+
+FINISHED_MAX = 10
+"""Sources of a topic that are over, in a table for people."""
 
 
 def show(json: bool, watch: float | None, name: str | None) -> int:
@@ -78,16 +82,35 @@ def _group(picture: snapshot.Snapshot) -> RenderableType:
     shown = [row for row in picture.receivers if row.alive or row.session_id]
     gone = len(picture.receivers) - len(shown)
     columns = "topic|state|session|regids|>next|>stable|>unstable|store (behind)|>pid"
+    sources, more = _folded(picture.sources)
     parts: list[RenderableType] = [
-        table("sources", columns, map(_source, picture.sources)),
+        table("sources", columns, map(_source, sources)),
+        *more,
         table("receivers", "topic|state|session|>ack|>lag|>delivered|>redelivered|>lapped|>pid", map(_receiver, shown)),
         table("stores", "name|state|type|>sources|>pid|directory", map(_store, picture.stores)),
     ]
     if picture.waiting:
-        parts.insert(2, table("receivers that wait", "topic|session|>pid|why", map(_waiting, picture.waiting)))
+        parts.insert(-1, table("receivers that wait", "topic|session|>pid|why", map(_waiting, picture.waiting)))
     if gone:
-        parts.insert(2, f"and {gone} receivers that are gone and had no session ID")
+        parts.insert(-1, f"and {gone} receivers that are gone and had no session ID")
     return Group(*parts)
+
+
+def _folded(rows: Sequence[snapshot.SourceRow]) -> tuple[list[snapshot.SourceRow], list[str]]:
+    """The rows that are shown, and a line for those of each topic that are not: of sources that are over and
+    whole, FINISHED_MAX are enough."""
+    shown, counts = [], Counter[str]()
+    for row in rows:
+        if row.state == "stored" and not row.unstable and all(at.state == "active" for at in row.stores):
+            counts[row.topic] += 1
+            if counts[row.topic] > FINISHED_MAX:
+                continue
+        shown.append(row)
+    more = {topic: count - FINISHED_MAX for topic, count in counts.items() if count > FINISHED_MAX}
+    return shown, [
+        f"and {count:,} more of {printable(topic)!r} that are over, and whole: --json has them"
+        for topic, count in more.items()
+    ]
 
 
 def _source(row: snapshot.SourceRow) -> Sequence[str]:

@@ -135,17 +135,21 @@ class StaleRings:
         return bool(self._left)
 
 
-def unlink_unused(domain: Domain, uuid: bytes) -> None:
-    """Removes the names of a forgotten source's board and rings, unless somebody who lives is on the board,
-    or sends.
+def unlink_unused(domain: Domain, uuid: bytes, *, kept: bool = False) -> None:
+    """Removes the names of a source's board and rings, unless somebody who lives is on the board, or sends.
+    ``kept``: stores still keep it. Then a ring stays, which may have what one of them lacks; and receivers
+    that have not seen the board are told that there was one.
 
     Under the domain's lock: nobody attaches to the board, or makes one, meanwhile. What stays is `holdfast
     gc`'s.
     """
     with domain.exclusive():
         objects = domain.objects(uuid)
-        if any(_in_use(domain, item) for item in objects):
+        ringed = kept and any(item.kind == "stream" for item in objects)
+        if not objects or ringed or any(_in_use(domain, item) for item in objects):
             return
+        if kept:
+            domain.tell_removal()
         unlink_source(domain, uuid)
 
 

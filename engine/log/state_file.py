@@ -138,8 +138,8 @@ class SourceState(msgspec.Struct):
     """The incarnation whose BEGIN named ``stores``. Its peers may have told it of a later one, whose list it
     does not know."""
     shelved: int = -1
-    """The incarnation under which its log was closed until somebody asks for it (engine/store/shelf.py); -1: it is
-    open."""
+    """The incarnation under which its log was closed until somebody asks for it (engine/store/shelf.py); -1:
+    it is open."""
     shelved_next: int = 0
     """Number behind the last message of a log that is shelved."""
 

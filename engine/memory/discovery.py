@@ -42,9 +42,10 @@ class Discovery:
         self._streams: dict[bytes, list[tuple[int, str]]] = {}
         self._headers: dict[str, Found | None] = {}
         self._identities: set[bytes] = set()
+        self._removals = domain.removals()
         self.seen = 0
-        """Grows when a source identity appears: one whose ring is gone already may be known by the stores
-        alone."""
+        """Grows when a source identity appears, or may have come and gone: one whose ring is gone already may
+        be known by the stores alone."""
 
     def refresh(self) -> bool:
         """Looks again if something was created or removed. True when it did."""
@@ -62,9 +63,10 @@ class Discovery:
             if item.kind == "stream":
                 streams.setdefault(item.uuid, []).append((item.incarnation, item.name))
         self._streams = streams
-        if not identities <= self._identities:
+        removals = self._domain.removals()  # behind the listing: what has gone from it was told before
+        if not identities <= self._identities or removals != self._removals:
             self.seen += 1
-        self._identities = identities
+        self._identities, self._removals = identities, removals
         names = {name for entries in streams.values() for _, name in entries}
         self._headers = {name: found for name, found in self._headers.items() if name in names}
         self._mtime = mtime if settled else -1

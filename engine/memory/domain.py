@@ -161,6 +161,22 @@ class Domain:
             check(lib.hf_process_check(self.fd), what=str(self.path))
             self._looked_ns = now_ns
 
+    def removals(self) -> int:
+        """How often the names of a source in shared memory were removed while stores keep it. A number that
+        grew between two looks: there was one that neither has seen."""
+        try:
+            return (self.path / "removals").stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def tell_removal(self) -> None:
+        """One more, before the first name goes; under :meth:`exclusive`. Raises OSError."""
+        fd = open_regular(self.path / "removals", os.O_RDWR | os.O_CREAT, at=self.fd)
+        try:
+            os.pwrite(fd, b".", os.fstat(fd).st_size)
+        finally:
+            os.close(fd)
+
     def close(self) -> None:
         """Closes the directory's descriptor. The lock file stays locked as long as the process lives."""
         if self.fd >= 0:

@@ -48,6 +48,9 @@ IDLE_MAX = 16
 """With more idle logs than this, those that were asked for first are shelved at once."""
 PATIENCE_NS = 60_000_000_000
 """A log whose peers cannot all be read is shelved after so long: the rounds look at them again."""
+BOARD_NS = 10_000_000_000
+"""So long a board stays for receivers that find a source by it; one that comes later is told by
+:meth:`Domain.removals`."""
 ROUND_MAX = 4
 """Logs that are opened in a look, for a round."""
 
@@ -61,6 +64,8 @@ class Shelf:
         self._interval_ns = int(holdings.topics.store.options.holdfast_scrub_interval) * 1_000_000_000
         self._round: deque[bytes] = deque(source.uuid for source in holdings.state.sources if source.is_shelved)
         self._next_round_ns = time.monotonic_ns() + self._interval_ns
+        self._boards: deque[tuple[int, bytes]] = deque()
+        """When to see whether the board of a shelved source may go, and which."""
         self._due_ns = 0
         self._open = 0
         """Logs that were left open at the last look."""
@@ -77,6 +82,7 @@ class Shelf:
             return
         self._due_ns = now + LOOK_NS
         self._put_away(now)
+        self._remove_boards(now)
         self._open = len(open_)
         self._go_round(now)
 
@@ -103,8 +109,7 @@ class Shelf:
         shelved = [repository.source for repository in taken if self._close(repository)]
         if shelved:
             holdings.save(sync=False)
-        for source in shelved:
-            self._remove_board(source)
+        self._boards.extend((now_ns + BOARD_NS, source.uuid) for source in shelved)
 
     def _may_be_shelved(self, repository: Repository) -> bool:
         """What it is set to keep needs nobody who looks after it."""
@@ -128,6 +133,12 @@ class Shelf:
         source.shelved, source.shelved_next = source.incarnation, following
         return True
 
+    def _remove_boards(self, now_ns: int) -> None:
+        while self._boards and self._boards[0][0] <= now_ns:
+            source = self._holdings.registry.source(self._boards.popleft()[1])
+            if source is not None and source.is_shelved:
+                self._remove_board(source)
+
     def _remove_board(self, source: SourceState) -> None:
         """The last store that closes its log takes the board away: what was on it is in the states.
 
@@ -138,7 +149,7 @@ class Shelf:
         if others and (source.receivers or not all(map(self._runs, others))):
             return
         try:
-            unlink_unused(holdings.domain, source.uuid)
+            unlink_unused(holdings.domain, source.uuid, kept=True)
         except (OSError, Error) as error:  # `holdfast gc` finds it
             _log.debug("%s: its board stays: %s", source.uuid.hex(), error)
 

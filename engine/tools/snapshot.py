@@ -139,6 +139,7 @@ class StoreFiles:
                 self.listed = StateFile(Path(info.directory)).load()
             except (Error, OSError):
                 self.listed = None
+        self._kept = {source.uuid: source for source in self.listed.sources} if self.listed is not None else {}
 
     @property
     def state(self) -> str:
@@ -152,7 +153,7 @@ class StoreFiles:
 
     def source(self, uuid: bytes) -> SourceState | None:
         """What the state says of a source."""
-        return next((source for source in self.listed.sources if source.uuid == uuid), None) if self.listed else None
+        return self._kept.get(uuid)
 
     def stands_in_for(self, uuid: bytes) -> bool:
         """It runs, and has said that it is the proxy of this source."""
@@ -161,6 +162,15 @@ class StoreFiles:
     def log_range(self, uuid: bytes) -> tuple[int, int] | None:
         """Oldest and next number in its log of a source; readable with the store dead."""
         return log_range(Path(self.info.logs) / uuid.hex()) if self.info is not None else None
+
+    def following(self, uuid: bytes) -> int | None:
+        """Number behind the last message in its log of a source; None where there is none, or it cannot be
+        read."""
+        kept = self.source(uuid)
+        if kept is not None and kept.is_shelved:  # its log was closed, and its state says where
+            return kept.shelved_next
+        found = self.log_range(uuid)
+        return found[1] if found is not None else None
 
     def row(self) -> StoreRow:
         """For people and programs."""
@@ -237,7 +247,7 @@ class _Source:
     """One source identity, put together from its rings, its board and the stores' files."""
 
     def __init__(
-        self, domain: Domain, uuid: bytes, streams: list[ObjectName], stores: list[StoreFiles], notes: list[Nameless]
+        self, domain: Domain, uuid: bytes, objects: list[ObjectName], stores: list[StoreFiles], notes: list[Nameless]
     ) -> None:
         self.uuid = uuid
         self.keepers = [(store, kept) for store in stores if (kept := store.source(uuid)) is not None]
@@ -253,7 +263,7 @@ class _Source:
         self.state, self.pid = "stored", 0
         self.next = self.told_stable = self.messages = self.payload_bytes = self.ring_bytes = 0
         self.has_ring = False
-        for item in reversed(streams):
+        for item in reversed([item for item in objects if item.kind == "stream"]):
             try:
                 with attach_stream(item.name, populate=False) as mapping:
                     self._ring(domain, mapping)
@@ -267,9 +277,9 @@ class _Source:
                 self.state, self.pid = "nameless", note.pid
             else:
                 self.receiving[bytes.fromhex(note.participant)] = note.pid
-        self.lines = self._lines(domain, newest)
+        self.lines = self._lines(domain, newest) if any(item.kind == "board" for item in objects) else []
         if not self.has_ring:
-            ends = [found[1] for store, _ in self.keepers if (found := store.log_range(uuid)) is not None]
+            ends = [found for store, _ in self.keepers if (found := store.following(uuid)) is not None]
             self.next = max([self.start_sqn, *ends])
 
     def _ring(self, domain: Domain, mapping: Mapping) -> None:
@@ -315,8 +325,8 @@ class _Source:
             line, store = by_uuid.get(uuid), files.get(uuid)
             alive = line is not None and line.alive
             # One that came back when the source had ended has joined no board: its log says where it is.
-            held = store.log_range(self.uuid) if not alive and store is not None else None
-            known = held[1] if held is not None else line.ack if line is not None else None
+            held = store.following(self.uuid) if not alive and store is not None else None
+            known = held if held is not None else line.ack if line is not None else None
             at = min(known, self.next) if known is not None else None
             stable, lag = (at - 1, self.next - at) if at is not None else (None, None)
             proxy = store is not None and store.stands_in_for(self.uuid)
@@ -372,17 +382,16 @@ def take(domain: Domain) -> Snapshot:
     """Looks at everything once. ``domain`` need not be joined. Sources that never sent and nobody keeps are
     left out."""
     stores = store_files(domain)
-    streams: dict[bytes, list[ObjectName]] = {}
+    objects: dict[bytes, list[ObjectName]] = {}
     for item in domain.objects():
-        if item.kind == "stream":
-            streams.setdefault(item.uuid, []).append(item)
+        objects.setdefault(item.uuid, []).append(item)
+    ringed = {uuid for uuid, items in objects.items() if any(item.kind == "stream" for item in items)}
     kept = {source.uuid for store in stores if store.listed for source in store.listed.sources}
     notes: dict[bytes, list[Nameless]] = {}
     for note in nameless(domain):
         notes.setdefault(bytes.fromhex(note.uuid), []).append(note)
     sources = [
-        _Source(domain, uuid, streams.get(uuid, []), stores, notes.get(uuid, []))
-        for uuid in sorted(kept | set(streams))
+        _Source(domain, uuid, objects.get(uuid, []), stores, notes.get(uuid, [])) for uuid in sorted(kept | ringed)
     ]
     sources = [source for source in sources if source.incarnation > 0]
     sources.sort(key=lambda source: (source.topic, source.session_id, source.uuid))

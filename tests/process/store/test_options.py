@@ -72,7 +72,7 @@ def received(ctx: hf.Context, topic: str, count: int) -> list[bytes]:
 
 def repository(store: ThreadStore, topic: str) -> Any:
     source = next(source for source in store.store.state.sources if source.topic == topic)
-    return store.store.drainer.repositories[source.uuid]
+    return store.store.holdings.ensure_repository(source)  # its log may be shelved
 
 
 # Patterns: A.1, I.1 -----------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from support.three_stores import everywhere, send
 from support.workers import until
 
 import holdfast as hf
+from holdfast.engine.log import stale_rings
 from holdfast.engine.log.state_file import StateFile
+from holdfast.engine.memory.domain import Domain
 from holdfast.engine.store import shelf
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is shelved as soon as it may be."""
     monkeypatch.setattr(shelf, "IDLE_NS", 0)
     monkeypatch.setattr(shelf, "LOOK_NS", 10_000_000)
+    monkeypatch.setattr(shelf, "BOARD_NS", 0)
 
 
 def over(ctx: hf.Context, session: int, count: int = 3, stores: str = "a") -> bytes:
@@ -121,16 +124,17 @@ def test_its_next_life_goes_on_where_it_ended(run_store: Callable[..., ThreadSto
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])
-def test_a_store_that_starts_leaves_it_closed(run_store: Callable[..., ThreadStore], kind: str) -> None:
+def test_a_store_that_starts_leaves_it_closed(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(shelf, "ROUND_MAX", 0)
     store = run_store("a", kind)
     with hf.Context() as ctx:
         uuid = over(ctx, 7)
         shelved(store, uuid)
         store.stop()
-        opened: list[bytes] = []
         store = run_store("a", kind)
-        opened += store.store.drainer.repositories
-        assert opened == []
+        assert list(store.store.drainer.repositories) == []
         assert taken(ctx, 3) == [b"0", b"1", b"2"]
 
 
@@ -236,3 +240,41 @@ def test_a_receiver_of_a_shelved_source_is_forgotten_after_its_lifetime(run_stor
         taken(ctx, 1, ume_session_id=9)
         until("its receiver is forgotten", lambda: kept(store, uuid).receivers == [])
         shelved(store, uuid)
+
+
+def test_a_receiver_that_has_not_seen_the_board_hears_of_the_source(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source, ring and board come and go between two looks of its context."""
+    store = run_store("a", "disk")
+    with hf.Context() as other, hf.Context() as ctx, ctx.receiver("quotes") as rcv:
+        assert rcv.receive(timeout=0.01) is None
+        until("it is linked to the store", lambda: [link for link in ctx.store_links() if link.welcome])
+        looks = ctx.discovery.refresh
+        monkeypatch.setattr(ctx.discovery, "refresh", lambda: False)
+        shelved(store, over(other, 7, 1))
+        until("its board has gone", lambda: not [name for name in objects_of(ctx.domain.path) if name.endswith(".b")])
+        monkeypatch.setattr(ctx.discovery, "refresh", looks)
+        message = rcv.receive(timeout=SHORT)
+        assert message is not None
+        assert bytes(message) == b"0"
+
+
+def test_a_ring_that_a_store_may_lack_is_not_removed_with_the_board(
+    own_domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A board alone goes; where a ring lies beside it, both stay, though nobody lives who has them."""
+    monkeypatch.setattr(stale_rings, "_in_use", lambda _, item: False)
+    domain = Domain(own_domain)
+    try:
+        uuid = bytes(range(16))
+        for name in (domain.board_name(uuid), domain.stream_name(uuid, 1)):
+            Path("/dev/shm", name).write_bytes(bytes(4096))
+        before = domain.removals()
+        stale_rings.unlink_unused(domain, uuid, kept=True)
+        assert len(domain.objects(uuid)) == 2
+        Path("/dev/shm", domain.stream_name(uuid, 1)).unlink()
+        stale_rings.unlink_unused(domain, uuid, kept=True)
+        assert (domain.objects(uuid), domain.removals()) == ([], before + 1)
+    finally:
+        domain.close()
