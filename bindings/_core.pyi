@@ -136,6 +136,7 @@ class Lib:
     HF_LINE_CONFIRMS: Final = 1
     HF_LINE_EXPLICIT: Final = 4
     HF_LINE_FREE: Final = 0
+    HF_LINE_FULL: Final = 32
     HF_LINE_OUT_OF_ORDER: Final = 2
     HF_LINE_SKIPPED: Final = 16
     HF_LOST: Final = -22

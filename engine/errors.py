@@ -9,6 +9,7 @@ because they travel between processes.
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from .printable import printable
@@ -284,7 +285,8 @@ class SharedMemoryFullError(Error):
     retriable = True
 
     def __init__(self, need: int, free: int) -> None:
-        super().__init__(f"shared memory is full: {need} bytes needed, {free} free")
+        needed = f"{need} bytes needed, " if need >= 0 else ""
+        super().__init__(f"shared memory is full: {needed}{free} free")
         self.need = need
         self.free = free
 
@@ -455,3 +457,9 @@ class CallableStoreError(Error):
     code = "HF_CALLABLE_STORE"
     hint = "use spawn_store()"
     exit_code = 2
+
+
+def no_room(error: BaseException) -> bool:
+    """Tell whether a file system or a quota is full, which ends when somebody makes room."""
+    full = getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT}
+    return full or isinstance(error, SharedMemoryFullError)

@@ -103,7 +103,12 @@ class RegistrationComplete:
 
 @dataclass(frozen=True, slots=True)
 class StoreUnresponsive:
-    """A store is silent or dead; `registered` of `required` stores are left."""
+    """A store does nothing for this source; `registered` of `required` stores of its group are left.
+
+    `reason` is "silent" (or dead), or "full": it is there, and has no room for messages. A store that is full
+    keeps its seat. Sends go on until the flight is full, so `quorum_lost` is False; with fewer stores left
+    than are required, nothing new becomes stable until there is room.
+    """
 
     text: str
     store: str
@@ -111,6 +116,7 @@ class StoreUnresponsive:
     quorum_lost: bool
     registered: int
     required: int
+    reason: str = "silent"
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,15 @@ class StoreLine:
 
     def say_catching_up(self, yes: bool) -> None:
         """The log is behind the ring, or has what its peers have."""
+        self._say(lib.HF_LINE_CATCHING_UP, yes)
+
+    def say_full(self, yes: bool) -> None:
+        """There is no room for the log, or it has what was sent by now."""
+        self._say(lib.HF_LINE_FULL, yes)
+
+    def _say(self, flag: int, yes: bool) -> None:
         if self.board is not None:
-            line, flag = lib.hf_board_line_at(self.board.handle, self.index), lib.HF_LINE_CATCHING_UP
+            line = lib.hf_board_line_at(self.board.handle, self.index)
             line.flags = line.flags | flag if yes else line.flags & ~flag
 
     def beat(self, now_ns: int) -> None:

@@ -195,6 +195,15 @@ class Unresponsive:
 
 
 @dataclass(frozen=True, slots=True)
+class Full:
+    """Tell the program: a store has no room for messages. Of its group, ``registered`` stores take them."""
+
+    store: int
+    registered: int
+    required: int
+
+
+@dataclass(frozen=True, slots=True)
 class Seated:
     """``store`` has the seat of ``instead_of`` from now on, which receivers need not register with."""
 
@@ -218,7 +227,19 @@ class Waits:
 
 
 Action = (
-    Ask | Open | Forgot | Announce | Granted | RefusedBy | GiveUp | Complete | Unresponsive | Seated | Abandon | Waits
+    Ask
+    | Open
+    | Forgot
+    | Announce
+    | Granted
+    | RefusedBy
+    | GiveUp
+    | Complete
+    | Unresponsive
+    | Full
+    | Seated
+    | Abandon
+    | Waits
 )
 
 
@@ -246,6 +267,8 @@ class _Entry:
     """Its link is."""
     gone: bool = False
     """Unresponsive: a backup may have the seat."""
+    full: bool = False
+    """Of a source: the store says that it has no room for messages."""
     asked_ns: int = 0
     granted_ns: int = 0
     refusals: int = 0

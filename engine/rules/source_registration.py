@@ -233,6 +233,10 @@ class SourceRegistration(Registration):
         grants = {index: entry.grant for index, entry in enumerate(self.entries) if entry.grant is not None}
         return election.to_learn(store, grants, self._names) if store in grants else []
 
+    def open_by(self, by_ns: int) -> None:
+        """Somebody waits: after an attempt that failed the next one is made at this time, if not before."""
+        self._open_again_ns = min(self._open_again_ns, by_ns)
+
     def beyond(self, incarnation: int, now_ns: int) -> list[Action]:
         """A ring or a board line shows that somebody has had the incarnation that was to be opened: this one
         is to be next."""
@@ -374,12 +378,24 @@ class SourceRegistration(Registration):
         entry.gone = True
         return told + self._reseat(now_ns)
 
-    def look(self, store: int, beat: int, next_sqn: int, now_ns: int, *, catching_up: bool) -> list[Action]:
+    def look(
+        self, store: int, beat: int, next_sqn: int, now_ns: int, *, catching_up: bool, full: bool = False
+    ) -> list[Action]:
         """What the store's line on the board says now; for every store that takes part, every ``look_ns``."""
         if self._heartbeats[store].look(beat, now_ns):
             return self.silent(store, now_ns)
         caught_up = [] if catching_up else self.caught_up(store, next_sqn, now_ns)
-        return caught_up + self.heard(store, next_sqn, now_ns, catching_up=catching_up)
+        return caught_up + self.heard(store, next_sqn, now_ns, catching_up=catching_up) + self._room(store, full)
+
+    def _room(self, store: int, full: bool) -> list[Action]:
+        """A store without room keeps its seat: it goes on by itself. Said once, until it has room."""
+        entry = self.entries[store]
+        if entry.full == full or entry.phase not in {Phase.CATCHING_UP, Phase.ACTIVE}:
+            return []
+        entry.full = full
+        number = self.groups.of[store]
+        take = [each for each in self.active() & set(self.groups.members(number)) if not self.entries[each].full]
+        return [reg.Full(store, len(take), self.groups.needed(number))] if full else []
 
     def silent(self, store: int, now_ns: int) -> list[Action]:
         """Its heartbeat has stood still for ume_store_activity_timeout: it does not count until it goes

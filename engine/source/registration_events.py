@@ -11,11 +11,13 @@ from ..rules import registration as reg
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..control.link import StoreLink
+
 __all__ = ["source_event"]
 
 
-def source_event(action: reg.Action, names: Sequence[str]) -> object | None:
-    """The event of this action, None if it has none. `names`: of the stores, by index."""
+def source_event(action: reg.Action, names: Sequence[str], links: Sequence[StoreLink] = ()) -> object | None:
+    """The event of this action, None if it has none. `names` and `links`: of the stores, by index."""
     match action:
         case reg.Granted(store, grant):
             flags = events.RegistrationSuccessFlags(grant.flags | events.RegistrationSuccessFlags.OLD * grant.old)
@@ -35,4 +37,13 @@ def source_event(action: reg.Action, names: Sequence[str]) -> object | None:
             text = f"store {store} [{names[store]}] unresponsive"
             text += (" (quorum lost)" if lost else "") if answered else " - no registration response."
             return events.StoreUnresponsive(text, names[store], store, lost, registered, required)
+        case reg.Full(store, registered, required):
+            welcome = links[store].welcome if links else None
+            where = welcome.directory if welcome is not None else "its directory"
+            text = (
+                f"store {store} [{names[store]}] has no room for messages: make room in {where}, or in /dev/shm if it "
+                "keeps them in memory; it goes on by itself"
+            )
+            text += "" if registered >= required else "; until then nothing new becomes stable in its group"
+            return events.StoreUnresponsive(text, names[store], store, False, registered, required, "full")
     return None

@@ -14,7 +14,7 @@ from ..control.deregistration import SourceDeregistration, check_deregister
 from ..control.grants import grant_of
 from ..control.link import twin_of
 from ..control.refusals import refusal_of
-from ..errors import ClosedError, FencedError, ForkedHandleError, TurnHeldError
+from ..errors import ClosedError, FencedError, ForkedHandleError
 from ..events import source as events
 from ..events.info import ForceReclaimInfo
 from ..log.info_file import knows_nothing
@@ -28,6 +28,7 @@ from ..options.receiver_paced import wanted_by
 from ..rules import registration as reg
 from ..rules.quorum import INTERGROUP, INTRAGROUP
 from ..rules.source_registration import SourceRegistration
+from .opening import Opening
 from .registration_events import source_event
 from .settlement import UNDER, Settlement
 
@@ -90,7 +91,7 @@ class SourceSession:
         self.may_send = False
         self.closed = False
         self.deregistration: SourceDeregistration | None = None
-        self.failure: Exception | None = None
+        self.opening = Opening(options.ume_registration_interval * 1_000_000)
         self.registered = threading.Condition()
         self.untold = False
         """A RegistrationComplete is queued that the program has not been told yet."""
@@ -186,9 +187,9 @@ class SourceSession:
             return
         self._looked_ns = now_ns
         self._register.settle(0)
-        for store, (beat, catching_up) in settlement.beats().items():
-            said = self.machine.look(store, beat, self.next_sequence_number, now_ns, catching_up=catching_up)
-            self._act(said, now_ns)
+        for store, (beat, catching_up, full) in settlement.beats().items():
+            following = self.next_sequence_number
+            self._act(self.machine.look(store, beat, following, now_ns, catching_up=catching_up, full=full), now_ns)
 
     def wants_acks(self) -> bool:
         """Somebody listens for events: the context's thread sleeps with the board's flag set."""
@@ -259,7 +260,7 @@ class SourceSession:
                     link = self._links[store]
                     own = self.machine.uuid  # a BEGIN that was refused may have renamed what was granted
                     link.ask(wire.Leave(link.next_id(), "source", uuid, own), lambda _: None)
-                case _ if (event := source_event(action, self.names)) is not None:
+                case _ if (event := source_event(action, self.names, self._links)) is not None:
                     self._events.append(event)
         complete = any(isinstance(action, reg.Complete) for action in actions)
         if complete:
@@ -349,19 +350,17 @@ class SourceSession:
         link.ask(request, answered)
 
     def _open(self, incarnation: int, start_sqn: int) -> list[reg.Action]:
-        """Makes the ring. A failure is what ``wait_registered`` raises; it is tried again at the next
-        tick."""
+        """Makes the ring. A failure is what ``wait_registered`` raises; it is tried again (opening.py)."""
         context = self.context
         config = stream_config(self.machine.uuid, self.topic, self._session, self.options)
         config.start_sqn, config.ring_bytes = start_sqn, int(self.options.ring_size)
+        began_ns = time.monotonic_ns()
         try:
             ring = SourceRing.make(context.domain, context.bells, config, incarnation)
         except Exception as error:
-            if isinstance(error, TurnHeldError):
-                self._events.append(events.RegistrationError(str(error), "", error.pid))
-            self.failure = error
+            self._events += self.opening.failed(error, began_ns)
             return []
-        self.failure = None
+        self.opening.made()
         if self.stores and ring.incarnation > incarnation:  # nobody has promised that one yet
             lib.hf_source_close(ring.handle)
             unlink_object(ring.name)

@@ -43,6 +43,11 @@ class _Watched:
         self.ack = -1
         """What was taken in; another value on the board means that there is something to read."""
 
+    def says(self) -> Beat:
+        """Read now."""
+        flags = int(self.at.flags)
+        return Beat(int(self.at.heartbeat_ns), bool(flags & lib.HF_LINE_CATCHING_UP), bool(flags & lib.HF_LINE_FULL))
+
 
 class _Reading(NamedTuple):
     """A participant acknowledged [since, ack). `who`: the index of a store, or a receiver."""
@@ -50,6 +55,17 @@ class _Reading(NamedTuple):
     who: int | Receiver
     since: int
     ack: int
+
+
+class Beat(NamedTuple):
+    """What the line of a store says of the store itself."""
+
+    heartbeat_ns: int
+    catching_up: bool
+    full: bool
+
+
+SILENT = Beat(0, catching_up=False, full=False)
 
 
 class Settlement:
@@ -294,14 +310,10 @@ class Settlement:
             self.retention.registered(seated, active)
             self._check_ns = 0  # what that makes stable is told in the next turn
 
-    def beats(self) -> dict[int, tuple[int, bool]]:
-        """Store index -> the heartbeat on its line, and whether the store says there that it is catching
-        up. One whose line is another one's stands still."""
+    def beats(self) -> dict[int, Beat]:
+        """Store index -> what its line says now. One whose line is another one's stands still."""
         with self.lock:
-            return dict.fromkeys(self._gone, (0, False)) | {
-                store: (int(line.at.heartbeat_ns), bool(line.at.flags & lib.HF_LINE_CATCHING_UP))
-                for store, line in self._watched.items()
-            }
+            return dict.fromkeys(self._gone, SILENT) | {store: line.says() for store, line in self._watched.items()}
 
     def _read(self, thorough: bool) -> list[_Reading]:
         readings, lost = self._read_stores(thorough)

@@ -18,6 +18,7 @@ from ..printable import printable
 from ..rules.flight import InFlight
 from ..rules.registration import Phase
 from .publisher import Claim, Publisher
+from .settlement import SILENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +46,8 @@ class StoreStats:
     """One store as a source sees it."""
 
     state: str
-    """``active``, ``catching_up``, ``suspended`` (its link holds, and it does nothing), ``down``, or
-    ``idle``: a backup."""
+    """``active``, ``catching_up``, ``full`` (it has no room for messages), ``suspended`` (its link holds, and
+    it does nothing), ``down``, or ``idle``: a backup."""
     group: int
     registration_id: int
     stable_sequence_number: int
@@ -257,18 +258,21 @@ class Source:
             if session.closed:
                 raise ClosedError(f"source {self.topic}")
             self._publisher.check_not_deregistered()
-            if session.failure is not None:
-                raise session.failure
+            if session.opening.error is not None:
+                failure = session.opening.failed_since(called_ns)
+                if failure is not None:
+                    raise failure
+                session.machine.open_by(session.opening.next_ns)
+                self.context.wake()
             refusal = session.machine.refusal(called_ns)
             if refusal is not None:
                 raise refusal_error(refusal)
             left = left_of(deadline)
             if left is not None and left <= 0:
-                why = (
-                    "its event RegistrationComplete is not delivered"
-                    if may_send
-                    else session.machine.why(session.names)
-                )
+                if may_send:
+                    why = "its event RegistrationComplete is not delivered"
+                else:
+                    why = str(session.opening.error or session.machine.why(session.names))
                 raise RegistrationTimeout(f"topic {self.topic!r} is not registered yet ({why})")
             self.context.wait(session.registered, 0.05 if left is None else min(0.05, left))
 
@@ -283,8 +287,11 @@ class Source:
         for index, store in enumerate(session.stores):
             entry = session.machine.entries[index]
             state = STATES.get(entry.phase, "down")
-            if state == "active" and beats.get(index, (0, False))[1]:  # overtaken while it was registered
+            beat = beats.get(index, SILENT)
+            if state == "active" and beat.catching_up:  # overtaken while it was registered
                 state = "catching_up"
+            if state in {"active", "catching_up"} and beat.full:
+                state = "full"
             stores[session.names[index]] = StoreStats(
                 state, store.group, entry.grant.registration_id if entry.grant else 0,
                 settlement.acks[index] - 1 if settlement else -1,

@@ -144,9 +144,9 @@ class CatchUp:
                 repository.lacks_below(step.number)
                 self.held = step.number
             else:
+                repository.lack(step)  # first: where there is no room for the record, it is tried again
                 why = "no store has them" if isinstance(step, Lost) else "a store that cannot be read now may have them"
                 _log.warning("%s: %d..%d are missing: %s", repository.path, step.first, step.last, why)
-                repository.lack(step)
                 self.held = step.last + 1
         return False
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import CorruptionError, Error, FencedError, TurnHeldError
+from ..errors import CorruptionError, Error, FencedError, TurnHeldError, no_room
 from ..native.core import ffi, lib
 from ..native.runtime import futures, queue, threading, time
 from ..native.status import check, error_of
+from ..rules.halts import Halt
 from ..rules.scrub_schedule import Range
 from .scrub import Scrub
 
@@ -49,8 +50,6 @@ TURN_NS = 10_000_000_000
 LAST_NS = 1_000_000_000
 """At a stop, what is published by then is still drained, for so long: a source that goes on sending must not
 keep it."""
-RETRY_NS = 100_000_000
-"""Pause before a log that ran out of space is tried again."""
 
 
 class Drainer:
@@ -61,6 +60,8 @@ class Drainer:
         self.repositories: dict[bytes, Repository] = {}
         self.failures: dict[bytes, str] = {}
         """Source uuid -> why its log takes nothing at the moment."""
+        self._said: dict[bytes, str] = {}
+        """Source uuid -> what was reported of it. A full disk's text changes with each byte that is free."""
         self._strategy = strategy
         self._kick = ffi.new("uint32_t *")
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -73,7 +74,7 @@ class Drainer:
         """Slices filled so far: whose turn it is."""
         self._scrub = Scrub(scrub_interval_s)
         self._syncers = _Pool(4, thread_name_prefix="holdfast-sync")
-        self._retry_ns: dict[bytes, int] = {}
+        self._halts: dict[bytes, Halt] = {}
         self._turn_ns = 0
         self.on_crash: Callable[[], None] = lambda: None
         self.guard: Callable[[int], None] = lambda _: None
@@ -138,8 +139,8 @@ class Drainer:
         """
 
         def take() -> Repository | None:
-            self.failures.pop(uuid, None)
-            self._retry_ns.pop(uuid, None)
+            for known in (self.failures, self._said, self._halts):
+                known.pop(uuid, None)
             return self.repositories.pop(uuid, None)
 
         repository = self.call(take)
@@ -324,14 +325,32 @@ class Drainer:
         """A log that cannot take more: it leaves the quorum by standing still, and is tried again where that
         can help."""
         self.say(repo.source.uuid, error)
+        if no_room(error):
+            repo.line.say_full(True)
         if not isinstance(error, CorruptionError) and getattr(error, "code", "") != "HF_POISONED":
-            self._retry_ns[repo.source.uuid] = time.monotonic_ns() + RETRY_NS
+            self._halts.setdefault(repo.source.uuid, Halt()).halted(repo.next_sqn, time.monotonic_ns())
 
     def say(self, uuid: bytes, error: Error | OSError) -> None:
         """What is wrong with the log of a source: once, until it is another one."""
-        if self.failures.get(uuid) != str(error):
+        news = "no room" if no_room(error) else str(error)
+        if self._said.get(uuid) != news:
             _log.error("%s", error)
-        self.failures[uuid] = str(error)
+        self._said[uuid], self.failures[uuid] = news, str(error)
+
+    def _is_well(self, repo: Repository) -> bool:
+        """What failed is over: the log has what was sent by now. A busy source is always a little ahead."""
+        if repo.item.status != lib.HF_OK or repo.drained():
+            return bool(repo.item.status == lib.HF_OK)
+        halt = self._halts.get(repo.source.uuid)
+        return repo.catch_up is None and halt is not None and halt.is_over(repo.next_sqn, repo.live_sqn())
+
+    def _well(self, repo: Repository) -> None:
+        uuid = repo.source.uuid
+        del self.failures[uuid]
+        self._said.pop(uuid, None)
+        repo.line.say_full(False)
+        if self._halts.pop(uuid, None) is not None:
+            _log.warning("%s: takes messages again", repo.path)
 
     def _tend(self, now_ns: int) -> None:
         for repo in self.repositories.values():
@@ -358,18 +377,18 @@ class Drainer:
                 self._resume(repo, now_ns)
             else:
                 repo.look_again(now_ns)
-        if self._retry_ns.get(uuid, now_ns + 1) <= now_ns:
-            del self._retry_ns[uuid]
+        halt = self._halts.get(uuid)
+        if halt is not None and halt.due(now_ns):
             repo.item.status = lib.HF_OK
-        elif repo.item.status == lib.HF_OK and uuid in self.failures and repo.drained():
-            del self.failures[uuid]
+        elif uuid in self.failures and self._is_well(repo):
+            self._well(repo)
         if repo.stream is not None and repo.owner_gone() and repo.drained():
             repo.leave()
             repo.resume()
         self._ask_peers(repo)
         repo.look_for_lost()
         repo.tidy()
-        if repo.item.status in {lib.HF_OK, lib.HF_CLOSED} or uuid in self._retry_ns:
+        if repo.item.status in {lib.HF_OK, lib.HF_CLOSED} or (halt is not None and halt.waits):
             repo.beat(
                 now_ns
             )  # a log that takes nothing more stands still for its source, too: a backup may have the seat

@@ -41,8 +41,8 @@ class StorePosition(msgspec.Struct, frozen=True):
     alive: bool
     group: int = 0
     state: str = ""
-    """``active``; ``catching_up``; ``down``; ``idle`` (no seat: the source does not count it); ``unknown``
-    (of a nameless source)."""
+    """``active``; ``catching_up``; ``full`` (it has no room for messages); ``down``; ``idle`` (no seat: the
+    source does not count it); ``unknown`` (of a nameless source)."""
     proxy: bool = False
     """It stands in for the source, which is dead (docs/semantics.md J.2)."""
 
@@ -233,7 +233,7 @@ class _Line:
         self.role = int(line.role)
         self.name = _text(line.name, lib.HF_NAME_MAX)
         self.alive = view.alive == 1
-        self.catching_up = bool(line.flags & lib.HF_LINE_CATCHING_UP)
+        self.catching_up, self.full = (bool(line.flags & flag) for flag in (lib.HF_LINE_CATCHING_UP, lib.HF_LINE_FULL))
         self.pid = int(line.owner_pid)
         self.session_id = int(line.session_id)
         self.registration_id = int(line.registration_id)
@@ -334,8 +334,8 @@ class _Source:
             state = "active" if alive else "unknown" if self.state == "nameless" else "down"
             if name in self.idle:
                 state = "idle"
-            elif line is not None and line.alive and line.catching_up:
-                state = "catching_up"
+            elif line is not None and line.alive and (line.full or line.catching_up):
+                state = "full" if line.full else "catching_up"
             found.append(StorePosition(name, registration_id, stable, lag, alive, group, state, proxy))
         return found
 

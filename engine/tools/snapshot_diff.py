@@ -29,7 +29,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     source. ``receiver``: came or went. ``stability``: of a source. ``lag``: of a receiver."""
     state: str = ""
     """store: running, stopped, dead, unknown, removed. source: live, closed, dead, stored, unknown, removed.
-    copy: active, catching_up, down, idle. receiver: live, gone, removed."""
+    copy: active, catching_up, full, down, idle. receiver: live, gone, removed."""
     name: str = ""
     """The store's (store, copy), or the one of the receiver's context."""
     topic: str = ""

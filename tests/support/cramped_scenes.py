@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from process.conftest import ThreadStore
+from support.kept_messages import messages
 
 import holdfast as hf
 from holdfast.engine.memory.domain import SHM_DIR, Domain
@@ -75,29 +76,27 @@ def shared_memory_is_full() -> None:
     """A ring that does not fit is a typed error, leaves nothing behind, and fits when there is room."""
     filler = SHM_DIR / "filler"
     fill(filler, 3 * MIB)
-    with hf.Context() as ctx, ctx.source("big", options={"ring_size": 8 * MIB}) as src:
+    told: list[object] = []
+    with hf.Context() as ctx, ctx.source("big", options={"ring_size": 8 * MIB}, on_event=told.append) as src:
         error = refused(src, hf.SharedMemoryFullError)
         assert error.need >= 8 * MIB, error
         assert 0 < error.free <= 3 * MIB, error
         assert "--shm-size" in str(error)
         assert "\n" not in str(error)
         until(lambda: names("stream") == [])  # it goes on trying, and what a try makes is gone when it fails
+        with pytest.raises(hf.RegistrationTimeout, match="shared memory is full"):
+            src.wait_registered(0)
+        assert refused(src, hf.SharedMemoryFullError) is not error, "tried again for who waits"
         with ctx.source("small", options={"ring_size": MIB}) as small:
             small.wait_registered(SHORT)
             small.send(b"there is room for this one")
         filler.unlink()
-        until(lambda: registered(src))
+        src.wait_registered(SHORT)  # what the last attempt failed of is not raised again
         assert src.send(b"now") == 0
+        said = [event for event in told if isinstance(event, hf.events.source.RegistrationError)]
+        assert len(said) == 1, "told once"
+        assert "--shm-size" in said[0].text
     assert names("stream", "board") == []
-
-
-def registered(source: hf.Source) -> bool:
-    """It is, or is not yet."""
-    try:
-        source.wait_registered(0)
-    except hf.Error:
-        return False
-    return True
 
 
 def memory_for_a_context_is_missing() -> None:
@@ -155,6 +154,59 @@ def store_disk_is_full(directory: str, kind: str) -> None:
             assert (message.sequence_number, bytes(message)) == (number, record)
             message.release()
     store.stop()
+
+
+def one_of_three_disks_is_full(small: str, large: str) -> None:
+    """The store on it falls behind, is lapped, catches up, and meets a full disk again: it tells its source
+    once, and has everything when there is room."""
+    filler = Path(small) / "filler"
+    stores = {
+        name: ThreadStore(StoreConfig(name, Path(small if name == "c" else large) / name, type="disk"))
+        for name in "abc"
+    }
+    told: list[object] = []
+    options = {"ume_store_name": ["a:0:0", "b:0:0", "c:0:0"], "ring_size": MIB // 4, "ume_store_check_interval": 20}
+    record = bytes(range(250)) * 4
+    with hf.Context() as ctx, ctx.source("quotes", options=options, on_event=told.append) as src:
+        src.wait_registered(SHORT)
+        send(src, record, 100)
+        until(lambda: state(src, "c") == ("active", 99))
+        fill(filler, MIB // 2)
+        send(src, record, 6000)
+        until(lambda: state(src, "c")[0] == "full")
+        until(lambda: full_stores(told))
+        behind = state(src, "c")[1]
+        filler.unlink()
+        fill(filler, 3 * MIB)
+        until(lambda: state(src, "c")[1] > behind)  # it reads from the others, and the disk is full again
+        send(src, record, 6000)
+        until(lambda: state(src, "c")[0] == "full" and stores["c"].store.drainer.failures)
+        assert len(full_stores(told)) == 1, "it has not been well in between"
+        event = full_stores(told)[0]
+        assert (event.store, event.quorum_lost, event.registered, event.required) == ("c", False, 2, 2)
+        assert str(Path(small)) in event.text
+        src.wait_stable(timeout=SHORT)
+        filler.unlink()
+        until(lambda: state(src, "c") == ("active", src.next_sequence_number - 1))
+        logs = [next((Path(store.store.logs)).iterdir()) for store in stores.values()]
+    for store in stores.values():
+        store.stop()
+    assert messages(logs[2]) == [(number, record) for number in range(12_100)]
+
+
+def send(source: hf.Source, record: bytes, count: int) -> None:
+    for _ in range(count):
+        source.send(record, timeout=SHORT)
+
+
+def state(source: hf.Source, name: str) -> tuple[str, int]:
+    """Of a store, and the highest number that is stable there."""
+    found = source.stats().stores[name]
+    return found.state, found.stable_sequence_number
+
+
+def full_stores(told: list[object]) -> list[hf.events.source.StoreUnresponsive]:
+    return [event for event in told if isinstance(event, hf.events.source.StoreUnresponsive) and event.reason == "full"]
 
 
 def refused_or_registered(source: hf.Source) -> None:

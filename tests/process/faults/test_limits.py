@@ -75,6 +75,14 @@ def test_a_stores_disk_is_full(kind: str, tmp_path: Path) -> None:
     scene("store_disk_is_full", str(disk), kind, mounts=(f"32m {disk}", "32m /dev/shm"))
 
 
+@pytest.mark.usefixtures("may_mount")
+def test_a_store_that_falls_out_for_a_full_disk_twice_has_everything_when_there_is_room(tmp_path: Path) -> None:
+    places = [tmp_path / "small", tmp_path / "large"]
+    for place in places:
+        place.mkdir()
+    scene("one_of_three_disks_is_full", *map(str, places), mounts=(f"24m {places[0]}",))
+
+
 def test_a_limit_of_the_size_of_files() -> None:
     scene("files_may_not_grow")
 

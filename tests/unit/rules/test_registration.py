@@ -434,3 +434,15 @@ def test_a_store_that_knows_the_source_by_another_identity_is_not_counted() -> N
     other = Grant(7, THEIRS, 9, True, 0, name="b", seen=(seen("b", (1, 0)),), empty_votes=True)
     assert [each for each in machine.granted(1, other, 2) if isinstance(each, Open)]
     assert machine.counted == {0: 1}
+
+
+def test_where_somebody_waits_the_next_attempt_to_open_is_made_sooner() -> None:
+    machine = SourceRegistration(None, INTERVAL, "majority", OURS)
+    assert machine.start() == [Open(1, 0)]
+    machine.tick(0)  # it fails
+    assert machine.tick(REFUSED_RETRY_NS) == []
+    machine.open_by(REFUSED_RETRY_NS)
+    assert machine.tick(REFUSED_RETRY_NS - 1) == []
+    assert machine.tick(REFUSED_RETRY_NS) == [Open(1, 0)]
+    machine.open_by(10 * INTERVAL)
+    assert machine.tick(REFUSED_RETRY_NS + INTERVAL) == [Open(1, 0)], "never later"

@@ -78,6 +78,7 @@ def test_what_was_lost_is_asked_for_once_it_is_published(clock: Clock) -> None:
     drainer, _ = catching_up(clock, "a", 1)
     repo: Any = drainer.repositories[b"a"]
     repo.source, repo.losses, repo.next_sqn = SimpleNamespace(uuid=b"a"), [(5, 9), (12, 14)], 5
+    repo.line = SimpleNamespace(say_full=lambda _: None)
 
     def full(_: int) -> None:
         raise OSError(28, "no space left on device")
