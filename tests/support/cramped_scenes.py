@@ -175,12 +175,12 @@ def one_of_three_disks_is_full(small: str, large: str) -> None:
         send(src, record, 6000)
         until(lambda: state(src, "c")[0] == "full")
         until(lambda: full_stores(told))
-        behind = state(src, "c")[1]
-        filler.unlink()
-        fill(filler, 3 * MIB)
-        until(lambda: state(src, "c")[1] > behind)  # it reads from the others, and the disk is full again
+        behind, halts = state(src, "c")[1], stores["c"].store.drainer._halts
         send(src, record, 6000)
-        until(lambda: state(src, "c")[0] == "full" and stores["c"].store.drainer.failures)
+        filler.unlink()
+        fill(filler, 6 * MIB)  # less than it lacks
+        until(lambda: state(src, "c")[1] > behind and any(halt.waits for halt in list(halts.values())))
+        assert state(src, "c")[0] == "full", "it has read from the others, and met the full disk again"
         assert len(full_stores(told)) == 1, "it has not been well in between"
         event = full_stores(told)[0]
         assert (event.store, event.quorum_lost, event.registered, event.required) == ("c", False, 2, 2)
