@@ -85,6 +85,9 @@ class StoreInfo(msgspec.Struct, frozen=True):
     """uuids of the sources that it stands in for."""
     read_only: bool = False
     """Its disk is read-only, or was when it started: it refuses sources, and records nothing."""
+    disk_limit: int = 0
+    """The largest repository-disk-file-size-limit of its topics that are kept on disk; 0: of none, or not
+    known."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.start < 2**64 and 0 <= self.token < 2**64) or "\0" in self.directory + self.logs:

@@ -237,7 +237,9 @@ ROWS = (
     Option("repository-age-threshold", (STORE,), values.integer, 0, "s", 0, _MS,
            doc="a memory repository lets go what is so much older than its newest message; 0 = never"),
     Option("repository-disk-file-size-limit", (STORE,), values.integer, GIB, "bytes", 196992, 2**46,
-           doc="what a disk repository keeps, per source (UM: 104857600)"),
+           doc="what a disk repository keeps, per source; its files take an eighth more (64 MiB at most), and up to 16 MiB after "
+               "a burst. Receiver-paced: bytes of payload; in the files each fragment takes 32 bytes more, in steps of 32 (UM: "
+               "104857600)"),
     Option("repository-disk-file-preallocate", (STORE,), values.flag, False,
            doc="no effect: the next segment of a log is always made ahead"),
     Option("repository-disk-async-buffer-length", (STORE,), values.integer, 1024000, "bytes", 65664, _MS,

@@ -103,6 +103,11 @@ class Topics:
         return [self.store, *(rules for _, rules in self._patterns)]
 
     @property
+    def disk_limit(self) -> int:
+        """What a source of one of its topics keeps on disk at most; 0 where none is kept there."""
+        return max((rules.retain_bytes("disk") for rules in self.all() if rules.type == "disk"), default=0)
+
+    @property
     def type(self) -> str:
         """Of the repositories that are made now; ``mixed`` when they differ from topic to topic."""
         types = {rules.type for _, rules in self._patterns} or {self.store.type}

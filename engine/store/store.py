@@ -175,7 +175,7 @@ class Store:
             StoreInfo(
                 self.config.name, self.state.uuid, str(self.directory.path), str(self.logs), topics.type, os.getpid(),
                 lib.hf_process_start(os.getpid()), lib.hf_process_token(), proxies, tuple(sorted(sources)),
-                self._told_read_only,
+                self._told_read_only, topics.disk_limit,
             ),
         )  # fmt: skip
 

@@ -18,6 +18,7 @@ from ..memory.nameless import nameless
 from ..native.core import ffi, lib
 from ..native.private_directory import is_read_only, movable_at, open_regular
 from ..native.runtime import Path, os
+from .doctor_disk import disk_use
 from .doctor_turns import standing_still
 from .gc import sweep
 from .snapshot import store_files
@@ -284,6 +285,7 @@ def _directories(domain: Domain) -> Iterator[Finding]:
         )
         if info.type in {"disk", "mixed"}:
             yield _space(store.name, path)
+            yield from _taken(store, Path(info.logs))
         yield from _written(store, path, Path(info.logs or path / "logs").resolve().parent)
         if store.state == "dead":
             said = f"store {store.name} was killed (pid {info.pid})"
@@ -324,6 +326,28 @@ def _space(name: str, path: Path) -> Finding:
     free = found.f_bavail * found.f_frsize
     remedy = "" if free >= DISK_FREE_MIN else "make room, or lower repository-disk-file-size-limit"
     return Finding("directory", ok=not remedy, found=f"store {name}: {_mib(free)} free", remedy=remedy)
+
+
+def _taken(store: StoreFiles, logs: Path) -> Iterator[Finding]:
+    """What its logs may take until each is as full as its limit allows, and what is free."""
+    if store.info is None or store.listed is None or not store.info.disk_limit:
+        return
+    limit, use = store.info.disk_limit, disk_use(logs, store.listed.sources, store.info.disk_limit)
+    if not use.sources:
+        return
+    said = f"store {store.name}: {use.sources} logs take {_mib(use.taken)} of files; each keeps {_mib(limit)} at most "
+    said += f"(repository-disk-file-size-limit): {_mib(use.most)} of files when all are full"
+    if use.paced:
+        said += f"; {use.paced} are receiver-paced: their limit counts payload, a message takes 32 bytes more, in steps of 32"
+    try:
+        found = os.statvfs(logs)
+    except OSError:
+        yield Finding("directory", ok=True, found=said)
+        return
+    free = found.f_bavail * found.f_frsize
+    short = use.most - use.taken - free
+    remedy = f"make {_mib(short)} of room, or lower repository-disk-file-size-limit" if short > 0 else ""
+    yield Finding("directory", ok=not remedy, found=f"{said}; {_mib(free)} free", remedy=remedy)
 
 
 def _others(domain: Domain) -> Iterator[Finding]:
