@@ -299,6 +299,25 @@ class SystemCallError(Error):
         self.errno = errno
 
 
+class LimitReachedError(SystemCallError):
+    """A limit of this process or of the machine is reached. `limit` is its name, such as RLIMIT_NOFILE.
+
+    `value` is the limit, `used` how much of it is in use; -1 where unknown.
+    """
+
+    retriable = True
+
+    def __init__(
+        self, message: str, errno: int, name: str, *, limit: str, value: int, used: int, hint: str | None = None
+    ) -> None:
+        super().__init__(message, errno, name)
+        if hint is not None:
+            self.hint = printable(hint)
+        self.limit = limit
+        self.value = value
+        self.used = used
+
+
 class CorruptionError(Error):
     """Bytes that no correct writer leaves, on disk or in shared memory."""
 

@@ -15,6 +15,7 @@ from ..control.wire import U32, UNDECODABLE, Uuid
 from ..errors import ConfigError, CorruptionError, Error, SystemCallError
 from ..native.core import CData, ffi, lib
 from ..native.runtime import Path, os
+from ..native.status import error_of
 from ..rules.reconcile import BeginOf, LogView
 from ..rules.reports import Seen, agreed_below, reached
 from .believed import tables_by_logs
@@ -144,9 +145,7 @@ def _open(path: Path) -> OpenLog | None:
 def _check_supplied(refusal: Refusal, path: Path) -> None:
     number = refusal.number
     if number in EXHAUSTED:
-        error = SystemCallError(f"{path}: {os.strerror(number)}", number, errno.errorcode[number])
-        error.hint, error.retriable = "raise the limit of this process (ulimit -n)", True
-        raise error
+        raise error_of(refusal.status, what=str(path))
 
 
 def log_range(path: Path) -> tuple[int, int] | None:

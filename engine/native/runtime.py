@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import queue
+import resource
 import secrets
 import select
 import selectors
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "OfProcess", "Path", "fcntl", "futures", "os", "posix_ipc", "queue", "secrets", "select", "selectors", "shutil",
+    "OfProcess", "Path", "fcntl", "futures", "os", "posix_ipc", "queue", "resource", "secrets", "select", "selectors", "shutil",
     "socket", "threading", "time",
 ]  # fmt: skip
 

@@ -21,6 +21,7 @@ from ..errors import (
     WouldBlockReason,
 )
 from .core import lib
+from .limits import limit_error
 from .runtime import os
 
 SHARED_MEMORY = "/dev/shm"
@@ -131,6 +132,9 @@ def error_of(
 def _system_error(number: int, what: str, size: int, path: str) -> Error:
     """Turn an errno into an error. A full file system under /dev/shm has a type of its own."""
     prefix = f"{what}: " if what else ""
+    limit = limit_error(number, what, size)
+    if limit is not None:
+        return limit
     # Without a size nothing was to be made: this process has no memory, or ext4 has lost its device, and says
     # the same.
     if number in (errno.ENOSPC, errno.EDQUOT) or (number == errno.ENOMEM and size >= 0):

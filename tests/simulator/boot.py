@@ -62,6 +62,7 @@ REPLACED: dict[str, Any] = {
     "os": system.os,
     "posix_ipc": system.posix_ipc,
     "queue": SimpleNamespace(SimpleQueue=threads.SimpleQueue, Empty=real_queue.Empty),
+    "resource": system.resource,
     "secrets": system.secrets,
     "select": None,
     "selectors": sockets.selectors,

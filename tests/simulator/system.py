@@ -188,7 +188,9 @@ class Os:
         return world.current.process.pid if world.current is not None else 1
 
     def open(self, path: object, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """As os."""
+        """As os; no process can count what it has."""
+        if str(path).startswith("/proc/self/"):
+            raise FileNotFoundError(errno.ENOENT, real.strerror(errno.ENOENT), str(path))
         return answered(lib.sim_openat(at(dir_fd), encoded(path), flags, mode), path)
 
     def close(self, fd: int) -> None:
@@ -373,6 +375,10 @@ class PermissionsError(Exception):
     """As posix_ipc."""
 
 
+resource = SimpleNamespace(
+    RLIMIT_NOFILE=1, RLIMIT_AS=2, RLIM_INFINITY=-1, getrlimit=lambda _: (-1, -1), setrlimit=lambda *_: None
+)
+"""As resource: nothing is limited."""
 posix_ipc = SimpleNamespace(
     SharedMemory=SharedMemory, O_CREX=0, ExistentialError=ExistentialError, PermissionsError=PermissionsError
 )

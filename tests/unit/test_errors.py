@@ -31,6 +31,12 @@ SAMPLES: list[tuple[errors.Error, str, bool, int]] = [
     (errors.LayoutMismatchError(2, 1), "HF_LAYOUT", False, 1),
     (errors.SharedMemoryFullError(100, 10), "LBM_ENOMEM", True, 1),
     (errors.SystemCallError("log: I/O error", 5, "EIO"), "EIO", False, 1),
+    (
+        errors.LimitReachedError("no more", 24, "EMFILE", limit="RLIMIT_NOFILE", value=256, used=256, hint="ulimit -n"),
+        "EMFILE",
+        True,
+        1,
+    ),
     (errors.CorruptionError("bad crc"), "HF_DAMAGED", False, 5),
     (errors.ForeignOwnerError(), "HF_FOREIGN", False, 1),
     (errors.DirectoryInUseError(42, "/tmp/a"), "HF_DIRECTORY_IN_USE", False, 3),
