@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from ..engine.errors import ReadOnlyError
+from ..engine.native.limits import descriptors_to_the_hard_limit
 from ..engine.store.store import Store
 from .events import ENDED, ROLL
 from .log_file import DaemonLog, local_time, utc_time
@@ -39,7 +40,7 @@ def run_daemon(
     ready: Callable[[], None] = lambda: None,
 ) -> int:
     """Serves until STOP; the main thread only. SIGINT and SIGTERM stop: all is drained and synced; a second
-    one ends at once.
+    one ends at once. The soft limit of descriptors is the hard one meanwhile.
 
     ``level`` is the lowest that is logged. ``announce`` is called for each store that is ready, ``ready``
     when all are. Returns 0, or 1 when a store has failed at work.
@@ -49,6 +50,7 @@ def run_daemon(
     """
     with ExitStack() as stack:
         stack.enter_context(events.listening())
+        stack.enter_context(descriptors_to_the_hard_limit())
         if config.pidfile is not None:
             stack.enter_context(PidFile(config.pidfile))
         become(config.uid, config.gid)

@@ -14,12 +14,23 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..control.link import StoreLink
 from ..control.waits import WaitFile
-from ..errors import CallableStoreError, ClosedError, ConfigError, FencedError, ForkedHandleError, UsageError
+from ..errors import (
+    CallableStoreError,
+    ClosedError,
+    ConfigError,
+    FencedError,
+    ForkedHandleError,
+    LimitReachedError,
+    UsageError,
+)
+from ..events import receiver as receiver_events
+from ..events import source as source_events
 from ..memory.discovery import Discovery
 from ..memory.domain import Domain
 from ..memory.mapping import Bells
 from ..memory.nameless import BellsName
 from ..native.core import lib
+from ..native.limits import named
 from ..native.runtime import os, time
 from ..native.waiting import check_timeout
 from ..options.resolve import Defaults, NoDefaults, Options, as_given, resolve
@@ -98,6 +109,8 @@ class Context:
         self._sources: list[SourceSession] = []
         self._receivers: list[Receiver] = []
         self._stores_ns = 0
+        self._limit = ""
+        """The limit that the last turn met."""
         self.fence: FencedError | None = None
         """This process has lost its lock in the domain: nothing is sent, acknowledged or registered any
         more."""
@@ -227,6 +240,31 @@ class Context:
         return self._loop.in_turn
 
     def _work(self) -> int:
+        try:
+            work = self._turn()
+        except (OSError, LimitReachedError) as error:
+            limit = named(error)
+            if not isinstance(limit, LimitReachedError):
+                raise
+            self._limited(limit)
+            return 0
+        self._limit = ""
+        return work
+
+    def _limited(self, limit: LimitReachedError) -> None:
+        """What could not be done is tried again at the next turn; told once, until a turn comes through."""
+        if self._limit == limit.limit:
+            return
+        self._limit = limit.limit
+        text = f"{self.name} cannot look around: {limit}"
+        _log.error("%s", text)
+        for source in self._sources:
+            source.tell_now(source_events.RegistrationError(text, ""))
+        for receiver in self._receivers:
+            receiver.tell(receiver_events.RegistrationError(receiver.name, "", text, ""))
+            receiver.deliver_events()
+
+    def _turn(self) -> int:
         now = time.monotonic_ns()
         self._look_at_lock(now)
         self._bells_name.look(now)

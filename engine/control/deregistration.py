@@ -18,6 +18,7 @@ from ..memory.domain import unlink_source
 from ..memory.mapping import UnpublishedError, attach_board, read_lines
 from ..native.core import lib
 from . import wire
+from .refusals import refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -146,9 +147,9 @@ class SourceDeregistration(Deregistration):
         )
 
     def _say(self, store: int, refused: wire.Refused) -> None:
-        self._tell(
-            source_events.RegistrationError(refused.text, self._names[store], refused.pid, refused.since_ns / 1e9)
-        )
+        name = self._names[store]
+        text = refusal_of(refused, name).text
+        self._tell(source_events.RegistrationError(text, name, refused.pid, refused.since_ns / 1e9))
 
     def _refused(self, store: int, refused: wire.Refused) -> None:
         self._successor = True
@@ -210,10 +211,10 @@ class ReceiverDeregistration(Deregistration):
         )  # fmt: skip
 
     def _say(self, store: int, refused: wire.Refused) -> None:
+        name = self._names[store]
+        text, since = refusal_of(refused, name).text, refused.since_ns / 1e9
         self._tell(
-            receiver_events.RegistrationError(
-                self._topic, self._source, refused.text, self._names[store], refused.pid, refused.since_ns / 1e9
-            )
+            receiver_events.RegistrationError(self._topic, self._source, text, name, refused.pid, since)
         )  # fmt: skip
 
     def _complete(self) -> None:

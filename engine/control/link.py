@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import CorruptionError, ForeignOwnerError
 from ..native.core import lib
-from ..native.runtime import os, socket
+from ..native.limits import named
+from ..native.runtime import os, socket, time
 from . import peer, wire
+from .refusals import refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["LinkListener", "StoreLink", "twin_of"]
 
 RETRY_NS = 50_000_000
+HINDERED_NS = 1_000_000_000
+"""Who is turned away, or has no descriptor, does not keep a store busy."""
 
 
 class LinkListener(Protocol):
@@ -33,6 +37,9 @@ class LinkListener(Protocol):
 
     def link_down(self, link: StoreLink) -> None:
         """The link broke; nothing that was asked will be answered."""
+
+    def hindered(self, link: StoreLink) -> None:
+        """A store that may run cannot be reached: ``link.hindrance`` says why."""
 
     def expelled(self, link: StoreLink) -> None:
         """The store's operator has deregistered it, or the source that it is of, there: asked again, the
@@ -50,6 +57,10 @@ class StoreLink:
         self.name = name
         self.welcome: wire.Welcome | None = None
         self.listeners: list[LinkListener] = []
+        self.hindrance = ""
+        """Why it is not up although the store may run: a limit of this process, or of the store's."""
+        self.hindered_ns = 0
+        """When that was met last."""
         self._path = os.fspath(domain.socket_path(name))
         self._bell = bell
         self._sock: socket.socket | None = None
@@ -98,6 +109,8 @@ class StoreLink:
                 packet = self._sock.recv(wire.PACKET_MAX)
             except BlockingIOError:
                 break
+            except ConnectionResetError:  # what it said before it hung up comes behind that
+                continue
             except OSError:
                 packet = b""
             if not packet:
@@ -108,7 +121,11 @@ class StoreLink:
         return count
 
     def _connect(self) -> bool:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            self._hinder(f"store {self.name} cannot be asked: {named(error)}")
+            return False
         sock.setblocking(False)
         try:
             sock.connect(self._path)
@@ -122,7 +139,22 @@ class StoreLink:
         self._sock = sock
         pid = os.getpid()
         hello = wire.Hello(wire.PROTOCOL, lib.hf_process_token(), pid, lib.hf_process_start(pid), self._bell)
-        return self._send(hello)
+        try:
+            sock.send(wire.encode(hello))
+        except (BrokenPipeError, ConnectionResetError):  # it has hung up, and may have said why: that is read
+            return True
+        except OSError:
+            self._break()
+            return False
+        return True
+
+    def _hinder(self, why: str) -> None:
+        """Told once, until it is up."""
+        told, self.hindrance = bool(self.hindrance), why
+        self.hindered_ns = time.monotonic_ns()
+        self._next_try_ns = self.hindered_ns + HINDERED_NS
+        for listener in [] if told else list(self.listeners):
+            listener.hindered(self)
 
     def _take(self, packet: bytes) -> None:
         try:
@@ -134,13 +166,17 @@ class StoreLink:
             if answer.protocol != wire.PROTOCOL:
                 self._break()
                 return
-            self.welcome = answer
+            self.welcome, self.hindrance = answer, ""
             for listener in list(self.listeners):
                 listener.link_up(self)
             return
         if isinstance(answer, wire.Expelled):
             for listener in [each for each in self.listeners if each.concerns(answer.source)]:
                 listener.expelled(self)
+            return
+        if self.welcome is None and isinstance(answer, wire.Refused):
+            self._break()
+            self._hinder(refusal_of(answer, self.name).text)
             return
         then = self._asked.pop(answer.id, None)
         if then is not None:

@@ -17,7 +17,7 @@ __all__ = ["refusal_error", "refusal_of"]
 
 def refusal_of(answer: wire.Refused, store: str) -> reg.Refusal:
     """The machine's form of a refusal. Its text is never empty, and names the ``store`` that said it."""
-    text = answer.text if answer.text.strip() else f"refused without a reason, code {answer.code}"
+    text = answer.text if answer.text.strip() else f"refused without a reason, code {answer.code or 'none'}"
     if not re.search(rf"\bstore {re.escape(store)}(?![\w.+-])", text):
         text = f"{text} (store {store})"
     return reg.Refusal(answer.code, text, answer.pid, answer.since_ns, answer.registration_id, answer.session_id)

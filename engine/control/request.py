@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from ..errors import (
@@ -16,6 +17,7 @@ from ..memory.mapping import Bells
 from ..native.core import lib
 from ..native.runtime import os, socket
 from . import peer, wire
+from .refusals import refusal_of
 
 if TYPE_CHECKING:
     from ..memory.domain import Domain
@@ -42,11 +44,12 @@ def ask(domain: Domain, store: str, request: wire.Request, timeout: float) -> wi
             peer.check_peer(sock)
             pid = os.getpid()
             token, start = lib.hf_process_token(), lib.hf_process_start(pid)
-            sock.send(wire.encode(wire.Hello(wire.PROTOCOL, token, pid, start, Bells.of(domain).index)))
-            welcome = _answer(sock)
+            with contextlib.suppress(BrokenPipeError):  # it has hung up already, and said why
+                sock.send(wire.encode(wire.Hello(wire.PROTOCOL, token, pid, start, Bells.of(domain).index)))
+            welcome = _checked(_answer(sock), store)
             if isinstance(welcome, wire.Welcome) and welcome.protocol == wire.PROTOCOL:
                 sock.send(wire.encode(request))
-                return _checked(_answer(sock))
+                return _checked(_answer(sock), store)
         except TimeoutError:
             hint = "it is stopped or stuck: holdfast stat"
             raise RegistrationTimeout(f"store {store} does not answer in {timeout:g} s", hint=hint) from None
@@ -57,7 +60,10 @@ def ask(domain: Domain, store: str, request: wire.Request, timeout: float) -> wi
 
 def _answer(sock: socket.socket) -> wire.Answer:
     while True:
-        packet = sock.recv(wire.PACKET_MAX)
+        try:
+            packet = sock.recv(wire.PACKET_MAX)
+        except ConnectionResetError:  # what it said before it hung up comes behind that
+            packet = sock.recv(wire.PACKET_MAX)
         if not packet:
             raise ConnectionResetError
         answer = wire.decode_answer(packet)
@@ -70,13 +76,13 @@ def _not_running(domain: Domain, store: str) -> NotRegisteredError:
     return NotRegisteredError(f"store {store} does not run in domain {domain.name}", hint=hint)
 
 
-def _checked(answer: wire.Answer) -> wire.Answer:
+def _checked(answer: wire.Answer, store: str) -> wire.Answer:
     if not isinstance(answer, wire.Refused):
         return answer
     match answer.code:
         case "reg_id_in_use":
             raise RegIdInUseError(answer.registration_id, answer.pid, answer.since_ns / 1e9, answer.session_id)
         case "usage" | "unknown_source":
-            raise UsageError(answer.text)
+            raise UsageError(refusal_of(answer, store).text)
         case _:
-            raise RegistrationError(answer.text)
+            raise RegistrationError(refusal_of(answer, store).text)

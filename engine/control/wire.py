@@ -22,8 +22,7 @@ PROTOCOL = 1
 PACKET_MAX = 128 * 1024
 """Bytes of one datagram; a socket buffer takes it whole."""
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that somebody else wrote: also for text that is not UTF-8, and for a thousand
-brackets."""
+"""What msgspec raises for bytes that somebody else wrote, as text not in UTF-8, or a thousand brackets."""
 PAGE_MAX = 16
 """Sources in one answer: with the longest topics and paths they fit."""
 RANGES_MAX = 1000
@@ -268,7 +267,7 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
     ``code``: reg_id_in_use, topic_mismatch, session_mismatch, other_source, unknown_source, deregistered,
     topic_not_kept, receiver_paced, proxy, read_only, unusable_log, busy (somebody else has begun or may),
     failed (the store could not, and may later), usage. The holder of a RegID: ``pid`` and ``since_ns``
-    (CLOCK_REALTIME of its registration); 0: no process to name.
+    (CLOCK_REALTIME of its registration); 0: no process to name. Instead of Welcome, id 0: nobody is let in.
     """
 
     id: int
@@ -459,6 +458,7 @@ def encode(message: Request | Answer) -> bytes:
 def _fitting(message: Request | Answer) -> Request | Answer:
     match message:
         case Refused():
+            assert message.text.strip(), f"a refusal without a reason: {message}"
             return msgspec.structs.replace(message, text=cut(message.text, TEXT_MAX))
         case SourceGranted():
             logs = [msgspec.structs.replace(log, why=cut(log.why, WHY_MAX)) for log in message.logs]

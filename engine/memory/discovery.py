@@ -3,12 +3,18 @@ changed."""
 
 from __future__ import annotations
 
-from ..errors import Error
+from typing import TYPE_CHECKING
+
+from ..errors import Error, LimitReachedError
 from ..native.core import CData, ffi, lib
+from ..native.limits import named
 from ..native.runtime import os, time
 from ..rules.quorum import Groups
 from .domain import SHM_DIR, Domain, open_object
 from .mapping import UnpublishedError, attach_stream
+
+if TYPE_CHECKING:
+    from .domain import ObjectName
 
 __all__ = ["Discovery", "Found"]
 
@@ -57,7 +63,7 @@ class Discovery:
         settled = time.time_ns() - mtime > TICK_NS
         streams: dict[bytes, list[tuple[int, str]]] = {}
         identities = set()
-        for item in self._domain.objects():
+        for item in self._objects():
             if item.kind == "board":
                 identities.add(item.uuid)
             if item.kind == "stream":
@@ -71,6 +77,13 @@ class Discovery:
         self._headers = {name: found for name, found in self._headers.items() if name in names}
         self._mtime = mtime if settled else -1
         return True
+
+    def _objects(self) -> list[ObjectName]:
+        """Raises LimitReachedError."""
+        try:
+            return self._domain.objects()
+        except OSError as error:
+            raise named(error) from None
 
     def streams(self, uuid: bytes, begun: int = 0) -> list[tuple[int, str]]:
         """(incarnation, name) of a source's rings, oldest first, from ``begun`` on, which a store has said,
@@ -117,8 +130,12 @@ class Discovery:
                     mapping.uuid, topic, names, int(header.session_id), incarnation,
                     late_join=not header.flags & lib.HF_STREAM_NO_LATE_JOIN,
                 )  # fmt: skip
+        except LimitReachedError:
+            raise
         except (FileNotFoundError, UnpublishedError, Error):  # of another boot, layout or user: not for us
             return None
+        except OSError as error:
+            raise named(error, name) from None
 
     def header(self, uuid: bytes) -> CData | None:
         """A copy of the newest ring's header."""

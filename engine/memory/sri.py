@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import Error
+from ..errors import Error, LimitReachedError
 from ..native.core import CData, ffi, lib
 from ..rules.quorum import Groups
 from .mapping import Mapping, UnpublishedError, attach_stream
@@ -97,6 +97,8 @@ class SriWatch:
             return
         try:
             self._mapping = attach_stream(name, populate=False)
+        except LimitReachedError:
+            raise
         except (FileNotFoundError, UnpublishedError, Error):
             return
         self.incarnation = int(self._mapping.preamble.incarnation)

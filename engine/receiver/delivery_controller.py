@@ -17,6 +17,7 @@ from ..memory import nameless
 from ..memory.mapping import Mapping, join_board
 from ..memory.sri import SriWatch
 from ..native.core import Counts, ffi, lib
+from ..native.limits import named
 from ..native.runtime import os, threading, time
 from ..options.receiver_paced import BLOCKING
 from ..printable import printable
@@ -173,6 +174,7 @@ class DeliveryController(Counts):
 
     def fail(self, error: Exception) -> None:
         """Registration failed for good."""
+        error = named(error, f"topic {self.topic!r}")
         self.failure = error
         self.receiver.context.waits.show(self, None)
         self.receiver.failed(self.topic, self.source, error)

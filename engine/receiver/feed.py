@@ -21,6 +21,7 @@ from ..log.info_file import had, lacks
 from ..log.reader import FOR_EVER, ONLY_DECLARED, Block, Bounds, Logs
 from ..memory.mapping import Bells, Mapping, UnpublishedError, attach_stream
 from ..native.core import CData, Served, ffi, lib
+from ..native.limits import named
 from ..native.runtime import Path
 from ..native.status import check
 from ..rules.start_and_gap import Gap
@@ -309,6 +310,8 @@ class Feed(Served):
                     self._spare = RingReader(attach_stream(name), self._board, self._bells, self._line)
                 except (FileNotFoundError, UnpublishedError):
                     continue
+                except OSError as error:
+                    raise named(error, name) from None
             return self._spare
         return None
 

@@ -113,6 +113,11 @@ class Registrar:
         for index in self._indexes(link):
             self._act(self._machine.disconnected(index))
 
+    def hindered(self, link: StoreLink) -> None:
+        """LinkListener."""
+        controller = self._controller
+        controller.tell(events.RegistrationError(controller.topic, controller.source, link.hindrance, link.name))
+
     def expelled(self, link: StoreLink) -> None:
         """LinkListener."""
         self.link_down(link)
@@ -278,7 +283,9 @@ class Registrar:
     def _why_it_waits(self, said: Sequence[tuple[int, str]], disputed: bool) -> str:
         if not said:
             return "waits: the source is registered with none of its stores"
-        each = "; ".join(f"store {index} [{self.stores[index].name}]: {text}" for index, text in said)
+        each = "; ".join(
+            f"store {index} [{self.stores[index].name}]: {self.stores[index].link.hindrance or text}" for index, text in said
+        )  # fmt: skip
         registered = sum(text == REGISTERED for _, text in said)
         short = "what the others have begun decides where it starts" if disputed else "which are too few"
         return f"waits: registered with {registered} of {len(said)} stores, {short}: {each}"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from .intervals import Interval, Spans
 
-__all__ = ["NoticeConfig", "Notices", "Receiver", "Records", "Sent"]
+__all__ = ["NoticeConfig", "Notices", "Receiver", "Records", "Sent", "taken"]
 
 STABLE = StableFlags.INTRAGROUP_STABLE | StableFlags.INTERGROUP_STABLE | StableFlags.STABLE
 DROP_AT = 1024
@@ -252,3 +252,10 @@ class Notices:
             return StableFlags(0)
         whole = self._mode == 3 and told.ends and news
         return STABLE | StableFlags.WHOLE_MESSAGE_STABLE if whole else STABLE
+
+
+def taken(queue: list[object]) -> list[object]:
+    """What is queued; others may append meanwhile."""
+    found = queue[:]
+    del queue[: len(found)]
+    return found

@@ -406,6 +406,10 @@ class Registration:
         hindered = not self._sufficient(rest) or (self._sufficient(there) and not self._sufficient(rest & there))
         return self._reason(refused) if refused & self.seated and hindered else None
 
+    def can_do_without(self, stores: Collection[int]) -> bool:
+        """It can complete although these are not there."""
+        return self._sufficient(self.seated.difference(stores))
+
     def _refused_since(self, since_ns: int) -> set[int]:
         """Stores that refuse, backups among them, and those that were left because others refuse. Who is
         asked again has said so last, which holds until the answer for who believes any answer."""

@@ -23,9 +23,11 @@ from ..memory import nameless
 from ..memory.domain import unlink_object
 from ..memory.new_ring import SourceRing, SriStore, stream_config, write_sri
 from ..native.core import CData, ffi, lib
+from ..native.limits import named
 from ..native.runtime import os, secrets, threading, time
 from ..options.receiver_paced import wanted_by
 from ..rules import registration as reg
+from ..rules.notification import taken
 from ..rules.quorum import INTERGROUP, INTRAGROUP
 from ..rules.source_registration import SourceRegistration
 from .opening import Opening
@@ -223,6 +225,14 @@ class SourceSession:
             if own is link and self.deregistration is None:
                 self._act(self.machine.disconnected(index, now), now)
 
+    def hindered(self, link: StoreLink) -> None:
+        """LinkListener."""
+        self._events.append(events.RegistrationError(link.hindrance, link.name))
+
+    def hindrances(self, since_ns: int = 0) -> dict[int, str]:
+        """Stores that may run and cannot be reached -> why, as was met since."""
+        return {i: own.hindrance for i, own in enumerate(self._links) if own.hindrance and own.hindered_ns >= since_ns}
+
     def expelled(self, link: StoreLink) -> None:
         """LinkListener. A store where it has no seat is not asked, so what it would say is said here."""
         idle = [
@@ -358,7 +368,7 @@ class SourceSession:
         try:
             ring = SourceRing.make(context.domain, context.bells, config, incarnation)
         except Exception as error:
-            self._events += self.opening.failed(error, began_ns)
+            self._events += self.opening.failed(named(error, "the ring cannot be made"), began_ns)
             return []
         self.opening.made()
         if self.stores and ring.incarnation > incarnation:  # nobody has promised that one yet
@@ -405,9 +415,9 @@ class SourceSession:
     def deliver_events(self) -> int:
         """Delivers what is queued, in order; the context's thread."""
         settlement = self.settlement
-        queued = _taken(self._events)
+        queued = taken(self._events)
         if settlement is not None:
-            queued += _taken(settlement.notices.queue)
+            queued += taken(settlement.notices.queue)
         for event in queued:
             if isinstance(event, ForceReclaimInfo):
                 self.context.callback(self.options.ume_force_reclaim_function, event, self.options)
@@ -487,10 +497,3 @@ class SourceSession:
             entry = self.machine.entries[index]
             if link.up and (entry.grant is not None or entry.pending is not None):
                 yield link, wire.Leave(link.next_id(), "source", self.machine.uuid, self._proposal)
-
-
-def _taken(queue: list[object]) -> list[object]:
-    """What is queued; others may append meanwhile."""
-    taken = queue[:]
-    del queue[: len(taken)]
-    return taken

@@ -16,7 +16,7 @@ from ..native.runtime import time
 from ..native.waiting import PLAIN, check_timeout, deadline_of, left_of
 from ..printable import printable
 from ..rules.flight import InFlight
-from ..rules.registration import Phase
+from ..rules.registration import Phase, Refusal
 from .publisher import Claim, Publisher
 from .settlement import SILENT
 
@@ -264,7 +264,7 @@ class Source:
                     raise failure
                 session.machine.open_by(session.opening.next_ns)
                 self.context.wake()
-            refusal = session.machine.refusal(called_ns)
+            refusal = session.machine.refusal(called_ns) or self._hindered(called_ns)
             if refusal is not None:
                 raise refusal_error(refusal)
             left = left_of(deadline)
@@ -272,9 +272,17 @@ class Source:
                 if may_send:
                     why = "its event RegistrationComplete is not delivered"
                 else:
-                    why = str(session.opening.error or session.machine.why(session.names))
+                    hindered = "; ".join(session.hindrances().values())
+                    why = str(session.opening.error or hindered or session.machine.why(session.names))
                 raise RegistrationTimeout(f"topic {self.topic!r} is not registered yet ({why})")
             self.context.wait(session.registered, 0.05 if left is None else min(0.05, left))
+
+    def _hindered(self, since_ns: int) -> Refusal | None:
+        """Why stores are not reached without which it cannot complete."""
+        found = self._session.hindrances(since_ns)
+        if not found or self._session.machine.can_do_without(found):
+            return None
+        return Refusal("failed", "; ".join(found.values()))
 
     def stats(self) -> SourceStats:
         """A snapshot of counters."""

@@ -28,6 +28,7 @@ from ..native.waiting import STRATEGIES
 from ..options.receiver_paced import Terms, agree
 from ..options.topic_rules import kept_type
 from .drainer import Drainer
+from .limits import StoreLimits
 from .no_cache import NoCacheRepository
 from .pacer import Pacer
 from .registry import Registry, called
@@ -104,6 +105,7 @@ class Holdings:
         self.registry = Registry(state)
         self.logs = logs
         self.bells = bells
+        self.limits = StoreLimits(name)
         options = topics.store.options
         self.drainer = Drainer(bells, STRATEGIES[options.wait_strategy], options.holdfast_scrub_interval)
         self._memory = domain.memory_logs(name, state.uuid)
@@ -278,6 +280,7 @@ class Holdings:
         return self.topics.kept(source.topic)
 
     def _open(self, source: SourceState) -> Repository:
+        self.limits.require_room()
         kind: type[Repository]
         if self.sealed:
             kind, place, config = StillLog, self.logs / source.uuid.hex(), ffi.new("struct hf_log_config *")

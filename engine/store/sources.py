@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..control import wire
 from ..control.grants import peer_log
-from ..errors import CorruptionError
+from ..errors import CorruptionError, LimitReachedError
 from ..events.source import RegistrationSuccessFlags
 from ..log.end import WALK_S, Walk
 from ..log.info_file import never_held, read_info
@@ -58,8 +58,13 @@ class SourceDesk:
         if isinstance(claimed, wire.Refused):
             return claimed
         source, old = claimed
-        if not old:  # its RegID must never be granted twice, not even after a power cut; and no log is of nobody
-            holdings.save()
+        if not old:
+            try:
+                holdings.limits.require_room()
+            except LimitReachedError:  # nothing of it is kept
+                holdings.state.sources.remove(source)
+                raise
+            holdings.save()  # its RegID must never be granted twice, not even after a power cut; no log is of nobody
         repository = holdings.ensure_repository(source)
         decision = answers.decide_source(
             request, holdings.state, source, self._facts(client, request, source, repository)

@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..control import peer, wire
-from ..errors import ConfigError, CorruptionError, Error, ForeignOwnerError, ReadOnlyError, TurnHeldError
+from ..errors import (
+    ConfigError,
+    CorruptionError,
+    Error,
+    ForeignOwnerError,
+    LimitReachedError,
+    ReadOnlyError,
+    TurnHeldError,
+)
 from ..log.info_file import StoreInfo, write_info
 from ..log.state_file import State, StateFile
 from ..log.store_directory import StoreDirectory
@@ -28,6 +36,7 @@ from ..memory.domain import Domain
 from ..memory.mapping import Bells
 from ..memory.nameless import BellsName
 from ..native.core import lib
+from ..native.limits import named
 from ..native.private_directory import is_read_only
 from ..native.runtime import Path, os, secrets, selectors, socket, threading, time
 from ..native.sync import sync_way
@@ -114,6 +123,8 @@ class Store:
         """The listener is not looked at before; 0: it is."""
         self._trouble = ""
         """What was said last of work that failed."""
+        self._limits_told: set[str] = set()
+        """Limits that were why a request was refused."""
         self._told_read_only = False
         """What its info file says."""
 
@@ -271,7 +282,7 @@ class Store:
         try:
             sock, _ = self._listener.sock.accept()
         except OSError as error:  # out of descriptors: the client waits in line
-            _log.warning("a client could not be accepted: %s", error)
+            _log.warning("a client could not be accepted: %s", named(error))
             self._selector.unregister(self._listener.sock)
             self._deaf_until = time.monotonic() + DEAF_S
             return
@@ -281,7 +292,20 @@ class Store:
             _log.warning("%s: refused", error)
             sock.close()
             return
+        shut = self.holdings.limits.door()
+        if shut is not None:
+            self._turn_away(sock, f"store {self.config.name} lets no client in: {shut}")
+            return
         self._clients.add(Client(sock, pid))
+
+    def _turn_away(self, sock: socket.socket, text: str) -> None:
+        """Says why, before anything is asked, and hangs up. An older client hears nothing, and tries
+        again."""
+        if "door" not in self._limits_told:
+            self._limits_told.add("door")
+            _log.error("%s", text)
+        with sock, contextlib.suppress(OSError):
+            sock.send(wire.encode(wire.Refused(0, "failed", text)))
 
     def _drop_all(self) -> None:
         for client in self._clients:
@@ -335,8 +359,13 @@ class Store:
         if isinstance(error, ReadOnlyError):
             text = f"store {self.config.name} takes nothing in: {error.args[0]}; {error.hint}"
             return wire.Refused(request_id, _code(request, "read_only"), text)
-        _log.exception("request %s failed", type(request).__name__)
-        text = f"store {self.config.name} failed to do this: {error}"
+        limit = named(error)
+        text = f"store {self.config.name} failed to do this: {limit}"
+        if not isinstance(limit, LimitReachedError):
+            _log.exception("request %s failed", type(request).__name__)
+        elif limit.limit not in self._limits_told:
+            self._limits_told.add(limit.limit)
+            _log.error("%s", text)
         return wire.Refused(request_id, _code(request, "failed"), text)
 
     def _read_only_directory(self) -> Path:
@@ -354,12 +383,14 @@ class Store:
         sources, receivers = self.sources, self.receivers
         match request:
             case wire.RegisterSource():
+                self.holdings.limits.look()
                 self.holdings.require_writable()
                 return self._expelled(request, request.incarnation) or self._named(sources.register(client, request))
             case wire.Begin():
                 self.holdings.require_writable()
                 return sources.begin(client, request)
             case wire.RegisterReceiver():
+                self.holdings.limits.look()
                 return self._expelled(request, 0) or self._named(receivers.register(client, request))
             case wire.ListSources():
                 return sources.listed(request)

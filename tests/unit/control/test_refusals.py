@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from holdfast.engine.control import wire
@@ -19,6 +20,19 @@ def said(text: str, store: str = "a", code: str = "busy") -> str:
 def test_a_store_that_says_nothing_is_named_with_its_code(text: str) -> None:
     assert said(text) == "refused without a reason, code busy (store a)"
     assert "store a" in str(refusal_error(refusal_of(wire.Refused(1, "usage", text), "a")))
+
+
+def test_no_store_sends_a_refusal_without_a_reason() -> None:
+    for text in ("", " \n"):
+        with pytest.raises(AssertionError, match="without a reason"):
+            wire.encode(wire.Refused(1, "failed", text))
+
+
+def test_a_refusal_without_a_reason_of_an_older_store_is_read_and_said_so() -> None:
+    packet = msgspec.msgpack.encode(wire.Refused(1, "", ""))
+    answer = wire.decode_answer(packet)
+    assert isinstance(answer, wire.Refused)
+    assert refusal_of(answer, "a").text == "refused without a reason, code none (store a)"
 
 
 def test_a_text_that_names_its_store_stays_as_it_is() -> None:
