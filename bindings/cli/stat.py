@@ -135,6 +135,8 @@ def _waiting(wait: Wait) -> Sequence[str]:
 def _store(row: snapshot.StoreRow) -> Sequence[str]:
     kept = str(row.sources) if row.sources >= 0 else "?"
     state = f"{row.state}, read-only" if row.read_only else row.state
+    if row.near:
+        state = f"{state}, close to a limit: {'; '.join(row.near)}"
     return (row.name, state, row.type, kept, _pid(row.pid, row.state == "running"), row.directory)
 
 

@@ -4,12 +4,9 @@ Changes nothing."""
 from __future__ import annotations
 
 import ast
-import resource
 from datetime import datetime
 from importlib import metadata, util
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from ..control.waits import waiting
 from ..errors import Error, ReadOnlyError
@@ -19,7 +16,9 @@ from ..native.core import ffi, lib
 from ..native.private_directory import is_read_only, movable_at, open_regular
 from ..native.runtime import Path, os
 from .doctor_disk import disk_use
+from .doctor_limits import store_limits
 from .doctor_turns import standing_still
+from .finding import Finding
 from .gc import sweep
 from .snapshot import store_files
 
@@ -36,7 +35,6 @@ SHM_TOTAL_MIN = 256 << 20
 """Bytes: a handful of sources with rings of the default size."""
 SHM_FREE_MIN = 64 << 20
 """Bytes: one source more."""
-FILES_MIN = 1024
 DISK_FREE_MIN = 256 << 20
 NETWORK = {"9p", "afs", "ceph", "cifs", "glusterfs", "lustre", "nfs", "nfs4", "smb3"}
 """File systems where locks, mapped files or syncs do not mean what they mean on a disk; also any fuse.*."""
@@ -51,22 +49,10 @@ SYSTEM_UID_MAX = 999
 """logind keeps what system users own."""
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """What one look has shown."""
-
-    check: str
-    """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``others``, ``store``,
-    ``turn``, ``nameless``, ``receiver`` or ``stale``."""
-    ok: bool
-    found: str
-    remedy: str = ""
-    """What to do about it, when it is not ok."""
-
-
 def examine(domain: Domain) -> list[Finding]:
     """Everything, in a fixed order. ``domain`` need not be joined."""
     return [
-        *_shared_memory(), *_limits(), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain),
+        *_shared_memory(), *store_limits(domain), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain),
         *_others(domain), *_turns(domain), *_nameless(domain), *_stale(domain), *_waiting(domain),
     ]  # fmt: skip
 
@@ -96,21 +82,6 @@ def _shared_memory() -> Iterator[Finding]:
     elif free < SHM_FREE_MIN:
         remedy = f"holdfast gc, or mount -o remount,size={2 * total // 2**20}m {SHM_DIR}"
     yield Finding("shm", ok=not remedy, found=said, remedy=remedy)
-
-
-def _limits() -> Iterator[Finding]:
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = files == resource.RLIM_INFINITY or files >= FILES_MIN
-    remedy = "" if enough else f"ulimit -n {FILES_MIN} or more: a store needs one per client and some per source"
-    yield Finding("limits", enough, f"open files (nofile): {_limit(files)}", remedy)
-    size, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    enough = size == resource.RLIM_INFINITY
-    remedy = "" if enough else "ulimit -f unlimited: rings and logs are files, and a write beyond the limit fails"
-    yield Finding("limits", enough, f"file size (fsize): {_limit(size)}", remedy)
-
-
-def _limit(value: int) -> str:
-    return "unlimited" if value == resource.RLIM_INFINITY else f"{value:,}"
 
 
 def _remove_ipc() -> Finding:

@@ -20,7 +20,9 @@ from ..memory.mapping import Mapping, UnpublishedError, attach_board, attach_str
 from ..memory.nameless import Nameless, nameless
 from ..memory.sri import groups_of
 from ..native.core import CData, ffi, lib
+from ..native.limits import uses_of
 from ..native.runtime import Path
+from ..rules.nearness import is_near
 from ..rules.quorum import Groups
 
 if TYPE_CHECKING:
@@ -108,6 +110,9 @@ class StoreRow(msgspec.Struct, frozen=True):
     """That it keeps; -1 when its state cannot be read."""
     read_only: bool = False
     """It runs, refuses sources and records nothing: its disk is read-only, or was when it started."""
+    near: list[str] = []
+    """Limits of its process that are used to 80 % or more, as ``RLIMIT_NOFILE of process 7 is 256, 240 are
+    used``."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -179,7 +184,9 @@ class StoreFiles:
         if info is None:
             return StoreRow(self.name, "unknown", "", "", 0, kept)
         sealed = info.read_only and self.state == "running"
-        return StoreRow(self.name, self.state, info.type, info.directory, info.pid, kept, sealed)
+        uses = uses_of(info.pid) if self.state == "running" else []
+        near = [str(use) for use in uses if is_near(use.used, use.most)]
+        return StoreRow(self.name, self.state, info.type, info.directory, info.pid, kept, sealed, near)
 
 
 def store_files(domain: Domain) -> list[StoreFiles]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -220,12 +221,44 @@ def test_a_core_of_another_version_than_the_package_is_found(monkeypatch: pytest
     assert "has another HF_LAYOUT_VERSION" in found(check="version", ok=False)[0].found
 
 
-def test_too_few_open_files_are_found() -> None:
+def test_the_limits_of_each_store_are_looked_at_and_not_those_of_the_doctor(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    store = start("store", "run", "--name", "a", "--dir", str(tmp_path / "a"))
+    store.line("stderr")
     limited = subprocess.run(
-        ["sh", "-c", 'ulimit -n 200; exec "$@"', "sh", *COMMAND, "doctor"],
+        ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *COMMAND, "doctor", "--json"],
         capture_output=True,
         timeout=SHORT,
         check=False,
     )
-    assert limited.returncode == 1
-    assert b"open files (nofile): 200\n      remedy: ulimit -n 1024" in limited.stdout
+    assert limited.returncode == 0
+    said = [each["found"] for each in json.loads(limited.stdout) if each["check"] == "limits"]
+    assert len(said) == 2
+    assert all(f" of process {store.process.pid} is " in each for each in said)
+    used = len(os.listdir(f"/proc/{store.process.pid}/fd"))
+    most = used * 10 // 8
+    _, hard = resource.prlimit(store.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(store.process.pid, resource.RLIMIT_NOFILE, (most, hard))
+    (near,) = found(check="limits", ok=False)
+    assert f"store a: RLIMIT_NOFILE of process {store.process.pid} is {most}, {used} are used" in near.found
+    assert "ulimit -n" in near.remedy
+    resource.prlimit(store.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+    assert found(check="limits", ok=False) == []
+
+
+def test_a_store_that_may_not_write_large_files_is_found(run_store: Callable[..., ThreadStore]) -> None:
+    run_store()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, hard))
+    try:
+        (small,) = found(check="limits", ok=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert f"store a: RLIMIT_FSIZE of process {os.getpid()} is {1 << 40:,} bytes" in small.found
+    assert "ulimit -f" in small.remedy
+
+
+def test_without_a_store_there_are_no_limits_to_look_at() -> None:
+    (only,) = found(check="limits")
+    assert only.ok

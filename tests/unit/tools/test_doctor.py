@@ -4,7 +4,6 @@ is."""
 from __future__ import annotations
 
 import os
-import resource
 from importlib import metadata, util
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,16 +110,6 @@ def test_a_machine_without_shared_memory_is_told_how_to_get_it(monkeypatch: pyte
     (it,) = doctor._shared_memory()
     assert (it.ok, it.found) == (False, f"{tmp_path / 'shm'}: No such file or directory")
     assert it.remedy == f"mount -t tmpfs tmpfs {tmp_path / 'shm'}"
-
-
-def test_a_limit_of_files_or_of_their_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert [(each.ok, each.found.rpartition(" ")[2]) for each in doctor._limits()] == [(True, "unlimited")] * 2
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
-    assert [each.remedy.split(":")[0] for each in doctor._limits()] == [
-        f"ulimit -n {doctor.FILES_MIN} or more",
-        "ulimit -f unlimited",
-    ]
 
 
 @pytest.mark.parametrize(
