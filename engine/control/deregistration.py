@@ -18,7 +18,7 @@ from ..memory.domain import unlink_source
 from ..memory.mapping import UnpublishedError, attach_board, read_lines
 from ..native.core import lib
 from . import wire
-from .refusals import refusal_of
+from .refusals import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -148,7 +148,7 @@ class SourceDeregistration(Deregistration):
 
     def _say(self, store: int, refused: wire.Refused) -> None:
         name = self._names[store]
-        text = refusal_of(refused, name).text
+        text = reason_of(refused)
         self._tell(source_events.RegistrationError(text, name, refused.pid, refused.since_ns / 1e9))
 
     def _refused(self, store: int, refused: wire.Refused) -> None:
@@ -212,7 +212,7 @@ class ReceiverDeregistration(Deregistration):
 
     def _say(self, store: int, refused: wire.Refused) -> None:
         name = self._names[store]
-        text, since = refusal_of(refused, name).text, refused.since_ns / 1e9
+        text, since = reason_of(refused), refused.since_ns / 1e9
         self._tell(
             receiver_events.RegistrationError(self._topic, self._source, text, name, refused.pid, since)
         )  # fmt: skip

@@ -174,7 +174,7 @@ class StoreLink:
             for listener in [each for each in self.listeners if each.concerns(answer.source)]:
                 listener.expelled(self)
             return
-        if self.welcome is None and isinstance(answer, wire.Refused):
+        if self.welcome is None and isinstance(answer, wire.Refused) and not answer.id:
             self._break()
             self._hinder(refusal_of(answer, self.name).text)
             return

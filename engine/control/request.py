@@ -17,7 +17,7 @@ from ..memory.mapping import Bells
 from ..native.core import lib
 from ..native.runtime import os, socket
 from . import peer, wire
-from .refusals import refusal_of
+from .refusals import reason_of
 
 if TYPE_CHECKING:
     from ..memory.domain import Domain
@@ -46,10 +46,12 @@ def ask(domain: Domain, store: str, request: wire.Request, timeout: float) -> wi
             token, start = lib.hf_process_token(), lib.hf_process_start(pid)
             with contextlib.suppress(BrokenPipeError):  # it has hung up already, and said why
                 sock.send(wire.encode(wire.Hello(wire.PROTOCOL, token, pid, start, Bells.of(domain).index)))
-            welcome = _checked(_answer(sock), store)
+            welcome = _answer(sock)
+            if isinstance(welcome, wire.Refused) and not welcome.id:  # no client is let in
+                _checked(welcome)
             if isinstance(welcome, wire.Welcome) and welcome.protocol == wire.PROTOCOL:
                 sock.send(wire.encode(request))
-                return _checked(_answer(sock), store)
+                return _checked(_answer(sock))
         except TimeoutError:
             hint = "it is stopped or stuck: holdfast stat"
             raise RegistrationTimeout(f"store {store} does not answer in {timeout:g} s", hint=hint) from None
@@ -76,13 +78,13 @@ def _not_running(domain: Domain, store: str) -> NotRegisteredError:
     return NotRegisteredError(f"store {store} does not run in domain {domain.name}", hint=hint)
 
 
-def _checked(answer: wire.Answer, store: str) -> wire.Answer:
+def _checked(answer: wire.Answer) -> wire.Answer:
     if not isinstance(answer, wire.Refused):
         return answer
     match answer.code:
         case "reg_id_in_use":
             raise RegIdInUseError(answer.registration_id, answer.pid, answer.since_ns / 1e9, answer.session_id)
         case "usage" | "unknown_source":
-            raise UsageError(refusal_of(answer, store).text)
+            raise UsageError(reason_of(answer))
         case _:
-            raise RegistrationError(refusal_of(answer, store).text)
+            raise RegistrationError(reason_of(answer))

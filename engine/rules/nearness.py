@@ -1,7 +1,7 @@
 """When a limit is near: told once from NEAR on, and again only after the use fell below FAR.
 
-Nobody looks by a timer: registrations are counted, and a look is due before the next bound can have been
-passed. Pure.
+Nobody looks by a timer: a look is made when a client comes or a log is opened. Where a look takes long, those
+that can pass no bound yet are only counted. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["Nearness", "is_near"]
 NEAR, FAR = 80, 70
 """Percent of the limit."""
 STEP = 16
-"""Descriptors, or mappings, that one registration costs at most."""
+"""What a client or a log costs at most: descriptors, or mappings."""
 
 
 def is_near(used: int, most: int) -> bool:
@@ -26,10 +26,10 @@ class Nearness:
         self.near = False
         """It is, as far as the last look goes."""
         self._rest = 0
-        """Registrations that need no look."""
+        """Clients and logs that need no look."""
 
     def due(self) -> bool:
-        """A registration has come: whether the use is to be looked at."""
+        """A client has come, or a log is opened: whether the use is to be looked at."""
         self._rest -= 1
         return self._rest < 0
 

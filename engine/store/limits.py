@@ -26,24 +26,16 @@ MAPPINGS_KEPT = 512
 
 
 class StoreLimits:
-    """See the module. ``name``: the store's. Any of its threads asks for room; the control thread looks."""
+    """See the module. ``name``: the store's. One thread at a time: the drain thread asks while the control
+    thread waits for it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._files, self._mappings = Nearness(), Nearness()
 
-    def look(self) -> None:
-        """A source or a receiver registers: says once that a limit is near."""
-        for nearness, read in ((self._files, descriptors), (self._mappings, mappings)):
-            if nearness.due() and (use := read()) is not None and nearness.look(use.used, use.most):
-                _log.warning(
-                    "store %s is close to a limit: %s; at the limit new sources are refused, those that are there go on; %s",
-                    self._name, use, use.remedy,
-                )  # fmt: skip
-
     def require_room(self) -> None:
         """Before a log is opened that was not open. Raises LimitReachedError."""
-        files = descriptors()
+        files = self._look()
         if files is not None and files.most - files.used < FILES_KEPT:
             raise _refusal(files, f"no new log is opened: the last {FILES_KEPT} are kept", errno.EMFILE)
         mapped = mappings() if self._mappings.near else None
@@ -52,10 +44,25 @@ class StoreLimits:
 
     def door(self) -> LimitReachedError | None:
         """Why a client that has just come is turned away; None: it is let in."""
-        files = descriptors()
+        files = self._look()
         if files is None or files.most - files.used >= FILES_LAST:
             return None
         return _refusal(files, f"no new client is let in: the last {FILES_LAST} are kept", errno.EMFILE)
+
+    def _look(self) -> Use | None:
+        """Says once that a limit is near. Returns the descriptors. To count mappings takes longer: it is done
+        when it may matter."""
+        files = descriptors()
+        if files is not None and self._files.look(files.used, files.most):
+            self._tell(files)
+        mapped = mappings() if self._mappings.due() else None
+        if mapped is not None and self._mappings.look(mapped.used, mapped.most):
+            self._tell(mapped)
+        return files
+
+    def _tell(self, use: Use) -> None:
+        what = "at the limit new sources and clients are refused, and those that are there go on"
+        _log.warning("store %s is close to a limit: %s; %s; %s", self._name, use, what, use.remedy)
 
 
 def _refusal(use: Use, what: str, number: int) -> LimitReachedError:

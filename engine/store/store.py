@@ -383,14 +383,12 @@ class Store:
         sources, receivers = self.sources, self.receivers
         match request:
             case wire.RegisterSource():
-                self.holdings.limits.look()
                 self.holdings.require_writable()
                 return self._expelled(request, request.incarnation) or self._named(sources.register(client, request))
             case wire.Begin():
                 self.holdings.require_writable()
                 return sources.begin(client, request)
             case wire.RegisterReceiver():
-                self.holdings.limits.look()
                 return self._expelled(request, 0) or self._named(receivers.register(client, request))
             case wire.ListSources():
                 return sources.listed(request)

@@ -23,7 +23,7 @@ def test_it_is_told_once_and_again_only_after_it_fell_below_70_percent() -> None
 @pytest.mark.parametrize("most", [64, 256, 1024, 65530])
 @pytest.mark.parametrize("cost", [1, 5, STEP])
 def test_no_bound_is_passed_unseen(most: int, cost: int) -> None:
-    """However much a registration costs, up to STEP, it is told before one more of them has passed."""
+    """However much a client or a log costs, up to STEP, it is told before one more of them has come."""
     nearness, used = Nearness(), 0
     looks = 0
     while True:
@@ -33,10 +33,10 @@ def test_no_bound_is_passed_unseen(most: int, cost: int) -> None:
             if nearness.look(used, most):
                 break
         assert used < most * 0.8 + 2 * STEP
-    assert most < 1000 or looks < used // cost, "not at every registration"
+    assert most < 1000 or looks < used // cost, "not each time"
 
 
-def test_a_look_is_due_at_the_first_registration() -> None:
+def test_the_first_look_is_due_at_once() -> None:
     nearness = Nearness()
     assert nearness.due()
     nearness.look(0, 20 * STEP)

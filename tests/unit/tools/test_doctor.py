@@ -15,7 +15,8 @@ from holdfast.engine.errors import CorruptionError
 from holdfast.engine.memory.domain import SHM_DIR, Domain
 from holdfast.engine.native.core import lib
 from holdfast.engine.tools import doctor
-from holdfast.engine.tools.doctor import Finding, file_system, removes_ipc
+from holdfast.engine.tools.doctor import file_system, removes_ipc
+from holdfast.engine.tools.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
