@@ -130,8 +130,10 @@ class StoreLink:
         try:
             sock.connect(self._path)
             peer.check_peer(sock)
-        except (OSError, ForeignOwnerError):
+        except (OSError, ForeignOwnerError) as error:
             sock.close()
+            if not isinstance(error, BlockingIOError):  # it is not there any more
+                self.hindrance = ""
             return False
         if lib.hf_process_check(self.domain.fd) != lib.HF_OK:  # what is asked for now might be granted to the dead
             sock.close()

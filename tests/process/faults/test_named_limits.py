@@ -17,6 +17,7 @@ from support.command_line import COMMAND, SHORT, Program, run, stat
 
 import holdfast as hf
 from holdfast.engine.control import wire
+from holdfast.engine.control.link import HINDERED_NS, StoreLink
 from holdfast.engine.control.request import FIRST, ask
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.store.limits import FILES_KEPT, FILES_LAST
@@ -265,6 +266,20 @@ def test_a_process_without_descriptors_is_told_its_own_limit_and_goes_on_when_it
     assert re.search(rf"RLIMIT_NOFILE of process {process.pid} is \d+, \d+ are used", said), said
     assert "ulimit -n" in said
     assert goes_on == "goes on"
+
+
+def test_why_a_store_was_not_reached_is_over_when_it_is_gone(own_domain: str) -> None:
+    domain = Domain(own_domain)
+    try:
+        link = StoreLink(domain, "a", 0)
+        link._hinder("store a lets no client in")
+        again_ns = link.hindered_ns + HINDERED_NS
+        link.turn(again_ns - 1)
+        assert link.hindrance == "store a lets no client in"
+        link.turn(again_ns)
+        assert link.hindrance == "", "nobody is there: it is not a limit that is waited for"
+    finally:
+        domain.close()
 
 
 def test_a_store_that_starts_with_more_logs_than_it_may_open_keeps_room_for_clients(

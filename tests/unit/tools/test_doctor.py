@@ -16,10 +16,11 @@ from holdfast.engine.memory.domain import SHM_DIR, Domain
 from holdfast.engine.native.core import lib
 from holdfast.engine.tools import doctor
 from holdfast.engine.tools.doctor import file_system, removes_ipc
-from holdfast.engine.tools.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from holdfast.engine.tools.finding import Finding
 
 MOUNTS = r"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw
