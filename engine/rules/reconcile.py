@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BEGINS_MAX", "DONE", "FOR_EVER", "WAIT", "BeginOf", "CatchUpRule", "Hole", "LogView", "Lost", "StartAt", "Table",
-    "after_begin", "forgotten_from", "lost_acknowledged", "newest", "newest_table", "published_end", "void_from",
+    "after_begin", "forgotten_from", "lost_acknowledged", "newest", "newest_table", "published_end", "tells_void",
+    "void_from",
 ]  # fmt: skip
 
 BEGINS_MAX = 64
@@ -85,6 +86,12 @@ def forgotten_from(table: Sequence[BeginOf], own: BeginOf) -> int:
     incarnation, start = own
     forgot = len(table) == BEGINS_MAX and incarnation + 1 < table[0][0]
     return start if forgot else FOR_EVER
+
+
+def tells_void(table: Table, log: LogView) -> bool:
+    """A log that takes over ``table`` knows which of its records are void: it has missed no BEGIN that
+    everybody has forgotten, or has no message that such a one may have made void."""
+    return not log.begins or forgotten_from(table, log.begins[-1]) >= log.next_sqn
 
 
 def after_begin(own: Sequence[BeginOf], told: Sequence[BeginOf], incarnation: int, start: int) -> Table:

@@ -133,6 +133,7 @@ class SourceRegistration(Registration):
         entry.again = False
         actions: list[Action] = [reg.Granted(store, grant)] if told else []
         if self.is_open:
+            self.counted.pop(store, None)  # it was away: its log may be another one by now
             return actions + self._announce(store, now_ns)
         return actions + left + self._open(now_ns)
 

@@ -330,12 +330,14 @@ def decide_begin(request: wire.Begin, source: SourceState, facts: BeginFacts) ->
         return busy(f"incarnation {request.incarnation} is over: {begun} has begun")
     missed = begun not in {request.incarnation, *(begin[0] for begin in request.begins)}
     # Where this log was among those that decided the opening, its messages were counted. A restored
-    # store may know a BEGIN that no newer table has any more, and asking again would change nothing.
+    # store may know a BEGIN that no newer table has any more, and asking again would change nothing. Who
+    # has missed a BEGIN that nobody remembers would not know which of them it makes void.
     counted = begun > 0 and request.counted == begun
-    if missed and not counted and facts.next_sqn > start:
+    if missed and facts.next_sqn > start:
         if len(request.begins) == BEGINS_MAX and request.begins[0][0] > begun:
             return _too_old(request.id, source, start, facts)
-        return busy(f"incarnation {request.incarnation} was built without {begun}, which has messages")
+        if not counted:
+            return busy(f"incarnation {request.incarnation} was built without {begun}, which has messages")
     wrong = _contradiction(request, facts)
     if wrong is not None:
         return wrong

@@ -29,7 +29,7 @@ from ..native.private_directory import open_log
 from ..native.runtime import os, threading
 from ..native.status import check
 from ..native.sync import make_directory
-from ..rules.reconcile import Hole, LogView, Lost, Table, lost_acknowledged, newest_table, void_from
+from ..rules.reconcile import Hole, LogView, Lost, Table, lost_acknowledged, newest_table, tells_void, void_from
 from ..rules.reports import Seen, farthest, known_views, names_of, right_table
 from ..rules.resting import Resting
 from .catch_up import CatchUp
@@ -58,8 +58,7 @@ class Repository:
         self, domain: Domain, bells: Bells, source: SourceState, path: Path, config: CData, name: str, uuid: bytes
     ) -> None:
         self.domain, self.bells, self.source = domain, bells, source
-        self.path = path
-        self.level = int(config.level)
+        self.path, self.level = path, int(config.level)
         self._store, self.name = uuid, name
         self.line = StoreLine(domain, bells, source, name, uuid)
         self._doubt = ffi.new("char[]", os.fsencode(domain.doubts / f"{uuid.hex()}.{source.uuid.hex()}"))
@@ -264,7 +263,8 @@ class Repository:
         if not Walk(self.peers()).over(WALK_S):  # who catches up learns of them later
             return None
         seen, configuration = self.seen(self.bound()), configuration_of(self.source)
-        return right_table(known_views(seen), [configuration.renamed(names_of(seen))] if configuration else [])
+        table = right_table(known_views(seen), [configuration.renamed(names_of(seen))] if configuration else [])
+        return table if table and tells_void(table, self.view()) else None  # else the next BEGIN says what helps
 
     def _take_up(self) -> None:
         """Older streams are over: only their names are left to care for. A newer one has not begun here."""

@@ -24,6 +24,7 @@ from holdfast.engine.rules.reconcile import (
     newest,
     newest_table,
     published_end,
+    tells_void,
     void_from,
 )
 
@@ -158,6 +159,9 @@ def test_behind_a_begin_that_may_be_forgotten_a_log_says_nothing(
     table: tuple[tuple[int, int], ...], own: tuple[int, int], below: int
 ) -> None:
     assert forgotten_from(table, own) == below
+    assert tells_void(table, LogView(((1, 0), own), own[1]))
+    assert tells_void(table, LogView(((1, 0), own), own[1] + 1)) is (below == FOR_EVER)
+    assert tells_void(table, LogView((), 9))
 
 
 @pytest.mark.parametrize(

@@ -446,3 +446,29 @@ def test_where_somebody_waits_the_next_attempt_to_open_is_made_sooner() -> None:
     assert machine.tick(REFUSED_RETRY_NS) == [Open(1, 0)]
     machine.open_by(10 * INTERVAL)
     assert machine.tick(REFUSED_RETRY_NS + INTERVAL) == [Open(1, 0)], "never later"
+
+
+def opened_by_two(*ends: int) -> SourceRegistration:
+    """Two stores of three, one of which is enough, have decided the opening: a knows incarnation 2, b 3."""
+    groups = Groups((1, 1), (0, 1), "quorum", "any")
+    machine = SourceRegistration(groups, INTERVAL, "majority", OURS)
+    tables = ((1, 0), (2, 5)), ((1, 0), (3, 5))
+    views = tuple(Seen(name, name, LogView(table, end)) for name, table, end in zip("01", tables, ends, strict=True))
+    for store in (0, 1):
+        machine.connected(store, 0)
+    for store in (0, 1):
+        found = Grant(7, OURS, 9, True, 3, begins=tables[1], name="01"[store], seen=views)
+        actions = machine.granted(store, found, 1)
+    assert [each for each in actions if isinstance(each, Open)]
+    return machine
+
+
+def test_a_store_that_was_away_since_the_opening_is_not_counted() -> None:
+    """Its directory may be another one by now, with more under the same incarnation."""
+    machine = opened_by_two(5, 5)
+    machine.opened(4, 5, 2)
+    assert machine.counted == {0: 2, 1: 3}
+    machine.disconnected(0, 3)
+    machine.connected(0, 4)
+    assert machine.granted(0, Grant(7, OURS, 50, True, 2, begins=((1, 0), (2, 5)), name="0"), 5)[-1] == Announce(0)
+    assert machine.counted == {1: 3}

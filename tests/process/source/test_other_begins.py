@@ -1,0 +1,97 @@
+"""A store returns with messages under a BEGIN that the newest table does not have, and cannot say which of
+them hold (docs/design.md 13, 15)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.changing_stores import SESSION, SHORT, options
+from support.handmade_feed import frames
+from support.leftovers import remove_objects
+from support.workers import until
+
+import holdfast as hf
+from holdfast.engine.log.reader import Block, Logs
+from holdfast.engine.native.core import ffi, lib
+from holdfast.engine.rules.reconcile import BEGINS_MAX
+from holdfast.engine.store.repository import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from process.conftest import ThreadStore
+
+
+def life(names: str, payloads: list[bytes], **more: Any) -> int:
+    """A life of the source on these stores; returns its first number."""
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options={**options(names), **more}) as src:
+        src.wait_registered(SHORT)
+        first = src.next_sequence_number
+        for each in payloads:
+            src.send(each)
+        src.wait_stable(timeout=SHORT)
+    return first
+
+
+def kept(store: ThreadStore) -> Repository:
+    (source,) = store.store.state.sources
+    repository = store.store.holdings.repository(source.uuid)
+    assert repository is not None
+    return repository
+
+
+def first_in(path: Path, number: int, payloads: list[bytes]) -> list[bytes]:
+    """Which of these the log of a store has under this number."""
+    (log,) = (path / "logs").iterdir()
+    logs, block = Logs([str(log)]), Block(1 << 16)
+    assert logs.read(number, block)
+    data, size = block.frames
+    raw = bytes(ffi.buffer(data, size))
+    return sorted((each for each in payloads if each in raw), key=raw.index)[:1]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_store_that_missed_forgotten_begins_does_not_offer_what_they_made_void(
+    run_store: Callable[..., ThreadStore],
+    wipe: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    reads: bool,
+) -> None:
+    """a alone has 5 to 9 as incarnation 1 sent them. Incarnation 2 sends other ones, and nobody remembers any
+    more that it began with 5. ``reads``: a can read its peers' logs, and would take over their table."""
+    stores = {name: run_store(name, "disk") for name in "abc"}
+    life("abc", [b"stable"] * 5)
+    until("all have them", lambda: [kept(store).next_sqn for store in stores.values()] == [5, 5, 5])
+    data = frames(5, *([b"old"] for _ in range(5)))
+    block, log = ffi.new("uint8_t[]", data), kept(stores["a"])
+    stores["a"].store.holdings.drain_thread(lambda: log.append(block, len(data)))
+    assert stores["a"].store.holdings.drain_thread(lambda: lib.hf_log_sync(log.log)) == lib.HF_OK
+    assert log.next_sqn == 10
+    for store in stores.values():
+        store.stop()
+    wipe("a")
+    remove_objects(os.environ["HOLDFAST_DOMAIN"])
+    for name in "bc":
+        stores[name] = run_store(name, "disk")
+    assert life("abc", [b"new"]) == 5
+    assert life("abc", [b"new"] * 4) == 6
+    for _ in range(BEGINS_MAX):
+        life("abc", [])
+    wipe("a")
+    if not reads:
+        places = Repository._places
+        monkeypatch.setattr(Repository, "_places", lambda self, *more: places(self, *more) if self.name != "a" else [])
+    stores["a"] = run_store("a", "disk")
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=options("abc")) as src:
+        src.wait_registered(SHORT)
+        entry = src._session.machine.entries[0]
+        until("a says what helps", lambda: entry.refusal is not None and entry.refusal.code == "unusable_log")
+        assert kept(stores["a"]).table == ((1, 0),)
+    for store in stores.values():
+        store.stop()
+    said = {name: first_in(tmp_path / f"store-{name}", 5, [b"old", b"new"]) for name in "bc"}
+    assert said == {"b": [b"new"], "c": [b"new"]}
