@@ -33,7 +33,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from .reconcile import FOR_EVER, LogView, Table
-from .reports import Configuration, Seen, ends_the_wait, known_views, least_impossible, names_of, reached, right_table
+from .reports import (
+    Configuration,
+    Seen,
+    contested,
+    ends_the_wait,
+    known_views,
+    least_impossible,
+    names_of,
+    reached,
+    right_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -63,6 +73,7 @@ class Decision(NamedTuple):
     oldest first.
 
     `forgot`: stores that may have had messages from `start_sqn` on, and do not know it any more.
+    `contested`: stores with messages that may be stable, and that `begins` makes void (reports.contested).
     """
 
     uuid: bytes
@@ -70,6 +81,7 @@ class Decision(NamedTuple):
     start_sqn: int
     begins: tuple[tuple[int, int], ...]
     forgot: tuple[str, ...] = ()
+    contested: frozenset[int] = frozenset()
 
 
 def learners(grants: Mapping[int, Grant], names: Sequence[str] = (), register: Register = NOTHING) -> set[int]:
@@ -162,6 +174,7 @@ class _Logs:
     forgot: Collection[str]
     """Stores that have answered, and may have had more than they know."""
     whys: Mapping[str, str]
+    contested: Collection[str]
 
 
 def _logs(
@@ -202,7 +215,9 @@ def _logs(
         store: max([begun, *(reached(view, table or ()) for view in every if view is not None)])
         for store, every in seen.items()
     }
-    return _Logs(called, configurations, table, numbers, reports, {called[store] for store in learn}, whys)
+    forgot = {called[store] for store in learn}
+    against = contested(views, table or (), configurations, forgot)
+    return _Logs(called, configurations, table, numbers, reports, forgot, whys, against)
 
 
 def _unknown(logs: _Logs) -> list[str]:
@@ -262,7 +277,8 @@ def decide(
     unlimited = {**logs.numbers, **dict.fromkeys(logs.forgot, FOR_EVER)}
     gone = sorted(logs.forgot) if least_impossible(logs.configurations, unlimited) > start else ()
     incarnation = max(promised, *(grant.incarnation + 1 for grant in grants.values()))
-    return Decision(newest.uuid, incarnation, start, logs.table, tuple(gone))
+    against = frozenset(store for store in grants if logs.called[store] in logs.contested)
+    return Decision(newest.uuid, incarnation, start, logs.table, tuple(gone), against)
 
 
 def obstacle(

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from .reconcile import FOR_EVER, LogView, Table, newest, newest_table, void_from
+from .reconcile import BEGINS_MAX, FOR_EVER, LogView, Table, newest, newest_table, void_from
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -43,6 +43,7 @@ __all__ = [
     "Declared",
     "Seen",
     "agreed_below",
+    "contested",
     "ends_the_wait",
     "farthest",
     "known_views",
@@ -190,6 +191,26 @@ def right_table(
         if _may_hold(top, sure, configurations) > top[-1][1]:
             return top
     return right_table({**views, **dict.fromkeys(with_it, LogView((), 0))}, configurations, set(forgot) - with_it)
+
+
+def contested(
+    views: Mapping[str, LogView | None], table: Table, configurations: Collection[Configuration],
+    forgot: Collection[str] = (),
+) -> set[str]:  # fmt: skip
+    """Return the stores that have forgotten nothing, whose messages may be stable, and ``table`` makes them
+    void: two BEGINs are complete that were built on one table, and only one of them can hold.
+
+    Not a store that shares no BEGIN with ``table``: its source was deregistered since, and began anew. A full
+    table may have forgotten what they share.
+    """
+    sure = {name: view for name, view in views.items() if name not in forgot}
+    return {
+        name
+        for name, view in sure.items()
+        if view is not None
+        and (len(table) == BEGINS_MAX or not set(table).isdisjoint(view.begins))
+        and _may_lose(view.begins, table, sure, configurations)
+    }
 
 
 def _completes(stores: Collection[str], configurations: Iterable[Configuration]) -> bool:

@@ -55,7 +55,8 @@ class SourceRegistration(Registration):
         self.begins: tuple[tuple[int, int], ...] = ()
         """BEGINs of earlier incarnations, for stores that missed some (docs/design.md 13)."""
         self.counted: dict[int, int] = {}
-        """Store -> the newest incarnation of its log, of those whose answers decided the opening."""
+        """Store -> the newest incarnation of its log, of those whose answers decided the opening. Not of one
+        that has messages which may be stable, and which the table makes void: it refuses."""
         self.complete = False
         self.was_complete = False
         self.uuid = uuid
@@ -196,7 +197,11 @@ class SourceRegistration(Registration):
             return self._ask_again(unpromised, now_ns)
         self._open_again_ns = now_ns + self.interval_ns
         self.uuid, self.begins = decision.uuid, decision.begins
-        self.counted = {s: grant.begun for s, grant in self._answers().items() if grant.uuid == decision.uuid}
+        self.counted = {
+            store: grant.begun
+            for store, grant in self._answers().items()
+            if grant.uuid == decision.uuid and store not in decision.contested
+        }
         gone = reg.Forgot(decision.forgot, decision.start_sqn)
         told: list[Action] = [gone] if decision.forgot and gone != self._told_gone else []
         self._told_gone = gone

@@ -7,7 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.changing_stores import SESSION, SHORT, options
+from support.changing_stores import SESSION, SHORT, options, waited
+from support.command_line import run
 from support.handmade_feed import frames
 from support.leftovers import remove_objects
 from support.workers import until
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from process.conftest import ThreadStore
+
+ANY = {
+    "ume_store_name": ["a:0:0", "b:0:1"], "ume_store_group": ["0:1", "1:1"],
+    "ume_retention_intergroup_stability_behavior": "any",
+}  # fmt: skip
 
 
 def life(names: str, payloads: list[bytes], **more: Any) -> int:
@@ -95,3 +101,42 @@ def test_a_store_that_missed_forgotten_begins_does_not_offer_what_they_made_void
         store.stop()
     said = {name: first_in(tmp_path / f"store-{name}", 5, [b"old", b"new"]) for name in "bc"}
     assert said == {"b": [b"new"], "c": [b"new"]}
+
+
+def test_what_one_store_made_stable_is_not_void_by_a_begin_that_another_one_returns_with(
+    run_store: Callable[..., ThreadStore], wipe: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each is a group, and one group is enough. b returns with an empty incarnation 3, after it was excluded
+    and a made messages of incarnation 2 stable. a cannot read b's log; the source learns of both."""
+    stores = {name: run_store(name, "disk") for name in "ab"}
+    life("ab", [b"stable"] * 5, **ANY)
+    until("both have them", lambda: [kept(store).next_sqn for store in stores.values()] == [5, 5])
+    stores["a"].stop()
+    more = {**options("ab"), **ANY}
+    slow = {**more, "ume_registration_interval": 60_000}
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=slow):
+        until("b promises 2, which never begins", lambda: stores["b"].store.state.sources[0].promised == 2)
+    assert life("ab", [], **ANY) == 5
+    assert kept(stores["b"]).table == ((1, 0), (3, 5))
+    stores["b"].stop()
+    wipe("b")
+    remove_objects(os.environ["HOLDFAST_DOMAIN"])
+    stores["a"] = run_store("a", "disk")
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=more) as src:
+        until("it says whom it waits for", lambda: "holdfast store exclude b" in str(waited(src)))
+        assert run("store", "exclude", "b")[0] == 0
+        src.wait_registered(SHORT)
+        for _ in range(5):
+            src.send(b"kept")
+        src.wait_stable(timeout=SHORT)
+    assert (kept(stores["a"]).table, kept(stores["a"]).next_sqn) == (((1, 0), (2, 5)), 10)
+    wipe("b")
+    places = Repository._places
+    monkeypatch.setattr(Repository, "_places", lambda self, *more: places(self, *more) if self.name != "a" else [])
+    stores["b"] = run_store("b", "disk")
+    with hf.Context(session_id=SESSION) as ctx, ctx.source("quotes", options=more) as src:
+        src.wait_registered(SHORT)  # a refuses what makes its messages void, and b may begin alone
+    assert kept(stores["a"]).table[:2] == ((1, 0), (2, 5))
+    for store in stores.values():
+        store.stop()
+    assert first_in(tmp_path / "store-a", 5, [b"kept"]) == [b"kept"]

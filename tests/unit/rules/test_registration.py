@@ -463,6 +463,17 @@ def opened_by_two(*ends: int) -> SourceRegistration:
     return machine
 
 
+@pytest.mark.parametrize(("end", "counted"), [(5, {0: 2, 1: 3}), (9, {1: 3})])
+def test_messages_that_may_be_stable_do_not_count_for_a_begin_that_makes_them_void(
+    end: int, counted: dict[int, int]
+) -> None:
+    """Store 0 alone makes stable what it has from 5 on; the table of store 1, alone as well, is newer. One of
+    the two is lost, and that is not for a claimant to say: store 0 refuses."""
+    machine = opened_by_two(end, 5)
+    assert machine.begins == ((1, 0), (3, 5))
+    assert machine.counted == counted
+
+
 def test_a_store_that_was_away_since_the_opening_is_not_counted() -> None:
     """Its directory may be another one by now, with more under the same incarnation."""
     machine = opened_by_two(5, 5)

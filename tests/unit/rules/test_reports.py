@@ -8,12 +8,13 @@ import itertools
 import pytest
 
 from holdfast.engine.rules.quorum import INTERGROUP, Groups, Intergroup, Intragroup
-from holdfast.engine.rules.reconcile import FOR_EVER, LogView, Table
+from holdfast.engine.rules.reconcile import BEGINS_MAX, FOR_EVER, LogView, Table
 from holdfast.engine.rules.reports import (
     Configuration,
     Declared,
     Seen,
     agreed_below,
+    contested,
     ends_the_wait,
     known_views,
     least_impossible,
@@ -270,3 +271,24 @@ def test_what_a_table_has_forgotten_is_no_difference() -> None:
     assert agreed_below([((6, 0), (8, 100)), ((6, 0), (7, 90))]) == 90
     assert agreed_below([((6, 90), (8, 100)), ((6, 90), (7, 95))]) == 95, "what is older is an incarnation, no number"
     assert agreed_below([(), AGAIN]) == 0
+
+
+FULL: Table = tuple((number, 5) for number in range(9, 9 + BEGINS_MAX))
+
+
+@pytest.mark.parametrize(
+    ("a", "table", "forgot", "found"),
+    [
+        (LogView((*ONE, (2, 5)), 9), (*ONE, (3, 5)), "", {"a"}),
+        (LogView((*ONE, (2, 5)), 9), (*ONE, (3, 5)), "b", {"a"}),  # the other one's BEGIN is complete all the same
+        (LogView((*ONE, (2, 5)), 9), (*ONE, (3, 5)), "a", set()),  # it does not know what it has
+        (LogView((*ONE, (2, 5)), 5), (*ONE, (3, 5)), "", set()),  # no message
+        (LogView((*ONE, (2, 5)), 9), (*ONE, (3, 9)), "", set()),  # all of them stay
+        (LogView(ONE, 9), ((3, 0),), "", set()),  # of a source that was deregistered since
+        (LogView((*ONE, (2, 5)), 9), FULL, "", {"a"}),  # what they share may be forgotten
+    ],
+)
+def test_what_may_be_stable_and_another_begin_makes_void(
+    a: LogView, table: Table, forgot: str, found: set[str]
+) -> None:
+    assert contested({"a": a, "b": LogView(table, table[-1][1])}, table, [SEAT], forgot) == found
