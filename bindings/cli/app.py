@@ -25,6 +25,7 @@ app.add_typer(pipeline_app, name="pipeline")
 Domain = Annotated[
     str | None, typer.Option("--domain", "-d", metavar="NAME", help="Domain (default: $HOLDFAST_DOMAIN)")
 ]
+AllDomains = Annotated[bool, typer.Option("--all-domains", help="Each domain of this user, under a heading")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table")]
 Options = Annotated[
     list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option; repeatable")
@@ -287,12 +288,13 @@ def stat(
         float | None, typer.Option("--watch", "-w", metavar="S", min=0.1, help="Again every S seconds")
     ] = None,
     domain: Domain = None,
+    all_domains: AllDomains = False,
 ) -> int:
     """Show sources, receivers and stores, and where they stand; it asks nobody, so it works with all of them
     dead."""
     from .stat import show
 
-    return show(json, watch, domain)
+    return show(json, watch, domain, all_domains)
 
 
 @app.command()
@@ -309,12 +311,12 @@ def events(
 
 
 @app.command()
-def doctor(json: Json = False, domain: Domain = None) -> int:
+def doctor(json: Json = False, domain: Domain = None, all_domains: AllDomains = False) -> int:
     """Check the machine and the domain: shared memory, limits, file systems, logind, versions, what the dead
-    left. Exits with 1 if something needs attention, and says what to do about it."""
+    left, what no domain claims. Exits with 1 if something needs attention, and says what to do about it."""
     from .doctor import diagnose
 
-    return diagnose(json, domain)
+    return diagnose(json, domain, all_domains)
 
 
 @app.command()
@@ -324,11 +326,22 @@ def gc(
         bool, typer.Option("--all", help="Also undrained streams of the dead, and memory stores that do not run")
     ] = False,
     domain: Domain = None,
+    all_domains: AllDomains = False,
+    orphans: Annotated[
+        bool, typer.Option("--orphans", help="List what is in shared memory of domains whose directory is gone")
+    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="With --orphans: remove it")] = False,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than", metavar="AGE", help="With --orphans: what is that old, of unknown domains too: 7d"
+        ),
+    ] = None,
 ) -> int:
     """Remove what dead processes left behind and nobody needs. What lives is never touched."""
-    from .gc import collect
+    from .gc import Collection, collect
 
-    return collect(dry_run, everything, domain)
+    return collect(Collection(dry_run, everything, domain, all_domains, orphans, remove, older_than))
 
 
 @app.command()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..engine.memory.domain import Domain
 from ..engine.printable import printable
 from ..engine.tools import snapshot
+from .all_domains import each_domain, exclude, heading
 from .lines import say_json
 
 if TYPE_CHECKING:
@@ -26,8 +27,11 @@ FINISHED_MAX = 10
 """Sources of a topic that are over, in a table for people."""
 
 
-def show(json: bool, watch: float | None, name: str | None) -> int:
+def show(json: bool, watch: float | None, name: str | None, all_domains: bool) -> int:
     """One picture, or one every ``watch`` seconds until a signal."""
+    if all_domains:
+        exclude(name)
+        return _show_all(json, watch)
     domain = Domain(name, join=False, make=name is None)
     try:
         if json:
@@ -37,6 +41,34 @@ def show(json: bool, watch: float | None, name: str | None) -> int:
     finally:
         domain.close()
     return 0
+
+
+def _show_all(json: bool, watch: float | None) -> int:
+    """With JSON: a list of objects, with ``domain`` (its path) and ``stat``, or ``error``."""
+    while True:
+        seen = list(each_domain(snapshot.take))
+        if json:
+            told = [
+                {"domain": path, "error": why} if picture is None else {"domain": path, "stat": picture}
+                for path, picture, why, _ in seen
+            ]
+            say_json(told, indent=not watch)
+        else:
+            _show_each(seen)
+        sys.stdout.flush()
+        if watch is None:
+            return max((code for *_, code in seen), default=0)
+        time.sleep(watch)
+
+
+def _show_each(seen: list[tuple[str, snapshot.Snapshot | None, str, int]]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for path, picture, why, _ in seen:
+        heading(path, why)
+        if picture is not None:
+            _print(console, picture)
 
 
 def _pictures(domain: Domain, watch: float | None) -> Iterator[snapshot.Snapshot]:

@@ -12,7 +12,7 @@ domain::
 
 Objects in shared memory are called ``hf.<hash of the directory's device and inode>.<source uuid>.<what>``, so
 that two domains never meet, and a listing by prefix is all the discovery there is: no registry that could
-disagree with what exists.
+disagree with what exists. ``hf.<hash>.card`` says which directory that is (card.py).
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
-import hashlib
 import re
 import stat
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, ForeignOwnerError, NoDomainError
+from ..errors import ConfigError, Error, ForeignOwnerError, NoDomainError
 from ..native.core import lib
 from ..native.limits import named
 from ..native.private_directory import open_private, open_regular
@@ -35,12 +34,16 @@ from ..native.runtime import OfProcess, Path, os, posix_ipc, shutil, threading
 from ..native.status import check
 from ..options.store_config import check_name
 from ..options.values import is_domain
+from .card import Card, HeldCard, prefix_of
 from .turn import take_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["SHM_DIR", "Domain", "ObjectName", "domain_directory", "unlink_source", "volatile_bases"]
+__all__ = [
+    "SHM_DIR", "Domain", "ObjectName", "base_directory", "domain_directory", "is_ours", "parse_object", "unlink_object",
+    "unlink_source", "volatile_bases",
+]  # fmt: skip
 
 SHM_DIR = Path("/dev/shm")
 LOCK_NS = 50_000_000
@@ -127,14 +130,16 @@ class Domain:
             raise _no_domain(self.name, base)
         self.fd = self._enter(base)
         found = os.fstat(self.fd)
-        digest = hashlib.blake2b(f"{found.st_dev}:{found.st_ino}".encode(), digest_size=6).hexdigest()
-        self.prefix = f"hf.{digest}."
+        self.prefix = prefix_of(found.st_dev, found.st_ino)
         self._strange: dict[str, int] = {}
         """Names that are no objects of ours -> inode: what was looked at once is not looked at again, however
         many there are."""
         self._looked_ns = 0
+        self._card: HeldCard | None = None
         if join:
             check(lib.hf_process_join(self.fd), what=str(self.path))
+            self._card = HeldCard(SHM_DIR / self.card_name, Card.of(self.path, found))
+            self._show_card()
 
     def _enter(self, base: Path) -> int:
         """A descriptor of the domain's directory. All above the sockets is ours alone, each looked at where
@@ -178,11 +183,25 @@ class Domain:
         finally:
             os.close(fd)
 
+    def _show_card(self) -> None:
+        """Before anything is made in shared memory. Best effort."""
+        if self._card is None:
+            return
+        with contextlib.suppress(Error, OSError):
+            try:
+                self._card.show()
+            except (ForeignOwnerError, PermissionError):
+                if evict(self.card_name):
+                    self._card.show()
+
     def close(self) -> None:
-        """Closes the directory's descriptor. The lock file stays locked as long as the process lives."""
+        """Closes the descriptors of the directory and of its card. The lock file stays locked as long as the
+        process lives."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+        if self._card is not None:
+            self._card.close()
 
     def socket_path(self, store: str) -> Path:
         """Path of a store's control socket. Raises ConfigError when it is no name, or too long for a Unix
@@ -220,6 +239,7 @@ class Domain:
             fd = os.open("create.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self.fd)
             try:
                 take_turn(fd, f"to make, join or remove shared objects of domain {self.name}", patient=patient)
+                self._show_card()
                 yield
             finally:
                 os.close(fd)
@@ -251,23 +271,14 @@ class Domain:
         """Name of the domain's doorbells."""
         return f"{self.prefix}bells"
 
+    @property
+    def card_name(self) -> str:
+        """Name of the domain's card (card.py)."""
+        return f"{self.prefix}card"
+
     def parse(self, name: str) -> ObjectName | None:
         """What ``name`` (as in /dev/shm) means, or None if it is not of this domain."""
-        if not name.startswith(self.prefix):
-            return None
-        rest = name[len(self.prefix) :]
-        if rest == "bells":
-            return ObjectName(name, b"", 0, "bells")
-        if rest.startswith("logs."):
-            return ObjectName(name, b"", 0, "logs")
-        uuid, dot, what = rest.partition(".")
-        if not dot or len(uuid) != 32 or not re.fullmatch("[0-9a-f]{32}", uuid):
-            return None
-        if what == "b":
-            return ObjectName(name, bytes.fromhex(uuid), 0, "board")
-        if re.fullmatch(r"[sc][0-9]{1,19}", what):
-            return ObjectName(name, bytes.fromhex(uuid), int(what[1:]), "stream" if what[0] == "s" else "channel")
-        return None
+        return parse_object(self.prefix, name)
 
     def objects(self, uuid: bytes = b"") -> list[ObjectName]:
         """All objects of this domain in shared memory, by name, or those of one source; its streams in the
@@ -284,7 +295,7 @@ class Domain:
                 if known.get(name) != entry.inode():
                     with contextlib.suppress(FileNotFoundError):
                         item = self.parse(name)
-                        if item is not None and _is_ours(item, entry.stat(follow_symlinks=False), uid):
+                        if item is not None and is_ours(item, entry.stat(follow_symlinks=False), uid):
                             found.append(item)
                             continue
                 strange[name] = entry.inode()
@@ -303,7 +314,27 @@ class Domain:
         return dict(owners)
 
 
-def _is_ours(item: ObjectName, made: os.stat_result, uid: int) -> bool:
+def parse_object(prefix: str, name: str) -> ObjectName | None:
+    """What ``name`` (as in /dev/shm) means in the domain with this prefix, or None."""
+    if not name.startswith(prefix):
+        return None
+    rest = name[len(prefix) :]
+    if rest == "bells":
+        return ObjectName(name, b"", 0, "bells")
+    if rest.startswith("logs."):
+        return ObjectName(name, b"", 0, "logs")
+    uuid, dot, what = rest.partition(".")
+    if not dot or len(uuid) != 32 or not re.fullmatch("[0-9a-f]{32}", uuid):
+        return None
+    if what == "b":
+        return ObjectName(name, bytes.fromhex(uuid), 0, "board")
+    if re.fullmatch(r"[sc][0-9]{1,19}", what):
+        return ObjectName(name, bytes.fromhex(uuid), int(what[1:]), "stream" if what[0] == "s" else "channel")
+    return None
+
+
+def is_ours(item: ObjectName, made: os.stat_result, uid: int) -> bool:
+    """It belongs to this user, and is of the kind that its name tells."""
     return made.st_uid == uid and (stat.S_ISDIR if item.kind == "logs" else stat.S_ISREG)(made.st_mode)
 
 

@@ -14,12 +14,13 @@ from ..memory.domain import SHM_DIR, base_directory
 from ..memory.nameless import nameless
 from ..native.core import ffi, lib
 from ..native.private_directory import is_read_only, movable_at, open_regular
-from ..native.runtime import Path, os
+from ..native.runtime import Path, os, time
 from .doctor_disk import disk_use
 from .doctor_limits import store_limits
 from .doctor_turns import standing_still
 from .finding import Finding
 from .gc import sweep
+from .orphans import orphans
 from .snapshot import store_files
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..memory.domain import Domain
     from ..memory.nameless import Nameless
+    from .orphans import Orphan
     from .snapshot import StoreFiles
 
 __all__ = ["Finding", "examine", "file_system", "removes_ipc"]
@@ -44,6 +46,7 @@ LOGIND = [
     *("/etc/systemd/logind.conf", "/etc/systemd/logind.conf.d"),
 ]
 """The later one wins."""
+ORPHAN_NS = 60_000_000_000
 HARDLINKS = "/proc/sys/fs/protected_hardlinks"
 SYSTEM_UID_MAX = 999
 """logind keeps what system users own."""
@@ -53,7 +56,7 @@ def examine(domain: Domain) -> list[Finding]:
     """Everything, in a fixed order. ``domain`` need not be joined."""
     return [
         *_shared_memory(), *store_limits(domain), _remove_ipc(), _membarrier(), *_versions(domain), *_directories(domain),
-        *_others(domain), *_turns(domain), *_nameless(domain), *_stale(domain), *_waiting(domain),
+        *_others(domain), *_turns(domain), *_nameless(domain), *_stale(domain), *_orphans(), *_waiting(domain),
     ]  # fmt: skip
 
 
@@ -396,6 +399,39 @@ def _stale(domain: Domain) -> Iterator[Finding]:
         ok = item.kind == "logs"  # of a memory store that does not run: for its next start, nothing to be done
         remedy = "" if ok else "as it says"
         yield Finding("stale", ok=ok, found=f"{item.kind} {item.path}: {item.why}", remedy=remedy)
+
+
+def _orphans() -> Iterator[Finding]:
+    """In all of shared memory, whichever domain is looked at. Who removes a domain this minute may be about
+    to remove that, too."""
+    try:
+        found = orphans(older_ns=ORPHAN_NS)
+    except (Error, OSError) as error:
+        said = f"what no domain claims cannot be looked at: {error}"
+        yield Finding("orphans", ok=False, found=said, remedy="holdfast gc --orphans")
+        return
+    goes = [each for each in found if each.gone and not each.kept]
+    if goes:
+        said = (
+            f"{len(goes)} things of {_domains(goes)} whose directory is gone, {_mib(sum(each.bytes for each in goes))}"
+        )
+        remedy = "holdfast gc --orphans lists them, and with --remove removes them"
+        yield Finding("orphans", ok=False, found=f"{said}, the oldest {_oldest(goes)}", remedy=remedy)
+    unknown = [each for each in found if not each.gone and each.age_ns >= ORPHAN_NS]
+    if unknown:
+        said = f"{len(unknown)} things of {_domains(unknown, 'unknown ')}, {_mib(sum(each.bytes for each in unknown))}"
+        said = f"{said}, the oldest {_oldest(unknown)}: holdfast gc --orphans says why"
+        yield Finding("orphans", ok=True, found=said)
+
+
+def _domains(found: list[Orphan], kind: str = "") -> str:
+    count = len({Path(each.path).name[:16] for each in found})
+    return f"{count} {kind}domain{'s' if count > 1 else ''}"
+
+
+def _oldest(found: list[Orphan]) -> str:
+    since = (time.time_ns() - max(each.age_ns for each in found)) / 1e9
+    return f"of {datetime.fromtimestamp(since).astimezone().isoformat(' ', 'minutes')}"
 
 
 def _waiting(domain: Domain) -> Iterator[Finding]:

@@ -3,8 +3,9 @@ may still need, stays.
 
 Death is proved by a free lock and by nothing else (csrc/base/process.h). Everything happens under the
 domain's creation lock: nobody makes a board or doorbells meanwhile, and one without a magic is one whose
-creator died. Two exceptions to "needed": with ``everything`` the operator gives up what a store that is not
-there has not drained yet, and the logs of dead memory stores.
+creator died. The domain's card goes when nothing else is left and no process holds it. Two exceptions to
+"needed": with ``everything`` the operator gives up what a store that is not there has not drained yet, and
+the logs of dead memory stores.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from ..control.waits import wait_files
 from ..errors import Error, ForeignOwnerError
+from ..memory.card import withdraw
 from ..memory.domain import SHM_DIR, Domain, ObjectName, open_object, unlink_object
 from ..memory.mapping import Mapping, UnpublishedError, attach_board, attach_stream, read_lines
 from ..memory.turn import holder_of
@@ -54,6 +56,8 @@ def sweep(domain: Domain, *, everything: bool = False, dry_run: bool = False) ->
             for item in items:
                 if item.remove:
                     _remove(item)
+            if not domain.objects():
+                withdraw(SHM_DIR / domain.card_name)
     return items
 
 

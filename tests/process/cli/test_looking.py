@@ -123,7 +123,8 @@ def test_a_good_machine_with_a_running_store_is_well(run_store: Callable[..., Th
     findings = json.loads(out)
     assert [each for each in findings if not each["ok"]] == []
     assert (code, err) == (0, "")
-    assert {each["check"] for each in findings} == {
+    elsewhere = {"orphans"}  # whatever other tests have left in shared memory
+    assert {each["check"] for each in findings} - elsewhere == {
         "shm", "limits", "removeipc", "membarrier", "version", "directory", "stale",
     }  # fmt: skip
     code, out, _ = run("doctor")
