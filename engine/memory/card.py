@@ -7,6 +7,9 @@ process that has joined the domain holds it by a shared ``flock``. The kernel en
 that has the descriptor, and shows it to processes in other containers, which /proc does not. Whoever removes
 what a domain has left holds the card alone meanwhile (engine/tools/orphans.py).
 
+A child that was forked has the lock, too, whether it uses holdfast or not: that keeps too much, never too
+little. Nothing else is decided by it; who is dead is the matter of csrc/base/process.h.
+
 0.1 neither writes nor reads cards, and takes the name for none of its own. A card is best effort: shared
 memory that is full, or a file of another user with this name, keeps nobody from working. What has no card is
 of an unknown domain. A process that dies while it writes leaves text that does not decode, which is the same.
