@@ -32,8 +32,8 @@ class Collection:
         """Raises ConfigError where some of them exclude each other."""
         if not self.orphans and (self.remove or self.older_than is not None):
             raise ConfigError("--remove and --older-than are for --orphans", hint="holdfast gc --orphans --remove")
-        if self.orphans and (self.everything or self.all_domains or self.domain is not None):
-            raise ConfigError("--orphans belong to no domain: --all, --domain and --all-domains mean nothing there")
+        if self.orphans and (self.all_domains or self.domain is not None):
+            raise ConfigError("orphans belong to no domain", hint="--orphans without --domain and --all-domains")
         if self.all_domains:
             exclude(self.domain)
 
@@ -42,7 +42,9 @@ def collect(wanted: Collection) -> int:
     """Removes what is dead and not needed, and lists it with what is dead and kept."""
     wanted.check()
     if wanted.orphans:
-        return collect_orphans(wanted.older_than, remove=wanted.remove and not wanted.dry_run)
+        return collect_orphans(
+            wanted.older_than, remove=wanted.remove and not wanted.dry_run, everything=wanted.everything
+        )
     if wanted.all_domains:
         return _collect_all(wanted.dry_run, wanted.everything)
     domain = Domain(wanted.domain, join=False, make=wanted.domain is None)

@@ -11,9 +11,9 @@ __all__ = ["collect_orphans"]
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
-def collect_orphans(older: str | None, *, remove: bool) -> int:
+def collect_orphans(older: str | None, *, remove: bool, everything: bool) -> int:
     """Lists it, whose it is and why it belongs to nobody; removes it where that is asked for."""
-    found = orphans(older_ns=None if older is None else age_ns(older), remove=remove)
+    found = orphans(older_ns=None if older is None else age_ns(older), remove=remove, everything=everything)
     verb = "removed" if remove else "would remove"
     for each in found:
         said = f"{each.why}; {each.kept}" if each.kept else each.why
@@ -21,7 +21,8 @@ def collect_orphans(older: str | None, *, remove: bool) -> int:
     gone, kept = [each for each in found if not each.kept], [each for each in found if each.kept]
     say(f"orphans: {verb} {len(gone)} things, {_bytes(gone)} bytes; kept {len(kept)}, {_bytes(kept)} bytes")
     if gone and not remove:
-        say("to remove them: holdfast gc --orphans --remove" + (f" --older-than {older}" if older else ""))
+        more = (" --all" if everything else "") + (f" --older-than {older}" if older else "")
+        say(f"to remove them: holdfast gc --orphans --remove{more}")
     return 0
 
 

@@ -405,7 +405,7 @@ def _orphans() -> Iterator[Finding]:
     """In all of shared memory, whichever domain is looked at. Who removes a domain this minute may be about
     to remove that, too."""
     try:
-        found = orphans(older_ns=ORPHAN_NS)
+        found = orphans(older_ns=ORPHAN_NS, everything=True)
     except (Error, OSError) as error:
         said = f"what no domain claims cannot be looked at: {error}"
         yield Finding("orphans", ok=False, found=said, remedy="holdfast gc --orphans")
@@ -415,7 +415,7 @@ def _orphans() -> Iterator[Finding]:
         said = (
             f"{len(goes)} things of {_domains(goes)} whose directory is gone, {_mib(sum(each.bytes for each in goes))}"
         )
-        remedy = "holdfast gc --orphans lists them, and with --remove removes them"
+        remedy = "holdfast gc --orphans lists them, with --remove removes them, and with --all the logs of memory stores, too"
         yield Finding("orphans", ok=False, found=f"{said}, the oldest {_oldest(goes)}", remedy=remedy)
     unknown = [each for each in found if not each.gone and each.age_ns >= ORPHAN_NS]
     if unknown:

@@ -15,6 +15,10 @@ where domains live, is found there by its inode. /run/user is known to lose what
 it is. Who removes takes that lock alone and keeps it. 0.1 has no cards, so the kernel is asked as well
 (users.py): whoever has anything of the prefix open or mapped, or the directory open, keeps all of it.
 
+*Is it still wanted?* Nobody can find the rings of a domain that is gone. The logs of a memory store are
+found by links in the store's own directory, also from another domain. So they go only with ``everything``
+(``--all``, as in gc.py), and never where a store of a domain that is there has such a link.
+
 *Races.* A domain may be made while this runs. With another inode its prefix is another one. With the inode of
 the old one (file systems use them again) its first process waits for the card's lock before it makes or maps
 anything, for as long as the removal takes, and then finds nothing. If it came first, the lock is not to be
@@ -37,8 +41,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import Error
+from ..log.info_file import read_info
 from ..memory.card import BYTES_MAX, Card, boot_id, leads_to, mount_namespace, prefix_of, try_lock
-from ..memory.domain import SHM_DIR, base_directory, is_ours, parse_object, unlink_object, volatile_bases
+from ..memory.domain import SHM_DIR, Domain, base_directory, is_ours, parse_object, unlink_object, volatile_bases
 from ..native.private_directory import open_regular
 from ..native.runtime import Path, os, shutil, time
 from .users import is_written, users
@@ -100,20 +105,22 @@ class _Verdict:
     why: str = ""
 
 
-def orphans(*, older_ns: int | None = None, remove: bool = False) -> list[Orphan]:
+def orphans(*, older_ns: int | None = None, remove: bool = False, everything: bool = False) -> list[Orphan]:
     """Everything that no domain claims, by domain; with ``remove`` it is removed where ``kept`` is empty.
 
     Args:
         older_ns: a domain of which anything is younger is kept. Without it, unknown domains are kept.
+        everything: the logs of memory stores go, too.
 
     Raises:
         OSError: shared memory or /proc cannot be looked at, or something could not be removed.
     """
     groups = sorted(_listing().items())
+    logs = _Logs(everything)
     found: list[Orphan] = []
     for first in range(0, len(groups), AT_ONCE):
         with contextlib.ExitStack() as stack:
-            look = _Look(dict(groups[first : first + AT_ONCE]), older_ns, remove, stack)
+            look = _Look(dict(groups[first : first + AT_ONCE]), older_ns, remove, logs, stack)
             found += look.found()
     return sorted(found, key=lambda each: (not each.gone, each.domain, each.path))
 
@@ -134,9 +141,14 @@ class _Look:
     """One look at some prefixes, with the locks of their cards."""
 
     def __init__(
-        self, groups: dict[str, list[_Thing]], older_ns: int | None, remove: bool, stack: contextlib.ExitStack
+        self,
+        groups: dict[str, list[_Thing]],
+        older_ns: int | None,
+        remove: bool,
+        logs: _Logs,
+        stack: contextlib.ExitStack,
     ) -> None:
-        self.older_ns, self.remove, self.stack = older_ns, remove, stack
+        self.older_ns, self.remove, self.logs, self.stack = older_ns, remove, logs, stack
         self.bases = _directories([base_directory(), *volatile_bases()])
         verdicts = {prefix: _verdict(prefix, self.bases) for prefix in groups}
         self.verdicts = {prefix: said for prefix, said in verdicts.items() if said.state != "claimed"}
@@ -155,14 +167,15 @@ class _Look:
             kept = held[prefix] or self._kept(prefix, things)
             if self.remove and not kept:
                 kept = self._remove(prefix)
-            if kept and prefix in self.made and leads_to(place := SHM_DIR / f"{prefix}card", self.cards[prefix]):
+            if prefix in self.made and leads_to(place := SHM_DIR / f"{prefix}card", self.cards[prefix]):
                 unlink_object(place.name)
             said = self.verdicts[prefix]
             for thing in things:
-                there = os.path.lexists(SHM_DIR / thing.name)
+                why = kept or self.logs.kept(thing, things)
+                why = why if not self.remove or os.path.lexists(SHM_DIR / thing.name) else ""
                 yield Orphan(
                     thing.kind, str(SHM_DIR / thing.name), thing.bytes, max(0, self.now_ns - thing.written_ns),
-                    said.domain, said.state == "gone", said.why, kept if there or not self.remove else "",
+                    said.domain, said.state == "gone", said.why, why,
                 )  # fmt: skip
 
     def _hold(self, prefix: str) -> str:
@@ -188,11 +201,16 @@ class _Look:
         return self._lock(prefix, place, fd)
 
     def _lock(self, prefix: str, place: Path, fd: int) -> str:
-        self.stack.callback(os.close, fd)
-        self.cards[prefix] = fd
-        if not try_lock(fd, alone=True):
-            return "a living process holds the domain's card"
-        return "" if leads_to(place, fd) else "its card has been replaced just now"
+        if self.remove:
+            self.stack.callback(os.close, fd)
+            self.cards[prefix] = fd
+        try:
+            if not try_lock(fd, alone=True):
+                return "a living process holds the domain's card"
+            return "" if leads_to(place, fd) else "its card has been replaced just now"
+        finally:
+            if not self.remove:  # who only looks keeps nobody waiting
+                os.close(fd)
 
     def _too_young(self, prefix: str) -> str:
         if self.older_ns is None:
@@ -231,11 +249,54 @@ class _Look:
                 return "another process has taken its domain's card"
             if _verdict(prefix, self.bases).state != self.verdicts[prefix].state:
                 return "its domain's directory may be there again"
+            if self.logs.kept(thing, things):
+                continue
             if thing.kind == "logs":
                 shutil.rmtree(SHM_DIR / thing.name)
             else:
                 unlink_object(thing.name)
         return ""
+
+
+class _Logs:
+    """Logs of memory stores, that a store may come back to."""
+
+    def __init__(self, everything: bool) -> None:
+        self.everything = everything
+        self._linked: dict[str, str] | None = None
+
+    def kept(self, thing: _Thing, things: list[_Thing]) -> str:
+        """Why it stays, whatever becomes of the rest; of a card, that it names what stays."""
+        if thing.kind == "card":
+            stay = any(each.kind == "logs" and self.kept(each, things) for each in things)
+            return "it names whose the logs are that stay" if stay else ""
+        if thing.kind != "logs":
+            return ""
+        if self._linked is None:
+            self._linked = _linked()
+        if store := self._linked.get(thing.name):
+            return f"store {store} has a log there"
+        return "" if self.everything else "messages of a memory store, whose directory leads there (removed with --all)"
+
+
+def _linked() -> dict[str, str]:
+    """Directories of logs in shared memory that a store of a domain which is there has a link to -> it."""
+    found: dict[str, str] = {}
+    for known in known_domains():
+        try:
+            domain = Domain(known.path, join=False, make=False)
+        except (Error, OSError):
+            continue
+        try:
+            infos = [info for name in domain.store_names() if (info := read_info(domain, name)) is not None]
+        finally:
+            domain.close()
+        for info in infos:
+            with contextlib.suppress(OSError):
+                for link in Path(info.logs).glob("*"):
+                    if link.is_symlink():
+                        found[link.readlink().parent.name] = f"{info.name} of domain {known.path}"
+    return found
 
 
 # Whose it is ------------------------------------------------------------------------------------------------

@@ -31,6 +31,6 @@ if __name__ == "__main__":
     (SHM_DIR / f"{prefix}card").write_bytes(msgspec.json.encode(Card.of(parent / "one", made)))
     (SHM_DIR / f"{prefix}bells").write_bytes(b"1")
     os.fchmod(place, 0)
-    for each in orphans(remove=True):
+    for each in orphans(remove=True, everything=True):
         print(each.kind, each.gone, each.why, each.kept, sep="; ")
     print(*((each.path, each.unseen) for each in known_domains()))

@@ -80,7 +80,7 @@ def test_what_is_left_when_a_domain_is_removed_is_listed_and_removed(shm: Privat
     shutil.rmtree(one.directory)
     names = shm.names()
     assert {name.split(".")[2 if ".logs." in name else -1] for name in names} == {"b", "bells", "card", "logs"}
-    code, out, err = shm.holdfast("gc", "--orphans")
+    code, out, err = shm.holdfast("gc", "--orphans", "--all")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert len(lines) == len(names) + 2
@@ -89,13 +89,30 @@ def test_what_is_left_when_a_domain_is_removed_is_listed_and_removed(shm: Privat
         assert f" /dev/shm/{name} (" in said
         assert said.endswith(f" old), domain {one.directory}: its directory does not exist")
     assert lines[-2].startswith(f"orphans: would remove {len(names)} things, ")
-    assert lines[-1] == "to remove them: holdfast gc --orphans --remove"
-    assert shm.holdfast("gc", "--orphans", "--remove", "--dry-run")[1].splitlines()[-2:] == lines[-2:]
+    assert lines[-1] == "to remove them: holdfast gc --orphans --remove --all"
+    assert shm.holdfast("gc", "--orphans", "--remove", "--all", "--dry-run")[1].splitlines()[-2:] == lines[-2:]
     assert shm.names() == names
-    code, out, err = shm.holdfast("gc", "--orphans", "--remove")
+    code, out, err = shm.holdfast("gc", "--orphans", "--remove", "--all")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1].startswith(f"orphans: removed {len(names)} things, ")
     assert shm.names() == []
+
+
+def test_the_logs_of_a_memory_store_stay_without_all(shm: PrivateShm, one: Lives, tmp_path: Path) -> None:
+    """Its directory leads there: a store that starts in another domain goes on with them, and while that
+    domain is there they stay."""
+    one.kill()
+    shutil.rmtree(one.directory)
+    assert shm.holdfast("gc", "--orphans", "--remove")[0] == 0
+    assert [name.split(".")[2] for name in shm.names()] == ["card", "logs"]
+    (tmp_path / "a-one").rename(tmp_path / "a-two")
+    two = Lives(shm, tmp_path, "two")
+    two.kill()
+    shown = json.loads(shm.holdfast("store", "dump", str(tmp_path / "a-two"), "--json")[1].splitlines()[0])
+    assert shown["next"] == 2, "of both lives"
+    _, out, _ = shm.holdfast("gc", "--orphans", "--remove", "--all")
+    assert f"store a of domain {two.directory} has a log there" in out
+    assert "it names whose the logs are that stay" in out
 
 
 def test_the_doctor_tells_of_orphans_and_the_command(shm: PrivateShm, one: Lives) -> None:
@@ -136,12 +153,12 @@ def test_what_a_living_store_has_is_not_swept(shm: PrivateShm, one: Lives, *, ca
         shm.sh("rm /dev/shm/*.card")
     names = shm.names()
     for more in ((), ("--older-than", "0s")):
-        code, out, _ = shm.holdfast("gc", "--orphans", "--remove", *more)
+        code, out, _ = shm.holdfast("gc", "--orphans", "--remove", "--all", *more)
         assert (code, shm.names()) == (0, names)
         assert f"orphans: removed 0 things, 0 bytes; kept {len(names)}, " in out
         assert ("a living process holds the domain's card" if card else "has something of its domain open") in out
     one.kill()
-    shm.holdfast("gc", "--orphans", "--remove", "--older-than", "0s")
+    shm.holdfast("gc", "--orphans", "--remove", "--all", "--older-than", "0s")
     assert shm.names() == []
 
 
@@ -153,7 +170,7 @@ def test_what_lives_in_another_container_is_not_swept(shm: PrivateShm, one: Live
     if not card:
         shm.sh("rm /dev/shm/*.card")
     names = shm.names()
-    code, out, _ = shm.holdfast("gc", "--orphans", "--remove", "--older-than", "0s", before=UNSHARED)
+    code, out, _ = shm.holdfast("gc", "--orphans", "--remove", "--all", "--older-than", "0s", before=UNSHARED)
     assert (code, shm.names()) == (0, names)
     assert ("holds the domain's card" if card else "a process has /dev/shm/") in out
     one.kill()
@@ -168,14 +185,14 @@ def test_garbage_in_a_card_makes_its_domain_unknown(shm: PrivateShm, one: Lives)
     (card,) = [name for name in shm.names() if name.endswith("card")]
     shm.sh(f"echo garbage >/dev/shm/{card}; mkfifo /dev/shm/hf.0123456789ab.card")
     names = shm.names()
-    code, out, _ = shm.holdfast("gc", "--orphans", "--remove")
+    code, out, _ = shm.holdfast("gc", "--orphans", "--remove", "--all")
     assert (code, shm.names()) == (0, names)
     assert "of an unknown domain: its card cannot be read" in out
     assert "0123456789ab" not in out, "a FIFO is nothing of ours, and not waited for"
-    shm.holdfast("gc", "--orphans", "--remove", "--older-than", "1h")
+    shm.holdfast("gc", "--orphans", "--remove", "--all", "--older-than", "1h")
     assert shm.names() == names
     shm.sh("find /dev/shm -mindepth 1 -exec touch -d '2 hours ago' {} +")
-    shm.holdfast("gc", "--orphans", "--remove", "--older-than", "1h")
+    shm.holdfast("gc", "--orphans", "--remove", "--all", "--older-than", "1h")
     assert shm.names() == ["hf.0123456789ab.card"]
 
 
@@ -188,10 +205,12 @@ def test_what_another_user_has_is_not_looked_at(shm: PrivateShm, one: Lives) -> 
     shm.python("-m", "support.other_user", "junk", "/dev/shm", "hf.0123456789ab.", "8")
     shm.sh(f"cp /dev/shm/{prefix}card /dev/shm/hf.ba9876543210.card; chown {STRANGER} /dev/shm/hf.ba9876543210.card")
     names = shm.names()
-    assert shm.holdfast("gc", "--orphans", "--remove", "--older-than", "0s")[1].startswith("orphans: removed 0 ")
+    assert shm.holdfast("gc", "--orphans", "--remove", "--all", "--older-than", "0s")[1].startswith(
+        "orphans: removed 0 "
+    )
     assert shm.names() == names
     shutil.rmtree(one.directory)
-    shm.holdfast("gc", "--orphans", "--remove")
+    shm.holdfast("gc", "--orphans", "--remove", "--all")
     left = shm.names()
     assert len(left) == 17
     assert shm.sh(f"find /dev/shm -mindepth 1 ! -uid {STRANGER}") == ""
@@ -275,7 +294,7 @@ def test_a_domain_that_cannot_be_looked_at_does_not_hide_the_others(shm: Private
     [
         ["gc", "--remove"],
         ["gc", "--older-than", "7d"],
-        ["gc", "--orphans", "--all"],
+        ["gc", "--orphans", "--all-domains"],
         ["gc", "--orphans", "--domain", "one"],
         ["gc", "--orphans", "--older-than", "old"],
         ["gc", "--all-domains", "--domain", "one"],

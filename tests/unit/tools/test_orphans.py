@@ -45,7 +45,7 @@ def said(found: list[module.Orphan]) -> set[tuple[bool, str]]:
 def kept(left: Left, *, older_ns: int | None = None) -> str:
     """A removal leaves all of it, for one reason."""
     names = left.names()
-    (why,) = {each.kept for each in orphans(remove=True, older_ns=older_ns)}
+    (why,) = {each.kept for each in orphans(remove=True, everything=True, older_ns=older_ns)}
     assert left.names() == names
     return why
 
@@ -54,20 +54,20 @@ def kept(left: Left, *, older_ns: int | None = None) -> str:
 
 
 def test_what_is_left_of_a_removed_domain_is_listed_and_removed_on_request(gone: Left) -> None:
-    found = orphans()
+    found = orphans(everything=True)
     assert [each.path.removeprefix(f"{gone.shm}/{gone.prefix}") for each in found] == ALL
     assert {(each.domain, each.kept) for each in found} == {(str(gone.directory), "")}
     assert said(found) == {(True, "its directory does not exist")}
     assert sum(each.bytes for each in found if each.kind == "logs") >= 8192, "with what is in it"
     assert gone.names() == ALL, "it was only listed"
-    assert [each.kept for each in orphans(remove=True)] == [""] * len(ALL)
+    assert [each.kept for each in orphans(remove=True, everything=True)] == [""] * len(ALL)
     assert gone.names() == []
-    assert orphans() == []
+    assert orphans(everything=True) == []
 
 
 def test_a_domain_whose_directory_is_there_has_no_orphans(scene: Scene) -> None:
     left = scene.left()
-    assert orphans(remove=True, older_ns=0) == []
+    assert orphans(remove=True, everything=True, older_ns=0) == []
     assert left.names() == ALL
     assert known_domains() == [KnownDomain(str(left.directory))]
 
@@ -75,7 +75,7 @@ def test_a_domain_whose_directory_is_there_has_no_orphans(scene: Scene) -> None:
 def test_a_directory_that_was_moved_is_found_by_its_inode(scene: Scene) -> None:
     left = scene.left()
     moved = left.directory.rename(left.directory.with_name("moved"))
-    assert orphans(remove=True) == []
+    assert orphans(remove=True, everything=True) == []
     assert known_domains() == [KnownDomain(str(moved))]
 
 
@@ -84,9 +84,9 @@ def test_a_directory_that_was_moved_to_where_domains_live_is_found(scene: Scene)
     (scene.place / "base").mkdir()
     left.directory.rename(scene.place / "base" / "here")
     left.directory.mkdir()
-    assert orphans(remove=True) == []
+    assert orphans(remove=True, everything=True) == []
     left.card.unlink()
-    assert orphans(remove=True, older_ns=0) == [], "also of 0.1, which has no cards"
+    assert orphans(remove=True, everything=True, older_ns=0) == [], "also of 0.1, which has no cards"
 
 
 def test_another_directory_in_that_place_proves_it(scene: Scene) -> None:
@@ -94,13 +94,13 @@ def test_another_directory_in_that_place_proves_it(scene: Scene) -> None:
     (scene.place / "away").mkdir()
     left.directory.rename(scene.place / "away" / "old")  # it lives on, where nobody looks
     left.directory.mkdir()
-    assert said(orphans()) == {(True, "another directory is in the place of its own")}
+    assert said(orphans(everything=True)) == {(True, "another directory is in the place of its own")}
 
 
 def test_a_path_that_is_no_utf8_is_kept_as_it_is(scene: Scene) -> None:
     left = scene.left("od\udcffd")
     left.directory.rmdir()
-    assert {each.domain for each in orphans()} == {str(left.directory)}
+    assert {each.domain for each in orphans(everything=True)} == {str(left.directory)}
 
 
 # What is unknown --------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_a_path_that_is_no_utf8_is_kept_as_it_is(scene: Scene) -> None:
 )
 def test_a_card_that_nobody_understands_names_no_domain(gone: Left, text: bytes, why: str) -> None:
     gone.card.write_bytes(text)
-    ((proved, reason),) = said(orphans())
+    ((proved, reason),) = said(orphans(everything=True))
     assert not proved
     assert why in reason
     assert kept(gone) == "its domain is unknown (removed with --older-than AGE)"
@@ -125,7 +125,7 @@ def test_a_card_that_nobody_understands_names_no_domain(gone: Left, text: bytes,
 
 def test_what_has_no_card_is_unknown(gone: Left) -> None:
     gone.card.unlink()
-    ((proved, why),) = said(orphans())
+    ((proved, why),) = said(orphans(everything=True))
     assert (proved, "it has no card" in why) == (False, True)
     kept(gone)
 
@@ -134,7 +134,7 @@ def test_what_has_no_card_is_unknown(gone: Left) -> None:
 def test_a_path_that_is_none_is_unknown(gone: Left, path: str) -> None:
     read = msgspec.json.decode(gone.card.read_bytes(), type=Card)
     gone.card.write_bytes(msgspec.json.encode(msgspec.structs.replace(read, path=path)))
-    assert said(orphans()) == {(False, "its card cannot be read: it names no path")}
+    assert said(orphans(everything=True)) == {(False, "its card cannot be read: it names no path")}
 
 
 def test_a_card_that_is_a_fifo_a_link_or_has_two_names_is_none(gone: Left) -> None:
@@ -145,7 +145,7 @@ def test_a_card_that_is_a_fifo_a_link_or_has_two_names_is_none(gone: Left) -> No
     for make in makers:
         gone.card.unlink()
         make(other, gone.card)
-        assert {proved for proved, _ in said(orphans())} == {False}
+        assert {proved for proved, _ in said(orphans(everything=True))} == {False}
         gone.age(5)
         assert "its card cannot be opened" in kept(gone, older_ns=HOUR_NS)
 
@@ -153,43 +153,62 @@ def test_a_card_that_is_a_fifo_a_link_or_has_two_names_is_none(gone: Left) -> No
 def test_a_fifo_with_the_name_of_a_ring_is_nothing_of_ours(gone: Left) -> None:
     gone.board.unlink()
     os.mkfifo(gone.board)
-    assert str(gone.board) not in {each.path for each in orphans(remove=True)}
+    assert str(gone.board) not in {each.path for each in orphans(remove=True, everything=True)}
     assert gone.names() == [f"{UUID}.b"]
 
 
 def test_a_parent_that_is_no_directory_proves_nothing(gone: Left) -> None:
     gone.directory.parent.rmdir()
     gone.directory.parent.write_bytes(b"")
-    assert said(orphans()) == {(False, "its directory cannot be looked at: Not a directory")}
+    assert said(orphans(everything=True)) == {(False, "its directory cannot be looked at: Not a directory")}
     kept(gone)
 
 
 def test_a_link_that_leads_in_circles_proves_nothing(gone: Left) -> None:
     gone.directory.symlink_to(gone.directory)
-    assert {proved for proved, _ in said(orphans())} == {False}
+    assert {proved for proved, _ in said(orphans(everything=True))} == {False}
 
 
 @pytest.mark.parametrize("place", ["missing", ""])
 def test_a_file_system_that_is_not_mounted_proves_nothing(scene: Scene, tmp_path: Path, place: str) -> None:
     scene.left(device=12345, path=str(tmp_path / place))
-    assert said(orphans()) == {(False, "the file system that its directory was on is not mounted there")}
+    assert said(orphans(everything=True)) == {(False, "the file system that its directory was on is not mounted there")}
 
 
 def test_of_run_user_that_is_unmounted_nothing_is_left(scene: Scene) -> None:
     scene.left(device=12345, path="/run/user/4294967290/holdfast/default")
-    assert {proved for proved, _ in said(orphans())} == {True}
+    assert {proved for proved, _ in said(orphans(everything=True))} == {True}
 
 
 def test_a_card_of_another_boot_or_container_proves_nothing(scene: Scene) -> None:
     for name, differs in (("boot", {"boot": "0" * 32}), ("container", {"namespace": "mnt:[1]"})):
         left = scene.left(name, **differs)
         left.directory.rmdir()
-        ((proved, why),) = said(orphans())
+        ((proved, why),) = said(orphans(everything=True))
         assert (proved, name in why) == (False, True)
         assert known_domains() == [KnownDomain(str(left.directory), why)], "nobody knows that it is gone"
         left.age(2)
-        orphans(remove=True, older_ns=HOUR_NS)
+        orphans(remove=True, everything=True, older_ns=HOUR_NS)
         assert left.names() == []
+
+
+# What is still wanted ---------------------------------------------------------------------------------------
+
+
+def test_logs_and_the_card_that_names_them_stay_without_everything(gone: Left) -> None:
+    found = {each.kind: each.kept for each in orphans(remove=True)}
+    assert gone.names() == ["card", "logs.a.0123"]
+    assert found["logs"] == "messages of a memory store, whose directory leads there (removed with --all)"
+    assert {kind for kind, why in found.items() if why} == {"card", "logs"}
+    orphans(remove=True, everything=True)
+    assert gone.names() == []
+
+
+def test_without_a_card_none_is_left_behind_with_them(gone: Left) -> None:
+    gone.card.unlink()
+    gone.age(2)
+    orphans(remove=True, older_ns=HOUR_NS)
+    assert gone.names() == ["logs.a.0123"]
 
 
 # By age -----------------------------------------------------------------------------------------------------
@@ -200,7 +219,7 @@ def test_unknown_domains_are_removed_by_age_alone(gone: Left) -> None:
     gone.age(2)
     kept(gone)
     assert kept(gone, older_ns=3 * HOUR_NS) == "its domain has something younger"
-    assert {each.kept for each in orphans(remove=True, older_ns=HOUR_NS)} == {""}
+    assert {each.kept for each in orphans(remove=True, everything=True, older_ns=HOUR_NS)} == {""}
     assert gone.names() == [], "with the card that was made to be locked"
 
 
@@ -218,7 +237,7 @@ def test_who_holds_the_card_keeps_all(gone: Left) -> None:
     holder.show()
     assert kept(gone) == "a living process holds the domain's card"
     holder.close()
-    orphans(remove=True)
+    orphans(remove=True, everything=True)
     assert gone.names() == []
 
 
@@ -230,7 +249,7 @@ def test_who_writes_to_anything_keeps_all(gone: Left, *, card: bool) -> None:
     for path in (gone.board, logs):
         with path.open("r+b"):
             assert kept(gone, older_ns=0) == f"a process has {path} open"
-    orphans(remove=True, older_ns=0)
+    orphans(remove=True, everything=True, older_ns=0)
     assert gone.names() == []
 
 
