@@ -12,7 +12,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     check: str
     """``shm``, ``limits``, ``removeipc``, ``membarrier``, ``version``, ``directory``, ``others``, ``store``,
-    ``turn``, ``nameless``, ``receiver`` or ``stale``."""
+    ``turn``, ``nameless``, ``receiver``, ``stale`` or ``orphans``."""
     ok: bool
     found: str
     remedy: str = ""
