@@ -159,7 +159,7 @@ class Drainer:
         return self.call(take)
 
     def _is_settled(self, uuid: bytes) -> bool:
-        broken = uuid in self.failures or uuid in self._retry_ns
+        broken = uuid in self.failures or uuid in self._halts
         return not broken and (not self.repositories[uuid].level or self._scrub.is_settled(uuid))
 
     def repair(self, uuid: bytes, first: int, following: int) -> None:

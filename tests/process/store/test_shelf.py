@@ -67,7 +67,7 @@ def shelved(store: ThreadStore, *uuids: bytes) -> None:
 
 def open_files() -> list[str]:
     """Paths of what this process has open, or mapped."""
-    found = []
+    found: list[str] = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # of the listing itself
             found.append(os.readlink(f"/proc/self/fd/{name}"))
