@@ -46,7 +46,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def over(ctx: hf.Context, session: int, count: int = 3, stores: str = "a") -> bytes:
-    """A source that has sent so many messages, and has ended: its identity."""
+    """The identity of a source that has sent ``count`` messages, and has ended."""
     with ctx.source("quotes", options={**SOURCE, "ume_session_id": session, "ume_store_name": list(stores)}) as src:
         everywhere(src)
         send(src, count)
@@ -81,7 +81,7 @@ def room(store: ThreadStore, uuid: bytes) -> int:
 
 def taken(ctx: hf.Context, count: int, **options: Any) -> list[bytes]:
     with ctx.receiver("quotes", options=options) as rcv:
-        found = []
+        found: list[bytes] = []
         for _ in range(count):
             message = rcv.receive(timeout=SHORT)
             assert message is not None, f"no message came after {found}"
@@ -168,13 +168,12 @@ def test_more_than_a_few_do_not_wait_for_their_time(
     run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shelf, "IDLE_NS", 10**18)
-    monkeypatch.setattr(shelf, "LOOK_NS", 10**18)
     monkeypatch.setattr(shelf, "IDLE_MAX", 3)
     store = run_store("a", "disk")
     with hf.Context() as ctx:
         uuids = [over(ctx, session, 1) for session in range(1, 13)]
-        until("the first are shelved", lambda: is_shelved(store, uuids[0]))
-        assert not is_shelved(store, uuids[-1])
+        shelved(store, *uuids[:9])
+        assert not any(is_shelved(store, uuid) for uuid in uuids[9:])
 
 
 def test_a_store_that_was_away_finds_what_its_peers_have(
