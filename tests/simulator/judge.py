@@ -270,8 +270,7 @@ class Judge:
         """What a receiver-paced source's stores keep for a receiver."""
         if not self.shape.has("paced"):
             return True
-        # A backup that takes a seat while a receiver is away has never known it (docs/semantics.md J.1).
-        known = not self.shape.backups and message.order > self.joined.get(session, self.marks)
+        known = not self.shape.strange and message.order > self.joined.get(session, self.marks)
         return known and self.shape.pace(session) == 1
 
     def stable(self, life: SourceLife, first: int, last: int, client_data: object) -> None:
@@ -453,7 +452,7 @@ class Judge:
         """It has closed cleanly."""
         if life.untold():
             self.fail(f"{life.process.name} was never told of {life.untold()}")
-        if not life.left:
+        if not life.left and self.told.is_remembered(life.session):
             self.closed[life.session] |= life.had
 
     def leaves(self, life: ReceiverLife) -> None:

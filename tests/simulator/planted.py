@@ -247,7 +247,28 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "engine/store/holdings.py", "domain.memory_logs(name, state.uuid)", "domain.memory_logs(name, bytes(16))"
         ),
     ),
-    "whose_log_was_counted_is_not_told": (Patch("engine/source/session.py", "machine.counted.get(store, 0)", "0"),),
+    "a_board_goes_untold": (
+        Patch("engine/log/stale_rings.py", "            domain.tell_removal()\n", "            pass\n"),
+    ),
+    "shelved_before_its_acks_are_known": (
+        Patch(
+            f"{STORE}/shelf.py",
+            "        min(acks[each.uuid].number, max(each.ack, end)) <= each.ack\n",
+            "        True\n",
+        ),
+    ),
+    "shelved_under_whoever_reads": (
+        Patch(f"{STORE}/shelf.py", "if repository.source.uuid not in held and self", "if self"),
+        Patch(
+            f"{STORE}/shelf.py", "        if line.state == lib.HF_LINE_ACTIVE and alive != 0:\n", "        if False:\n"
+        ),
+    ),
+    "shelved_with_a_ring_to_drain": (
+        Patch(f"{STORE}/holdings.py", "source.is_shelved and source.uuid not in ringed and", "source.is_shelved and"),
+    ),
+    "what_is_shelved_is_never_compared": (
+        Patch(f"{STORE}/shelf.py", "                holdings.ensure_repository(source)\n", "                pass\n"),
+    ),
     **RING,
     **DEATH,
     **FEATURES,
@@ -281,7 +302,6 @@ STAGE = {
     "an_old_ack_goes_up_to_the_oldest": "outgrown",
     "new_at_a_store_is_new": "stranger",
     "a_line_counts_for_two": "swap",
-    "whose_log_was_counted_is_not_told": "parting",
     "memory_logs_are_called_after_the_store": "swap",
 }
 """Plots, or faults, in which these show: seeds that have none such are not asked."""

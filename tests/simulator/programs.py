@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TOPIC, SESSION = "prices", 7
 MARK_BYTES = 12
-shelf.IDLE_NS, shelf.LOOK_NS, shelf.PATIENCE_NS, shelf.BOARD_NS = 10_000_000, 5_000_000, 50_000_000, 5_000_000
+shelf.IDLE_NS, shelf.LOOK_NS, shelf.PATIENCE_NS, shelf.BOARD_NS = 10_000_000, 50_000_000, 100_000_000, 20_000_000
 """A seed lasts a second: a log that is over is closed within it, and opened again."""
 GIVES_UP_S = 2.0
 ASKS_AGAIN_S = 0.0001

@@ -45,6 +45,13 @@ class Told:
         if whose != who:
             self._judge.fail(f"store {store} gives RegID {registration_id} to {who}, and it is of {whose}")
 
+    def is_remembered(self, session: int) -> bool:
+        """Enough stores have registered this receiver, and kept their files since: by them its next life goes
+        on where it ended."""
+        who, names = f"receiver {session}", self._shape.names
+        at = {index for index, name in enumerate(names) if who in self._ids.get(name, {}).values()}
+        return all(self._shape.enough(at, declared) for declared in self._shape.lists)
+
     def goes_on(self, life: ReceiverLife, source: str, number: int) -> None:
         """RegistrationComplete: a store knows the receiver, so it starts where an earlier life has come to at
         most. What was let go since comes as a loss."""
