@@ -247,28 +247,6 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
             "engine/store/holdings.py", "domain.memory_logs(name, state.uuid)", "domain.memory_logs(name, bytes(16))"
         ),
     ),
-    "a_board_goes_untold": (
-        Patch("engine/log/stale_rings.py", "            domain.tell_removal()\n", "            pass\n"),
-    ),
-    "shelved_before_its_acks_are_known": (
-        Patch(
-            f"{STORE}/shelf.py",
-            "        min(acks[each.uuid].number, max(each.ack, end)) <= each.ack\n",
-            "        True\n",
-        ),
-    ),
-    "shelved_under_whoever_reads": (
-        Patch(f"{STORE}/shelf.py", "if repository.source.uuid not in held and self", "if self"),
-        Patch(
-            f"{STORE}/shelf.py", "        if line.state == lib.HF_LINE_ACTIVE and alive != 0:\n", "        if False:\n"
-        ),
-    ),
-    "shelved_with_a_ring_to_drain": (
-        Patch(f"{STORE}/holdings.py", "source.is_shelved and source.uuid not in ringed and", "source.is_shelved and"),
-    ),
-    "what_is_shelved_is_never_compared": (
-        Patch(f"{STORE}/shelf.py", "                holdings.ensure_repository(source)\n", "                pass\n"),
-    ),
     **RING,
     **DEATH,
     **FEATURES,
