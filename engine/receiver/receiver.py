@@ -169,7 +169,8 @@ class Receiver(Gate):
         for found in context.discovery.sources():
             if self.matches(found.topic):
                 self._found(found)
-        if context.discovery.seen != self._identities:
+        # Not while a question is due: where sources come all the time, it would never be asked.
+        if context.discovery.seen != self._identities and self._list_again_ns == FOR_EVER_NS:
             self._identities = context.discovery.seen
             self._list_again_ns = now_ns + LIST_AGAIN_NS
         if now_ns >= self._list_again_ns:
