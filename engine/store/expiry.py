@@ -204,8 +204,11 @@ class Expiry:
         after = forget_after_ns(Timers(receiver.activity_timeout, receiver.state_lifetime), own)
         gone_ns, over = self._absences.look(key, held, receiver.gone_ns, after, now)
         if over and source.is_shelved:  # with the log, its line on the board is looked at
-            self._holdings.ensure_repository(source)
             over = False
+            try:
+                self._holdings.ensure_repository(source)
+            except (Error, OSError) as error:  # said once; the others are looked at all the same
+                self._holdings.drainer.say(source.uuid, error)
         if over:
             _log.info("%s: gone for its lifetime", called(receiver.registration_id, receiver.session_id))
             self._absences.forget(key)
