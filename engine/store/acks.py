@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..log.state_file import Acked, ReceiverState
     from .holdings import Holdings
 
-__all__ = ["save"]
+__all__ = ["is_news", "save"]
+
+
+def is_news(receiver: ReceiverState, on_board: Acked, end: int) -> bool:
+    """Its line on the board says something that the state does not. ``end``: number behind the last message
+    held."""
+    ack = _held_of(receiver, on_board, end)
+    return ack > receiver.ack or (on_board.joined and (ack < receiver.ack or not receiver.joined))
+
+
+def _held_of(receiver: ReceiverState, on_board: Acked, end: int) -> int:
+    return min(on_board.number, max(receiver.ack, end))
 
 
 def save(holdings: Holdings) -> None:
@@ -29,11 +41,8 @@ def save(holdings: Holdings) -> None:
         acks, end = holdings.drain_thread(repository.acks)
         for receiver in source.receivers:
             on_board = acks.get(receiver.uuid)
-            if on_board is None:
-                continue
-            ack = min(on_board.number, max(receiver.ack, end))
-            if ack > receiver.ack or (on_board.joined and (ack < receiver.ack or not receiver.joined)):
-                receiver.ack, changed = ack, True
+            if on_board is not None and is_news(receiver, on_board, end):
+                receiver.ack, changed = _held_of(receiver, on_board, end), True
                 receiver.joined |= on_board.joined
     if changed or lost:
         holdings.save(sync=bool(lost))  # nothing is let go before (Repository.release)

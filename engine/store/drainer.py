@@ -9,6 +9,7 @@ no lock. A helper thread makes the next segment of each log ahead of time, and l
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import CorruptionError, Error, FencedError, TurnHeldError, no_room
@@ -20,7 +21,7 @@ from ..rules.scrub_schedule import Range
 from .scrub import Scrub
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Iterable
 
     from ..memory.mapping import Bells
     from .pacer import Pacer
@@ -148,13 +149,14 @@ class Drainer:
             with repository.files:
                 repository.close()
 
-    def take_out(self, uuids: Collection[bytes], over: Callable[[Repository], bool]) -> list[Repository]:
-        """Those of ``uuids`` that are in order, looked through, and ``over``: nobody but the caller has them
-        from now on. Never on the drain thread, which asks ``over``."""
+    def take_out(self, uuids: Iterable[bytes], over: Callable[[Repository], bool], most: int) -> list[Repository]:
+        """The first ``most`` of ``uuids`` that are in order, looked through, and ``over``: nobody but the
+        caller has them from now on. Never on the drain thread, which asks ``over``."""
 
         def take() -> list[Repository]:
-            settled = [uuid for uuid in uuids if uuid in self.repositories and self._is_settled(uuid)]
-            return [self.repositories.pop(uuid) for uuid in settled if over(self.repositories[uuid])]
+            settled = (uuid for uuid in uuids if uuid in self.repositories and self._is_settled(uuid))
+            found = islice((uuid for uuid in settled if over(self.repositories[uuid])), most)
+            return [self.repositories.pop(uuid) for uuid in list(found)]
 
         return self.call(take)
 

@@ -29,6 +29,7 @@ from ..log.info_file import read_info
 from ..log.stale_rings import unlink_unused
 from ..native.core import lib
 from ..native.runtime import time
+from . import acks
 
 if TYPE_CHECKING:
     from ..log.state_file import SourceState
@@ -53,6 +54,8 @@ BOARD_NS = 10_000_000_000
 :meth:`Domain.removals`."""
 ROUND_MAX = 4
 """Logs that are opened in a look, for a round."""
+AT_ONCE = 32
+"""Logs that are shelved in a look, and boards that are removed: the store's clients wait meanwhile."""
 
 
 class Shelf:
@@ -105,7 +108,13 @@ class Shelf:
                 wanted[repository.source.uuid] = not crowded and rests_ns < PATIENCE_NS
         if not wanted:
             return
-        taken = holdings.drainer.take_out(wanted, lambda each: _is_over(each, patient=wanted[each.source.uuid]))
+        # Listed once, and here: shared memory may hold thousands of names, and all drains would wait. Who
+        # makes a ring later and begins at this store holds the source before.
+        ringed = {item.uuid for item in holdings.domain.objects() if item.kind == "stream"}
+        ringless = [uuid for uuid in wanted if uuid not in ringed]
+        taken = holdings.drainer.take_out(
+            ringless, lambda each: _is_over(each, patient=wanted[each.source.uuid]), AT_ONCE
+        )
         shelved = [repository.source for repository in taken if self._close(repository)]
         if shelved:
             holdings.save(sync=False)
@@ -134,7 +143,9 @@ class Shelf:
         return True
 
     def _remove_boards(self, now_ns: int) -> None:
-        while self._boards and self._boards[0][0] <= now_ns:
+        for _ in range(AT_ONCE):
+            if not self._boards or self._boards[0][0] > now_ns:
+                return
             source = self._holdings.registry.source(self._boards.popleft()[1])
             if source is not None and source.is_shelved:
                 self._remove_board(source)
@@ -175,10 +186,10 @@ class Shelf:
 
 
 def _is_over(repository: Repository, *, patient: bool) -> bool:
-    """All of its source is there, and nobody needs it. The drain thread. ``patient``: nor may its peers have
-    more, as far as they can be read."""
+    """All of its source is there, and nobody needs it; it has no ring. The drain thread. ``patient``: nor may
+    its peers have more, as far as they can be read."""
     read = repository.stream is None and repository.item.status in {lib.HF_OK, lib.HF_CLOSED}
-    return read and _is_whole(repository, patient) and _is_free(repository) and not repository.streams()
+    return read and _is_whole(repository, patient) and _is_free(repository)
 
 
 def _is_whole(repository: Repository, patient: bool) -> bool:
@@ -190,16 +201,13 @@ def _is_whole(repository: Repository, patient: bool) -> bool:
 
 
 def _is_free(repository: Repository) -> bool:
-    """No receiver that lives is on the board, and the state has what those have acknowledged that were."""
+    """No receiver that lives is on the board, and the state has what those say there that were."""
     fd, lines = repository.domain.fd, repository.line.receivers()
     for view in lines.values():
         line = view.line
         alive = lib.hf_process_alive(fd, line.owner, line.owner_pid, line.owner_start)
         if line.state == lib.HF_LINE_ACTIVE and alive != 0:
             return False
-    acks, end = repository.acks()
-    return all(
-        min(acks[each.uuid].number, max(each.ack, end)) <= each.ack
-        for each in repository.source.receivers
-        if each.uuid in acks
-    )
+    said, end = repository.acks()
+    receivers = repository.source.receivers
+    return not any(each.uuid in said and acks.is_news(each, said[each.uuid], end) for each in receivers)

@@ -6,7 +6,8 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from support.leftovers import objects_of
@@ -15,7 +16,7 @@ from support.workers import until
 
 import holdfast as hf
 from holdfast.engine.log import stale_rings
-from holdfast.engine.log.state_file import StateFile
+from holdfast.engine.log.state_file import Acked, ReceiverState, SourceState, StateFile
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.store import shelf
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from process.conftest import ThreadStore
 
-    from holdfast.engine.log.state_file import SourceState
+    from holdfast.engine.store.repository import Repository
 
 SHORT = 90.0
 SOURCE: dict[str, Any] = {
@@ -176,6 +177,59 @@ def test_more_than_a_few_do_not_wait_for_their_time(
         assert not any(is_shelved(store, uuid) for uuid in uuids[9:])
 
 
+def test_more_than_a_few_are_looked_at_before_it_is_time(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "LOOK_NS", 10**18)
+    monkeypatch.setattr(shelf, "IDLE_MAX", 3)
+    store = run_store("a", "disk")
+    until("the first look is over", lambda: store.store._shelf._due_ns)
+    looks: list[int] = []
+    monkeypatch.setattr(store.store._shelf, "_put_away", looks.append)
+    with hf.Context() as ctx:
+        for session in range(1, 5):
+            over(ctx, session, 1)
+        until("it was looked", lambda: looks)
+
+
+def test_a_look_lists_shared_memory_once_and_shelves_a_few(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many logs are over at once: all drains wait for what is asked of each, and all clients for what
+    is closed."""
+    monkeypatch.setattr(shelf, "IDLE_NS", 10**18)
+    monkeypatch.setattr(shelf, "AT_ONCE", 2)
+    store = run_store("a", "disk")
+    drainer, domain = store.store.drainer, store.store.domain
+    with hf.Context() as ctx:
+        uuids = [over(ctx, session, 1) for session in range(1, 8)]
+
+        def settled(uuid: bytes) -> bool:
+            repository = drainer.repositories[uuid]
+            return drainer.call(lambda: drainer._is_settled(uuid) and shelf._is_over(repository, patient=True))
+
+        until("all are over", lambda: all(settled(uuid) for uuid in uuids))
+        listed: list[bytes] = []
+        taken: list[tuple[int, int]] = []
+        objects, take_out = domain.objects, drainer.take_out
+
+        def list_objects(uuid: bytes = b"") -> list[Any]:
+            listed.append(uuid)
+            return objects(uuid)
+
+        def take(*given: Any) -> list[Any]:
+            before, found = len(listed), take_out(*given)
+            taken.append((len(found), len(listed) - before))
+            return found
+
+        monkeypatch.setattr(domain, "objects", list_objects)
+        monkeypatch.setattr(drainer, "take_out", take)
+        monkeypatch.setattr(shelf, "IDLE_NS", 0)
+        shelved(store, *uuids)
+        assert [count for count, _ in taken] == [2, 2, 2, 1]
+        assert {on_the_drain_thread for _, on_the_drain_thread in taken} == {0}
+
+
 def test_a_store_that_was_away_finds_what_its_peers_have(
     run_store: Callable[..., ThreadStore],
 ) -> None:
@@ -239,6 +293,59 @@ def test_a_receiver_of_a_shelved_source_is_forgotten_after_its_lifetime(run_stor
         taken(ctx, 1, ume_session_id=9)
         until("its receiver is forgotten", lambda: kept(store, uuid).receivers == [])
         shelved(store, uuid)
+
+
+def test_a_shelved_log_that_cannot_be_opened_keeps_no_other_from_its_end(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "ROUND_MAX", 0)
+    store = run_store("a", "disk")
+    with hf.Context() as ctx:
+        damaged, whole = over(ctx, 7), over(ctx, 8)
+        taken(ctx, 6, ume_session_id=9)
+        shelved(store, damaged, whole)
+        store.stop()
+        head = store.store.logs / damaged.hex() / "head"
+        head.unlink()
+        head.mkdir()
+        short = {"receiver-state-lifetime": 50, "receiver-activity-timeout": 20, "source-check-interval": 5}
+        again = run_store("a", "disk", **short)
+        until("the other's receiver is forgotten", lambda: kept(again, whole).receivers == [])
+        assert len(kept(again, damaged).receivers) == 1
+
+
+@pytest.mark.parametrize(("joined_at", "free"), [(0, False), (5, True)])
+def test_the_state_has_where_a_receiver_went_on_before_its_log_is_shelved(
+    monkeypatch: pytest.MonkeyPatch, joined_at: int, free: bool
+) -> None:
+    """Also where that is farther back than what the state says: the board goes, and nobody else would
+    know."""
+    receiver = ReceiverState(b"r", 1, 9, 5)
+    source = SourceState(b"s", "quotes", 1, 7, receivers=[receiver])
+    log = SimpleNamespace(
+        domain=SimpleNamespace(fd=-1), line=SimpleNamespace(receivers=dict), source=source,
+        acks=lambda: ({b"r": Acked(joined_at, joined=True)}, 5),
+    )  # fmt: skip
+    assert shelf._is_free(cast("Repository", log)) is free
+
+
+def test_a_receiver_hears_of_a_source_though_others_come_all_the_time(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = run_store("a", "disk")
+    with hf.Context() as other, hf.Context() as ctx, ctx.receiver("quotes") as rcv:
+        assert rcv.receive(timeout=0.01) is None
+        until("it is linked to the store", lambda: [link for link in ctx.store_links() if link.welcome])
+
+        def one_more() -> bool:
+            ctx.discovery.seen += 1
+            return False
+
+        monkeypatch.setattr(ctx.discovery, "refresh", one_more)
+        shelved(store, over(other, 7, 1))
+        message = rcv.receive(timeout=SHORT)
+        assert message is not None
+        assert bytes(message) == b"0"
 
 
 def test_a_receiver_that_has_not_seen_the_board_hears_of_the_source(
