@@ -27,12 +27,14 @@ from typing import TYPE_CHECKING
 from ..errors import Error
 from ..log.info_file import read_info
 from ..log.stale_rings import unlink_unused
+from ..memory.mapping import attach_board, read_lines
 from ..native.core import lib
 from ..native.runtime import time
 from . import acks
 
 if TYPE_CHECKING:
     from ..log.state_file import SourceState
+    from ..memory.domain import Domain
     from .clients import Clients
     from .holdings import Holdings
     from .repository import Repository
@@ -153,13 +155,16 @@ class Shelf:
     def _remove_board(self, source: SourceState) -> None:
         """The last store that closes its log takes the board away: what was on it is in the states.
 
-        Not while a store is away that may have to take in what receivers have acknowledged.
+        Not where another store may have to take in what receivers have acknowledged: it is away, or has left
+        its log closed at its start; then this store may not even know them.
         """
         holdings = self._holdings
         others = [name for name in [*source.stores, *source.others] if name != holdings.name]
         if others and (source.receivers or not all(map(self._runs, others))):
             return
         try:
+            if others and _has_receivers(holdings.domain, source.uuid):
+                return
             unlink_unused(holdings.domain, source.uuid, kept=True)
         except (OSError, Error) as error:  # `holdfast gc` finds it
             _log.debug("%s: its board stays: %s", source.uuid.hex(), error)
@@ -183,6 +188,15 @@ class Shelf:
                 holdings.ensure_repository(source)
             except (Error, OSError) as error:  # said once; the next round tries again, and who asks for it
                 holdings.drainer.say(source.uuid, error)
+
+
+def _has_receivers(domain: Domain, uuid: bytes) -> bool:
+    """A receiver is on the board of this source, or was. Raises Error, OSError."""
+    try:
+        with attach_board(domain, uuid, writable=False) as board:
+            return any(view.line.role == lib.HF_ROLE_RECEIVER for view in read_lines(board, domain, test=False))
+    except FileNotFoundError:
+        return False
 
 
 def _is_over(repository: Repository, *, patient: bool) -> bool:

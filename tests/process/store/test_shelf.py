@@ -366,6 +366,48 @@ def test_a_receiver_that_has_not_seen_the_board_hears_of_the_source(
         assert bytes(message) == b"0"
 
 
+def test_a_board_stays_whose_acknowledgements_another_store_has_not_taken_in(
+    run_store: Callable[..., ThreadStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receiver came back while a was away; b and c were killed before they saved its acks, and have left
+    the log closed. a has never heard of that receiver."""
+    monkeypatch.setattr(shelf, "ROUND_MAX", 0)
+    stores = {name: run_store(name, "disk", **{"source-check-interval": 10**9}) for name in "abc"}
+    with hf.Context() as ctx:
+        uuid = over(ctx, 7, 5, "abc")
+        for store in stores.values():
+            shelved(store, uuid)
+        stores["a"].stop()
+        assert taken(ctx, 1, ume_session_id=9) == [b"0"]
+        for name in "bc":
+            shelved(stores[name], uuid)
+    with monkeypatch.context() as killed, hf.Context() as ctx:
+        for name in "bc":
+            killed.setattr(stores[name].store._shelf, "turn", lambda: None)
+            killed.setattr(stores[name].store.holdings, "save", lambda **_: None)
+        assert taken(ctx, 2, ume_session_id=9) == [b"1", b"2"]
+        for name in "bc":
+            stores[name].stop()
+    for name in "bc":
+        again = run_store(name, "disk")
+        assert is_shelved(again, uuid)
+        assert [receiver.ack for receiver in kept(again, uuid).receivers] == [1]
+        monkeypatch.setattr(again.store._shelf, "_go_round", lambda _: None)
+    looked: list[bytes] = []
+    remove = shelf.Shelf._remove_board
+
+    def remove_board(self: shelf.Shelf, source: SourceState) -> None:
+        remove(self, source)
+        looked.append(source.uuid)
+
+    monkeypatch.setattr(shelf.Shelf, "_remove_board", remove_board)
+    monkeypatch.setattr(shelf, "ROUND_MAX", 4)
+    assert kept(run_store("a", "disk"), uuid).receivers == []
+    until("a has looked at the board", lambda: uuid in looked)
+    with hf.Context() as ctx:
+        assert taken(ctx, 2, ume_session_id=9) == [b"3", b"4"]
+
+
 def test_a_ring_that_a_store_may_lack_is_not_removed_with_the_board(
     own_domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
