@@ -426,3 +426,11 @@ def test_a_ring_that_a_store_may_lack_is_not_removed_with_the_board(
         assert (domain.objects(uuid), domain.removals()) == ([], before + 1)
     finally:
         domain.close()
+
+
+def test_what_begins_later_takes_it_down_whatever_a_crash_leaves() -> None:
+    """The state was saved by the BEGIN, and not again."""
+    source = SourceState(bytes(16), "quotes", 7, 7, incarnation=2, shelved=2)
+    assert source.is_shelved
+    source.begin(3, 5)
+    assert (source.shelved, source.is_shelved) == (2, False)
