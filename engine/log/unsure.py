@@ -21,11 +21,12 @@ __all__ = ["is_repaired", "readable", "settle", "tell"]
 _log = logging.getLogger("holdfast.store")
 
 
-def tell(path: Path, info: CData) -> None:
-    """``info``: struct hf_log_info *, of a log that is unsure."""
+def tell(called: str, path: Path, info: CData) -> None:
+    """``called``: the store and the source of the log. ``info``: struct hf_log_info *, of a log that is
+    unsure."""
     first, following = int(info.unsure_first), int(info.unsure_next)
     lost = f"{first}..{following - 1}, which may have been acknowledged" if first < following else "what its head said"
-    _log.error("%s: the disk does not give %s: no say until that is repaired or settled", path, lost)
+    _log.error("%s: the disk does not give %s: no say until that is repaired or settled (%s)", called, lost, path)
 
 
 def is_repaired(path: Path, info: CData) -> bool:
@@ -33,10 +34,10 @@ def is_repaired(path: Path, info: CData) -> bool:
     return readable(path, int(info.unsure_first), min(int(info.unsure_next), int(info.next_sqn)))
 
 
-def settle(log: CData, path: Path) -> None:
-    """The log is sure of its end from now on, durably."""
+def settle(log: CData, called: str, path: Path) -> None:
+    """The log is sure of its end from now on, durably. ``called``: as of :func:`tell`."""
     check(lib.hf_log_sure(log), what=str(path))
-    _log.info("%s: what the disk did not give is repaired or settled", path)
+    _log.info("%s: what the disk did not give is repaired or settled", called)
 
 
 def readable(path: Path, first: int, following: int) -> bool:

@@ -41,6 +41,8 @@ class LogPort(Protocol):
     """The log that is filled; what its methods do is said at Repository."""
 
     path: Path
+    called: str
+    """Store and source, as the store's log names them."""
     stream: Mapping | None
     item: CData
     """``struct hf_drain_item *``."""
@@ -146,7 +148,8 @@ class CatchUp:
             else:
                 repository.lack(step)  # first: where there is no room for the record, it is tried again
                 why = "no store has them" if isinstance(step, Lost) else "a store that cannot be read now may have them"
-                _log.warning("%s: %d..%d are missing: %s", repository.path, step.first, step.last, why)
+                missing = f"{step.first}..{step.last} are missing"
+                _log.warning("%s: %s: %s (%s)", repository.called, missing, why, repository.path)
                 self.held = step.last + 1
         return False
 

@@ -41,6 +41,8 @@ class Hold:
     """uuid that the holding object came with: by it, the store knows that object again."""
     incarnation: int = 0
     """Of a source: the stream that was open already when it asked; 0 = it was still to open one."""
+    begun: int = 0
+    """Of a source: the incarnation whose BEGIN has come over this connection."""
 
 
 EXPELLED_MAX = 1024

@@ -18,11 +18,13 @@ from ..native.runtime import futures, queue, threading, time
 from ..native.status import check, error_of
 from ..rules.halts import Halt
 from ..rules.scrub_schedule import Range
+from . import news
 from .scrub import Scrub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ..log.state_file import SourceState
     from ..memory.mapping import Bells
     from .pacer import Pacer
     from .repository import Repository
@@ -48,15 +50,18 @@ FILL_ROUND_NS = 10_000_000
 """While a store that catches up waits for a peer."""
 TURN_NS = 10_000_000_000
 """Pause before a board is joined again on which another process stands still."""
+STILL_NS = 5_000_000_000
+"""Between two looks at the logs: then the store stood still."""
 LAST_NS = 1_000_000_000
 """At a stop, what is published by then is still drained, for so long: a source that goes on sending must not
 keep it."""
 
 
 class Drainer:
-    """Owns the repositories of one store. ``start`` and ``stop`` once each."""
+    """Owns the repositories of one store, which is called ``name``. ``start`` and ``stop`` once each."""
 
-    def __init__(self, bells: Bells, strategy: int, scrub_interval_s: float) -> None:
+    def __init__(self, name: str, bells: Bells, strategy: int, scrub_interval_s: float) -> None:
+        self.name = name
         self.bells = bells
         self.repositories: dict[bytes, Repository] = {}
         self.failures: dict[bytes, str] = {}
@@ -90,7 +95,7 @@ class Drainer:
             try:
                 repo.resume()
             except (Error, OSError) as error:
-                self.say(repo.source.uuid, error)
+                self.say(repo.source, error)
         self._thread.start()
         self._helper.start()
 
@@ -215,6 +220,8 @@ class Drainer:
             now = time.monotonic_ns()
             self.guard(now)
             if now - tended >= TEND_NS:
+                if tended and now - tended >= STILL_NS:
+                    news.stood_still(self.name, now - tended)
                 tended = now
                 self._tend(now)
             self._fill(now)
@@ -284,7 +291,7 @@ class Drainer:
         try:
             pacer.turn()
         except (Error, OSError) as error:  # nothing goes meanwhile; the next round tries again
-            self.say(repo.source.uuid, error)
+            self.say(repo.source, error)
 
     def _round_ns(self) -> int:
         """Receivers acknowledge without a word: while one is waited for, somebody looks often."""
@@ -326,18 +333,19 @@ class Drainer:
     def _halted(self, repo: Repository, error: Error | OSError) -> None:
         """A log that cannot take more: it leaves the quorum by standing still, and is tried again where that
         can help."""
-        self.say(repo.source.uuid, error)
+        self.say(repo.source, error)
         if no_room(error):
             repo.line.say_full(True)
         if not isinstance(error, CorruptionError) and getattr(error, "code", "") != "HF_POISONED":
             self._halts.setdefault(repo.source.uuid, Halt()).halted(repo.next_sqn, time.monotonic_ns())
 
-    def say(self, uuid: bytes, error: Error | OSError) -> None:
+    def say(self, source: SourceState, error: Error | OSError) -> None:
         """What is wrong with the log of a source: once, until it is another one."""
-        news = "no room" if no_room(error) else str(error)
-        if self._said.get(uuid) != news:
-            _log.error("%s", error)
-        self._said[uuid], self.failures[uuid] = news, str(error)
+        uuid = source.uuid
+        what = "no room" if no_room(error) else str(error)
+        if self._said.get(uuid) != what:
+            _log.error("%s: %s", news.called(self.name, source), error)
+        self._said[uuid], self.failures[uuid] = what, str(error)
 
     def _is_well(self, repo: Repository) -> bool:
         """What failed is over: the log has what was sent by now. A busy source is always a little ahead."""
@@ -352,14 +360,14 @@ class Drainer:
         self._said.pop(uuid, None)
         repo.line.say_full(False)
         if self._halts.pop(uuid, None) is not None:
-            _log.warning("%s: takes messages again", repo.path)
+            _log.warning("%s: takes messages again", repo.called)
 
     def _tend(self, now_ns: int) -> None:
         for repo in self.repositories.values():
             try:
                 self._tend_one(repo, now_ns)
             except (Error, OSError) as error:  # tried again the next time; no other source notices
-                self.say(repo.source.uuid, error)
+                self.say(repo.source, error)
 
     def _resume(self, repo: Repository, now_ns: int) -> None:
         """Once more. While another process stands still in its turn on a board, all sources wait with this
@@ -426,4 +434,4 @@ class Drainer:
     def _prepare_one(repo: Repository) -> None:
         status = lib.hf_log_prepare(repo.log)
         if status < 0:  # the roll will meet it, and say so where it matters
-            _log.debug("%s: the next segment could not be prepared: %d", repo.path, status)
+            _log.debug("%s: the next segment could not be prepared: %d", repo.called, status)

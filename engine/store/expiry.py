@@ -14,7 +14,8 @@ from ..native.core import lib
 from ..native.runtime import Path, time
 from ..rules.expiry import Absences, Now, Timers, forget_after_ns
 from ..rules.proxy_source import Proxies, elected
-from .registry import called
+from . import news
+from .registry import called, source_called
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +92,7 @@ class Expiry:
         self._unsent_s = time.monotonic() + UNSENT_S
         begun = {source.uuid: source.incarnation for source in self._holdings.state.sources}
         for name in unlink_unsent(self._holdings.domain, begun):
-            _log.info("%s: its source died before it had begun; removed", name)
+            _log.info("store %s: %s: its source died before it had begun; removed", self._holdings.name, name)
 
     def _see(self) -> dict[bytes, tuple[bool, dict[bytes, CData]]]:
         """Of each source: whether the owner of the stream that is read here lives, and the lines of its
@@ -125,7 +126,7 @@ class Expiry:
         if over and self._sources.holder(source) is not None:
             gone_ns, over = self._absences.look(key, True, gone_ns, after, now)
         if over:
-            _log.info("%s: gone for its lifetime, with its messages", called(source.registration_id, source.session_id))
+            _log.info("%s: gone for its lifetime, with its messages", news.called(self._holdings.name, source))
             self._absences.forget(key)
             for receiver in source.receivers:
                 self._absences.forget((source.uuid, receiver.uuid))
@@ -191,7 +192,7 @@ class Expiry:
         for source, stands_in, why in changes:
             what = "proxy source created" if stands_in else "proxy source deleted"
             known = self._holdings.registry.source(source)
-            name = called(known.registration_id, known.session_id) if known is not None else "source"
+            name = source_called(known) if known is not None else "source"
             _log.info("store %s: %s for %s (%s): %s", self._holdings.name, what, name, source.hex(), why)
         if changes:
             self._stands_in(self.proxies.standing)
@@ -210,7 +211,9 @@ class Expiry:
             except (Error, OSError) as error:  # said once; the others are looked at all the same
                 self._holdings.drainer.say(source.uuid, error)
         if over:
-            _log.info("%s: gone for its lifetime", called(receiver.registration_id, receiver.session_id))
+            name = called(receiver.registration_id, receiver.session_id)
+            where = f"store {self._holdings.name}: receiver {name} of {source_called(source)}"
+            _log.info("%s: gone for its lifetime", where)
             self._absences.forget(key)
             self._receivers.forget(source, receiver)
             return False

@@ -29,9 +29,10 @@ from ..options.receiver_paced import Terms, agree
 from ..options.topic_rules import kept_type
 from .drainer import Drainer
 from .limits import StoreLimits
+from .news import called
 from .no_cache import NoCacheRepository
 from .pacer import Pacer
-from .registry import Registry, called
+from .registry import Registry, source_called
 from .repository import Repository
 from .still_log import StillLog
 
@@ -66,11 +67,10 @@ class UnusableLogError(CorruptionError):
     serves its other sources."""
 
     def __init__(self, store: str, source: SourceState, why: Error) -> None:
-        name = called(source.registration_id, source.session_id)
         poisoned = getattr(why, "code", "") == "HF_POISONED"
         again = "see to the disk: it is tried again each time somebody asks for this source; or " if poisoned else ""
         super().__init__(
-            f"store {store} cannot open its log of {name} on topic {source.topic!r}: {why.args[0]}",
+            f"store {store} cannot open its log of {source_called(source)}: {why.args[0]}",
             hint=f"{again}move that directory away: the store begins anew, from its peers' logs; or deregister the source there",
         )
 
@@ -107,7 +107,7 @@ class Holdings:
         self.bells = bells
         self.limits = StoreLimits(name)
         options = topics.store.options
-        self.drainer = Drainer(bells, STRATEGIES[options.wait_strategy], options.holdfast_scrub_interval)
+        self.drainer = Drainer(name, bells, STRATEGIES[options.wait_strategy], options.holdfast_scrub_interval)
         self._memory = domain.memory_logs(name, state.uuid)
         self._file = file
         self._used_ns: dict[bytes, int] = {}
@@ -133,7 +133,7 @@ class Holdings:
             try:
                 self._restore(source)
             except (Error, OSError) as error:  # it is tried again when somebody asks for this source
-                self.drainer.say(source.uuid, error)
+                self.drainer.say(source, error)
         learns = any(source.learner for source in self.state.sources)
         if learns and not self.sealed:  # on disk before its log can look whole again
             self.save()
@@ -226,7 +226,7 @@ class Holdings:
             try:
                 repository.resume()
             except (Error, OSError) as error:  # it is tried again (Drainer)
-                self.drainer.say(source.uuid, error)
+                self.drainer.say(source, error)
         return repository
 
     def used_ns(self, uuid: bytes) -> int:
@@ -257,11 +257,11 @@ class Holdings:
         Such a log takes nothing any more. Who asks for the source next gets a new log, which catches up from
         its peers and the ring as a wiped store's does. Returns whose logs these were.
         """
-        gone = {uuid for uuid in self.drainer.repositories if self._is_gone(uuid)}
-        for uuid in gone:
-            self.drainer.remove(uuid)
-            self.drainer.say(uuid, LogRemovedError(self.logs / uuid.hex()))
-        return gone
+        found = [each.source for uuid, each in self.drainer.repositories.items() if self._is_gone(uuid)]
+        for source in found:
+            self.drainer.remove(source.uuid)
+            self.drainer.say(source, LogRemovedError(self.logs / source.uuid.hex()))
+        return {source.uuid for source in found}
 
     def _is_gone(self, uuid: bytes) -> bool:
         try:
@@ -315,8 +315,7 @@ class Holdings:
     def _log_config(self, source: SourceState) -> CData:
         """``struct hf_log_config *``. Settles what type the source's repository is; the caller saves."""
         rules = self.rules(source)
-        name = f"{called(source.registration_id, source.session_id)} on topic {source.topic!r}"
-        source.repository, warning = kept_type(rules.type, source.repository, name)
+        source.repository, warning = kept_type(rules.type, source.repository, source_called(source))
         if warning:
             _log.warning("store %s: %s", self.name, warning)
         terms = self._terms(source)
@@ -346,10 +345,10 @@ class Holdings:
             os.close(open_private(real, at=fd))
         finally:
             os.close(fd)
-        self._link(path, real)
+        self._link(source, path, real)
         return path
 
-    def _link(self, path: Path, real: Path) -> None:
+    def _link(self, source: SourceState, path: Path, real: Path) -> None:
         """``path`` leads to ``real``, or into another domain of this boot, where the log has begun. A reboot
         may have made the domain's directory anew, and so all names in shared memory: where the old ones led,
         there is nothing then, or what another user has put there."""
@@ -359,7 +358,10 @@ class Holdings:
             except OSError as error:
                 if error.errno not in {errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR}:
                     raise
-                _log.warning("%s led to %s, where no log of this store is: it begins anew", path, os.readlink(path))
+                _log.warning(
+                    "%s: %s led to %s, where no log of this store is: it begins anew",
+                    called(self.name, source), path, os.readlink(path),
+                )  # fmt: skip
                 path.unlink()
         if not path.is_symlink():
             path.symlink_to(real)
@@ -415,7 +417,9 @@ class Holdings:
             if names:
                 unlink_unused(self.domain, uuid)
         except (OSError, TurnHeldError) as error:
-            _log.warning("%s: not removed yet: %s", path, error)  # tried again at the next start
+            _log.warning(
+                "store %s: a forgotten source's log is not removed yet: %s: %s", self.name, path, error
+            )  # tried again at the next start
             return
         self.state.going.remove(uuid)
         with contextlib.suppress(ReadOnlyError, OSError):  # owed; until then it says that this is to go

@@ -15,7 +15,7 @@ from ..control import wire
 from ..errors import ReadOnlyError
 from ..log.reader import Block, Logs
 from ..log.undeliverable import RANGES_MAX, MarkFile
-from . import acks
+from . import acks, news
 from .clients import Key
 from .registry import called
 
@@ -69,6 +69,7 @@ class OperatorDesk:
         concerned = self._concerned(source, holder[0] if holder is not None else 0)
         only_here = set(source.stores) <= {holdings.name}  # else another store may still drain the ring
         self._sources.forget(source, names=only_here)
+        _log.info("%s: deregistered with its messages, by the operator", news.called(holdings.name, source))
         self._clients.expel((source.uuid, source.incarnation), called(source.registration_id, source.session_id))
         for client in concerned:
             self._clients.send(client, wire.Expelled(source.uuid))
@@ -143,7 +144,7 @@ class OperatorDesk:
             text = f"{len(request.ranges)} ranges more: a log takes {RANGES_MAX} at most; mark longer ranges"
             return wire.Refused(request.id, "usage", text)
         for first, last in whole:
-            _log.warning("%s: numbers %d..%d marked undeliverable by the operator", repository.path, first, last)
+            _log.warning("%s: numbers %d..%d marked undeliverable by the operator", repository.called, first, last)
         return wire.Marked(request.id, whole)
 
     @staticmethod

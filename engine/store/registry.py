@@ -17,7 +17,7 @@ from ..rules.registration import REG_ID_MAX, Refusal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Registry", "called"]
+__all__ = ["Registry", "called", "source_called"]
 
 SESSION_ID_MAX = 2**64 - 2
 _Kept = TypeVar("_Kept", SourceState, ReceiverState)
@@ -26,6 +26,11 @@ _Kept = TypeVar("_Kept", SourceState, ReceiverState)
 def called(registration_id: int, session_id: int) -> str:
     """A registration as a text names it."""
     return f"RegID {registration_id}" + (f" (session ID {session_id:#x})" if session_id else "")
+
+
+def source_called(source: SourceState) -> str:
+    """A source as a text names it: people know the topic."""
+    return f"{called(source.registration_id, source.session_id)} on topic {source.topic!r}"
 
 
 class Registry:

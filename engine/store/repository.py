@@ -23,15 +23,15 @@ from ..log.end import WALK_S, Walk
 from ..log.info_file import NO_LIVES, Lives, Place, earlier_logs, log_view, peers_of, seen_by
 from ..log.stale_rings import LivingStream, StaleRings, living, living_ring, owner_lives, same_process
 from ..log.unsure import is_repaired, settle, tell
+from ..log.writer import open_writer
 from ..memory.mapping import Bells, Mapping, UnpublishedError, attach_stream
 from ..native.core import CData, ffi, lib
-from ..native.private_directory import open_log
-from ..native.runtime import os, threading
+from ..native.runtime import os, threading, time
 from ..native.status import check
-from ..native.sync import make_directory
 from ..rules.reconcile import Hole, LogView, Lost, Table, lost_acknowledged, newest_table, tells_void, void_from
 from ..rules.reports import Seen, farthest, known_views, names_of, right_table
 from ..rules.resting import Resting
+from . import news
 from .catch_up import CatchUp
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Repository:
     ) -> None:
         self.domain, self.bells, self.source = domain, bells, source
         self.path, self.level = path, int(config.level)
-        self._store, self.name = uuid, name
+        self._store, self.name, self.called = uuid, name, news.called(name, source)
         self.line = StoreLine(domain, bells, source, name, uuid)
         self._doubt = ffi.new("char[]", os.fsencode(domain.doubts / f"{uuid.hex()}.{source.uuid.hex()}"))
         self._info = ffi.new("struct hf_log_info *")
@@ -70,6 +70,7 @@ class Repository:
         self.reader: CData = ffi.NULL
         self.item: CData = ffi.new("struct hf_drain_item *")
         self.item.block_bytes = int(config.max_segment_bytes) // 4  # what does not fit into a segment's rest wastes it
+        self._news = news.CatchUpNews(self.called)
         self.catch_up: CatchUp | None = None
         """While it is not None, the log is behind the ring, and nothing is drained."""
         self.caught_up = False
@@ -89,7 +90,7 @@ class Repository:
             self.close()
             raise
         if self.unsure:
-            tell(path, self.info)
+            tell(self.called, path, self.info)
             source.learner = True
             self.lost_below = max(self.lost_below, min(int(self.info.unsure_next), self.next_sqn))
         if view is None:  # a memory store after a reboot, or its logs were removed: the state knows more than the log
@@ -100,18 +101,9 @@ class Repository:
 
     def _open(self, config: CData) -> CData:
         """``struct hf_log *`` of the log, which is made if there is none."""
-        if not (self.path / "head").exists():
-            make_directory(self.path)
-        out = ffi.new("struct hf_log **")
         ffi.memmove(config.uuid, self.source.uuid, 16)
         config.doubt = self._doubt
-        fd = open_log(self.path)
-        try:
-            check(lib.hf_log_open(fd, config, out), what=str(self.path))
-        finally:
-            os.close(fd)
-        log: CData = out[0]
-        return log
+        return open_writer(self.path, config)
 
     @property
     def info(self) -> CData:
@@ -127,7 +119,7 @@ class Repository:
     def look_for_lost(self) -> None:
         """What the disk did not give is there again, from its peers or the ring: it has its say again."""
         if self.unsure and self.caught_up and self.catch_up is None and is_repaired(self.path, self.info):
-            settle(self.log, self.path)
+            settle(self.log, self.called, self.path)
 
     @property
     def next_sqn(self) -> int:
@@ -239,7 +231,7 @@ class Repository:
         if table != self.table:
             self.lost_below = min(self.lost_below, void_from(table, self.source.incarnation))
             if self.unsure and table[-1][0] > self.source.incarnation:  # whoever began has settled what was before
-                settle(self.log, self.path)
+                settle(self.log, self.called, self.path)
             self.source.take(table)
             if self.pacer is not None:
                 self.pacer.begun()
@@ -281,7 +273,7 @@ class Repository:
             except (FileNotFoundError, UnpublishedError):
                 continue
             except CorruptionError as error:  # its source must say BEGIN again
-                _log.warning("%s", error)
+                _log.warning("%s: %s", self.called, error)
                 continue
             return
 
@@ -290,6 +282,7 @@ class Repository:
         if self.source.incarnation and self.peers():
             self.item.status = lib.HF_OK  # CLOSED, by the ring before
             self.catch_up = CatchUp(self)
+            self._news.looks(self.catch_up.held, time.monotonic_ns())
 
     def _take_part(self) -> None:
         """Its line on the board, under the newest BEGIN. It says what the log holds, and no more."""
@@ -359,7 +352,7 @@ class Repository:
         if self.ring_goes_on(catch_up.held) == catch_up.held:
             self._filled(catch_up)
         else:
-            _log.info("%s: catches up from number %d", self.path, catch_up.held)
+            self._news.behind(catch_up.held, time.monotonic_ns())
             self.line.say_catching_up(True)
             self.catch_up = catch_up
 
@@ -401,6 +394,7 @@ class Repository:
         self.caught_up, self.caught_up_at = catch_up.all_read, self.live_sqn()
         self.line.cover(self.lost_below)
         self.line.say_catching_up(False)
+        self._news.caught_up(catch_up.held, time.monotonic_ns())
 
     def append(self, frames: CData, size: int) -> None:
         """Whole messages, as a reader of another log gave them. Raises Error, OSError."""
@@ -483,6 +477,7 @@ class Repository:
         """Lets the drained stream of an owner go that is dead or has closed it."""
         assert self.stream is not None
         self.stale.leave(self.stream)
+        news.went(self.called, self.stream, self.next_sqn, lives=self.owner_lives())
         self._detach()
         self.tidy()
 

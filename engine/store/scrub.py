@@ -84,12 +84,12 @@ class Scrub:
             if self._repair is None:
                 self._begin(repository, now)
             elif not self.wait_s() and not self._go_on(self._repair, now):
-                self._end(self._repair, now)
+                self._end(repository, self._repair, now)
         except (Error, OSError) as error:
-            _log.warning("%s", error)
+            _log.warning("%s: %s", repository.called, error)
             self._give_up(now)
         except Exception:  # one log that nobody foresaw must not end the care for all others
-            _log.exception("%s: the look through this log failed", repository.path)
+            _log.exception("%s: the look through this log failed (%s)", repository.called, repository.path)
             self._give_up(now)
 
     def _give_up(self, now: int) -> None:
@@ -139,18 +139,16 @@ class Scrub:
         self._spent = repair.read_bytes, repair.filled_bytes
         return more
 
-    def _end(self, repair: LogRepair, now: int) -> None:
+    def _end(self, repository: Repository, repair: LogRepair, now: int) -> None:
         assert self._turn is not None
         turn, left = self._turn, tuple(repair.left)
         for first, following in repair.filled:
-            _log.warning(
-                "%s: %d..%d were missing, and are copied from another store", repair.path, first, following - 1
-            )
+            missing = f"{first}..{following - 1} were missing"
+            _log.warning("%s: %s, and are copied from another store (%s)", repository.called, missing, repair.path)
         if left != self._told.get(turn.uuid, ()):
             for gap in left:
-                _log.warning(
-                    "%s: %d..%d (%s): no other store has them now", repair.path, gap.first, gap.next - 1, gap.kind
-                )
+                missing = f"{gap.first}..{gap.next - 1} ({gap.kind})"
+                _log.warning("%s: %s: no other store has them now (%s)", repository.called, missing, repair.path)
             self._told[turn.uuid] = left
         self.close()
         self._plan.done(turn, tuple(Range(gap.first, gap.next) for gap in left), now)

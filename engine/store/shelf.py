@@ -31,6 +31,7 @@ from ..memory.mapping import attach_board, read_lines
 from ..native.core import lib
 from ..native.runtime import time
 from . import acks
+from .news import called
 
 if TYPE_CHECKING:
     from ..log.state_file import SourceState
@@ -139,7 +140,7 @@ class Shelf:
             status = lib.hf_log_rest(repository.log)
             repository.close()
         if status != lib.HF_OK:  # it is not said to be shelved: who asks for it opens it, and meets what is wrong
-            _log.warning("%s: closed, and not shelved: %s", repository.path, lib.hf_status_name(status))
+            _log.warning("%s: closed, and not shelved: %s", repository.called, lib.hf_status_name(status))
             return False
         source.shelved, source.shelved_next = source.incarnation, following
         return True
@@ -167,7 +168,7 @@ class Shelf:
                 return
             unlink_unused(holdings.domain, source.uuid, kept=True)
         except (OSError, Error) as error:  # `holdfast gc` finds it
-            _log.debug("%s: its board stays: %s", source.uuid.hex(), error)
+            _log.debug("%s: its board stays: %s", called(holdings.name, source), error)
 
     def _runs(self, name: str) -> bool:
         domain, info = self._holdings.domain, read_info(self._holdings.domain, name)
@@ -187,7 +188,7 @@ class Shelf:
             try:
                 holdings.ensure_repository(source)
             except (Error, OSError) as error:  # said once; the next round tries again, and who asks for it
-                holdings.drainer.say(source.uuid, error)
+                holdings.drainer.say(source, error)
 
 
 def _has_receivers(domain: Domain, uuid: bytes) -> bool:

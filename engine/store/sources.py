@@ -17,10 +17,9 @@ from ..log.info_file import never_held, read_info
 from ..log.stale_rings import living_ring
 from ..memory.mapping import UnpublishedError, attach_stream
 from ..native.runtime import time
-from . import acks, answers
+from . import acks, answers, news
 from .answers import Held
 from .clients import Client, Hold, Key
-from .registry import called
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +75,7 @@ class SourceDesk:
                 self.waiting.append((client, request))
                 return None
             case answers.Forget():
-                name = called(source.registration_id, source.session_id)
+                name = news.called(holdings.name, source)
                 _log.info("%s: who began here sent nothing; forgotten for the one that has begun elsewhere", name)
                 self.forget(source, names=True)
                 return self.register(client, request)
@@ -202,7 +201,10 @@ class SourceDesk:
         decision = answers.decide_begin(request, source, facts)
         if isinstance(decision, wire.Refused):
             return decision
-        return self._take_part(request, source, repository, decision)
+        before = source.incarnation
+        answer = self._take_part(request, source, repository, decision)
+        self._tell(client, repository, new=source.incarnation > before)
+        return answer
 
     def _begin_facts(
         self, client: Client, request: wire.Begin, source: SourceState, repository: Repository
@@ -243,22 +245,35 @@ class SourceDesk:
         declares = _declare(source, request, {**source.directories, **found}, decision.others)
         if declares or learns or readmits:
             holdings.save()  # before anything is drained: after a crash, the peers are who fills in what it misses
-        news = source.begins != list(decision.table)
-        if news:
+        unsaved = source.begins != list(decision.table)
+        if unsaved:
             acks.save(holdings)
             holdings.owe()  # where it fails half way it is in the log, and repeated it is no news
         held, catching_up = holdings.drain_thread(lambda: repository.begin(decision.table, request.stream))
         late_join = holdings.drain_thread(lambda: repository.late_join)
-        news |= late_join != source.late_join
+        unsaved |= late_join != source.late_join
         source.late_join = late_join
         life = request.opened.get(holdings.name, holdings.state.opened)
         missed = life not in holdings.state.lives_for(source)
         if missed:
             source.take_over(life)
-        if news or missed:
+        if unsaved or missed:
             holdings.save()
         holdings.drainer.want_spares()
         return wire.Begun(request.id, held, catching_up)
+
+    @staticmethod
+    def _tell(client: Client, repository: Repository, *, new: bool) -> None:
+        """Who has come: once for each BEGIN, however often it is repeated over one connection. ``new``: else
+        the source lived on, and this store or the connection was away."""
+        source = repository.source
+        hold = client.holds.get(_key(source))
+        if new or (hold is not None and hold.begun != source.incarnation):
+            what = f"{'begins' if new else 'is registered again'} (pid {client.pid})"
+            place = source.incarnation, source.start_sqn
+            _log.info("%s %s: incarnation %d, from number %d on", repository.called, what, *place)
+        if hold is not None:
+            client.holds[_key(source)] = dataclasses.replace(hold, begun=source.incarnation)
 
     def _adopt(self, client: Client, request: wire.Begin) -> None:
         """Another store knew this source already: its identity holds, as long as nothing has begun under the
@@ -293,6 +308,7 @@ class SourceDesk:
             return answers.in_use(request.id, holdings.name, source, "source", holder or Held(0, 0))
         stored = holdings.held(source)
         self.forget(source, names=False)  # the source removes them when all of its stores have answered
+        _log.info("%s: deregistered with its messages", news.called(holdings.name, source))
         return wire.Deregistered(request.id, stored)
 
     def forget(self, source: SourceState, *, names: bool) -> None:

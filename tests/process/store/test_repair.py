@@ -130,7 +130,10 @@ def test_a_store_that_lost_segment_files_gets_their_messages_back(
     with caplog.at_level(logging.WARNING, "holdfast.store"):
         store = run_store("a", "disk")
         until("it is repaired", lambda: clean(directories[0]))
-        until("it is told", lambda: any(": 0.." in record.message for record in caplog.records))
+        until(
+            "it is told",
+            lambda: any(" on topic " in record.message and ": 0.." in record.message for record in caplog.records),
+        )
     store.stop()
     assert run("store", "check", *where)[0] == 0
     assert run("store", "check", "--compare", *where)[0] == 0

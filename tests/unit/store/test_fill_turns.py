@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.native.core import lib
 from holdfast.engine.rules.scrub_schedule import Range
 from holdfast.engine.store import drainer as module
@@ -35,7 +36,7 @@ def catching_up(clock: Clock, names: str, slice_ns: int) -> tuple[Drainer, list[
     """A drainer with a log per letter, and the letters of the slices that were filled."""
     filled: list[str] = []
     bells: Any = None
-    drainer = Drainer(bells, 0, 0.0)
+    drainer = Drainer("a", bells, 0, 0.0)
 
     def repository(name: str) -> Any:
         def fill(_: int) -> None:
@@ -77,7 +78,7 @@ def test_what_was_lost_is_asked_for_once_it_is_published(clock: Clock) -> None:
     """As long as a sync fails, the log's readers see no such record, and would find nothing missing."""
     drainer, _ = catching_up(clock, "a", 1)
     repo: Any = drainer.repositories[b"a"]
-    repo.source, repo.losses, repo.next_sqn = SimpleNamespace(uuid=b"a"), [(5, 9), (12, 14)], 5
+    repo.source, repo.losses, repo.next_sqn = SourceState(b"a", "quotes", 7, 0), [(5, 9), (12, 14)], 5
     repo.line = SimpleNamespace(say_full=lambda _: None)
 
     def full(_: int) -> None:
@@ -96,7 +97,7 @@ def test_what_was_lost_is_asked_for_once_it_is_published(clock: Clock) -> None:
 def test_a_log_that_is_not_filled_any_more_asks_for_what_it_lost_when_that_is_published(clock: Clock) -> None:
     drainer, _ = catching_up(clock, "a", 1)
     repo: Any = drainer.repositories[b"a"]
-    repo.source, repo.losses, repo.next_sqn = SimpleNamespace(uuid=b"a"), [(5, 9)], 9
+    repo.source, repo.losses, repo.next_sqn = SourceState(b"a", "quotes", 7, 0), [(5, 9)], 9
     repo.catch_up, repo.stream = None, object()
     repo.owner_gone = repo.drained = lambda: False
     repo.tidy, repo.beat, repo.look_for_lost = (lambda: None), (lambda _: None), (lambda: None)

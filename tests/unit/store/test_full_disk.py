@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine.errors import Error, SharedMemoryFullError, SystemCallError
+from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.native.core import lib
 from holdfast.engine.rules.halts import RETRY_MAX_NS
 from holdfast.engine.rules.reconcile import Lost
@@ -19,6 +20,8 @@ from holdfast.engine.store.catch_up import CatchUp
 from holdfast.engine.store.drainer import TEND_NS, Drainer
 
 UUID = b"u" * 16
+QUOTES = SourceState(UUID, "quotes", 7, 0)
+CALLED = "store a: RegID 7 on topic 'quotes'"
 HOUR_NS = 3_600_000_000_000
 
 
@@ -42,7 +45,7 @@ class Log:
     """A repository that catches up, and that a full disk stops while ``full``."""
 
     def __init__(self, kind: str) -> None:
-        self.source, self.path = SimpleNamespace(uuid=UUID), "/logs/u"
+        self.source, self.called = QUOTES, CALLED
         self.item = SimpleNamespace(status=lib.HF_OK, rolls=0)
         self.catch_up: object = SimpleNamespace(waits=False)
         self.stream: object = object()
@@ -97,7 +100,7 @@ def test_a_log_that_catches_up_on_a_full_disk_says_so_once_and_is_tried_with_a_p
     clock: Clock, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     bells: Any = None
-    drainer, log = Drainer(bells, 0, 0.0), Log(kind)
+    drainer, log = Drainer("a", bells, 0, 0.0), Log(kind)
     drainer.repositories[UUID] = log  # type: ignore[assignment]
     with caplog.at_level(logging.WARNING, "holdfast.store"):
         turns(drainer, clock, HOUR_NS // 10)
@@ -115,7 +118,7 @@ def test_a_log_that_catches_up_on_a_full_disk_says_so_once_and_is_tried_with_a_p
         turns(drainer, clock, clock.now + 2 * TEND_NS)
         assert log.said[-1] is False
         assert drainer.failures == {}
-        assert [record.getMessage() for record in caplog.records] == ["/logs/u: takes messages again"]
+        assert [record.getMessage() for record in caplog.records] == [f"{CALLED}: takes messages again"]
         caplog.clear()
         log.full, log.catch_up = True, SimpleNamespace(waits=False)
         turns(drainer, clock, clock.now + 2 * TEND_NS)
@@ -124,11 +127,11 @@ def test_a_log_that_catches_up_on_a_full_disk_says_so_once_and_is_tried_with_a_p
 
 def test_another_failure_of_a_full_disk_is_said(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     bells: Any = None
-    drainer = Drainer(bells, 0, 0.0)
-    drainer.say(UUID, OSError(errno.ENOSPC, "full"))
-    drainer.say(UUID, OSError(errno.EIO, "broken"))
-    drainer.say(UUID, OSError(errno.EIO, "broken"))
-    drainer.say(UUID, OSError(errno.ENOSPC, "full"))
+    drainer = Drainer("a", bells, 0, 0.0)
+    drainer.say(QUOTES, OSError(errno.ENOSPC, "full"))
+    drainer.say(QUOTES, OSError(errno.EIO, "broken"))
+    drainer.say(QUOTES, OSError(errno.EIO, "broken"))
+    drainer.say(QUOTES, OSError(errno.ENOSPC, "full"))
     assert [record.getMessage().split("] ")[1] for record in caplog.records] == ["full", "broken", "full"]
 
 
@@ -148,7 +151,7 @@ def test_what_is_missing_is_said_when_it_is_recorded(
         table=(), begun=(1, 0), paths=(), until={}, behind=(9,), undecided=0, awaited=(), read=lambda *_: 0, close=lambda: None
     ))  # fmt: skip
     port: Any = SimpleNamespace(
-        path="/logs/c", stream=object(), item=SimpleNamespace(block_bytes=4096), table=((1, 0),), lack=lack,
+        path="/logs/c", called=CALLED, stream=object(), item=SimpleNamespace(block_bytes=4096), table=((1, 0),), lack=lack,
         info=SimpleNamespace(appended_sqn=5, empty=False), peers=list, until=dict, ring_goes_on=lambda held: max(held, 9),
     )  # fmt: skip
     filling = CatchUp(port)
@@ -159,4 +162,6 @@ def test_what_is_missing_is_said_when_it_is_recorded(
     full = False
     assert filling.turn(0)
     assert recorded == [Lost(5, 8)]
-    assert [record.getMessage() for record in caplog.records] == ["/logs/c: 5..8 are missing: no store has them"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{CALLED}: 5..8 are missing: no store has them (/logs/c)"
+    ]
