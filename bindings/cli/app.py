@@ -87,6 +87,9 @@ def store_run(
     affinity: Annotated[
         str | None, typer.Option("--affinity", "-a", metavar="CPU[,...]", help="One for the rest, then four per store")
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --name: log who comes and goes, too, as a CONFIG does")
+    ] = False,
 ) -> int:
     """Run stores until SIGINT or SIGTERM: they drain, sync and exit with 0. A second one ends at once;
     SIGUSR1 rolls the log."""
@@ -94,7 +97,19 @@ def store_run(
 
     return run_store(
         RunArguments(
-            config, name, directory, kind, port, domain, options or [], validate, dump_schema, detach, utc, affinity
+            config,
+            name,
+            directory,
+            kind,
+            port,
+            domain,
+            options or [],
+            validate,
+            dump_schema,
+            detach,
+            utc,
+            affinity,
+            verbose,
         )
     )
 
@@ -202,6 +217,23 @@ def store_deregister(
 
     wanted = Deregistration(name, source, receiver, older_than, topic, finished, force, dry_run)
     return deregister_as_asked(wanted, timeout, domain)
+
+
+@store_app.command("wait")
+def store_wait(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A store")],
+    state: Annotated[
+        str,
+        typer.Option("--state", metavar="active|running", help="active: it counts for every source that has a ring"),
+    ] = "active",
+    timeout: Annotated[float, typer.Option("--timeout", metavar="S", min=0, help="Seconds to wait; 0 = one look")] = 60,
+    domain: Domain = None,
+) -> int:
+    """Return when a store runs and lacks nothing: between two steps of a rolling restart. Exits with 4 when
+    that takes longer, and says what is missing."""
+    from .store_wait import wait
+
+    return wait(name, state, timeout, domain)
 
 
 @store_app.command("mark")

@@ -45,6 +45,7 @@ class RunArguments:
     detach: bool
     utc: bool
     affinity: str | None
+    verbose: bool = False
 
 
 def run_store(given: RunArguments) -> int:
@@ -90,7 +91,7 @@ def _what_to_run(given: RunArguments) -> tuple[DaemonConfig, Callable[[Store], N
     store = StoreConfig(
         given.name, given.directory, given.domain, given.kind, port=given.port, options=pairs(given.options)
     )
-    return DaemonConfig((store,)), _announce, logging.WARNING
+    return DaemonConfig((store,)), _announce, logging.INFO if given.verbose else logging.WARNING
 
 
 def _announce(store: Store) -> None:

@@ -8,6 +8,7 @@ that are (-1 for none).
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -47,6 +48,8 @@ class StorePosition(msgspec.Struct, frozen=True):
     source does not count it); ``unknown`` (of a nameless source)."""
     proxy: bool = False
     """It stands in for the source, which is dead (docs/semantics.md J.2)."""
+    spare: bool = False
+    """It is ``idle``, and other stores have all seats of its group: a backup that is not needed now."""
 
 
 class SourceRow(msgspec.Struct, frozen=True):
@@ -326,6 +329,8 @@ class _Source:
         files = {  # one that was asked, and where nothing has begun, has no log of it yet
             store.info.uuid: store for store, kept in self.keepers if store.info is not None and kept.incarnation
         }
+        pairs = zip(self.declared, self.groups.of, strict=True)
+        seated = Counter(group for name, group in pairs if name not in self.idle)
         found = []
         for (name, registration_id), group in zip(self.declared.items(), self.groups.of, strict=True):
             uuid = self.uuids.get(name, b"")
@@ -343,7 +348,8 @@ class _Source:
                 state = "idle"
             elif line is not None and line.alive and (line.full or line.catching_up):
                 state = "full" if line.full else "catching_up"
-            found.append(StorePosition(name, registration_id, stable, lag, alive, group, state, proxy))
+            spare = state == "idle" and seated[group] >= self.groups.sizes[group]
+            found.append(StorePosition(name, registration_id, stable, lag, alive, group, state, proxy, spare))
         return found
 
     def row(self) -> SourceRow:
