@@ -209,7 +209,7 @@ class Expiry:
             try:
                 self._holdings.ensure_repository(source)
             except (Error, OSError) as error:  # said once; the others are looked at all the same
-                self._holdings.drainer.say(source.uuid, error)
+                self._holdings.drainer.say(source, error)
         if over:
             name = called(receiver.registration_id, receiver.session_id)
             where = f"store {self._holdings.name}: receiver {name} of {source_called(source)}"
