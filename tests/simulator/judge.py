@@ -270,7 +270,7 @@ class Judge:
         """What a receiver-paced source's stores keep for a receiver."""
         if not self.shape.has("paced"):
             return True
-        known = not self.shape.strange and message.order > self.joined.get(session, self.marks)
+        known = not self.told.is_strange(message, session) and message.order > self.joined.get(session, self.marks)
         return known and self.shape.pace(session) == 1
 
     def stable(self, life: SourceLife, first: int, last: int, client_data: object) -> None:
@@ -409,7 +409,7 @@ class Judge:
         if not life.ordered:
             return
         due = life.due.get(source)
-        newer = message.life.number > life.sent_by.get(source, -1)
+        newer = message.life.number > life.sent_by.get(source, -1) or self.told.is_left(life.sent_by[source])
         if due is not None and first < due and not newer:
             self.fail(f"{life.process.name} got {first} where {due} was due")
         if due is not None and first > due:

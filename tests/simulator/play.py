@@ -23,8 +23,9 @@ STRIKES, PLOT_STRIKES = 0.03, 0.004
 """How often a step is a fault, or somebody's return; and while a plot goes on."""
 QUIET_STEPS = 500
 """At the beginning nothing goes wrong in most seeds, until something is stable."""
-HEAL_STEPS = 20_000
-HEAL_NS = 30_000_000_000
+HEAL_STEPS, HEAL_NS = 20_000, 30_000_000_000
+MESSAGE_STEPS, MESSAGE_NS = 40, 20_000_000
+"""More of healing, for each message that there is by then: a receiver may have to take thousands."""
 LOOK_STEPS = 25
 IDLE_NS = 10_000_000
 
@@ -75,15 +76,15 @@ def _heal(machine: Machine, faults: Faults) -> None:
     world.calm = True
     faults.heal()
     before = len(machine.judge.messages)
-    state = ""
-    for number in range(HEAL_STEPS):
+    state, end_ns = "", faults.healed_ns + HEAL_NS + before * MESSAGE_NS
+    for number in range(HEAL_STEPS + before * MESSAGE_STEPS):
         if number % LOOK_STEPS == 0:
             faults.tend()
             state = _unsettled(machine, before)
             if not state:
                 return
         _step(machine)
-        if int(lib.sim_now_ns) > faults.healed_ns + HEAL_NS:
+        if int(lib.sim_now_ns) > end_ns:
             break
     raise BrokenError(f"liveness: {state}")
 

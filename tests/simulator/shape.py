@@ -158,12 +158,6 @@ class Shape:
         }
 
     @property
-    def strange(self) -> bool:
-        """Stores may have made stable what a receiver is to have that they have never known: backups that
-        took a seat while it was away, or a group that was down when it registered (docs/semantics.md J.1)."""
-        return bool(self.backups) or (len(self.sizes) > 1 and self.intergroup == "any")
-
-    @property
     def backups(self) -> bool:
         """More stores are listed than take part."""
         return any(len(declared) > sum(self.sizes) for declared in self.lists)

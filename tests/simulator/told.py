@@ -48,9 +48,22 @@ class Told:
     def is_remembered(self, session: int) -> bool:
         """Enough stores have registered this receiver, and kept their files since: by them its next life goes
         on where it ended."""
+        return all(self._shape.enough(self._knowing(session), declared) for declared in self._shape.lists)
+
+    def _knowing(self, session: int) -> set[int]:
         who, names = f"receiver {session}", self._shape.names
-        at = {index for index, name in enumerate(names) if who in self._ids.get(name, {}).values()}
-        return all(self._shape.enough(at, declared) for declared in self._shape.lists)
+        return {index for index, name in enumerate(names) if who in self._ids.get(name, {}).values()}
+
+    def is_left(self, number: int) -> bool:
+        """That life was deregistered: who finds its source at a store that was not told of it begins anew."""
+        return any(each.left and each.number == number for each in self._judge.lives)
+
+    def is_strange(self, message: Message, session: int) -> bool:
+        """Stores have this that may never have known a receiver: a backup that took a seat when it was away,
+        or another group, where any will do, that was down when it registered (docs/semantics.md J.1)."""
+        shape, had = self._shape, message.had
+        several = len(shape.sizes) > 1 and shape.intergroup == "any"
+        return bool(shape.backups) or (several and bool(had) and had.isdisjoint(self._knowing(session)))
 
     def goes_on(self, life: ReceiverLife, source: str, number: int) -> None:
         """RegistrationComplete: a store knows the receiver, so it starts where an earlier life has come to at
