@@ -1,6 +1,7 @@
 /* A log that is closed for long: hf_log_rest. */
 #include <sys/stat.h>
 
+#include "base/failpoint.h"
 #include "log_kit.h"
 
 enum { FIRST = 1 << 20, MAX = 1 << 21, USED_MAX = 32768 };
@@ -122,6 +123,36 @@ static void messages_that_a_begin_made_void_stay_void(void)
     close(dir);
 }
 
+static void rest_and_die(void *argument)
+{
+    struct hf_log *log = kit_open(*(int *)argument, kit_config(HF_LEVEL_DISK, FIRST, MAX, 0));
+    CHECK_EQ(hf_log_begin(log, 1, 0), HF_OK);
+    kit_append(log, 0, 3, 100, 1);
+    CHECK_EQ(hf_log_prepare(log), 1);
+    hf_failpoint_arm("rest.sealed=kill");
+    hf_log_rest(log);
+}
+
+static void a_store_that_dies_over_it_loses_nothing(void)
+{
+    int dir = directory();
+    check_killed(check_fork(rest_and_die, &dir), SIGKILL);
+    struct hf_logr *r = kit_reader(dir);
+    uint64_t next = 0;
+    CHECK_EQ(hf_logr_end(r, &next), HF_OK);
+    CHECK_EQ(next, 3);
+    kit_expect(r, 0, 3, 1);
+    hf_logr_close(r);
+    struct hf_log *log = kit_open(dir, kit_config(HF_LEVEL_DISK, FIRST, MAX, 0));
+    CHECK_EQ(kit_info(log).next_sqn, 3);
+    CHECK_EQ(kit_info(log).cut_bytes, 0);
+    CHECK_EQ(hf_log_rest(log), HF_OK);
+    hf_log_close(log);
+    CHECK(room(dir) <= USED_MAX);
+    CHECK_EQ(kit_findings(dir, &(struct hf_check_summary){0}), 0);
+    close(dir);
+}
+
 int main(void)
 {
     root = kit_directory();
@@ -129,5 +160,6 @@ int main(void)
     RUN(what_comes_after_goes_into_a_new_segment);
     RUN(a_log_without_a_message_rests_too);
     RUN(messages_that_a_begin_made_void_stay_void);
+    RUN(a_store_that_dies_over_it_loses_nothing);
     return 0;
 }
