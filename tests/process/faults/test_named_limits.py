@@ -82,13 +82,17 @@ def one_message(ctx: hf.Context, topic: str) -> None:
         src.wait_stable(src.send(topic.encode()), SHORT)
 
 
-def until_refused(ctx: hf.Context, most: int = 100) -> tuple[int, hf.RegistrationError]:
-    """Short-lived sources, one after the other, until the store takes no more; how many it took."""
+def until_refused(ctx: hf.Context, stack: contextlib.ExitStack, most: int = 100) -> tuple[int, hf.RegistrationError]:
+    """Sources that live on in ``stack``, until the store takes no more; how many it took."""
     for number in range(most):
+        src = ctx.source(f"live-{number}", options=OPTIONS)
         try:
-            one_message(ctx, f"short-{number}")
+            src.wait_registered(SHORT)
         except hf.RegistrationError as error:
+            src.close()
             return number, error
+        stack.enter_context(src)
+        src.wait_stable(src.send(src.topic.encode()), SHORT)
     raise AssertionError(f"{most} sources were taken")
 
 
@@ -101,11 +105,13 @@ def test_a_store_at_its_limit_names_it_and_the_sources_that_are_there_go_on(
     limited: Callable[..., LimitedStore],
 ) -> None:
     store = limited()
-    with hf.Context() as ctx, ctx.source("there", options=OPTIONS) as there, hf.Context() as reading:
+    with contextlib.ExitStack() as stack:
+        ctx, reading = stack.enter_context(hf.Context()), stack.enter_context(hf.Context())
+        there = stack.enter_context(ctx.source("there", options=OPTIONS))
         rcv = reading.receiver("there")
         there.wait_registered(SHORT)
         there.wait_stable(there.send(b"before"), SHORT)
-        taken, refused = until_refused(ctx)
+        taken, refused = until_refused(ctx, stack)
         assert taken > 20
         named(str(refused), store.pid)
         assert str(refused).startswith("HF_REGISTRATION: store a failed to do this: EMFILE: ")
@@ -122,10 +128,10 @@ def test_a_store_at_its_limit_names_it_and_the_sources_that_are_there_go_on(
             assert message is not None
             message.release()
             got += 1
-        with ctx.receiver("short-0") as late:  # a receiver of a log that is open costs nothing
+        with ctx.receiver("live-0") as late:  # a receiver of a log that is open costs nothing
             message = late.receive(timeout=SHORT)
             assert message is not None
-            assert bytes(message) == b"short-0"
+            assert bytes(message) == b"live-0"
         (row,) = stat()["stores"]
         assert (row["state"], row["sources"]) == ("running", taken + 1), "nothing of a refused source is kept"
         named(f"{row['near'][0]}; ulimit -n", store.pid)
@@ -153,7 +159,8 @@ def test_a_store_raises_its_soft_limit_to_the_hard_one(limited: Callable[..., Li
 def test_a_spawned_store_raises_its_own_limit_and_a_program_with_a_context_keeps_its(tmp_path: Path) -> None:
     soft, hard = before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        most = len(os.listdir("/proc/self/fd")) + 256
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, most), hard))
         own = resource.getrlimit(resource.RLIMIT_NOFILE)
         with hf.spawn_store(hf.StoreConfig("a", tmp_path / "a")) as store, hf.Context() as ctx:
             assert resource.prlimit(store.pid, resource.RLIMIT_NOFILE) == (hard, hard)
@@ -286,20 +293,29 @@ def test_a_store_that_starts_with_more_logs_than_it_may_open_keeps_room_for_clie
     limited: Callable[..., LimitedStore], start: Callable[..., Program]
 ) -> None:
     first = limited(MOST, MOST)
-    with hf.Context() as ctx:
-        taken, _ = until_refused(ctx)
-    first.process.terminate()
-    first.process.wait(SHORT)
-    half = MOST // 2
-    second = limited(half, half)
-    assert second.descriptors() <= half - FILES_KEPT + 8
-    with hf.Context() as ctx:
-        with pytest.raises(hf.RegistrationError) as refused:
+    with contextlib.ExitStack() as stack:
+        taken, _ = until_refused(stack.enter_context(hf.Context()), stack)
+        first.process.terminate()
+        first.process.wait(SHORT)
+        half = MOST // 2
+        second = limited(half, half)
+        assert second.descriptors() <= half - FILES_KEPT + 8
+        with hf.Context() as ctx:
+            with pytest.raises(hf.RegistrationError) as refused:
+                one_message(ctx, "new")
+            named(str(refused.value), second.pid, half)
+        assert stat()["stores"][0]["sources"] == taken
+        second.process.terminate()
+        second.process.wait(SHORT)
+        limited(2 * MOST, 2 * MOST)  # the remedy
+        with hf.Context() as ctx:
             one_message(ctx, "new")
-        named(str(refused.value), second.pid, half)
-    assert stat()["stores"][0]["sources"] == taken
-    second.process.terminate()
-    second.process.wait(SHORT)
-    limited(2 * MOST, 2 * MOST)  # the remedy
+
+
+def test_sources_that_are_over_take_nothing_from_it(limited: Callable[..., LimitedStore]) -> None:
+    """Years of short-lived programs: their logs are closed (engine/store/shelf.py)."""
+    store = limited()
     with hf.Context() as ctx:
-        one_message(ctx, "new")
+        for number in range(100):
+            one_message(ctx, f"short-{number}")
+    assert store.lines("failed to do this") == []

@@ -268,10 +268,12 @@ def test_its_state_is_on_disk_with_what_it_says(run_store: Callable[..., ThreadS
     store = run_store("a", "disk")
     with hf.Context() as ctx:
         uuid = over(ctx, 7)
-        shelved(store, uuid)
-        state = StateFile(store.store.directory.path).load()
-        assert state is not None
-        assert [(each.uuid, each.is_shelved, each.shelved_next) for each in state.sources] == [(uuid, True, 3)]
+
+        def said() -> list[tuple[bytes, bool, int]]:
+            state = StateFile(store.store.directory.path).load()
+            return [(each.uuid, each.is_shelved, each.shelved_next) for each in state.sources] if state else []
+
+        until("it is on disk", lambda: said() == [(uuid, True, 3)])
 
 
 def test_what_is_shelved_is_forgotten_when_it_is_told(run_store: Callable[..., ThreadStore]) -> None:
