@@ -90,6 +90,10 @@ class StoreInfo(msgspec.Struct, frozen=True):
     """The largest repository-disk-file-size-limit of its topics that are kept on disk; 0: of none, or not
     known."""
 
+    def alive(self, domain: Domain) -> int:
+        """Of its process. 1: it lives; 0: it is proved dead; below: that is not known."""
+        return int(lib.hf_process_alive(domain.fd, self.token, self.pid, self.start))
+
     def __post_init__(self) -> None:
         if not (0 <= self.start < 2**64 and 0 <= self.token < 2**64) or "\0" in self.directory + self.logs:
             raise ValueError("no store writes such an info file")  # msgspec makes a ValidationError of it
@@ -298,7 +302,7 @@ def knows_nothing(domain: Domain, name: str, topic: str, registration_id: int, s
     """This store is dead, and its state file says that it has never heard of such a source. A session ID goes
     before a RegID."""
     info = read_info(domain, name)
-    if info is None or lib.hf_process_alive(domain.fd, info.token, info.pid, info.start) != 0:
+    if info is None or info.alive(domain) != 0:
         return False
     try:
         state = StateFile(Path(info.directory)).load()

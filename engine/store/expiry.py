@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ..errors import Error, SystemCallError
 from ..log.info_file import log_view, read_info
 from ..log.stale_rings import unlink_unsent
-from ..native.core import lib
 from ..native.runtime import Path, time
 from ..rules.expiry import Absences, Now, Timers, forget_after_ns
 from ..rules.proxy_source import Proxies, elected
@@ -136,9 +135,8 @@ class Expiry:
             self._look_at_proxy(source, held, own.activity_ms, now)
         changed = gone_ns != source.gone_ns
         source.gone_ns = gone_ns
-        known = (
-            source.is_shelved or self._holdings.repository(source.uuid) is not None
-        )  # else nobody has looked who has a line
+        # Of a log that cannot be opened nobody has looked who has a line.
+        known = source.is_shelved or self._holdings.repository(source.uuid) is not None
         for receiver in list(source.receivers) if known else []:
             changed |= self._look_at_receiver(source, receiver, lines.get(receiver.uuid), now)
         return changed
@@ -184,8 +182,7 @@ class Expiry:
         return [
             info.uuid
             for info in infos
-            if self._has_begun(source.uuid, Path(info.logs) / source.uuid.hex())
-            and lib.hf_process_alive(domain.fd, info.token, info.pid, info.start) != 0
+            if self._has_begun(source.uuid, Path(info.logs) / source.uuid.hex()) and info.alive(domain) != 0
         ]
 
     def _tell_proxies(self, changes: list[Change]) -> None:
@@ -205,11 +202,8 @@ class Expiry:
         after = forget_after_ns(Timers(receiver.activity_timeout, receiver.state_lifetime), own)
         gone_ns, over = self._absences.look(key, held, receiver.gone_ns, after, now)
         if over and source.is_shelved:  # with the log, its line on the board is looked at
+            self._holdings.take_down(source)
             over = False
-            try:
-                self._holdings.ensure_repository(source)
-            except (Error, OSError) as error:  # said once; the others are looked at all the same
-                self._holdings.drainer.say(source, error)
         if over:
             name = called(receiver.registration_id, receiver.session_id)
             where = f"store {self._holdings.name}: receiver {name} of {source_called(source)}"

@@ -111,6 +111,7 @@ class Holdings:
         self._memory = domain.memory_logs(name, state.uuid)
         self._file = file
         self._used_ns: dict[bytes, int] = {}
+        """As :meth:`used_ns` says."""
         self._places: dict[bytes, tuple[int, int]] = {}
         """Source uuid -> device and inode of the directory of its log, when it was opened."""
         self.read_only: ReadOnlyError | None = None
@@ -206,7 +207,7 @@ class Holdings:
         found = self.repository(source.uuid)
         if found is None:
             try:
-                found = self.drain_thread(lambda: self._take_up(source))
+                found = self.drain_thread(lambda: self._open_again(source))
             except (
                 SystemCallError,
                 SharedMemoryFullError,
@@ -218,7 +219,14 @@ class Holdings:
             self.drainer.want_spares()
         return found
 
-    def _take_up(self, source: SourceState) -> Repository:
+    def take_down(self, source: SourceState) -> None:
+        """Opens a shelved log. Where that fails it is said once, and tried again when somebody asks."""
+        try:
+            self.ensure_repository(source)
+        except (Error, OSError) as error:
+            self.drainer.say(source, error)
+
+    def _open_again(self, source: SourceState) -> Repository:
         """As a start of the store does. The drain thread."""
         was_shelved = source.is_shelved
         repository = self._open(source)

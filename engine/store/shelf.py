@@ -171,8 +171,8 @@ class Shelf:
             _log.debug("%s: its board stays: %s", called(holdings.name, source), error)
 
     def _runs(self, name: str) -> bool:
-        domain, info = self._holdings.domain, read_info(self._holdings.domain, name)
-        return info is not None and lib.hf_process_alive(domain.fd, info.token, info.pid, info.start) == 1
+        info = read_info(self._holdings.domain, name)
+        return info is not None and info.alive(self._holdings.domain) == 1
 
     # The rounds ---------------------------------------------------------------------------------------------
 
@@ -183,12 +183,8 @@ class Shelf:
             self._next_round_ns = now_ns + self._interval_ns
         for _ in range(min(ROUND_MAX, len(self._round))):
             source = holdings.registry.source(self._round.popleft())
-            if source is None or not source.is_shelved or holdings.repository(source.uuid) is not None:
-                continue
-            try:
-                holdings.ensure_repository(source)
-            except (Error, OSError) as error:  # said once; the next round tries again, and who asks for it
-                holdings.drainer.say(source, error)
+            if source is not None and source.is_shelved and holdings.repository(source.uuid) is None:
+                holdings.take_down(source)
 
 
 def _has_receivers(domain: Domain, uuid: bytes) -> bool:

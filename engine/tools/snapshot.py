@@ -142,7 +142,7 @@ class StoreFiles:
         self.socket = domain.socket_path(name)
         if self.info is not None:
             info = self.info
-            self.alive = max(-1, int(lib.hf_process_alive(domain.fd, info.token, info.pid, info.start)))
+            self.alive = max(-1, info.alive(domain))
             try:
                 self.listed = StateFile(Path(info.directory)).load()
             except (Error, OSError):
