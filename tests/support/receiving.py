@@ -51,6 +51,18 @@ def take(rcv: hf.Receiver, count: int = 1) -> list[int]:
     return found
 
 
+def received(ctx: hf.Context, topic: str, count: int, **options: Any) -> list[bytes]:
+    """What a receiver of its own gets first, all acknowledged."""
+    with ctx.receiver(topic, options=options) as rcv:
+        found: list[bytes] = []
+        for _ in range(count):
+            message = rcv.receive(timeout=SHORT)
+            assert message is not None, f"only {found} came"
+            with message:
+                found.append(bytes(message))
+        return found
+
+
 def until(what: str, true: Callable[[], object], ctx: hf.Context | None = None) -> None:
     """Waits for ``true()``; ``ctx``: a sequential context to poll."""
     deadline = time.monotonic() + SHORT

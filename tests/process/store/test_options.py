@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from process.conftest import ThreadStore
+from support.receiving import received
 from support.three_stores import everywhere
 from support.workers import until
 
@@ -56,18 +57,6 @@ def sent(ctx: hf.Context, topic: str, *messages: bytes, **options: Any) -> hf.So
     if messages:
         src.wait_stable(timeout=SHORT)
     return src
-
-
-def received(ctx: hf.Context, topic: str, count: int) -> list[bytes]:
-    rcv = ctx.receiver(topic)
-    found: list[bytes] = []
-    for _ in range(count):
-        message = rcv.receive(timeout=SHORT)
-        assert message is not None, f"only {found} came"
-        with message:
-            found.append(bytes(message))
-    rcv.close()
-    return found
 
 
 def repository(store: ThreadStore, topic: str) -> Any:

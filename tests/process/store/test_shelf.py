@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from support.leftovers import objects_of
-from support.three_stores import everywhere, send
+from support.receiving import received
+from support.three_stores import SHORT, SOURCE, everywhere, send
 from support.workers import until
 
 import holdfast as hf
@@ -27,13 +28,6 @@ if TYPE_CHECKING:
 
     from holdfast.engine.store.repository import Repository
 
-SHORT = 90.0
-SOURCE: dict[str, Any] = {
-    "ring_size": 1 << 17,
-    "fragment_size": 4096,
-    "ume_registration_interval": 100,
-    "ume_store_check_interval": 50,
-}
 ROOM_MAX = 40_000
 """Bytes of disk of a log of a few short messages."""
 
@@ -80,15 +74,20 @@ def room(store: ThreadStore, uuid: bytes) -> int:
     return sum(file.stat().st_blocks * 512 for file in log.iterdir())
 
 
-def taken(ctx: hf.Context, count: int, **options: Any) -> list[bytes]:
-    with ctx.receiver("quotes", options=options) as rcv:
-        found: list[bytes] = []
-        for _ in range(count):
-            message = rcv.receive(timeout=SHORT)
-            assert message is not None, f"no message came after {found}"
-            with message:
-                found.append(bytes(message))
-        return found
+def boards(ctx: hf.Context) -> list[str]:
+    return [name for name in objects_of(ctx.domain.path) if name.endswith(".b")]
+
+
+def is_linked(ctx: hf.Context, rcv: hf.Receiver) -> None:
+    """Its context has asked the store which sources there are: none."""
+    assert rcv.receive(timeout=0.01) is None
+    until("it is linked to the store", lambda: [link for link in ctx.store_links() if link.welcome])
+
+
+def gets_the_first(rcv: hf.Receiver) -> None:
+    message = rcv.receive(timeout=SHORT)
+    assert message is not None
+    assert bytes(message) == b"0"
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])
@@ -99,12 +98,10 @@ def test_a_source_that_is_over_costs_no_descriptor_and_little_room(
     with hf.Context() as ctx:
         uuids = [over(ctx, session) for session in range(1, 6)]
         shelved(store, *uuids)
-        until(
-            "their boards have gone", lambda: not [name for name in objects_of(ctx.domain.path) if name.endswith(".b")]
-        )
+        until("their boards have gone", lambda: not boards(ctx))
         assert not [path for path in open_files() if any(uuid.hex() in path for uuid in uuids)]
         assert all(room(store, uuid) <= ROOM_MAX for uuid in uuids)
-        assert sorted(taken(ctx, 15)) == sorted([b"0", b"1", b"2"] * 5)
+        assert sorted(received(ctx, "quotes", 15)) == sorted([b"0", b"1", b"2"] * 5)
         shelved(store, *uuids)
 
 
@@ -121,7 +118,7 @@ def test_its_next_life_goes_on_where_it_ended(run_store: Callable[..., ThreadSto
             send(src, 2)
         shelved(store, uuid)
         assert kept(store, uuid).shelved_next == 5
-        assert taken(ctx, 5) == [b"0", b"1", b"2", b"3", b"4"]
+        assert received(ctx, "quotes", 5) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])
@@ -136,19 +133,19 @@ def test_a_store_that_starts_leaves_it_closed(
         store.stop()
         store = run_store("a", kind)
         assert list(store.store.drainer.repositories) == []
-        assert taken(ctx, 3) == [b"0", b"1", b"2"]
+        assert received(ctx, "quotes", 3) == [b"0", b"1", b"2"]
 
 
 def test_what_a_session_has_acknowledged_stays(run_store: Callable[..., ThreadStore]) -> None:
     store = run_store("a", "disk")
     with hf.Context() as ctx:
         uuid = over(ctx, 7, 5)
-        assert taken(ctx, 2, ume_session_id=9) == [b"0", b"1"]
+        assert received(ctx, "quotes", 2, ume_session_id=9) == [b"0", b"1"]
         shelved(store, uuid)
         assert [receiver.ack for receiver in kept(store, uuid).receivers] == [2]
         store.stop()
         run_store("a", "disk")
-        assert taken(ctx, 3, ume_session_id=9) == [b"2", b"3", b"4"]
+        assert received(ctx, "quotes", 3, ume_session_id=9) == [b"2", b"3", b"4"]
 
 
 def test_a_log_that_a_receiver_holds_stays_open(run_store: Callable[..., ThreadStore]) -> None:
@@ -292,7 +289,7 @@ def test_a_receiver_of_a_shelved_source_is_forgotten_after_its_lifetime(run_stor
     )
     with hf.Context() as ctx:
         uuid = over(ctx, 7)
-        taken(ctx, 1, ume_session_id=9)
+        received(ctx, "quotes", 1, ume_session_id=9)
         until("its receiver is forgotten", lambda: kept(store, uuid).receivers == [])
         shelved(store, uuid)
 
@@ -304,7 +301,7 @@ def test_a_shelved_log_that_cannot_be_opened_keeps_no_other_from_its_end(
     store = run_store("a", "disk")
     with hf.Context() as ctx:
         damaged, whole = over(ctx, 7), over(ctx, 8)
-        taken(ctx, 6, ume_session_id=9)
+        received(ctx, "quotes", 6, ume_session_id=9)
         shelved(store, damaged, whole)
         store.stop()
         head = store.store.logs / damaged.hex() / "head"
@@ -336,8 +333,7 @@ def test_a_receiver_hears_of_a_source_though_others_come_all_the_time(
 ) -> None:
     store = run_store("a", "disk")
     with hf.Context() as other, hf.Context() as ctx, ctx.receiver("quotes") as rcv:
-        assert rcv.receive(timeout=0.01) is None
-        until("it is linked to the store", lambda: [link for link in ctx.store_links() if link.welcome])
+        is_linked(ctx, rcv)
 
         def one_more() -> bool:
             ctx.discovery.seen += 1
@@ -345,9 +341,7 @@ def test_a_receiver_hears_of_a_source_though_others_come_all_the_time(
 
         monkeypatch.setattr(ctx.discovery, "refresh", one_more)
         shelved(store, over(other, 7, 1))
-        message = rcv.receive(timeout=SHORT)
-        assert message is not None
-        assert bytes(message) == b"0"
+        gets_the_first(rcv)
 
 
 def test_a_receiver_that_has_not_seen_the_board_hears_of_the_source(
@@ -356,16 +350,13 @@ def test_a_receiver_that_has_not_seen_the_board_hears_of_the_source(
     """Source, ring and board come and go between two looks of its context."""
     store = run_store("a", "disk")
     with hf.Context() as other, hf.Context() as ctx, ctx.receiver("quotes") as rcv:
-        assert rcv.receive(timeout=0.01) is None
-        until("it is linked to the store", lambda: [link for link in ctx.store_links() if link.welcome])
+        is_linked(ctx, rcv)
         looks = ctx.discovery.refresh
         monkeypatch.setattr(ctx.discovery, "refresh", lambda: False)
         shelved(store, over(other, 7, 1))
-        until("its board has gone", lambda: not [name for name in objects_of(ctx.domain.path) if name.endswith(".b")])
+        until("its board has gone", lambda: not boards(ctx))
         monkeypatch.setattr(ctx.discovery, "refresh", looks)
-        message = rcv.receive(timeout=SHORT)
-        assert message is not None
-        assert bytes(message) == b"0"
+        gets_the_first(rcv)
 
 
 def test_a_board_stays_whose_acknowledgements_another_store_has_not_taken_in(
@@ -380,14 +371,14 @@ def test_a_board_stays_whose_acknowledgements_another_store_has_not_taken_in(
         for store in stores.values():
             shelved(store, uuid)
         stores["a"].stop()
-        assert taken(ctx, 1, ume_session_id=9) == [b"0"]
+        assert received(ctx, "quotes", 1, ume_session_id=9) == [b"0"]
         for name in "bc":
             shelved(stores[name], uuid)
     with monkeypatch.context() as killed, hf.Context() as ctx:
         for name in "bc":
             killed.setattr(stores[name].store._shelf, "turn", lambda: None)
             killed.setattr(stores[name].store.holdings, "save", lambda **_: None)
-        assert taken(ctx, 2, ume_session_id=9) == [b"1", b"2"]
+        assert received(ctx, "quotes", 2, ume_session_id=9) == [b"1", b"2"]
         for name in "bc":
             stores[name].stop()
     for name in "bc":
@@ -407,7 +398,7 @@ def test_a_board_stays_whose_acknowledgements_another_store_has_not_taken_in(
     assert kept(run_store("a", "disk"), uuid).receivers == []
     until("a has looked at the board", lambda: uuid in looked)
     with hf.Context() as ctx:
-        assert taken(ctx, 2, ume_session_id=9) == [b"3", b"4"]
+        assert received(ctx, "quotes", 2, ume_session_id=9) == [b"3", b"4"]
 
 
 def test_a_ring_that_a_store_may_lack_is_not_removed_with_the_board(

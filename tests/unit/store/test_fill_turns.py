@@ -4,32 +4,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.log.state_file import SourceState
 from holdfast.engine.native.core import lib
 from holdfast.engine.rules.scrub_schedule import Range
-from holdfast.engine.store import drainer as module
 from holdfast.engine.store.drainer import FILL_NS, Drainer
 
-
-class Clock:
-    """Stands in for the module ``time``."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def monotonic_ns(self) -> int:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
-    return clock
+if TYPE_CHECKING:
+    from unit.store.conftest import Clock
 
 
 def catching_up(clock: Clock, names: str, slice_ns: int) -> tuple[Drainer, list[str]]:

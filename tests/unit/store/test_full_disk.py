@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,30 +15,16 @@ from holdfast.engine.native.core import lib
 from holdfast.engine.rules.halts import RETRY_MAX_NS
 from holdfast.engine.rules.reconcile import Lost
 from holdfast.engine.store import catch_up
-from holdfast.engine.store import drainer as module
 from holdfast.engine.store.catch_up import CatchUp
 from holdfast.engine.store.drainer import TEND_NS, Drainer
+
+if TYPE_CHECKING:
+    from unit.store.conftest import Clock
 
 UUID = b"u" * 16
 QUOTES = SourceState(UUID, "quotes", 7, 0)
 CALLED = "store a: RegID 7 on topic 'quotes'"
 HOUR_NS = 3_600_000_000_000
-
-
-class Clock:
-    """Stands in for the module ``time``."""
-
-    now = 0
-
-    def monotonic_ns(self) -> int:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
-    return clock
 
 
 class Log:
