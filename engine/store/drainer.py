@@ -17,6 +17,7 @@ from ..native.core import ffi, lib
 from ..native.runtime import futures, queue, threading, time
 from ..native.status import check, error_of
 from ..rules.halts import Halt
+from ..rules.log_sizes import COMMIT_BYTES
 from ..rules.scrub_schedule import Range
 from . import news
 from .scrub import Scrub
@@ -41,8 +42,6 @@ TEND_NS = 200_000_000
 """How often streams are looked at for gone owners. A round in which nothing comes takes as long."""
 PACED_ROUND_NS = 5_000_000
 """While receivers of a receiver-paced source have something to acknowledge."""
-COMMIT_BYTES = 16 << 20
-"""A group commit is not delayed beyond this much appended data."""
 FILL_NS = 5_000_000
 """Time for slices between two rounds, when many logs catch up: what is sent now waits no longer, except for
 one long slice."""

@@ -27,6 +27,7 @@ from ..native.runtime import os, shutil, time
 from ..native.waiting import STRATEGIES
 from ..options.receiver_paced import Terms, agree
 from ..options.topic_rules import kept_type
+from ..rules.log_sizes import RELEASED_MIN, segment_bytes
 from .drainer import Drainer
 from .limits import StoreLimits
 from .news import called
@@ -51,13 +52,6 @@ _log = logging.getLogger("holdfast.store")
 _T = TypeVar("_T")
 
 HOUR_NS = 3600 * 1_000_000_000
-SEGMENT_MIN, SEGMENT_MAX = 1 << 15, 64 << 20
-"""Bytes of a segment file."""
-SEGMENTS = 8
-"""What a log keeps goes by whole segments, and the one that is written counts in full: so each is an eighth
-of it at most, or a log that has just begun one would keep nothing else."""
-RELEASED_MIN = 1 << 20
-"""Of a receiver-paced source: the largest block fits into it."""
 NUMBERS_BYTES = 1 << 16
 """Bytes of a segment file that holds no message."""
 
@@ -336,9 +330,9 @@ class Holdings:
             config.first_segment_bytes = config.max_segment_bytes = NUMBERS_BYTES
         elif source.paced is None:
             config.retain_bytes = rules.retain_bytes(source.repository)
-            config.max_segment_bytes = _segment_bytes(config.retain_bytes)
+            config.max_segment_bytes = segment_bytes(config.retain_bytes)
         elif terms is not None:
-            config.max_segment_bytes = max(RELEASED_MIN, _segment_bytes(terms.capacity))
+            config.max_segment_bytes = max(RELEASED_MIN, segment_bytes(terms.capacity))
         return config
 
     def _place(self, source: SourceState) -> Path:
@@ -437,8 +431,3 @@ class Holdings:
 def _inode(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_dev, found.st_ino
-
-
-def _segment_bytes(kept: int) -> int:
-    """Of the largest file of a log that keeps so much; 0: everything."""
-    return max(SEGMENT_MIN, min(kept // SEGMENTS, SEGMENT_MAX)) if kept else SEGMENT_MAX

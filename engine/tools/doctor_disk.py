@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..native.runtime import Path, os
+from ..rules.log_sizes import most_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..log.state_file import SourceState
 
-__all__ = ["DiskUse", "disk_use", "most_bytes"]
-
-FILE_MAX, PACED_MIN = 64 << 20, 1 << 20
-"""Bytes of a segment, and of one of a receiver-paced source (engine/store/holdings.py)."""
-GROUP_MAX = 16 << 20
-"""Bytes that one sync may bring to disk (engine/store/drainer.py): no file of it goes before."""
+__all__ = ["DiskUse", "disk_use"]
 
 
 class DiskUse(NamedTuple):
@@ -29,14 +25,6 @@ class DiskUse(NamedTuple):
     """Bytes of files now."""
     most: int
     """Bytes of files when all are full, without what the frames of receiver-paced messages take."""
-
-
-def most_bytes(limit: int, *, paced: bool) -> int:
-    """Bytes of files of one log that keeps ``limit``: one file more, made ahead, an eighth of the limit; of a
-    receiver-paced source also the first and the last one, which are full only in part; and what one sync
-    brings."""
-    one = min(limit // 8, FILE_MAX)
-    return limit + GROUP_MAX + (3 * max(one, PACED_MIN) if paced else one)
 
 
 def disk_use(logs: Path, sources: Sequence[SourceState], limit: int) -> DiskUse:

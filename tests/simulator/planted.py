@@ -182,7 +182,7 @@ PLANTED: dict[str, tuple[Patch, ...]] = {
     "a_segment_is_as_large_as_what_is_kept": (
         Patch(
             f"{STORE}/holdings.py",
-            "            config.max_segment_bytes = _segment_bytes(config.retain_bytes)\n",
+            "            config.max_segment_bytes = segment_bytes(config.retain_bytes)\n",
             "            pass\n",
         ),
     ),

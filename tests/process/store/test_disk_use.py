@@ -10,8 +10,9 @@ from support.workers import until
 
 import holdfast as hf
 from holdfast.engine.memory.domain import Domain
+from holdfast.engine.rules.log_sizes import most_bytes
 from holdfast.engine.tools.doctor import examine
-from holdfast.engine.tools.doctor_disk import disk_use, most_bytes
+from holdfast.engine.tools.doctor_disk import disk_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.store import drainer, holdings
-from holdfast.engine.tools import doctor, doctor_disk
-from holdfast.engine.tools.doctor_disk import DiskUse, disk_use, most_bytes
+from holdfast.engine.rules.log_sizes import most_bytes
+from holdfast.engine.tools import doctor
+from holdfast.engine.tools.doctor_disk import DiskUse, disk_use
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,12 +20,6 @@ MIB = 1 << 20
 def source(name: str, repository: str = "disk", paced: int | None = None) -> Any:
     limits = None if paced is None else SimpleNamespace(disk_limit=paced)
     return SimpleNamespace(uuid=name.encode(), repository=repository, paced=limits)
-
-
-def test_the_sizes_are_those_that_the_store_has() -> None:
-    assert (doctor_disk.FILE_MAX, doctor_disk.PACED_MIN) == (holdings.SEGMENT_MAX, holdings.RELEASED_MIN)
-    assert doctor_disk.GROUP_MAX == drainer.COMMIT_BYTES
-    assert holdings.SEGMENTS == 8
 
 
 def test_one_file_is_made_ahead() -> None:
