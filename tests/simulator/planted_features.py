@@ -117,8 +117,8 @@ FEATURES: dict[str, tuple[Patch, ...]] = {
     "an_empty_log_stands_in": (
         Patch(
             EXPIRY,
-            "            if self._has_begun(source.uuid, Path(info.logs) / source.uuid.hex())\n            and lib",
-            "            if lib",
+            "if self._has_begun(source.uuid, Path(info.logs) / source.uuid.hex()) and info.alive",
+            "if info.alive",
         ),
     ),
     "a_registration_id_is_given_twice": (
