@@ -68,6 +68,12 @@ class Lives:
             self.process.communicate()
 
 
+def remove_domain(one: Lives) -> None:
+    """Out of sight, and not for good: another test's domain that was made with the same inode would have the
+    same prefix, and its processes would count."""
+    shutil.move(one.directory, one.directory.parent.parent / f"removed-{one.domain}")
+
+
 @pytest.fixture
 def one(shm: PrivateShm, tmp_path: Path) -> Iterator[Lives]:
     made = Lives(shm, tmp_path, "one")
@@ -77,7 +83,7 @@ def one(shm: PrivateShm, tmp_path: Path) -> Iterator[Lives]:
 
 def test_what_is_left_when_a_domain_is_removed_is_listed_and_removed(shm: PrivateShm, one: Lives) -> None:
     one.kill()
-    shutil.rmtree(one.directory)
+    remove_domain(one)
     names = shm.names()
     assert {name.split(".")[2 if ".logs." in name else -1] for name in names} == {"b", "bells", "card", "logs"}
     code, out, err = shm.holdfast("gc", "--orphans", "--all")
@@ -102,7 +108,7 @@ def test_the_logs_of_a_memory_store_stay_without_all(shm: PrivateShm, one: Lives
     """Its directory leads there: a store that starts in another domain goes on with them, and while that
     domain is there they stay."""
     one.kill()
-    shutil.rmtree(one.directory)
+    remove_domain(one)
     assert shm.holdfast("gc", "--orphans", "--remove")[0] == 0
     assert [name.split(".")[2] for name in shm.names()] == ["card", "logs"]
     (tmp_path / "a-one").rename(tmp_path / "a-two")
@@ -118,7 +124,7 @@ def test_the_logs_of_a_memory_store_stay_without_all(shm: PrivateShm, one: Lives
 def test_the_doctor_tells_of_orphans_and_the_command(shm: PrivateShm, one: Lives) -> None:
     assert orphans_at(shm) == []
     one.kill()
-    shutil.rmtree(one.directory)
+    remove_domain(one)
     assert orphans_at(shm) == [], "whoever removes a domain may be about to remove the rest"
     shm.sh("find /dev/shm -mindepth 1 -exec touch -d '2 hours ago' {} +")
     ((ok, found, remedy),) = orphans_at(shm)
@@ -148,7 +154,7 @@ def another() -> str:
 @pytest.mark.parametrize("card", [True, False])
 def test_what_a_living_store_has_is_not_swept(shm: PrivateShm, one: Lives, *, card: bool) -> None:
     """Whether it has a card or, like those of 0.1, none; and not by age."""
-    shutil.rmtree(one.directory)
+    remove_domain(one)
     if not card:
         shm.sh("rm /dev/shm/*.card")
     names = shm.names()
@@ -166,7 +172,7 @@ def test_what_a_living_store_has_is_not_swept(shm: PrivateShm, one: Lives, *, ca
 def test_what_lives_in_another_container_is_not_swept(shm: PrivateShm, one: Lives, *, card: bool) -> None:
     """It is not in the other one's /proc: the lock of the card speaks for it, and without a card what it has
     mapped."""
-    shutil.rmtree(one.directory)
+    remove_domain(one)
     if not card:
         shm.sh("rm /dev/shm/*.card")
     names = shm.names()
@@ -181,7 +187,7 @@ def test_what_lives_in_another_container_is_not_swept(shm: PrivateShm, one: Live
 
 def test_garbage_in_a_card_makes_its_domain_unknown(shm: PrivateShm, one: Lives) -> None:
     one.kill()
-    shutil.rmtree(one.directory)
+    remove_domain(one)
     (card,) = [name for name in shm.names() if name.endswith("card")]
     shm.sh(f"echo garbage >/dev/shm/{card}; mkfifo /dev/shm/hf.0123456789ab.card")
     names = shm.names()
@@ -209,7 +215,7 @@ def test_what_another_user_has_is_not_looked_at(shm: PrivateShm, one: Lives) -> 
         "orphans: removed 0 "
     )
     assert shm.names() == names
-    shutil.rmtree(one.directory)
+    remove_domain(one)
     shm.holdfast("gc", "--orphans", "--remove", "--all")
     left = shm.names()
     assert len(left) == 17

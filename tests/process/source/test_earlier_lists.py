@@ -21,6 +21,7 @@ from holdfast.engine.log.sight import on_record
 from holdfast.engine.memory.domain import Domain
 from holdfast.engine.rules.reconcile import BEGINS_MAX, FOR_EVER
 from holdfast.engine.rules.registration import Phase
+from holdfast.engine.store import shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -242,11 +243,12 @@ def spoken_for(domain: str, names: str) -> dict[str, tuple[int, list[str]]]:
 
 
 def test_a_list_that_is_older_than_all_begins_that_a_table_remembers_keeps_its_bound(
-    run_store: Callable[..., ThreadStore], own_domain: str
+    run_store: Callable[..., ThreadStore], own_domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """a has followed its peers ever since: it knows what has begun, and neither by whom that was declared,
     nor where the second list began. Up to there it counts, or a little longer; never for ever, and never for
     a list that it has not been told."""
+    monkeypatch.setattr(shelf, "IDLE_NS", 1 << 62)  # a shelved log follows nobody
     stores = {name: run_store(name, "disk") for name in "abc"}
     assert life("ab", 5) == 0
     for _ in range(BEGINS_MAX):
