@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .engine.receiver.delivery_controller import DeliveryController
+    from .engine.receiver.receiver import Past
     from .pool import EntriesPool, MessagePool
 
 __all__ = ["ReceiverStats"]
@@ -47,15 +48,20 @@ class ReceiverStats:
 
     @classmethod
     def of(
-        cls, controllers: Sequence[DeliveryController], pool: MessagePool, entries: EntriesPool, outstanding: int
+        cls,
+        controllers: Sequence[DeliveryController],
+        past: Past,
+        pool: MessagePool,
+        entries: EntriesPool,
+        outstanding: int,
     ) -> Self:
         """As they stand now."""
         return cls(
             len(controllers),
-            sum(i.delivered for i in controllers),
-            sum(i.redelivered for i in controllers),
+            past.delivered + sum(i.delivered for i in controllers),
+            past.redelivered + sum(i.redelivered for i in controllers),
             sum(i.lag() for i in controllers),
-            sum(i.feed.lapped for i in controllers if i.feed is not None),
+            past.lapped + sum(i.feed.lapped for i in controllers if i.feed is not None),
             {i.source: i.acked - 1 for i in controllers if i.window is not None},
             pool_allocated=pool.allocated,
             pool_kept_views=pool.kept_views,

@@ -460,7 +460,7 @@ class Receiver(Driver):
 
     def stats(self) -> ReceiverStats:
         """A snapshot of counters."""
-        return ReceiverStats.of(self.controllers, self.pool, self.entries, self.outstanding)
+        return ReceiverStats.of(self.controllers, self.past, self.pool, self.entries, self.outstanding)
 
     def close(self, timeout: float | None = None) -> None:
         """Flushes due acks, invalidates unreleased messages unconsumed, frees the RegIDs. Idempotent.

@@ -21,6 +21,10 @@ SHOWN = 4
 BESIDE = {
     "engine/client/callback_errors.py": "process/cli/test_configuration.py",
     "engine/client/liveness_driver.py": "process/client/test_liveness.py",
+    "engine/control/fields.py": "unit/control/test_packet_sizes.py unit/control/test_undecodable.py",
+    "engine/control/listing.py": "process/receiver/test_finished.py unit/control/test_packet_sizes.py",
+    "engine/receiver/finished.py": "process/receiver/test_finished.py",
+    "engine/receiver/finished_source.py": "process/receiver/test_finished.py",
     "engine/control/grants.py": "process/source/test_votes.py unit/control/test_packet_sizes.py",
     "engine/control/host.py": "process/client/test_end_to_end.py",
     "engine/control/skipped.py": "process/receiver/test_skipping.py",

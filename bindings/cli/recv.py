@@ -99,10 +99,15 @@ class _End:
             for controller in receiver.controllers
             if controller.feed is not None
         }
-        missing = wanted.keys() - at.keys()
+        at |= {
+            uuid: number
+            for uuid in wanted.keys() - at.keys()
+            if (number := receiver.finished.reached(bytes.fromhex(uuid)))
+        }
+        missing = {uuid for uuid in wanted.keys() - at.keys() if wanted[uuid]}
         if missing and time.monotonic() > self._deadline:
             raise RegistrationTimeout(f"{len(missing)} sources of topic {self._topic!r} did not accept this receiver")
-        return not missing and all(at[uuid] >= number for uuid, number in wanted.items())
+        return not missing and all(at.get(uuid, 0) >= number for uuid, number in wanted.items())
 
 
 class _Output:

@@ -8,7 +8,7 @@ somebody else took the RegID over meanwhile is not this object's any more, and c
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import TurnHeldError, UsageError
 from ..events import receiver as receiver_events
@@ -21,13 +21,13 @@ from . import wire
 from .refusals import reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..memory.domain import Domain
     from ..rules.source_registration import SourceRegistration
     from .link import StoreLink
 
-__all__ = ["Deregistration", "ReceiverDeregistration", "SourceDeregistration", "check_deregister"]
+__all__ = ["Deregistration", "Forgotten", "ReceiverDeregistration", "SourceDeregistration", "check_deregister"]
 
 RETRY_NS = 1_000_000_000
 """Pause before a store that failed to do it is asked again."""
@@ -180,6 +180,15 @@ class SourceDeregistration(Deregistration):
         return any(view.line.role == lib.HF_ROLE_STORE and view.alive != 0 for view in views)
 
 
+class Forgotten(NamedTuple):
+    """What a store knows a receiver of one source by; as :class:`wire.ReceiverGranted` says it."""
+
+    uuid: bytes
+    registration_id: int
+    source_registration_id: int
+    flags: int
+
+
 class ReceiverDeregistration(Deregistration):
     """Of a receiver, from the stores of one source; their links and names by store index."""
 
@@ -190,11 +199,11 @@ class ReceiverDeregistration(Deregistration):
         super().__init__(links)
         self._uuid, self._topic, self._source, self._tell = uuid, topic, source, tell
         self._names = names
-        self._answers: dict[int, wire.ReceiverGranted] = {}
+        self._answers: dict[int, wire.ReceiverGranted | Forgotten] = {}
 
-    def start(self, answers: dict[int, wire.ReceiverGranted]) -> None:
+    def start(self, answers: Mapping[int, wire.ReceiverGranted | Forgotten]) -> None:
         """Asks the stores that granted, by index; later also one whose grant has crossed the call."""
-        self._answers |= answers
+        self._answers.update(answers)
         self.add(answers)
 
     def _request(self, store: int, request_id: int) -> wire.Deregister:

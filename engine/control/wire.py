@@ -15,8 +15,22 @@ from msgspec import Meta
 from ..errors import CorruptionError
 from ..options.receiver_paced import Wanted  # noqa: TC001  (msgspec decodes by it)
 from ..printable import cut
+from .fields import U32, BeginOf, Number, Small, Topic, Uuid
+from .listing import ListSources, Over, SourceInfo, Sources
 
-__all__ = ["PROTOCOL"]
+__all__ = [
+    "PROTOCOL",
+    "U32",
+    "BeginOf",
+    "ListSources",
+    "Number",
+    "Over",
+    "Small",
+    "SourceInfo",
+    "Sources",
+    "Topic",
+    "Uuid",
+]
 
 PROTOCOL = 1
 PACKET_MAX = 128 * 1024
@@ -25,22 +39,15 @@ UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that somebody else wrote, as text not in UTF-8, or a thousand brackets."""
 PAGE_MAX = 16
 """Sources in one answer: with the longest topics and paths they fit."""
+PAGE_BYTES = 64 * 1024
+"""Of the sources in one answer, where they are more than that."""
 RANGES_MAX = 1000
 """Ranges in one Mark."""
 TEXT_MAX, WHY_MAX = 16 * 1024, 1024  # bytes of a text for people: of the only one in a message, and of one for each log
 LOGS_MAX = 96 * 1024
 """Bytes of ReceiverGranted.others: some two dozen of the longest paths."""
 
-Uuid = Annotated[bytes, Meta(min_length=16, max_length=16)]
-U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
-Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-"""A sequence number or an incarnation."""
-BeginOf = tuple[Number, Number]
-"""(incarnation, its first number)."""
-Small = Annotated[int, Meta(ge=0, le=25)]
-"""A group's number or size."""
 Milliseconds = Annotated[int, Meta(ge=0)]
-Topic = Annotated[str, Meta(max_length=255)]
 Role = Literal["source", "receiver"]
 Elsewhere = tuple[Annotated[int, Meta(ge=-1, le=2**63 - 1)], Annotated[int, Meta(ge=-1, le=2**63 - 1)]]
 """Of a store on an earlier list: the life in which it last took part, -1: unknown; and the number below which
@@ -278,47 +285,6 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
     registration_id: int = 0
     session_id: int = 0
     """That stands for the RegID, if one does."""
-
-
-class ListSources(msgspec.Struct, tag="list_sources", frozen=True):
-    """Which sources do you keep on this topic (empty: on all)? By their uuids, a page at a time."""
-
-    id: int
-    topic: str
-    after: bytes = b""
-    """The last one of the page before."""
-    source: bytes = b""
-    """Only this one."""
-
-
-class SourceInfo(msgspec.Struct, frozen=True):
-    """One source as a store knows it, living or dead."""
-
-    uuid: Uuid
-    topic: str
-    registration_id: int
-    session_id: int
-    incarnation: int
-    """The one that declared these stores; there may be a later one, with other stores."""
-    stores: list[str]
-    """Names of the stores that the source declared."""
-    log: str
-    late_join: bool = True
-    """Receivers may recover from it."""
-    start_sqn: int = 0
-    """First number of this incarnation."""
-    sizes: list[Small] = []
-    groups: list[Small] = []
-    """As in Begin."""
-
-
-class Sources(msgspec.Struct, tag="sources", frozen=True):
-    """Answer to ListSources."""
-
-    id: int
-    sources: list[SourceInfo]
-    more: bool = False
-    """Ask again for what comes after the last of these."""
 
 
 class Leave(msgspec.Struct, tag="leave", frozen=True):

@@ -142,6 +142,10 @@ class SourceState(msgspec.Struct):
     it is open."""
     shelved_next: int = 0
     """Number behind the last message of a log that is shelved."""
+    shelved_oldest: int = 0
+    """Number of the first message that it has."""
+    first_ns: int = 0
+    """When that was sent, CLOCK_REALTIME; 0: nobody knows."""
 
     @property
     def is_shelved(self) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["first_sent", "first_sent_since", "first_since", "last_sent"]
+__all__ = ["first_kept", "first_sent", "first_sent_since", "first_since", "last_sent"]
 
 
 def first_since(path: Path, age_ns: int) -> int | None:
@@ -34,6 +34,18 @@ def first_since(path: Path, age_ns: int) -> int | None:
         return first_sent_since(logs, block, low, high, newest[1] - age_ns)
     finally:
         logs.close()
+
+
+def first_kept(path: Path) -> int | None:
+    """When the first message of this log was sent (CLOCK_REALTIME); None: it holds none that can be read."""
+    low, high = log_range(path) or (0, 0)
+    logs, block = Logs([str(path)]), Block()
+    try:
+        found = first_sent(logs, block, low, high)
+        return found[1] if found is not None else None
+    finally:
+        logs.close()
+        block.free()
 
 
 def last_sent(paths: Sequence[str], following: int) -> int | None:

@@ -117,6 +117,8 @@ class AckOnlyReceiver(Receiver):
             lasting = [refusal for refusal in said if refusal.code != "unknown_source"]
             return refusal_error(lasting[0]) if lasting else None
 
+    takes_all = False
+
     def new_controller(self, found: Found) -> DeliveryController:
         """Driver: without a feed."""
         return _AckOnly(self, found, self.read_below)

@@ -223,6 +223,10 @@ class ArrivalFeed:
         self._ended = True
         self._recovering()
 
+    def parted(self) -> None:
+        """As told by the live part."""
+        self._listener.parted()
+
     def rebased(self, incarnation: int, start: int, void: int) -> None:
         """What is to be recovered ends where it is void."""
         self._old.stop = min(self._old.stop, void)

@@ -42,18 +42,26 @@ if TYPE_CHECKING:
     from .feed import Listener
     from .ports import ReceiverPort
 
-__all__ = ["DeliveryController"]
+__all__ = ["DeliveryController", "source_name"]
+
+
+def source_name(found: Found) -> str:
+    """How events and messages name a source."""
+    return f"holdfast:{found.topic}:{found.uuid.hex()[:12]}"
 
 
 class DeliveryController(Counts):
     """See the module. ``feed`` is None until registration is complete."""
+
+    registers = True
+    """Stores are to know it."""
 
     def __init__(self, receiver: ReceiverPort, found: Found) -> None:
         self.receiver = receiver
         self.found = found
         self.uuid = found.uuid
         self.topic = found.topic
-        self.source = f"holdfast:{found.topic}:{found.uuid.hex()[:12]}"
+        self.source = source_name(found)
         self.client_data: object = None
         self.feed: Feed | ArrivalFeed | None = None
         self.live: Feed | None = None
@@ -166,6 +174,16 @@ class DeliveryController(Counts):
         has left."""
         if not self.streaming and found.stores:
             self.registrar.follow_store(found)
+
+    @property
+    def begun(self) -> tuple[int, int]:
+        """The newest BEGIN that it was read under: incarnation, first number."""
+        return self._begun
+
+    @property
+    def is_late(self) -> bool:
+        """It waits for a number that a store which is away may have."""
+        return self._late.waits
 
     def gone(self) -> bool:
         """The source was deregistered: read to its end, and neither a ring nor a log of it is left."""
@@ -355,6 +373,11 @@ class DeliveryController(Counts):
     def ended(self) -> None:
         """Listener."""
         self.tell(events.EndOfStream(self.topic, self.source))
+        self.receiver.context.wake()  # there may be another one to read
+
+    def parted(self) -> None:
+        """Listener."""
+        self.receiver.context.wake()
 
     def rebased(self, incarnation: int, start: int, void: int) -> None:
         """Listener: acks of what is void now must not count for the numbers of the new incarnation. Several

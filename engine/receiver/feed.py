@@ -59,6 +59,9 @@ class Listener(Protocol):
     def ended(self) -> None:
         """The source has closed or died, and everything it left is delivered."""
 
+    def parted(self) -> None:
+        """Nothing is delivered any more, as it was asked for."""
+
     def rebased(self, incarnation: int, start: int, void: int) -> None:
         """Everything from now on is read under this incarnation, which begins with ``start``, acks too. What
         was delivered from ``void`` on is void."""
@@ -69,12 +72,12 @@ class Feed(Served):
 
     ``begun``: (incarnation, its first number) that ``start`` was chosen under. ``live_from``: messages below
     it were published before this receiver was registered, or read back after it was overtaken; they count as
-    retransmissions. ``line`` < 0: no ring is read in place, messages are copied. ``stop``: the first number
-    that is not wanted.
+    retransmissions. ``line`` < 0: no ring is read in place, messages are copied. Without ``board`` no ring is
+    read. ``stop``: the first number that is not wanted.
     """
 
     def __init__(
-        self, uuid: bytes, board: Mapping, bells: Bells, line: int, streams: Streams, logs: Logs, start: int,
+        self, uuid: bytes, board: Mapping | None, bells: Bells, line: int, streams: Streams, logs: Logs, start: int,
         live_from: int, begun: tuple[int, int], listener: Listener, gap: Gap, clock: Callable[[], int],
         stop: int = FOR_EVER,
     ) -> None:  # fmt: skip
@@ -88,6 +91,9 @@ class Feed(Served):
         self.ring: RingReader | None = None
         """What serves now, in place; None while a log does."""
         self.lapped = 0
+        self.parting = self.parted = False
+        """The first one is set by the context's thread: where no ring serves, nothing is delivered any more.
+        The second one is the answer."""
         self.logs = logs
         self.stop = stop
         self.skipped: Callable[[int, int], None] | None = None
@@ -102,6 +108,7 @@ class Feed(Served):
         self._next = self._untouched = start
         self._begun = logs.begun = begun
         self._board, self._bells, self._line = board, bells, line
+        self._token = lib.hf_process_token()
         self._streams = streams
         self._listener = listener
         self._gap, self._clock = gap, clock
@@ -254,8 +261,13 @@ class Feed(Served):
     def _find(self) -> bool:
         """True: a ring serves, or the block has a message. Reports losses on the way. Raises
         ForkedHandleError."""
-        if lib.hf_process_forked(self._board.handle.token):
+        if lib.hf_process_forked(self._token):
             raise ForkedHandleError("receiver")
+        if self.parting:
+            if not self.parted:
+                self.parted = True
+                self._listener.parted()
+            return False
         if self._block.left:
             return True
         for _ in range(1000):  # each round reads, goes back, moves on over a loss, or ends; bounded all the same
@@ -301,6 +313,8 @@ class Feed(Served):
     def _newest(self) -> RingReader | None:
         """The newest stream that can be read. It stays mapped while it does not serve: looking again must be
         cheap."""
+        if self._board is None:
+            return None
         for _, name in reversed(self._rings()):
             if name in self._bad:
                 continue

@@ -61,6 +61,11 @@ class Late:
         controller.receiver.context.waits.show(self, wait)
         return True
 
+    @property
+    def waits(self) -> bool:
+        """A number is late. Any thread."""
+        return self._number is not None
+
     def look(self) -> None:
         """Shows it no longer when delivery has gone on. The context's thread."""
         if self._again:

@@ -36,6 +36,9 @@ class ReceiverPort(Protocol):
     def new_window(self, start: int) -> Window:
         """What remembers the deliveries from one more source."""
 
+    def resumed(self, uuid: bytes) -> tuple[int, int] | None:
+        """Under which incarnation, and from which number on, a source is to be gone on with that was left."""
+
     def settle(self) -> None:
         """Something happens behind the message that is being delivered."""
 

@@ -26,6 +26,8 @@ from ..native.waiting import STRATEGIES
 from ..rules.quorum import Groups
 from .ack_window import AckWindow, ExplicitWindow
 from .delivery_controller import DeliveryController
+from .finished import Finished
+from .leaving import Leaving
 from .start import published_now
 
 if TYPE_CHECKING:
@@ -49,6 +51,18 @@ LOGS_NS = 50_000_000
 """How long to sleep at most while no ring serves: a log that goes on rings no bell."""
 WARM_AFTER = 4096
 """Messages after which the compiled kernels are worth loading."""
+
+
+class Past:
+    """Counters of sources that a receiver has let go."""
+
+    delivered = redelivered = lapped = 0
+
+    def add(self, controller: DeliveryController) -> None:
+        """One is let go."""
+        self.delivered += controller.delivered
+        self.redelivered += controller.redelivered
+        self.lapped += controller.feed.lapped if controller.feed is not None else 0
 
 
 class Receiver(Gate):
@@ -76,8 +90,16 @@ class Receiver(Gate):
         """Where the program wants it to start."""
         self.made = published_now(context.discovery, self.matches) if chosen is not None else None
         self._all: dict[bytes, DeliveryController] = {}
+        self.past = Past()
+        self._session_id = int(options.ume_session_id or context.session_id)
+        self.finished = Finished(self, self._session_id)
+        self._leaving = Leaving(self.finished)
+        self.ringed: set[bytes] = set()
+        """Sources that had a ring at the last look."""
         self._asked: dict[StoreLink, int] = {}
         """Store -> id of the welcome under which it was asked for sources."""
+        self._marks: dict[StoreLink, int] = {}
+        """Store -> what it has told so far."""
         self._identities = 0
         """Discovery.seen at the last look."""
         self._list_again_ns = FOR_EVER_NS
@@ -98,6 +120,9 @@ class Receiver(Gate):
     def name(self) -> str:
         """Topic or pattern."""
         return self.topic if self.topic is not None else f"/{self.pattern}/"
+
+    takes_all = True
+    """It reads each source of its topic; False: it says which."""
 
     # The binding's ------------------------------------------------------------------------------------------
 
@@ -139,7 +164,9 @@ class Receiver(Gate):
         for controller in list(self._all.values()):
             controller.tick(now_ns)
             if controller.gone():
-                self._let_go(controller)
+                self.let_go(controller)
+        self.finished.turn(now_ns, self._all_said)
+        self._leaving.turn(list(self._all.values()), now_ns)
         self._first_look(now_ns)
         if now_ns >= self._next_ack_ns:
             self._next_ack_ns = now_ns + self.context.options.ume_ack_batching_interval * 1_000_000
@@ -166,9 +193,10 @@ class Receiver(Gate):
 
     def _discover(self, now_ns: int) -> None:
         context = self.context
-        for found in context.discovery.sources():
-            if self.matches(found.topic):
-                self._found(found)
+        ringed = [found for found in context.discovery.sources() if self.matches(found.topic)]
+        self.ringed = {found.uuid for found in ringed}
+        for found in ringed:
+            self._found(found)
         # Not while a question is due: where sources come all the time, it would never be asked.
         if context.discovery.seen != self._identities and self._list_again_ns == FOR_EVER_NS:
             self._identities = context.discovery.seen
@@ -179,45 +207,68 @@ class Receiver(Gate):
         for link in context.store_links():
             if link.welcome is None:
                 self._asked.pop(link, None)
+                self._marks.pop(link, None)
                 self._unanswered.discard(link)
             elif self._asked.get(link) != id(link.welcome) and self.options.ume_use_store:
                 self._asked[link] = id(link.welcome)
                 self._unanswered.add(link)
                 self._list(link)
 
-    def _list(self, link: StoreLink, after: bytes = b"") -> None:
-        request = wire.ListSources(link.next_id(), self.topic or "", after)
-        link.ask(request, functools.partial(self._listed, link))
+    def _list(self, link: StoreLink, after: bytes = b"", since: int | None = None, mark: int = 0) -> None:
+        since = self._marks.get(link, 0) if since is None else since
+        request = wire.ListSources(link.next_id(), self.topic or "", after, b"", self._session_id, since)
+        link.ask(request, functools.partial(self._listed, link, since, mark))
 
-    def _listed(self, link: StoreLink, answer: wire.Answer) -> None:
+    def _listed(self, link: StoreLink, since: int, mark: int, answer: wire.Answer) -> None:
+        """``since``: what was asked for; ``mark``: of the first page, 0 for none."""
+        sources = answer.sources if isinstance(answer, wire.Sources) else []
+        mark = mark or (answer.mark if isinstance(answer, wire.Sources) else 0)
         if isinstance(answer, wire.Sources) and answer.more:
-            self._list(link, answer.sources[-1].uuid)
+            self._list(link, sources[-1].uuid, since, mark)
         else:
             self._unanswered.discard(link)
-        if isinstance(answer, wire.Sources):
-            for info in answer.sources:
-                # A store that has a log, and lost the state that named the others, names none: not known is
-                # not "without stores".
-                if self.matches(info.topic) and info.incarnation > 0 and info.stores:
-                    stores = tuple(info.stores)
-                    found = Found(
-                        info.uuid, info.topic, stores, info.session_id, info.incarnation, info.start_sqn,
-                        late_join=info.late_join, groups=Groups.told(info.sizes, info.groups) if info.groups else None,
-                    )  # fmt: skip
-                    known = self._all.get(info.uuid)
-                    if known is not None:
-                        known.found_again(found)
-                    self._found(found)
+            if isinstance(answer, wire.Sources) and self.takes_all:
+                self._marks[link] = mark
+        for info in sources:
+            # A store that has a log, and lost the state that named the others, names none: not known is not
+            # "without stores".
+            if self.matches(info.topic) and info.incarnation > 0 and info.stores:
+                stores = tuple(info.stores)
+                found = Found(
+                    info.uuid, info.topic, stores, info.session_id, info.incarnation, info.start_sqn,
+                    late_join=info.late_join, groups=Groups.told(info.sizes, info.groups) if info.groups else None,
+                )  # fmt: skip
+                known = self._all.get(info.uuid)
+                if self.takes_all and self.finished.takes(link.name, found, info, known):
+                    continue
+                if known is not None:
+                    known.found_again(found)
+                self._found(found)
 
     def _found(self, found: Found) -> None:
-        if found.uuid in self._all or self._deregistering:
-            return
-        controller = self.new_controller(found)
-        self._all[found.uuid] = controller
+        if found.uuid not in self._all and not self._deregistering:
+            self.take(self.new_controller(found))
+
+    def _all_said(self) -> bool:
+        """Every store of the domain is linked, and has told of its sources."""
+        return not self._unanswered and all(link.welcome is not None for link in self.context.store_links())
+
+    def knows(self, uuid: bytes) -> bool:
+        """It is registered with this source, or about to be, or reads it."""
+        return uuid in self._all
+
+    def resumed(self, uuid: bytes) -> tuple[int, int] | None:
+        """Under which incarnation, and from which number on, a source is to be gone on with that was left."""
+        left = self.finished.left.get(uuid)
+        return (left.begun[0], left.next) if left is not None else None
+
+    def take(self, controller: DeliveryController) -> None:
+        """One more source: the program is told, and it begins."""
+        self._all[controller.uuid] = controller
         notify = self.options.source_notification_function
         if notify is not None:
             try:
-                info = callbacks.SourceNotificationInfo(found.topic, controller.source)
+                info = callbacks.SourceNotificationInfo(controller.topic, controller.source)
                 controller.client_data = notify[0](info)
                 controller.noticed = True
             except Exception as error:
@@ -228,15 +279,18 @@ class Receiver(Gate):
 
     def _first_look(self, now_ns: int) -> None:
         """NoSource, once: neither shared memory nor any store that can be reached knew a source."""
-        if self._first_look_ns is None or (not self._all and (now_ns < self._first_look_ns or self._unanswered)):
+        any_source = self._all or self.finished
+        if self._first_look_ns is None or (not any_source and (now_ns < self._first_look_ns or self._unanswered)):
             return
         self._first_look_ns = None
-        if not self._all:
+        if not any_source:
             self.tell(events.NoSource(self.name))
 
-    def _let_go(self, controller: DeliveryController) -> None:
-        """The source was deregistered. A thread that receives from it just now does so from what is left."""
+    def let_go(self, controller: DeliveryController) -> None:
+        """The source was deregistered, or is over. A thread that receives from it just now does so from what
+        is left."""
         del self._all[controller.uuid]
+        self.past.add(controller)
         self.controllers = tuple(other for other in self.controllers if other is not controller)
         controller.close(feed_is_idle=False)
         self._notify_deleted(controller)
@@ -358,14 +412,14 @@ class Receiver(Gate):
         with self.context.turning():
             if self.closed:
                 raise ClosedError(f"receiver of {self.name}")
-            controllers = list(self._all.values())
-            check_deregister(
-                self._deregistering, [answer for each in controllers for answer in each.registrar.answers()]
-            )
+            controllers = [each for each in self._all.values() if each.registers]
+            answers = [answer for each in controllers for answer in each.registrar.answers()]
+            check_deregister(self._deregistering, [*answers, *self.finished.read()])
             self.acknowledge(0)
             self._deregistering = True
             for controller in controllers:
                 controller.registrar.deregister()
+            self.finished.deregister()
         self.context.wake()
 
     def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:

@@ -373,6 +373,10 @@ class Registrar:
         """What was granted, in the order of store indexes."""
         return [store.answer for store in self.stores if store.answer is not None]
 
+    def granted(self) -> list[tuple[str, wire.ReceiverGranted]]:
+        """Names of the stores that granted, and what."""
+        return [(store.name, store.answer) for store in self.stores if store.answer is not None]
+
     def table(self) -> Table:
         """The BEGINs that hold, by what was granted; of several tables that may hold, what all of them
         have."""

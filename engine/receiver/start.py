@@ -18,6 +18,7 @@ from ..native.core import ffi
 from ..native.runtime import Path, time
 from ..rules import chosen_start
 from ..rules.chosen_start import ChosenStart, Published
+from ..rules.reconcile import void_from
 from ..rules.start_and_gap import Gap, Start, limited_low, start_number
 from .feed import Feed
 
@@ -59,6 +60,12 @@ def published_now(discovery: Discovery, matches: Callable[[str], bool]) -> Publi
 def start_of(controller: DeliveryPort, low: int, high: int) -> Start:
     """The first number to deliver. ``low``: as the stores agreed; ``high``: published so far, -1 for none."""
     options, receiver = controller.receiver.options, controller.receiver
+    left = receiver.resumed(controller.uuid)
+    if left is not None:  # nobody is asked again
+        under, number = left
+        return Start(
+            min(number, void_from(controller.registrar.table(), under), high + 1), limited=False, clamped=False
+        )
     if not (options.use_late_join and options.ume_use_store and controller.found.late_join):
         return Start(high + 1, limited=False, clamped=False)
     chosen = receiver.chosen
@@ -156,6 +163,9 @@ class _Unheard:
         """Listener."""
 
     def ended(self) -> None:
+        """Listener."""
+
+    def parted(self) -> None:
         """Listener."""
 
     def rebased(self, incarnation: int, start: int, void: int) -> None:

@@ -27,6 +27,7 @@ from ..native.runtime import os, shutil, time
 from ..native.waiting import STRATEGIES
 from ..options.receiver_paced import Terms, agree
 from ..options.topic_rules import kept_type
+from ..rules.changes import Changes
 from ..rules.log_sizes import RELEASED_MIN, segment_bytes
 from .drainer import Drainer
 from .limits import StoreLimits
@@ -100,12 +101,17 @@ class Holdings:
         self.logs = logs
         self.bells = bells
         self.limits = StoreLimits(name)
+        self.changes: Changes[SourceState] = Changes()
         options = topics.store.options
         self.drainer = Drainer(name, bells, STRATEGIES[options.wait_strategy], options.holdfast_scrub_interval)
         self._memory = domain.memory_logs(name, state.uuid)
         self._file = file
+        self._began_ns = time.monotonic_ns()
         self._used_ns: dict[bytes, int] = {}
         """As :meth:`used_ns` says."""
+        self._over: dict[bytes, int] = {}
+        """Sources whose logs were shelved and are open again, for who asked or a round: under which
+        incarnation."""
         self._places: dict[bytes, tuple[int, int]] = {}
         """Source uuid -> device and inode of the directory of its log, when it was opened."""
         self.read_only: ReadOnlyError | None = None
@@ -231,9 +237,13 @@ class Holdings:
                 self.drainer.say(source, error)
         return repository
 
+    def is_over(self, source: SourceState) -> bool:
+        """Its log is shelved, or was when nothing had begun that has not now."""
+        return source.is_shelved or self._over.get(source.uuid) == source.incarnation
+
     def used_ns(self, uuid: bytes) -> int:
-        """When somebody asked for this source's log; 0: nobody since the store began. CLOCK_MONOTONIC."""
-        return self._used_ns.get(uuid, 0)
+        """When somebody asked for this source's log, or the store began. CLOCK_MONOTONIC."""
+        return self._used_ns.get(uuid, self._began_ns)
 
     def held(self, source: SourceState) -> int:
         """Number behind the last message of a source; 0 if its log cannot be opened."""
@@ -303,6 +313,8 @@ class Holdings:
                 repository.close()
                 raise
         self.drainer.repositories[source.uuid] = repository
+        if source.is_shelved:
+            self._over[source.uuid] = source.incarnation
         source.shelved = -1
         return repository
 
@@ -393,6 +405,7 @@ class Holdings:
             self.state.going.remove(source.uuid)
             self.state.sources.insert(place, source)
             raise
+        self.changes.forget(source.uuid)
         self.drainer.remove(source.uuid)
         self._remove(source.uuid, names=names)
 
@@ -401,12 +414,15 @@ class Holdings:
         old = source.uuid
         self.drainer.remove(old)
         source.uuid = uuid
+        self.changes.forget(old)
+        self.changes.note(uuid)
         self.state.going.append(old)
         self._remove(old)
         self.ensure_repository(source)
 
     def _remove(self, uuid: bytes, *, names: bool = True) -> None:
         self._places.pop(uuid, None)
+        self._over.pop(uuid, None)
         self._used_ns.pop(uuid, None)
         path = self.logs / uuid.hex()
         try:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from ..errors import Error
 from ..log.info_file import read_info
 from ..log.stale_rings import unlink_unused
+from ..log.timestamps import first_kept
 from ..memory.mapping import attach_board, read_lines
 from ..native.core import lib
 from ..native.runtime import time
@@ -136,13 +137,15 @@ class Shelf:
         """Nobody else has this repository any more."""
         source = repository.source
         with repository.files:
-            following = repository.next_sqn
+            following, oldest = repository.next_sqn, int(repository.info.oldest_sqn)
             status = lib.hf_log_rest(repository.log)
             repository.close()
         if status != lib.HF_OK:  # it is not said to be shelved: who asks for it opens it, and meets what is wrong
             _log.warning("%s: closed, and not shelved: %s", repository.called, lib.hf_status_name(status))
             return False
         source.shelved, source.shelved_next = source.incarnation, following
+        source.shelved_oldest, source.first_ns = oldest, first_kept(repository.path) or 0
+        self._holdings.changes.note(source.uuid)
         return True
 
     def _remove_boards(self, now_ns: int) -> None:

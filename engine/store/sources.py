@@ -8,6 +8,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from ..control import wire
 from ..control.grants import peer_log
 from ..errors import CorruptionError, LimitReachedError
@@ -257,6 +259,7 @@ class SourceDesk:
         missed = life not in holdings.state.lives_for(source)
         if missed:
             source.take_over(life)
+        holdings.changes.note(source.uuid)
         if unsaved or missed:
             holdings.save()
         holdings.drainer.want_spares()
@@ -318,20 +321,33 @@ class SourceDesk:
 
     def listed(self, request: wire.ListSources) -> wire.Sources:
         """For receivers that ask which sources there are."""
-        kept = self._holdings.registry.sources(request.topic)
-        kept = [each for each in kept if each.uuid > request.after and request.source in {b"", each.uuid}]
-        kept.sort(key=lambda source: source.uuid)
-        page = [self._info(source) for source in kept[: wire.PAGE_MAX]]
-        return wire.Sources(request.id, page, len(kept) > wire.PAGE_MAX)
+        holdings, page, size, more = self._holdings, list[wire.SourceInfo](), 0, False
+        for source in holdings.changes.since(request.since, holdings.state.sources, request.after):
+            if request.topic in {"", source.topic} and request.source in {b"", source.uuid}:
+                info = self._info(source, request.session_id)
+                size += len(msgspec.msgpack.encode(info))
+                more = len(page) >= wire.PAGE_MAX and size > wire.PAGE_BYTES
+                if more:
+                    break
+                page.append(info)
+        return wire.Sources(request.id, page, more, holdings.changes.mark)
 
-    def _info(self, source: SourceState) -> wire.SourceInfo:
+    def _info(self, source: SourceState, session_id: int) -> wire.SourceInfo:
         begins = dict(source.begins)
         declared = source.declared or source.incarnation  # 0: an older version did not write it down
+        over = self._holdings.is_over(source) and declared == source.incarnation and not source.others
         return wire.SourceInfo(
             source.uuid, source.topic, source.registration_id, source.session_id, declared,
             source.stores, str(self._holdings.logs / source.uuid.hex()), source.late_join,
-            begins.get(declared, 0), source.sizes, source.groups,
+            begins.get(declared, 0), source.sizes, source.groups, self._over(source, session_id) if over else None,
         )  # fmt: skip
+
+    def _over(self, source: SourceState, session_id: int) -> wire.Over:
+        rollback = int(self._holdings.rules(source).options.receiver_new_registration_rollback)
+        low = answers.first_position(source, source.shelved_next, source.shelved_oldest, 0, rollback)
+        known = [each for each in source.receivers if session_id and each.session_id == session_id]
+        who = (known[0].ack, known[0].uuid, known[0].registration_id) if known else (-1, b"", 0)
+        return wire.Over(source.shelved_next, source.first_ns, low, *who)
 
 
 def _elsewhere(request: wire.RegisterSource, source: SourceState) -> Lives:

@@ -12,6 +12,8 @@ from support.stalled_store import Scene
 
 import holdfast as hf
 from holdfast.engine.log import register
+from holdfast.engine.receiver import leaving
+from holdfast.engine.store import shelf
 from holdfast.engine.store.holdings import Holdings
 from holdfast.engine.store.store import Store, StoreConfig
 
@@ -50,6 +52,14 @@ def own_domain(domain: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every process test, and the processes that it starts, live in a domain of their own."""
     monkeypatch.setenv("HOLDFAST_DOMAIN", domain)
     return domain
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_for_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a test takes longer than a log lies open that nobody asks for, and than a receiver
+    stays with a source that has ended. In this process only."""
+    monkeypatch.setattr(shelf, "IDLE_NS", 1 << 62)
+    monkeypatch.setattr(leaving, "IDLE_NS", 1 << 62)
 
 
 @pytest.fixture

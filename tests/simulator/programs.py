@@ -12,6 +12,7 @@ import holdfast
 from holdfast import events
 from holdfast.engine.client.turn_loop import TurnLoop
 from holdfast.engine.options.store_config import StoreConfig
+from holdfast.engine.receiver import finished, finished_source, leaving
 from holdfast.engine.store import shelf
 from holdfast.engine.store.store import Store
 from simulator import system
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 TOPIC, SESSION = "prices", 7
 MARK_BYTES = 12
 shelf.IDLE_NS, shelf.LOOK_NS, shelf.PATIENCE_NS, shelf.BOARD_NS = 10_000_000, 50_000_000, 100_000_000, 20_000_000
-"""A seed lasts a second: a log that is over is closed within it, and opened again."""
+leaving.IDLE_NS, leaving.ANSWER_NS, finished.PATIENCE_NS = 10_000_000, 50_000_000, 20_000_000
+finished_source.STANDS_NS = 20_000_000
+"""A seed lasts a second: a log that is over is closed in it and opened again, and receivers leave it."""
 GIVES_UP_S = 2.0
 ASKS_AGAIN_S = 0.0001
 SIZES = (0, 0, 0, 50, 1500, 5000, 14000)

@@ -342,6 +342,9 @@ class _Told:
     def ended(self) -> None:
         return
 
+    def parted(self) -> None:
+        return
+
     def rebased(self, incarnation: int, start: int, void: int) -> None:
         return
 

@@ -258,6 +258,10 @@ class Stage:
         """Listener."""
         self.told.append("ended")
 
+    def parted(self) -> None:
+        """Listener."""
+        self.told.append("parted")
+
     def rebased(self, incarnation: int, start: int, void: int) -> None:
         """Listener."""
         self.voids.append(void)

@@ -62,7 +62,8 @@ STORES, SIZES, GROUPS = names(STORES_MAX), [STORES_MAX] * GROUPS_MAX, [GROUPS_MA
 LOGS = STORES_MAX + OTHERS + register.OTHERS_MAX
 """Declared, remembered by the store as of earlier lists, and told by the source."""
 PACED = Wanted(MOST, MOST, MOST, MOST, MOST, True)
-INFO = wire.SourceInfo(UUID, TOPIC, U32, SESSION_MAX, MOST, STORES, PATH, False, MOST, SIZES, GROUPS)
+OVER = wire.Over(MOST, MOST, MOST, MOST, UUID, U32)
+INFO = wire.SourceInfo(UUID, TOPIC, U32, SESSION_MAX, MOST, STORES, PATH, False, MOST, SIZES, GROUPS, OVER)
 
 
 def granted(*logs: wire.PeerLog) -> wire.SourceGranted:
@@ -98,8 +99,8 @@ EACH: list[Any] = [
     receiver_granted(dict.fromkeys(names(OTHERS), (PATH, MOST))),
     receiver_granted({name: (filled(PATH_MAX // 2, "/"), MOST) for name in names(OTHERS)}),
     wire.Refused(ID, "receiver_paced", LONG, U32, MOST, U32, SESSION_MAX),
-    wire.ListSources(ID, TOPIC, UUID, UUID),
-    wire.Sources(ID, [INFO] * wire.PAGE_MAX, True),
+    wire.ListSources(ID, TOPIC, UUID, UUID, SESSION_MAX, MOST),
+    wire.Sources(ID, [INFO] * wire.PAGE_MAX, True, MOST),
     wire.Leave(ID, "receiver", UUID, UUID),
     wire.Left(ID),
     wire.Deregister(ID, "receiver", UUID, UUID, MOST),
@@ -117,7 +118,7 @@ def test_each_message_and_each_field_of_it_is_looked_at() -> None:
     assert {type(message) for message in EACH} == {*get_args(wire.Request), *get_args(wire.Answer)}
     logs = [log for message in EACH if isinstance(message, wire.SourceGranted) for log in message.logs]
     given: dict[type, set[str]] = {}
-    for message in [*EACH, INFO, PACED, *logs]:
+    for message in [*EACH, INFO, OVER, PACED, *logs]:
         for field in msgspec.structs.fields(message):
             value = getattr(message, field.name)
             if value != field.default and value not in ([], {}, "", b"", None):

@@ -1,0 +1,286 @@
+"""The sources of a receiver's topic that are over. There may be thousands, and a receiver is registered with
+none of them for good.
+
+ - What has nothing for this receiver is left alone: its session has acknowledged all of it.
+ - The others are read one after the other, in the order in which their first messages were sent. A receiver
+   with a session registers for that, and leaves (leaving.py). One without reads the files
+   (finished_source.py), if as many stores say the same as a registration would need.
+ - It remembers how far it has come with each one. Where a source goes on, so does the receiver.
+
+A source that waits for stores which are away does not hold up the others. The context's thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ..control.deregistration import Forgotten, ReceiverDeregistration
+from . import finished_source
+from .delivery_controller import source_name
+from .finished_source import FinishedSource
+from .ports import ReceiverPort
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..control import wire
+    from ..control.link import StoreLink
+    from ..memory.discovery import Found
+    from .delivery_controller import DeliveryController
+
+__all__ = ["Finished", "Left"]
+
+AHEAD = 64
+"""Sources that lie ready to be read from their files: few descriptors, and seldom a turn of the context's
+thread."""
+PATIENCE_NS = 500_000_000
+"""So long those that stores have told of wait for what other stores say: the order is that of all."""
+
+
+class ReaderPort(ReceiverPort, Protocol):
+    """A receiver, for this; what its methods do is said at Receiver."""
+
+    ringed: set[bytes]
+
+    def knows(self, uuid: bytes) -> bool:
+        """It is registered with this source, or reads it."""
+
+    def new_controller(self, found: Found) -> DeliveryController:
+        """What registers with one more source, and reads it."""
+
+    def take(self, controller: DeliveryController) -> None:
+        """One more source."""
+
+    def let_go(self, controller: DeliveryController) -> None:
+        """The source is over."""
+
+
+class Left(NamedTuple):
+    """How far this receiver has come with a source that it does not read any more."""
+
+    found: Found
+    begun: tuple[int, int]
+    """The BEGIN under which it was read."""
+    next: int
+    known: dict[str, Forgotten]
+    """Store -> what it knows this receiver by."""
+
+
+@dataclass(slots=True)
+class _Said:
+    """What stores say of one source, by its newest incarnation."""
+
+    found: Found
+    over: dict[str, wire.Over] = field(default_factory=dict)
+    """By store: those where it is over."""
+    known: dict[str, Forgotten] = field(default_factory=dict)
+    """Store -> what it knows the session of this receiver by."""
+
+    @property
+    def following(self) -> int:
+        return max(each.following for each in self.over.values())
+
+    @property
+    def low(self) -> int:
+        return min(each.low for each in self.over.values())
+
+    @property
+    def first_ns(self) -> int:
+        return min((each.first_ns for each in self.over.values() if each.first_ns), default=0)
+
+    def acked(self) -> int:
+        return max(each.acked for each in self.over.values())
+
+    def is_agreed(self) -> bool:
+        """With these stores a registration would be complete."""
+        found = self.found
+        return found.groups.complete([index for index, name in enumerate(found.stores) if name in self.over])
+
+
+class Finished:
+    """See the module."""
+
+    def __init__(self, receiver: ReaderPort, session_id: int) -> None:
+        self._receiver = receiver
+        self._session_id = session_id
+        options = receiver.options
+        callbacks = options.ume_registration_extended_function, options.ume_recovery_sequence_number_info_function
+        chosen = receiver.chosen is None or receiver.chosen.place == "earliest"
+        self._nameless = not session_id and callbacks == (None, None) and chosen
+        """It may read without being registered."""
+        self._said: dict[bytes, _Said] = {}
+        self._queue: list[tuple[int, bytes]] = []
+        self._since_ns = 0
+        self._open: list[tuple[DeliveryController, int]] = []
+        """Those of the queue that are being read, in order, and since when."""
+        self.left: dict[bytes, Left] = {}
+        self._deregistrations: list[ReceiverDeregistration] = []
+        self._greeted: set[StoreLink] = set()
+        """Stores that are linked, and were asked."""
+
+    def __bool__(self) -> bool:
+        return bool(self._said)
+
+    def takes(self, store: str, found: Found, info: wire.SourceInfo, known: DeliveryController | None) -> bool:
+        """A store tells of a source. True: nothing else is to be done about it. ``known``: who reads it."""
+        said, over = self._said.get(found.uuid), info.over
+        if over is None:
+            if said is not None:
+                said.over.pop(store, None)
+            left = self.left.get(found.uuid)
+            return known is None and left is not None and left.begun[0] >= found.incarnation
+        if said is None or found.incarnation > said.found.incarnation:
+            said = self._said[found.uuid] = _Said(found)
+        if found.incarnation == said.found.incarnation:
+            said.over[store] = over
+            if over.receiver:
+                said.known[store] = Forgotten(over.receiver, over.registration_id, info.registration_id, 0)
+            if isinstance(known, FinishedSource):
+                known.goes_to(said.following)
+            elif known is None and self._has_news(said):
+                heapq.heappush(self._queue, (said.first_ns, found.uuid))
+        return known is None or isinstance(known, FinishedSource)
+
+    def _has_news(self, said: _Said) -> bool:
+        """There is something for this receiver."""
+        receiver, left = self._receiver, self.left.get(said.found.uuid)
+        if not said.over:
+            return False
+        if left is not None:
+            return left.begun[0] < said.found.incarnation or left.next < said.following
+        reset = receiver.chosen is not None and receiver.chosen.reset
+        if self._session_id and not reset and said.acked() >= said.following:
+            return False
+        if self._nameless:
+            return bool(receiver.options.use_late_join) and said.found.late_join and said.low < said.following
+        return True
+
+    def resumed(self, uuid: bytes) -> Left | None:
+        """Where a source is to be gone on with."""
+        return self.left.get(uuid)
+
+    def reached(self, uuid: bytes) -> int:
+        """Number of the next message of a source that is not read now; 0: it has not been."""
+        left, said = self.left.get(uuid), self._said.get(uuid)
+        number = left.next if left is not None else 0
+        return max(number, said.following) if said is not None and said.over and not self._has_news(said) else number
+
+    # The queue ----------------------------------------------------------------------------------------------
+
+    def turn(self, now_ns: int, all_said: Callable[[], bool]) -> None:
+        """Lets go of what was read, and begins with what is next. ``all_said``: no store of the
+        domain is still to tell of its sources."""
+        self._tick_deregistrations(now_ns)
+        if self._open:
+            self._open = [each for each in self._open if self._goes_on(*each, now_ns)]
+        if not self._queue:
+            self._since_ns = 0
+            return
+        self._since_ns = self._since_ns or now_ns
+        if not all_said() and now_ns - self._since_ns < PATIENCE_NS:
+            return
+        while self._queue and self._begin_next(now_ns):
+            heapq.heappop(self._queue)
+
+    def _begin_next(self, now_ns: int) -> bool:
+        """Begins with the first one of the queue. False: not yet."""
+        receiver, uuid = self._receiver, self._queue[0][1]
+        said = self._said[uuid]
+        if receiver.knows(uuid) or not self._has_news(said) or uuid in receiver.ringed:
+            return True  # it lives again, or two stores told of it
+        last = self._open[-1][0] if self._open else None
+        controller: DeliveryController
+        if self._nameless and said.is_agreed():
+            before = last if isinstance(last, FinishedSource) else None
+            if len(self._open) >= AHEAD or (last is not None and before is None):
+                return False
+            left = self.left.get(uuid)
+            resumes = (left.begun[0], left.next) if left is not None else None
+            controller = FinishedSource(receiver, said.found, said.low, said.following, resumes, before)
+        elif self._open:
+            return False
+        else:
+            controller = receiver.new_controller(said.found)
+        self._open.append((controller, now_ns))
+        receiver.take(controller)
+        return True
+
+    def _goes_on(self, controller: DeliveryController, since_ns: int, now_ns: int) -> bool:
+        """It holds its place. One that is read from its files goes where that is done."""
+        receiver = self._receiver
+        if not receiver.knows(controller.uuid) or controller.failure is not None:
+            return False
+        if isinstance(controller, FinishedSource):
+            feed = controller.live
+            if controller.done:
+                controller.ended()
+            else:
+                feed.parting |= controller.uuid in receiver.ringed  # it lives again
+            if not (controller.done or feed.parted):
+                return True
+            self.left[controller.uuid] = Left(controller.found, controller.begun, feed.next, {})
+            receiver.let_go(controller)
+            return False
+        if controller.watch.ring:
+            return False
+        live = controller.live
+        if live is None:
+            return now_ns - since_ns < finished_source.STANDS_NS
+        return not live.ended and not controller.is_late
+
+    def leave(self, controller: DeliveryController) -> None:
+        """It is registered no more with this source, whose messages were delivered and acknowledged."""
+        assert controller.live is not None
+        known = {
+            name: Forgotten(answer.uuid, answer.registration_id, answer.source_registration_id, answer.flags)
+            for name, answer in controller.registrar.granted()
+        }
+        self.left[controller.uuid] = Left(controller.found, controller.begun, controller.live.next, known)
+        self._receiver.let_go(controller)
+        said = self._said.get(controller.uuid)
+        if said is not None and self._has_news(said):
+            heapq.heappush(self._queue, (said.first_ns, controller.uuid))
+
+    def is_over(self, uuid: bytes) -> bool:
+        """A store has said that this source is over."""
+        said = self._said.get(uuid)
+        return said is not None and bool(said.over)
+
+    # Deregistration -----------------------------------------------------------------------------------------
+
+    def read(self) -> list[bytes]:
+        """Sources that this receiver has read, or a session of it that came before."""
+        return [*self.left, *(uuid for uuid, said in self._said.items() if said.known)]
+
+    def deregister(self) -> None:
+        """Stores that know this receiver of a source that it is not registered with forget it there, too."""
+        self._greeted = {link for link in self._receiver.context.store_links() if link.welcome is not None}
+        for uuid in set(self.read()):
+            said, left = self._said.get(uuid), self.left.get(uuid)
+            known = (left.known if left is not None else {}) | (said.known if said is not None else {})
+            found = said.found if said is not None else left.found if left is not None else None
+            if found is not None and known and not self._receiver.knows(uuid):
+                self._deregister(found, known)
+
+    def _deregister(self, found: Found, known: dict[str, Forgotten]) -> None:
+        receiver = self._receiver
+        names = [*found.stores, *(name for name in known if name not in found.stores)]
+        links = [receiver.context.link(name) for name in names]
+        asked = ReceiverDeregistration(found.uuid, found.topic, source_name(found), receiver.tell, links, names)
+        self._deregistrations.append(asked)
+        asked.start({names.index(name): each for name, each in known.items()})
+
+    def _tick_deregistrations(self, now_ns: int) -> None:
+        """A store that was away is asked when it is back."""
+        for asked in self._deregistrations:
+            asked.tick(now_ns)
+        if self._deregistrations:
+            for link in self._receiver.context.store_links():
+                if link.welcome is None:
+                    self._greeted.discard(link)
+                elif link not in self._greeted:
+                    self._greeted.add(link)
+                    for asked in self._deregistrations:
+                        asked.link_up(link)

@@ -1,0 +1,175 @@
+"""A source that is over, at a receiver whom no store has to know: read from the stores' files, registered
+nowhere.
+
+All of it is in the logs of a quorum of its stores, which say how far it goes (engine/store/shelf.py). Nothing
+is acknowledged, for nobody will come back to that: the receiver has no session. Several lie ready, one behind
+the other, so that the thread that receives need not wait for the context's; each delivers when those before
+it have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..events import receiver as events
+from ..log.reader import Logs
+from ..native.runtime import time
+from ..rules.start_and_gap import Gap, start_number
+from .delivery_controller import DeliveryController
+from .feed import Feed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..control import wire
+    from ..control.link import StoreLink
+    from ..memory.discovery import Found
+    from ..memory.message_slot import Slot
+    from ..native.core import CData
+    from .ports import ReceiverPort
+    from .ring_reader import View
+
+__all__ = ["STANDS_NS", "FinishedSource"]
+
+STANDS_NS = 1_000_000_000
+"""A source that has given nothing for so long, and waits for a store, does not hold the others up."""
+
+
+class _FinishedFeed(Feed):
+    """Delivers when its turn has come, and ends at ``stop``."""
+
+    comes: Callable[[], bool]
+    """Its turn has come. Any thread."""
+    begins: Callable[[], None]
+    """It is about to look for the first time. The receiving thread."""
+    fresh = True
+    """Nobody has looked yet: it is worth a look."""
+    waits_ns = 0
+    """Since when it has had nothing to deliver, and is not at its end; 0: it has, or is."""
+
+    def use_memory_of(self, other: Feed) -> None:
+        """That one has nothing to deliver any more."""
+        self._block, other._block = other._block, self._block
+
+    def receive(self, slot: Slot) -> bool:
+        """As Feed."""
+        return self._may_deliver() and super().receive(slot)
+
+    def batch(self, entries: CData, maximum: int, max_bytes: int) -> View | None:
+        """As Feed."""
+        return super().batch(entries, maximum, max_bytes) if self._may_deliver() else None
+
+    def ready(self) -> bool:
+        """As Feed."""
+        return self.comes() and (self.fresh or super().ready())
+
+    def _may_deliver(self) -> bool:
+        if self._next >= self.stop or not self.comes():
+            return False
+        if self.fresh:
+            self.fresh = False
+            self.begins()
+        return True
+
+    def _find(self) -> bool:
+        found = super()._find()
+        if found or self.next >= self.stop:
+            self.waits_ns = 0
+        else:
+            self.waits_ns = self.waits_ns or time.monotonic_ns()
+        return found
+
+
+class FinishedSource(DeliveryController):
+    """See the module.
+
+    Args:
+        low, following: the numbers to read, as the stores said; the second one is exclusive.
+        left: where this receiver has left the source before: under which BEGIN, and the next number.
+        before: the one whose turn is first.
+    """
+
+    registers = False
+
+    def __init__(
+        self, receiver: ReceiverPort, found: Found, low: int, following: int, left: tuple[int, int] | None,
+        before: FinishedSource | None,
+    ) -> None:  # fmt: skip
+        super().__init__(receiver, found)
+        self._range = low, following
+        self._before = before
+        self._resumes = left
+        self.live: _FinishedFeed
+
+    def start(self) -> None:
+        """First turn: it is ready at once."""
+        low, following = self._range
+        logs = Logs([path for path in self.registrar.log_paths() if path])
+        self._begun = logs.begun = self.found.incarnation, self.found.start_sqn
+        if self._resumes is not None:
+            incarnation, number = self._resumes
+            start = min(number, logs.void_from(incarnation))
+        else:
+            start = start_number(
+                low, following - 1, self.receiver.options.retransmit_request_maximum, low
+            ).sequence_number
+        feed = _FinishedFeed(
+            self.uuid, None, self.receiver.context.bells, -1, self.receiver.context.discovery, logs, start, following,
+            self._begun, self, Gap(self.receiver.options.retransmit_request_message_timeout * 1_000_000),
+            time.monotonic_ns, following,
+        )  # fmt: skip
+        feed.comes, feed.begins = self._comes, self._begins
+        feed.skipped, feed.late = (None if self._resumes else self._skipped), self._late.tell
+        self.window = self.receiver.new_window(start)
+        self.feed = self.live = feed
+        self.tell(events.BeginOfStream(self.topic, self.source))
+        self.receiver.joined(self.uuid)
+
+    def _comes(self) -> bool:
+        before = self._before
+        return before is None or before.done or before.stands or before.failure is not None
+
+    def _begins(self) -> None:
+        before, self._before = self._before, None
+        if before is not None and before.done:
+            self.live.use_memory_of(before.live)
+
+    @property
+    def done(self) -> bool:
+        """All of it was delivered."""
+        return self.feed is not None and self.live.next >= self.live.stop
+
+    @property
+    def stands(self) -> bool:
+        """It waits for a store that cannot be read, and has been for a while."""
+        since = self.live.waits_ns if self.feed is not None else 0
+        return since > 0 and time.monotonic_ns() - since > STANDS_NS
+
+    def tick(self, now_ns: int) -> None:
+        """Timers: only what it waits for is to be shown."""
+        self._late.look()
+
+    def gone(self) -> bool:
+        """The source was deregistered meanwhile: no log of it is left."""
+        return self.feed is not None and self.live.waits_ns > 0 and self.live.logs.gone()
+
+    def goes_to(self, following: int) -> None:
+        """Stores know of more, or of less: a BEGIN has made it void."""
+        self._range = self._range[0], following
+        if self.feed is not None:
+            self.live.stop = following
+
+    def found_again(self, found: Found) -> None:
+        """Told by :meth:`goes_to`."""
+
+    def lag(self) -> int:
+        """Messages that are not delivered yet."""
+        return max(0, self.live.stop - self.live.next) if self.feed is not None else 0
+
+    def published(self, number: int) -> int:
+        """Number behind the last one that is known to be published."""
+        return max(self.live.next, self.live.stop)
+
+    def leave_requests(self) -> list[tuple[StoreLink, wire.Leave]]:
+        """None: no store knows this receiver."""
+        return []

@@ -1,0 +1,92 @@
+"""A receiver leaves a source that has ended: the stores may close its log then, and nothing is looked at any
+more that costs time. Where the source comes back, the receiver registers again, and goes on where it was
+(finished.py).
+
+It leaves when everything was delivered and acknowledged, no ring is left, and nothing has come for a while.
+The receiving thread says itself that it delivers no more from there: what it delivers counts as long as it
+has not. Then the stores take in what was acknowledged, as at a close. The context's thread.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..events.receiver import RegistrationSuccessFlags
+
+if TYPE_CHECKING:
+    from ..control.link import StoreLink
+    from .delivery_controller import DeliveryController
+    from .finished import Finished
+
+__all__ = ["Leaving"]
+
+IDLE_NS = 10_000_000_000
+"""So long it stays: a source that ends and starts again finds its receivers there."""
+IDLE_MAX = 16
+"""With more than that it leaves those that ended first."""
+ANSWER_NS = 1_000_000_000
+"""So long a store has to answer."""
+
+
+class Leaving:
+    """See the module."""
+
+    def __init__(self, finished: Finished) -> None:
+        self._finished = finished
+        self._ended: dict[bytes, int] = {}
+        """Since when a source has been over, in that order."""
+        self._asked: dict[bytes, tuple[set[StoreLink], int]] = {}
+        """Stores that are still to answer, and until when they are waited for."""
+
+    def turn(self, controllers: list[DeliveryController], now_ns: int) -> None:
+        """One look at all sources that the receiver is registered with."""
+        over = {each.uuid: each for each in controllers if each.uuid not in self._asked and _is_over(each)}
+        for uuid in [uuid for uuid in self._ended if uuid not in over]:
+            del self._ended[uuid]
+        for uuid in over:
+            self._ended.setdefault(uuid, now_ns)
+        for place, (uuid, since_ns) in enumerate(list(self._ended.items())):
+            crowded = place < len(self._ended) - IDLE_MAX
+            if crowded or now_ns - since_ns >= IDLE_NS or self._finished.is_over(uuid):
+                self._part(over[uuid], now_ns)
+        for each in controllers:
+            live = each.live
+            if live is not None and live.parting and each.uuid not in over and each.uuid not in self._asked:
+                live.parting = live.parted = False  # a message has come, or its ring
+            elif each.uuid in self._asked:
+                links, until_ns = self._asked[each.uuid]
+                if now_ns >= until_ns or not any(link.up for link in links):
+                    del self._asked[each.uuid]
+                    self._finished.leave(each)
+
+    def _part(self, controller: DeliveryController, now_ns: int) -> None:
+        live = controller.live
+        assert live is not None
+        if not live.parted:
+            live.parting = True
+            return
+        controller.acknowledge()
+        del self._ended[controller.uuid]
+        waiting: set[StoreLink] = set()
+        self._asked[controller.uuid] = waiting, now_ns + ANSWER_NS
+        for link, request in controller.leave_requests():
+            if link.ask(request, partial(_answered, waiting, link)):
+                waiting.add(link)
+
+
+def _answered(waiting: set[StoreLink], link: StoreLink, _: object) -> None:
+    waiting.discard(link)
+
+
+def _is_over(controller: DeliveryController) -> bool:
+    live, window, feed = controller.live, controller.window, controller.feed
+    if live is None or window is None or feed is None or not live.ended or live.ring is not None:
+        return False
+    if not controller.registers or controller.streaming or controller.watch.ring or controller.board is None:
+        return False
+    if controller.registrar.deregistration is not None or controller.receiver.context.fence is not None:
+        return False
+    # One that comes back to a receiver-paced source without a session begins where that stands by then.
+    paced = any(answer.flags & RegistrationSuccessFlags.RPP for answer in controller.registrar.answers())
+    return window.settled and feed.next == live.next and not paced
