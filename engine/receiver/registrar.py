@@ -19,7 +19,7 @@ from ..events import info as callbacks
 from ..events import receiver as events
 from ..log.info_file import read_info
 from ..memory.sri import Sri
-from ..native.runtime import secrets, time
+from ..native.runtime import os, secrets, time
 from ..rules import registration as reg
 from ..rules.receiver_registration import REGISTERED, ReceiverRegistration
 
@@ -206,16 +206,18 @@ class Registrar:
             controller.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
             options.ume_receiver_paced_persistence, self._machine.asked_as(index),
         )  # fmt: skip
-        self._send(index, request, self._answered)
+        self._send(index, request, lambda at, answer: self._answered(at, answer, request))
 
     def _send(self, index: int, request: wire.Request, answered: Callable[[int, wire.Answer], None]) -> None:
         """To one store; its answer goes astray when the source has named other stores meanwhile."""
         names = self._names
         self.stores[index].link.ask(request, lambda answer: answered(index, answer) if names == self._names else None)
 
-    def _answered(self, index: int, answer: wire.Answer) -> None:
+    def _answered(self, index: int, answer: wire.Answer, request: wire.RegisterReceiver) -> None:
         now = time.monotonic_ns()
         match answer:
+            case wire.Refused(code="reg_id_in_use") if self._is_own_line(answer, request):
+                self._register(index, request.registration_id)
             case wire.ReceiverGranted():
                 store = self.stores[index]
                 store.answer = answer
@@ -236,6 +238,12 @@ class Registrar:
                     self.follow(sri)
             case wire.Refused() if self.deregistration is None:
                 self._act(self._machine.refused(index, refusal_of(answer, self.stores[index].name)))
+
+    def _is_own_line(self, refused: wire.Refused, request: wire.RegisterReceiver) -> bool:
+        """The holder is this receiver itself: it took its line on the board, with the other stores, while the
+        request was on its way. The next request says that it holds the line."""
+        joined = self._controller.line >= 0 and not request.holds_line
+        return joined and self.deregistration is None and refused.pid == os.getpid()
 
     def _granted(self, index: int, grant: reg.Grant) -> None:
         store = self.stores[index]
