@@ -1,6 +1,6 @@
 # What a release owes, what a night owes (tests/evidence_plan.py has both), and what runs beside a load. Read by the Makefile.
 
-.PHONY: simulate night evidence mutants torture-spark busy
+.PHONY: simulate soak night evidence mutants torture-spark busy
 
 simulate: N = 10000
 simulate: $(CORE) ## 10,000 seeds of the product in a simulated world (N=..., JOBS=...)
@@ -11,6 +11,11 @@ MINUTES = 150
 night: $(CORE) | tools ## one part of the night, PART=cuts|kills|busy|..., MINUTES=150; appends to tests/night.jsonl
 	@$(MAKE) --no-print-directory -j$(JOBS) build-plain build-fuzz-reach
 	@PYTHONPATH=tests $(PY) -m night $(PART) --minutes $(MINUTES)
+
+soak: MINUTES = 30
+soak: SEED = 1
+soak: $(CORE) ## MINUTES=30 of stores, sources, receivers under kills and wipes, beside every command (SEED=1)
+	PYTHONPATH=tests $(PY) -m soak --minutes $(MINUTES) --seed $(SEED)
 
 evidence: export HOLDFAST_EVIDENCE := $(CURDIR)/build/evidence
 evidence: export PYTHONPATH := tests

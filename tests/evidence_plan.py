@@ -134,6 +134,11 @@ HARNESSES = (
         nights={"mutants": Night("{py} -m mutants --first {done} -n 300", "mutants", 1_200)},
     ),
     Harness(
+        "soak", "half an hour of stores, sources and receivers under kills, stops and wipes, beside every operator's command",
+        (f"{MAKE} soak MINUTES=30 SEED=1",), {"minutes": 30, "stable messages": 200_000, "throw-away receivers": 100}, 4,
+        beside=True,
+    ),
+    Harness(
         "torn_images", "images of a log with any mixture of sectors since its last sync",
         tuple(_recorded("torn_images", f"{PLAIN}/test_log_power 100000{seed}") for seed in ("", " 1000000")),
         {"images": 200_000}, 2, beside=True,
