@@ -72,8 +72,12 @@ def _sweep(domain: Domain, dry_run: bool, everything: bool) -> list[Item]:
 
 def _tell(name: str, items: list[Item], dry_run: bool) -> None:
     verb = "would remove" if dry_run else "removed"
-    for item in items:
+    held = [item for item in items if item.kind == "lock" and not item.remove]
+    for item in [item for item in items if item not in held] if len(held) > 1 else items:
         say(f"{verb if item.remove else 'kept'} {item.kind} {item.path}{_size(item)}: {item.why}")
+    if len(held) > 1:
+        folder = Path(held[0].path).parent
+        say(f"kept {len(held)} lock files of dead processes in {folder}: objects that stay name them, or they are new")
     gone = [item for item in items if item.remove]
     say(f"domain {name}: {verb} {len(gone)} things, {sum(item.bytes for item in gone):,} bytes")
 

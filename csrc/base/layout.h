@@ -153,8 +153,9 @@ enum hf_role { HF_ROLE_NONE = 0, HF_ROLE_STORE = 1, HF_ROLE_RECEIVER = 2, HF_ROL
 /* What a receiver's acknowledgements mean to the source: CONFIRMS: they are delivery confirmations too; OUT_OF_ORDER: it delivers
  * in order of arrival; EXPLICIT: the program acknowledges. CATCHING_UP: this store reads from its peers' logs what the ring does
  * not have any more. SKIPPED: a receiver-paced receiver has started at `position`, behind its ack, and has acknowledged nothing
- * since. FULL: there is no room for this store's log. */
-enum hf_line_flag { HF_LINE_CONFIRMS = 1, HF_LINE_OUT_OF_ORDER = 2, HF_LINE_EXPLICIT = 4, HF_LINE_CATCHING_UP = 8, HF_LINE_SKIPPED = 16, HF_LINE_FULL = 32 };
+ * since. FULL: there is no room for this store's log. EPHEMERAL: nobody goes on with this receiver's ack once it has ended. */
+enum hf_line_flag { HF_LINE_CONFIRMS = 1, HF_LINE_OUT_OF_ORDER = 2, HF_LINE_EXPLICIT = 4, HF_LINE_CATCHING_UP = 8, HF_LINE_SKIPPED = 16, HF_LINE_FULL = 32,
+                    HF_LINE_EPHEMERAL = 64 };
 enum hf_line_state { HF_LINE_FREE = 0, HF_LINE_ACTIVE = 1, HF_LINE_CLOSED = 2 };
 
 /* One participant of a source. One writer at a time: the participant whose process `owner` names. A line changes hands by a

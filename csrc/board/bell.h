@@ -8,6 +8,9 @@
 /* Joins the domain if need be. Index of this process's bell, the same one each time; HF_FULL, HF_FORKED,
  * HF_ERRNO - errno. */
 int64_t hf_bell_claim(struct hf_map *bells, int domain_fd);
+/* Takes the bells of processes that are proved dead from them: nothing names their lock files any more. Their number, or HF_USAGE,
+ * HF_FORKED. */
+int64_t hf_bell_bury(struct hf_map *bells, int domain_fd);
 uint32_t hf_bell_read(const struct hf_map *bells, uint32_t bell); /* acquire; pass to hf_bell_wait */
 void hf_bell_ring(struct hf_map *bells, uint32_t bell);        /* a bell out of range is ignored */
 void hf_bell_ring_all(struct hf_map *bells);                  /* every process: a stream or a store has appeared */

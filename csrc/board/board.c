@@ -219,18 +219,30 @@ static int64_t find_unused(const struct hf_board *board)
     return NOBODY;
 }
 
-/* The longest silent line that may change hands; each candidate is tested once. */
+/* Nobody goes on with what it says, once its owner has ended. */
+static int is_ephemeral(const struct hf_board_line *line)
+{
+    struct hf_board_line copy;
+    copy_words(line, &copy); /* as in same_participant */
+    return copy.role == HF_ROLE_RECEIVER && (copy.flags & HF_LINE_EPHEMERAL) != 0;
+}
+
+/* A line that may change hands: of an ephemeral receiver, else any; the longest silent. Each candidate is tested once. */
 static int64_t find_silent(const struct hf_board *board, int domain_fd)
 {
     uint8_t tested[HF_BOARD_LINES] = {0};
     for (int round = 0; round < HF_BOARD_LINES; round++) {
         int64_t oldest = NOBODY;
+        int first = 0; /* the oldest is of the kind that goes first */
         uint64_t oldest_ns = UINT64_MAX;
         for (int64_t i = 0; i < HF_BOARD_LINES; i++) {
             uint64_t heartbeat = hf_load_relaxed_u64(&board->lines[i].heartbeat_ns);
-            if (!tested[i] && (oldest == NOBODY || heartbeat < oldest_ns)) {
+            int ephemeral = is_ephemeral(&board->lines[i]);
+            int sooner = ephemeral != first ? ephemeral : heartbeat < oldest_ns;
+            if (!tested[i] && (oldest == NOBODY || sooner)) {
                 oldest = i;
                 oldest_ns = heartbeat;
+                first = ephemeral;
             }
         }
         tested[oldest] = 1;
@@ -274,7 +286,7 @@ static void compose(struct hf_board_line *next, const struct hf_identity *who, i
     next->name[sizeof(next->name) - 1] = '\0';
 }
 
-/* Makes the line ours (see above). HF_AGAIN: it changed hands, which takes a broken peer; nothing was written. */
+/* Makes the line ours (see above). HF_AGAIN: its dead owner was buried just then, or a broken peer has it; nothing was written. */
 static int64_t describe(struct hf_board_line *line, const struct hf_identity *who, uint64_t owner, uint64_t first)
 {
     if (!hf_cas_u64(&line->owner, owner, first)) {
@@ -320,7 +332,7 @@ static int64_t claim_in_turn(struct hf_board *board, int domain_fd, const struct
         return HF_FULL;
     }
     struct hf_board_line *line = &board->lines[index];
-    uint64_t owner = hf_load_acquire_u64(&line->owner); /* 0 or dead: it changes only in a claimer's turn */
+    uint64_t owner = hf_load_acquire_u64(&line->owner); /* 0 or dead: only a claimer in its turn makes it another one */
     status = describe(line, who, owner, claim);
     return status == HF_OK ? index : status;
 }
@@ -361,6 +373,24 @@ int64_t hf_board_release(struct hf_map *map, int64_t index)
     HF_FAIL("board.closed"); /* a crash here: closed, and its owner proved dead, which is the same */
     hf_store_release_u64(&line->owner, 0);
     return HF_OK;
+}
+
+int64_t hf_board_bury(struct hf_map *map, int domain_fd)
+{
+    HF_ENTER(map);
+    if (map->kind != HF_KIND_BOARD || !map->writable) {
+        return HF_USAGE;
+    }
+    int64_t count = 0;
+    for (int i = 0; i < HF_BOARD_LINES; i++) {
+        struct hf_board_line *line = &board_of(map)->lines[i];
+        uint64_t owner = hf_load_acquire_u64(&line->owner);
+        if (owner != 0 && hf_load_relaxed_u32(&line->role) == HF_ROLE_RECEIVER &&
+            hf_process_alive(domain_fd, owner, 0, 0) == 0) {
+            count += hf_cas_u64(&line->owner, owner, 0); /* a claimer that has seen the dead owner tries again */
+        }
+    }
+    return count;
 }
 
 /* The range is empty while it changes: a reader loads to_sqn, from_sqn and to_sqn again. Whoever sees the new from_sqn

@@ -2,7 +2,7 @@
  * know (stability, confirmation, pins) it reads.
  *
  * Claiming: own line of an earlier incarnation (same uuid and role) first, then one that was never used, then one that was
- * released or whose owner is proved dead, the longest silent first. Claims of one board take turns (hf_board.claimer), so that
+ * released or whose owner is proved dead: of an ephemeral receiver first, then the longest silent. Claims of one board take turns (hf_board.claimer), so that
  * one participant cannot get two lines. Only `owner` is compare-and-swapped; the details follow, and `state` is stored last. A
  * claimer that dies in between is dead, so the next one takes its turn and its line. Positions (ack, position, range, counters)
  * survive a re-claim by the same uuid, role and level, and are reset for any other.
@@ -40,6 +40,10 @@ struct hf_line_view {
 int64_t hf_board_claim(struct hf_map *board, int domain_fd, const struct hf_identity *who, struct hf_line_view *holder);
 /* State CLOSED, pin none, owner 0; positions stay readable. HF_USAGE: the line is not this process's. */
 int64_t hf_board_release(struct hf_map *board, int64_t index);
+/* Lines of receivers whose lock proves them dead: owner 0, so that nothing names their lock files any more. Everything else stays
+ * as it is; ACTIVE with owner 0 reads as dead. Takes no turn: one compare-and-swap of the dead owner's word wins. Number of
+ * lines, or HF_FORKED, HF_USAGE. */
+int64_t hf_board_bury(struct hf_map *board, int domain_fd);
 /* NULL: no such line, or a forked child. */
 struct hf_board_line *hf_board_line_at(struct hf_map *board, int64_t index);
 /* Copies all lines with state != FREE into out (capacity n), each consistent in owner, identity and range; one that changes

@@ -156,8 +156,7 @@ class SourceGranted(msgspec.Struct, tag="source_granted", frozen=True):
     intergroup: Small = 0
     """As the last Begin declared them here."""
     excluded: dict[str, Number] = {}
-    """Stores that the operator has excluded, and without which the source has not begun here since -> the
-    exclusion's number."""
+    """Stores that the operator has excluded, without which it has not begun here since -> the exclusion."""
     exclusions: dict[str, Number] = {}
     """All of them that this store remembers: who returns is to learn first."""
     served: list[Number] = []
@@ -226,6 +225,8 @@ class RegisterReceiver(msgspec.Struct, tag="register_receiver", frozen=True):
     """ume_receiver_paced_persistence."""
     identity: Annotated[bytes, Meta(max_length=16)] = b""
     """By which another store knows it: this one takes that over, and finds its acks on the board by it."""
+    ephemeral: bool = False
+    """Nobody asked to keep it (docs/semantics.md A.4): the store forgets it at its end."""
 
 
 class ReceiverGranted(msgspec.Struct, tag="receiver_granted", frozen=True):

@@ -69,6 +69,12 @@ class ReceiverState(msgspec.Struct):
     """ume_receiver_paced_persistence, as its first registration said: 1 blocking, 2 non-blocking."""
     joined: bool = True
     """Its line on the board was seen. Until then ``ack`` is only what it was granted."""
+    ephemeral: bool = False
+    """Nobody asked to keep it: forgotten at its end, where no state lifetime says otherwise
+    (docs/semantics.md A.4)."""
+    holder: tuple[int, int, int] = (0, 0, 0)
+    """Of an ephemeral one: token, pid and start time of its process. They prove its death without the board,
+    also to the next store process; token 0: nobody wrote it down."""
 
 
 class Acked(NamedTuple):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "Bells", "Mapping", "attach_board", "attach_stream", "claim_line", "join_board", "own_board", "read_lines",
+    "Bells", "Mapping", "attach_bells", "attach_board", "attach_stream", "claim_line", "join_board", "own_board", "read_lines",
 ]  # fmt: skip
 
 
@@ -130,6 +130,11 @@ def attach_stream(name: str, *, populate: bool = True) -> Mapping:
 def attach_board(domain: Domain, uuid: bytes, *, writable: bool = True) -> Mapping:
     """Maps the board of a source. Raises FileNotFoundError when there is none."""
     return _attach(domain.board_name(uuid), lib.HF_KIND_BOARD, writable=writable, populate=True)
+
+
+def attach_bells(domain: Domain) -> Mapping:
+    """Maps the domain's doorbells. Raises FileNotFoundError when there are none."""
+    return _attach(domain.bells_name, lib.HF_KIND_BELLS, writable=True, populate=False)
 
 
 def _create(name: str, kind: int, struct: str, uuid: bytes) -> Mapping:

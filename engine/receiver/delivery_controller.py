@@ -252,6 +252,8 @@ class DeliveryController(Counts):
             who.flags |= lib.HF_LINE_OUT_OF_ORDER
         if options.ume_explicit_ack_only:
             who.flags |= lib.HF_LINE_EXPLICIT
+        if self.registrar.ephemeral:
+            who.flags |= lib.HF_LINE_EPHEMERAL
         self.board, self.line = join_board(context.domain, self.uuid, who)
 
     def _open(self, start: int, live_from: int, *, skips: bool) -> None:

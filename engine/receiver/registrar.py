@@ -66,6 +66,9 @@ class Registrar:
         self.session_id = int(options.ume_session_id or context.session_id)
         self.proposal = secrets.token_bytes(16)
         """The receiver's identity, if no store knows another one."""
+        named = options.ume_registration_extended_function is not None  # it may name the RegID again
+        self.ephemeral = not (self.session_id or named or options.ume_state_lifetime)
+        """Nobody asks to keep this receiver: it leaves nothing."""
         self._incarnation = incarnation
         self._groups = groups
         """As the newest SRI says."""
@@ -204,7 +207,7 @@ class Registrar:
         request = wire.RegisterReceiver(
             store.link.next_id(), controller.uuid, controller.topic, wanted, self.session_id, self.proposal,
             controller.line >= 0, options.ume_activity_timeout, options.ume_state_lifetime,
-            options.ume_receiver_paced_persistence, self._machine.asked_as(index),
+            options.ume_receiver_paced_persistence, self._machine.asked_as(index), self.ephemeral,
         )  # fmt: skip
         self._send(index, request, lambda at, answer: self._answered(at, answer, request))
 

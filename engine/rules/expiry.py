@@ -2,7 +2,8 @@
 
 The clocks start when nobody holds the registration any more: at a clean close, or when the holder's death is
 proved. Silence of a living process starts none. A RegID is free from then on; its state goes at the later of
-activity timeout and state lifetime, and without a state lifetime it stays until deregistration.
+activity timeout and state lifetime, and without a state lifetime it stays until deregistration. A receiver
+that nobody asked to keep (no session ID, no RegID callback, no state lifetime: *ephemeral*) goes at its end.
 
 How long somebody is gone is counted on CLOCK_MONOTONIC. What outlives the store is the time of day when it
 began; after a clock that was set back, that lies in the future, and the count begins again: later than
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Absences", "Look", "Now", "Timers", "forget_after_ns"]
+__all__ = ["Absences", "End", "Look", "Now", "Timers", "ephemeral_after_ns", "forget_after_ns"]
 
 
 class Timers(NamedTuple):
@@ -35,6 +36,28 @@ def forget_after_ns(client: Timers, store: Timers) -> int | None:
     activity = client.activity_ms or store.activity_ms
     lifetime = min((each for each in (client.lifetime_ms, store.lifetime_ms) if each), default=0)
     return max(activity, lifetime) * 1_000_000 if lifetime else None
+
+
+class End(NamedTuple):
+    """What a store knows of the end of an ephemeral receiver that nobody holds just now."""
+
+    left: bool
+    """It has released its line on the board."""
+    dead: bool
+    """Its process is proved dead."""
+    connected: bool
+    """Its process is connected to this store, and does not ask for it."""
+
+
+def ephemeral_after_ns(end: End, activity_ns: int) -> int | None:
+    """As :func:`forget_after_ns`, of a receiver that nobody asked to keep, where no lifetime is set.
+
+    It goes when it has ended. A process that lives may have lost only its connection, or its line: it is
+    waited for until it has been here for its activity timeout without asking.
+    """
+    if end.left or end.dead:
+        return 0
+    return activity_ns if end.connected else None
 
 
 class Now(NamedTuple):

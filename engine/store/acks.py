@@ -22,10 +22,11 @@ def _held_of(receiver: ReceiverState, on_board: Acked, end: int) -> int:
     return min(on_board.number, max(receiver.ack, end))
 
 
-def save(holdings: Holdings) -> None:
+def save(holdings: Holdings, *, changed: bool = False) -> None:
     """Takes the acks from the boards into the state, which alone outlives a reboot: lazily, never beyond
-    what is held, and backwards only to where a receiver has joined (answers.decide_receiver)."""
-    changed, lost = False, []
+    what is held, and backwards only to where a receiver has joined (answers.decide_receiver). ``changed``:
+    the state says something new already."""
+    lost = []
     for source in holdings.state.sources:
         repository = holdings.repository(source.uuid)
         if repository is None:

@@ -233,8 +233,9 @@ def claim_receiver(
         return _refused(request.id, wrong)
     timers = Timers(request.activity_timeout, request.state_lifetime)
     claimed = registry.claim_receiver(
-        source, request.topic, request.registration_id, request.session_id, request.identity or request.uuid, timers
-    )
+        source, request.topic, request.registration_id, request.session_id, request.identity or request.uuid, timers,
+        ephemeral=request.ephemeral,
+    )  # fmt: skip
     if isinstance(claimed, Refusal):
         return _refused(request.id, claimed)
     receiver, old = claimed

@@ -70,6 +70,11 @@ class Client:
                 del self.holds[key]
 
     @property
+    def process(self) -> tuple[int, int, int]:
+        """Its token, pid and start time: what proves its death."""
+        return (self.hello.token, self.hello.pid, self.hello.start) if self.hello is not None else (0, 0, 0)
+
+    @property
     def token(self) -> int:
         """Of its process, as in an owner word."""
         return self.hello.token if self.hello is not None else 0

@@ -106,7 +106,7 @@ class Expiry:
     def _stays(self, source: SourceState) -> bool:
         """Its log is shelved, so nobody holds it or a receiver of it; that is known, and none is ever
         forgotten."""
-        if not source.is_shelved:
+        if not source.is_shelved or any(each.ephemeral for each in source.receivers):
             return False
         options = self._holdings.rules(source).options
         lifetimes = [(source.gone_ns, source.state_lifetime or options.source_state_lifetime)]
@@ -197,10 +197,12 @@ class Expiry:
     def _look_at_receiver(self, source: SourceState, receiver: ReceiverState, line: CData | None, now: Now) -> bool:
         key = (source.uuid, receiver.uuid)
         held = self._receivers.holder(source, receiver, line) is not None
-        options = self._holdings.rules(source).options
-        own = Timers(options.receiver_activity_timeout, options.receiver_state_lifetime)
-        after = forget_after_ns(Timers(receiver.activity_timeout, receiver.state_lifetime), own)
+        after = None if held else self._receivers.forget_after_ns(source, receiver, line)
         gone_ns, over = self._absences.look(key, held, receiver.gone_ns, after, now)
+        if over and not after:  # an ephemeral one has ended, which is proved
+            self._absences.forget(key)
+            self._receivers.drop(source, receiver)
+            return True
         if over and source.is_shelved:  # with the log, its line on the board is looked at
             self._holdings.take_down(source)
             over = False

@@ -12,6 +12,7 @@ from ..events.receiver import RegistrationSuccessFlags
 from ..native.core import CData, lib
 from ..native.runtime import time
 from ..options.receiver_paced import NON_BLOCKING
+from ..rules.expiry import End, Timers, ephemeral_after_ns, forget_after_ns
 from . import acks, answers
 from .answers import Held
 from .clients import Client, Hold, Key
@@ -73,9 +74,11 @@ class ReceiverDesk:
             receiver.uuid = request.identity
         receiver.ack, receiver.joined = decision.ack, decision.joined
         client.holds[_key(source, receiver.uuid)] = Hold(time.time_ns(), request.uuid)
-        unrecorded = ""
-        if not old or decision.adopts or receiver.gone_ns or holdings.read_only is not None:
+        unrecorded, kept = "", receiver.ephemeral and not request.ephemeral
+        receiver.ephemeral &= request.ephemeral
+        if not old or decision.adopts or receiver.gone_ns or kept or holdings.read_only is not None:
             receiver.gone_ns = 0
+            receiver.holder = client.process if receiver.ephemeral else (0, 0, 0)
             try:
                 unrecorded = self._record(source)
             except (Error, OSError):
@@ -157,9 +160,38 @@ class ReceiverDesk:
         """A clean close. The ack is taken in: the line is free for anybody from now on, and keeps it until
         then."""
         client.leave("receiver", request.source, request.uuid)
+        ended = self._drop_left(client, request)
         with contextlib.suppress(ReadOnlyError):
-            acks.save(self._holdings)
+            acks.save(self._holdings, changed=ended)
         return wire.Left(request.id)
+
+    def _drop_left(self, client: Client, request: wire.Leave) -> bool:
+        """Forgets an ephemeral receiver that says that it leaves; False: nothing has changed."""
+        source = self._holdings.registry.source(request.source)
+        for receiver in list(source.receivers) if source is not None else ():
+            mine = receiver.uuid == request.uuid and receiver.holder == client.process
+            if source is not None and mine and self._lifetime_ns(source, receiver) is None and receiver.ephemeral:
+                self.drop(source, receiver)
+                return True
+        return False
+
+    def _lifetime_ns(self, source: SourceState, receiver: ReceiverState) -> int | None:
+        options = self._holdings.rules(source).options
+        own = Timers(options.receiver_activity_timeout, options.receiver_state_lifetime)
+        return forget_after_ns(Timers(receiver.activity_timeout, receiver.state_lifetime), own)
+
+    def forget_after_ns(self, source: SourceState, receiver: ReceiverState, line: CData | None) -> int | None:
+        """How long after its end this receiver, which nobody holds, is remembered; None: for ever. ``line``:
+        as of :meth:`holder`."""
+        after = self._lifetime_ns(source, receiver)
+        if after is not None or not receiver.ephemeral:
+            return after
+        left = line is not None and line.line.state == lib.HF_LINE_CLOSED and line.line.owner == 0
+        token, pid, start = receiver.holder
+        dead = token > 0 and lib.hf_process_alive(self._holdings.domain.fd, token, pid, start) == 0
+        connected = any(client.process == receiver.holder for client in self._clients)
+        timeout = receiver.activity_timeout or self._holdings.rules(source).options.receiver_activity_timeout
+        return ephemeral_after_ns(End(left, dead, connected), int(timeout) * 1_000_000)
 
     def deregister(self, client: Client, request: wire.Deregister) -> wire.Answer:
         """Deletes the receiver's ack (docs/semantics.md F.7)."""
@@ -175,6 +207,12 @@ class ReceiverDesk:
         acks.save(self._holdings)
         self.forget(source, receiver)
         return wire.Deregistered(request.id, receiver.ack)
+
+    def drop(self, source: SourceState, receiver: ReceiverState) -> None:
+        """Deletes an ephemeral receiver that has ended. The caller saves, at its leisure: what a crash brings
+        back has ended, too."""
+        source.receivers.remove(receiver)
+        self._clients.release(source.uuid, receiver.uuid)
 
     def forget(self, source: SourceState, receiver: ReceiverState) -> None:
         """Deletes everything of a receiver of this source.

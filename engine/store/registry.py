@@ -84,11 +84,11 @@ class Registry:
 
     def claim_receiver(
         self, source: SourceState, topic: str, registration_id: int, session_id: int, uuid: bytes,
-        timers: Timers = UNSET,
+        timers: Timers = UNSET, *, ephemeral: bool = False,
     ) -> tuple[ReceiverState, bool] | Refusal:  # fmt: skip
         """The state of this receiver of ``source`` and whether it is old; a new one has acknowledged nothing.
 
-        ``timers`` as in :meth:`claim_source`.
+        ``timers`` as in :meth:`claim_source`. ``ephemeral``: nobody asks to keep it, if it is new.
         """
         wrong = _impossible(registration_id, session_id)
         if wrong is not None:
@@ -101,7 +101,9 @@ class Registry:
         if not session_id and registration_id in {each.registration_id for each in self.state.sources}:
             return _in_use(registration_id, "source")
         chosen = registration_id if registration_id and not session_id else self._next()
-        fresh = ReceiverState(uuid, chosen, session_id, 0, timers.activity_ms, timers.lifetime_ms, joined=False)
+        fresh = ReceiverState(
+            uuid, chosen, session_id, 0, timers.activity_ms, timers.lifetime_ms, joined=False, ephemeral=ephemeral
+        )
         source.receivers.append(fresh)
         return fresh, False
 

@@ -191,10 +191,11 @@ class Shelf:
 
 
 def _has_receivers(domain: Domain, uuid: bytes) -> bool:
-    """A receiver is on the board of this source, or was. Raises Error, OSError."""
+    """A receiver is on the board of this source, or was and may come again. Raises Error, OSError."""
     try:
         with attach_board(domain, uuid, writable=False) as board:
-            return any(view.line.role == lib.HF_ROLE_RECEIVER for view in read_lines(board, domain, test=False))
+            views = [view for view in read_lines(board, domain, test=True) if view.line.role == lib.HF_ROLE_RECEIVER]
+            return any(view.alive != 0 or not view.line.flags & lib.HF_LINE_EPHEMERAL for view in views)
     except FileNotFoundError:
         return False
 

@@ -6,6 +6,9 @@ domain's creation lock: nobody makes a board or doorbells meanwhile, and one wit
 creator died. The domain's card goes when nothing else is left and no process holds it. Two exceptions to
 "needed": with ``everything`` the operator gives up what a store that is not there has not drained yet, and
 the logs of dead memory stores.
+
+What stays need not name the dead: their doorbells, and their lines as receivers, are released for them, with
+what the lines say. So their lock files can go.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from ..control.waits import wait_files
 from ..errors import Error, ForeignOwnerError
 from ..memory.card import withdraw
 from ..memory.domain import SHM_DIR, Domain, ObjectName, open_object, unlink_object
-from ..memory.mapping import Mapping, UnpublishedError, attach_board, attach_stream, read_lines
+from ..memory.mapping import Mapping, UnpublishedError, attach_bells, attach_board, attach_stream, read_lines
 from ..memory.turn import holder_of
 from ..native.core import CData, ffi, lib
 from ..native.runtime import Path, os, shutil, time
@@ -50,7 +53,7 @@ def sweep(domain: Domain, *, everything: bool = False, dry_run: bool = False) ->
         OSError: something could not be removed.
     """
     with domain.exclusive():
-        look = _Sweep(domain, everything)
+        look = _Sweep(domain, everything, dry_run=dry_run)
         items = look.items()
         if not dry_run:
             for item in items:
@@ -72,22 +75,27 @@ def _remove(item: Item) -> None:
 
 
 class _Sweep:
-    """One look at a domain. ``everything`` as in :func:`sweep`."""
+    """One look at a domain. Arguments as of :func:`sweep`."""
 
-    def __init__(self, domain: Domain, everything: bool) -> None:
+    def __init__(self, domain: Domain, everything: bool, *, dry_run: bool) -> None:
+        self.dry_run = dry_run
         self.domain = domain
         self.everything = everything
         self.stores = store_files(domain)
         self.locks = self._locks()
+        self.dead = {int(path.name, 16) for path, alive in self.locks if alive == 0}
+        """Tokens whose lock proves the death."""
         self.populated = any(alive != 0 for _, alive in self.locks)
         """Somebody lives here, or may."""
         self.named: set[int] = set()
         """Tokens that objects which stay name as an owner: their lock files are the proof of death."""
         self.kept_streams: set[bytes] = set()
+        self.channels: set[bytes] = set()
 
     def items(self) -> list[Item]:
         """In the order of removal: what others refer to goes last."""
         objects = self.domain.objects()
+        self.channels = {item.uuid for item in objects if item.kind == "channel"}
         found: list[Item | None] = [self._stream(item) for item in objects if item.kind == "stream"]
         found += [self._channel(item) for item in objects if item.kind == "channel"]
         found += [self._board(item) for item in objects if item.kind == "board"]
@@ -204,8 +212,24 @@ class _Sweep:
         verdict = self._board_verdict(item.uuid, views, made_by, claimer)
         if verdict is None or not verdict[0]:
             self.named |= {owner >> 16 for owner in (made_by[0], claimer)}
-            self.named |= {int(view.line.owner) >> 16 for view in views}
+            released = set() if item.uuid in self.channels else self._release_lines(item.uuid, views)
+            self.named |= {int(view.line.owner) >> 16 for view in views if view.index not in released}
         return None if verdict is None else self._item(item, *verdict)
+
+    def _release_lines(self, uuid: bytes, views: list[CData]) -> set[int]:
+        """Of a source's receivers that are proved dead; their indexes."""
+        dead = {
+            int(view.index)
+            for view in views
+            if view.line.role == lib.HF_ROLE_RECEIVER and int(view.line.owner) >> 16 in self.dead
+        }
+        if dead and not self.dry_run:
+            try:
+                with attach_board(self.domain, uuid) as board:
+                    lib.hf_board_bury(board.handle, self.domain.fd)
+            except (Error, FileNotFoundError, UnpublishedError):
+                return set()
+        return dead
 
     def _board_verdict(
         self, uuid: bytes, views: list[CData], made_by: tuple[int, int, int], claimer: int
@@ -225,6 +249,7 @@ class _Sweep:
     def _bells(self, item: ObjectName) -> Item | None:
         if not self.populated:
             return self._item(item, True, "nobody lives here")
+        released = self._release_bells()
         try:
             fd = open_object(item.name)
         except (FileNotFoundError, ForeignOwnerError):
@@ -235,8 +260,18 @@ class _Sweep:
             os.close(fd)
         if len(data) == ffi.sizeof("struct hf_bells"):
             bells = ffi.cast("struct hf_bells *", ffi.from_buffer(data))
-            self.named |= {int(bells.bells[i].owner) >> 16 for i in range(lib.HF_BELLS)}
+            self.named |= {int(bells.bells[i].owner) >> 16 for i in range(lib.HF_BELLS)} - released
         return None
+
+    def _release_bells(self) -> set[int]:
+        """Tokens that no doorbell names any more."""
+        if not self.dry_run:
+            try:
+                with attach_bells(self.domain) as bells:
+                    lib.hf_bell_bury(bells.handle, self.domain.fd)
+            except (Error, FileNotFoundError, UnpublishedError):
+                return set()
+        return self.dead
 
     # Stores -------------------------------------------------------------------------------------------------
 

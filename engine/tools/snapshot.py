@@ -248,6 +248,8 @@ class _Line:
         self.session_id = int(line.session_id)
         self.registration_id = int(line.registration_id)
         self.delivered, self.redelivered, self.lapped = int(line.delivered), int(line.redelivered), int(line.lapped)
+        self.is_over = view.alive == 0 and bool(line.flags & lib.HF_LINE_EPHEMERAL)
+        """It has ended, and nobody goes on with it."""
         self.ack = int(line.ack)
         if kept is not None:  # a BEGIN that it has not seen yet may have voided what it acknowledged
             self.ack = kept.clamp(self.ack, int(line.ack_stream))
@@ -368,11 +370,13 @@ class _Source:
         )  # fmt: skip
 
     def receivers(self) -> list[ReceiverRow]:
-        """Those on the board, and those that only a store remembers (after a reboot)."""
+        """Those on the board, and those that only a store remembers (after a reboot). Of ephemeral ones that
+        have ended, those that a store keeps for a lifetime."""
         source = self.topic, self.uuid.hex(), next(iter(self.declared.values()), 0)
         rows: dict[bytes, ReceiverRow] = {}
+        kept_for = {known.uuid for _, kept in self.keepers for known in kept.receivers}
         for line in self.lines:
-            if line.role == lib.HF_ROLE_RECEIVER:
+            if line.role == lib.HF_ROLE_RECEIVER and not (line.is_over and line.uuid not in kept_for):
                 rows[line.uuid] = ReceiverRow(
                     *source, line.registration_id, line.session_id, line.name, line.ack - 1, max(0, self.next - line.ack),
                     line.delivered, line.redelivered, line.lapped, line.pid, line.alive,

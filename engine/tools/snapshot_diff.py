@@ -26,7 +26,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """CLOCK_REALTIME of the snapshot that showed it."""
     event: str
     """``store``: came or went. ``source``: came, went, or began again. ``copy``: what one store is to a
-    source. ``receiver``: came or went. ``stability``: of a source. ``lag``: of a receiver."""
+    source. ``receiver``: came or went. ``stability``: of a source. ``lag``: of a receiver that lives."""
     state: str = ""
     """store: running, stopped, dead, unknown, removed. source: live, closed, dead, stored, unknown, removed.
     copy: active, catching_up, full, down, idle. receiver: live, gone, removed."""
@@ -108,7 +108,7 @@ def _receivers(before: list[ReceiverRow], after: list[ReceiverRow], now: int) ->
         known = old.pop(key(row), None)
         if known is None or (known.alive, known.pid) != (row.alive, row.pid):
             yield _receiver(row, "receiver", "live" if row.alive else "gone", now)
-        elif (known.ack, known.lag) != (row.ack, row.lag):
+        elif row.alive and known.lag != row.lag:
             yield _receiver(row, "lag", "", now)
     for row in old.values():
         yield _receiver(row, "receiver", "removed", now)

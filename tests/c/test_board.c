@@ -132,6 +132,53 @@ static void lines_of_a_dead_process_are_reused_and_those_of_a_stopped_one_are_no
     check_close(&ready);
 }
 
+static void ephemeral_lines_go_before_those_of_who_may_come_again(void)
+{
+    fresh();
+    for (uint64_t i = 0; i < HF_BOARD_LINES; i++) {
+        struct hf_identity who = receiver(i);
+        who.flags = i == 20 || i == 30 ? HF_LINE_EPHEMERAL : 0;
+        CHECK_EQ(claim(&who, NULL), i);
+    }
+    int64_t released[] = {10, 30, 20};
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(hf_board_release(board, released[i]), HF_OK);
+        hf_board_line_at(board, released[i])->heartbeat_ns = (uint64_t)i + 1;
+    }
+    hf_board_line_at(board, 5)->flags = HF_LINE_EPHEMERAL; /* it lives */
+    CHECK_EQ(claim_number(1000), 30);
+    CHECK_EQ(claim_number(1001), 20);
+    CHECK_EQ(claim_number(1002), 10);
+    CHECK_EQ(claim_number(1003), HF_FULL);
+}
+
+static void buried_lines_name_nobody_and_keep_what_they_say(void)
+{
+    fresh();
+    ready = check_gate();
+    pid_t pid = check_fork(claim_all_and_stay, NULL);
+    check_pass(&ready);
+    CHECK_EQ(hf_board_bury(board, domain), 0); /* it lives */
+    hf_board_line_at(board, 8)->role = HF_ROLE_STORE;
+    kill(pid, SIGKILL);
+    check_killed(pid, SIGKILL);
+    CHECK_EQ(hf_board_bury(board, domain), HF_BOARD_LINES - 1);
+    CHECK_EQ(hf_board_bury(board, domain), 0);
+    CHECK(hf_board_line_at(board, 8)->owner != 0);
+    static struct hf_line_view views[HF_BOARD_LINES];
+    CHECK_EQ(hf_board_read(board, domain, 1, views, HF_BOARD_LINES), HF_BOARD_LINES);
+    for (uint64_t i = 0; i < HF_BOARD_LINES; i++) {
+        CHECK_EQ(views[i].alive, 0);
+        CHECK_EQ(views[i].line.ack, 100 + i);
+    }
+    CHECK_EQ(claim_number(3), 3); /* who comes back finds it */
+    CHECK_EQ(hf_board_line_at(board, 3)->ack, 103);
+    CHECK_EQ(claim_number(1000), 70);
+    CHECK_EQ(hf_board_bury(board, domain), 0); /* both are ours */
+    CHECK_EQ(hf_board_bury(bells, domain), HF_USAGE);
+    check_close(&ready);
+}
+
 /* The race: several processes, each with several threads. */
 enum { PROCESSES = 3, THREADS = 32, RACERS = PROCESSES * THREADS };
 struct race {
@@ -327,6 +374,8 @@ int main(void)
     RUN(participant_that_comes_back_finds_its_line_and_positions);
     RUN(unused_lines_go_first_then_the_longest_silent);
     RUN(lines_of_a_dead_process_are_reused_and_those_of_a_stopped_one_are_not);
+    RUN(ephemeral_lines_go_before_those_of_who_may_come_again);
+    RUN(buried_lines_name_nobody_and_keep_what_they_say);
     RUN(no_two_claimers_get_the_same_line);
     RUN(exactly_one_claimer_gets_a_given_participants_line);
     RUN(claimer_killed_anywhere_blocks_nobody_and_loses_no_ack);

@@ -111,6 +111,24 @@ static void bell_of_a_dead_process_is_reused_when_none_is_left(void)
     munmap(dead, sizeof(*dead));
 }
 
+static void bells_of_the_dead_are_taken_from_them(void)
+{
+    fresh();
+    uint64_t *dead = check_shared(sizeof(*dead));
+    check_exited(check_fork(tell_token, dead));
+    struct hf_bells *table = (struct hf_bells *)bells->base;
+    int64_t mine = hf_bell_claim(bells, domain);
+    uint64_t own = table->bells[mine].owner, unknown = UINT64_C(0x5a5a5a0000000001);
+    table->bells[300].owner = *dead | 1;
+    table->bells[301].owner = unknown; /* neither alive nor dead */
+    CHECK_EQ(hf_bell_bury(bells, domain), 1);
+    CHECK_EQ(table->bells[300].owner, 0);
+    CHECK_EQ(table->bells[301].owner, unknown);
+    CHECK_EQ(table->bells[mine].owner, own);
+    CHECK_EQ(hf_bell_bury(bells, domain), 0);
+    munmap(dead, sizeof(*dead));
+}
+
 static void register_as_a_child(void *argument)
 {
     (void)argument;
@@ -449,6 +467,7 @@ int main(void)
     RUN(another_process_rings);
     RUN(process_has_one_bell_whichever_thread_asks);
     RUN(bell_of_a_dead_process_is_reused_when_none_is_left);
+    RUN(bells_of_the_dead_are_taken_from_them);
     RUN(waker_registers_once_and_again_after_fork);
     RUN(sleeper_without_membarrier_only_naps);
     RUN(a_wait_of_50_ms_ends_at_a_tick_and_a_shorter_one_in_its_time);

@@ -15,7 +15,7 @@ from holdfast.engine.errors import ForeignOwnerError
 from holdfast.engine.log.info_file import StoreInfo, write_info
 from holdfast.engine.log.state_file import State, StateFile
 from holdfast.engine.memory.domain import SHM_DIR, Domain, open_object
-from holdfast.engine.memory.mapping import own_board
+from holdfast.engine.memory.mapping import own_board, read_lines
 from holdfast.engine.memory.new_ring import SriStore, write_sri
 from holdfast.engine.native.core import ffi, lib
 from holdfast.engine.rules.quorum import Groups
@@ -248,11 +248,37 @@ def test_doorbells_go_with_the_last_who_lives(empty: Domain) -> None:
     assert not there(empty.bells_name)
 
 
-def test_a_lock_file_that_a_doorbell_names_stays(stage: Stage) -> None:
-    lock_of(stage.domain)
+def test_a_doorbell_of_the_dead_is_released_and_their_lock_file_goes(stage: Stage) -> None:
+    path = lock_of(stage.domain)
     bells = ffi.cast("struct hf_bells *", stage.bells.handle.base)
-    next(bell for bell in bells.bells if not bell.owner).owner = OWNER
+    bell = next(bell for bell in bells.bells if not bell.owner)
+    bell.owner = OWNER
+    assert one(sweep(stage.domain, dry_run=True), "lock") == (True, "its process is dead")
+    assert (bell.owner, path.exists()) == (OWNER, True), "it was only asked"
+    assert one(sweep(stage.domain), "lock") == (True, "its process is dead")
+    assert (bell.owner, path.exists()) == (0, False)
+    mine = [bell for bell in bells.bells if bell.owner]
+    assert [int(bell.owner) >> 16 for bell in mine] == [lib.hf_process_token() >> 16], "who lives keeps its own"
+
+
+def test_a_dead_receivers_line_keeps_its_ack_and_names_nobody(stage: Stage) -> None:
+    path = lock_of(stage.domain)
+    line = lib.hf_board_line_at(stage.board.handle, stage.line)
+    line.ack, line.owner = 41, OWNER
+    assert one(sweep(stage.domain, dry_run=True), "lock") == (True, "its process is dead")
+    assert (line.owner, path.exists()) == (OWNER, True), "it was only asked"
+    assert one(sweep(stage.domain), "lock") == (True, "its process is dead")
+    assert (line.owner, line.ack, line.state, path.exists()) == (0, 41, lib.HF_LINE_ACTIVE, False)
+    assert [int(view.alive) for view in read_lines(stage.board, stage.domain, test=True)] == [0]
+
+
+@pytest.mark.parametrize("role", ["HF_ROLE_STORE", "HF_ROLE_CONTEXT"])
+def test_a_lock_file_that_another_line_names_stays(stage: Stage, role: str) -> None:
+    path = lock_of(stage.domain)
+    line = lib.hf_board_line_at(stage.board.handle, stage.line)
+    line.owner, line.role = OWNER, getattr(lib, role)
     assert one(sweep(stage.domain), "lock") == (False, "its process is dead; objects that stay name it")
+    assert (line.owner, path.exists()) == (OWNER, True)
 
 
 # Stores and lock files --------------------------------------------------------------------------------------

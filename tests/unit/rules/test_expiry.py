@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.rules.expiry import Absences, Look, Now, Timers, forget_after_ns
+from holdfast.engine.rules.expiry import Absences, End, Look, Now, Timers, ephemeral_after_ns, forget_after_ns
 
 MS = 1_000_000
 KEY = (b"source",)
@@ -33,6 +33,19 @@ def test_a4_when_state_is_forgotten(
 ) -> None:
     after = forget_after_ns(Timers(*client), Timers(*store))
     assert after == (None if after_ms is None else after_ms * MS), row
+
+
+@pytest.mark.parametrize(
+    ("row", "end", "after"),
+    [
+        ("it has left", End(left=True, dead=False, connected=True), 0),
+        ("its process is dead", End(left=False, dead=True, connected=False), 0),
+        ("its process is here, and does not ask for it", End(left=False, dead=False, connected=True), 500),
+        ("nobody knows: for ever", End(left=False, dead=False, connected=False), None),
+    ],
+)
+def test_a4_an_ephemeral_receiver_is_forgotten_at_its_end(row: str, end: End, after: int | None) -> None:
+    assert ephemeral_after_ns(end, 500) == after, row
 
 
 def test_the_clock_starts_when_nobody_holds_it_and_stops_when_somebody_does() -> None:

@@ -90,13 +90,15 @@ def test_a_store_of_a_source_is_lost_and_comes_back() -> None:
 def test_receivers_come_go_and_fall_behind() -> None:
     here = snapshot(receiver())
     assert told(here, snapshot(receiver(lag=6))) == [("lag", "", 4, 6)]
-    assert told(here, snapshot(receiver(ack=5))) == [("lag", "", 5, 0)]
+    assert told(here, snapshot(receiver(ack=5))) == [], "it keeps up"
+    gone = snapshot(receiver(alive=False))
+    assert told(gone, snapshot(receiver(alive=False, lag=6))) == [], "of who lives"
     assert told(here, snapshot(receiver(alive=False, lag=6))) == [("receiver", "gone", 4, 6)]
     assert told(here, snapshot(receiver(pid=8))) == [("receiver", "live", 4, 0)]
     assert told(here, snapshot()) == [("receiver", "removed", 4, 0)]
     other = receiver(registration_id=8)
-    (gone,) = changes(snapshot(receiver(), other), snapshot(other), 1)
-    assert (gone.state, gone.registration_id) == ("removed", 7)
+    (left,) = changes(snapshot(receiver(), other), snapshot(other), 1)
+    assert (left.state, left.registration_id) == ("removed", 7)
 
 
 def test_every_line_has_every_field() -> None:
