@@ -264,7 +264,7 @@ ROWS = (
     Option("source-state-lifetime", (STORE,), values.integer, 0, "ms", 0, _MS_LIFETIME,
            doc="from a source's close or death until it is forgotten, with its messages; 0 = never"),
     Option("receiver-state-lifetime", (STORE,), values.integer, 0, "ms", 0, _MS_LIFETIME,
-           doc="from a receiver's close or death until its acknowledgement is forgotten; 0 = never, or at once if it is ephemeral"),
+           doc="from a receiver's close or death until its acknowledgement is forgotten; 0 = never, or at once if ephemeral"),
     Option("source-check-interval", (STORE,), values.integer, 750, "ms", 1, _MS,
            doc="period of looking at these timeouts; of all topics the shortest"),
     Option("keepalive-interval", (STORE,), values.integer, 3000, "ms", 1, _MS, doc=_LIVES),
